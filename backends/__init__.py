@@ -1,0 +1,1 @@
+"""What runs a module: reference (the meaning), exact (the proof)."""

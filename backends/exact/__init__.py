@@ -1,0 +1,1 @@
+"""Lazy enumeration with rational probabilities."""

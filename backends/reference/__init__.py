@@ -1,0 +1,1 @@
+"""The reference interpreter: NumPy float64, slow and obvious."""

@@ -1,0 +1,1 @@
+"""Claims, worlds, counterexamples and planted mutants."""

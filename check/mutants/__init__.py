@@ -1,0 +1,1 @@
+"""Planted bugs: each must be refuted by the checker."""

@@ -1,0 +1,45 @@
+"""decgraph: a compiler for decoding algorithms.
+
+Everything here loads when it is first used, so that `import decgraph` costs milliseconds and no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from decgraph.errors import DecError, InternalError
+
+if TYPE_CHECKING:
+    from decgraph import check as check
+
+__version__ = "0.1.0"
+
+# public name -> (module, attribute); no attribute means the module itself
+_LAZY: dict[str, tuple[str, str]] = {
+    "parse": ("decgraph.dsl", "parse"),
+    "load": ("decgraph.stdlib", "load"),
+    "algorithm": ("decgraph.dsl", "algorithm"),
+    "run": ("decgraph.runtime", "run"),
+    "check": ("decgraph.check", ""),
+    "testing": ("decgraph.check.testing", ""),
+    "stdlib": ("decgraph.stdlib", ""),
+    "zoo": ("decgraph.zoo", ""),
+}
+
+__all__ = ["DecError", "InternalError", "algorithm", "check", "load", "parse", "run", "stdlib", "testing", "zoo"]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module, attribute = _LAZY[name]
+    except KeyError:
+        raise AttributeError(f"module 'decgraph' has no attribute {name!r}") from None
+    found = import_module(module)
+    value = getattr(found, attribute) if attribute else found
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,56 @@
+"""The two errors that cross a public boundary: yours (`DecError`) and ours (`InternalError`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class DecError(Exception):
+    """Something in the program, the request or the files named cannot be used as it stands.
+
+    Carries the diagnostics found, each of which renders itself with file, line, caret and a suggestion; a plain
+    string is allowed where there is no source to point at. `str(error)` is the whole text to show, and no traceback is
+    needed to understand it.
+
+    >>> str(DecError("gamma is 40; it must be in 1..32"))
+    'error: gamma is 40; it must be in 1..32'
+    """
+
+    def __init__(self, diagnostics: Any, *, hint: str = "") -> None:
+        if isinstance(diagnostics, str) or not isinstance(diagnostics, Iterable):
+            diagnostics = (diagnostics,)
+        self.diagnostics: tuple[Any, ...] = tuple(diagnostics)
+        self.hint = hint
+        super().__init__(self.diagnostics)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the diagnostics that have one, in order: `("E012", "E031")`."""
+        return tuple(str(d.code) for d in self.diagnostics if getattr(d, "code", None))
+
+    def __str__(self) -> str:
+        parts = [_render(d) for d in self.diagnostics]
+        if self.hint:
+            parts.append(f"  = try: {self.hint}")
+        return "\n".join(parts) if self.hint and len(parts) == 2 else "\n\n".join(parts)
+
+
+class InternalError(Exception):
+    """A bug in decgraph itself: an invariant of ours does not hold. `reproducer` says how to see it again."""
+
+    def __init__(self, message: str, *, reproducer: str = "") -> None:
+        super().__init__(message)
+        self.reproducer = reproducer
+
+    def __str__(self) -> str:
+        text = f"internal error: {self.args[0]}"
+        return f"{text}\n  = reproduce: {self.reproducer}" if self.reproducer else text
+
+
+def _render(diagnostic: Any) -> str:
+    """A diagnostic's own rendering; strings get the `error:` they lack."""
+    if isinstance(diagnostic, str):
+        return diagnostic if diagnostic.startswith("error") else f"error: {diagnostic}"
+    render = getattr(diagnostic, "render", None)
+    return str(render()) if callable(render) else str(diagnostic)

@@ -1,0 +1,1 @@
+"""The language: text and decorated Python functions, to the IR."""

@@ -1,0 +1,1 @@
+"""The intermediate representation: types, op table, builder, verifier, text form."""

@@ -1,0 +1,1 @@
+"""The ops, by topic: every op is defined once, here."""

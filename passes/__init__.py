@@ -1,0 +1,1 @@
+"""Module to module: one pass per file."""

@@ -1,0 +1,1 @@
+"""Requests, noise, shaping, the stop machine, sessions and traces."""

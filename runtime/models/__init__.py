@@ -1,0 +1,1 @@
+"""Model adapters: table, free, tiny, and Hugging Face models."""

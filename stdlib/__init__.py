@@ -1,0 +1,1 @@
+"""Published decoding algorithms, one .dec file each."""

@@ -1,0 +1,1 @@
+"""The shipped models: their folders, data recipe and training."""
