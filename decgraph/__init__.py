@@ -6,12 +6,9 @@ Everything here loads when it is first used, so that `import decgraph` costs mil
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from decgraph.errors import DecError, InternalError
-
-if TYPE_CHECKING:
-    from decgraph import check as check
 
 __version__ = "0.1.0"
 

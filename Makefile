@@ -1,0 +1,62 @@
+# `make` alone lists the targets. Every target makes .venv ready first; the second time that costs nothing.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types check slow golden clean
+
+BIN := .venv/bin
+READY := .venv/.decgraph-ready
+ROOMS := dsl ir passes backends runtime check stdlib zoo cli
+PYTEST_ARGS ?=
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(READY)  ## make .venv: torch, decgraph, its models and dev extras
+
+$(READY): pyproject.toml .ci/setup
+	@.ci/setup
+	@touch $@
+
+demo: $(READY)  ## decode a prompt with speculative.dec on the shipped models, then prove its claim
+	@echo "demo 1/2: decgraph run speculative (what the target accepts of the drafter's tokens, by colour)"
+	@$(BIN)/decgraph run speculative --prompt "def fibonacci(n):" --max-new 64
+	@echo
+	@echo "demo 2/2: decgraph check speculative (refines autoregressive(target) in distribution: is it so?)"
+	@$(BIN)/decgraph check speculative
+
+# Everything runs even when an earlier part fails: one run shows all there is to mend. pytest's summary comes last.
+test: $(READY)  ## lint, types and every test that is not slow
+	@failed=0; \
+	$(MAKE) --no-print-directory lint || failed=1; \
+	$(MAKE) --no-print-directory types || failed=1; \
+	[ $$failed = 0 ] || echo "test: lint or types failed (above); the tests run all the same"; \
+	echo "test: pytest"; $(BIN)/python -m pytest $(PYTEST_ARGS) || failed=1; \
+	exit $$failed
+
+lint: $(READY)  ## ruff
+	@echo "lint: ruff check"
+	@$(BIN)/ruff check .
+
+# mypy cannot see through the mapping of folders to decgraph.<room>; a tree of links shows it what Python sees.
+types: $(READY)  ## mypy over every room
+	@echo "types: mypy -p decgraph"
+	@mkdir -p build/types/decgraph
+	@for file in __init__.py errors.py py.typed; do ln -sfn ../../../decgraph/$$file build/types/decgraph/$$file; done
+	@for room in $(ROOMS); do ln -sfn ../../../$$room build/types/decgraph/$$room; done
+	@MYPYPATH=build/types $(BIN)/mypy -p decgraph
+
+check: $(READY)  ## prove every claim of stdlib/ and refute every planted mutant
+	@echo "check: decgraph check --all"
+	@$(BIN)/decgraph check --all
+
+slow: $(READY)  ## the tests that take longer
+	@echo "slow: pytest -m slow"
+	@$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+golden: $(READY)  ## write the golden files anew; read the diff before you commit it
+	@echo "golden: pytest --update-golden"
+	@$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)
+
+clean:  ## delete caches and build outputs; keeps .venv
+	@echo "clean: build outputs and caches"
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
