@@ -1,1 +1,2 @@
-"""Requests, noise, shaping, the stop machine, sessions and traces."""
+"""What decoding needs at run time: models, requests, shaping, keyed noise, the stop machine, text and
+traces."""

@@ -1,1 +1,2 @@
-"""Model adapters: table, free, tiny, and Hugging Face models."""
+"""Models: the interface, and one adapter per file. Nothing here imports torch until an adapter that needs it
+is used."""

@@ -1,0 +1,73 @@
+"""Table-driven automata over tokens: the constraint of a request, and what grammar-aware algorithms walk."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from decgraph.errors import DecError
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """A deterministic automaton: `next[state][token]` is the state after, or -1 where the token is not
+    allowed.
+
+    States are `0 .. states-1`. A state is live if an accepting state can be reached from it; a token that
+    leads to a state that is not live is not allowed, so a walk over allowed tokens never gets stuck before
+    accepting. Raises DecError for a table that is not rectangular or names a state it lacks.
+    """
+
+    next: tuple[tuple[int, ...], ...]
+    accepting: frozenset[int]
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        n = len(self.next)
+        if len({len(row) for row in self.next}) != 1:
+            raise DecError("an automaton needs one row per state, all with one entry per token")
+        named = {s for row in self.next for s in row} | self.accepting | {self.start}
+        if any(not -1 <= s < n for s in named) or -1 in self.accepting or self.start < 0:
+            raise DecError(f"an automaton with {n} states names a state outside 0..{n - 1}")
+
+    @property
+    def states(self) -> int:
+        return len(self.next)
+
+    @cached_property
+    def live(self) -> frozenset[int]:
+        """The states from which an accepting state can be reached."""
+        before: dict[int, set[int]] = {}
+        for state, row in enumerate(self.next):
+            for after in row:
+                before.setdefault(after, set()).add(state)
+        found, queue = set(self.accepting), deque(self.accepting)
+        while queue:
+            for state in before.get(queue.popleft(), ()):
+                if state not in found:
+                    found.add(state)
+                    queue.append(state)
+        return frozenset(found)
+
+    def step(self, state: int, token: int) -> int:
+        """The state after `token`, or -1; -1 leads to -1."""
+        return self.next[state][token] if state >= 0 else -1
+
+    def run(self, tokens: Iterable[int], state: int | None = None) -> int:
+        """The state after `tokens`, from `state` (default: the start), or -1."""
+        at = self.start if state is None else state
+        for token in tokens:
+            at = self.step(at, token)
+        return at
+
+    def allowed(self, state: int) -> frozenset[int]:
+        """The tokens that lead from `state` to a live state."""
+        if state < 0:
+            return frozenset()
+        return frozenset(v for v, after in enumerate(self.next[state]) if after in self.live)
+
+    def __call__(self, generated: tuple[int, ...]) -> frozenset[int]:
+        """The tokens allowed after the generated tokens; with this an automaton is a request's `allow`."""
+        return self.allowed(self.run(generated))

@@ -1,0 +1,364 @@
+"""What a model is to the rest of decgraph: a pure function of (memory, cells).
+
+A causal model scores the token after a path; a masked model scores every position of a canvas. Both are pure:
+the same arguments give the same rows, and a row never depends on the other rows of the call. What a model
+computed earlier (keys and values by layer and position, hidden states) is a `Memory`, an immutable value that
+can be cut, joined and handed back as `given`. Left out, the memory is the exact one.
+
+Two numeric domains share these types. A row of a float model is float64 logits; a row of an exact model
+(table and free models, `Model.exact`) is a tuple of fractions that sums to one.
+
+How `given` is read, for every model here:
+
+- A memory covers positions `0 .. length-1` and holds some of them, per layer. A covered position that is not
+  held was evicted: nobody sees it.
+- A causal call computes the path's positions from `given.length` on (always at least the last), seeing them
+  and what `given` holds. A masked call computes the positions `at`, seeing them and what `given` holds.
+- A fresh position overrides a held one. Rows that are held are used as they are: stale rows stay stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from decgraph.errors import DecError
+
+Kind = Literal["causal", "masked", "features", "heads", "layers"]
+Visibility = Literal["causal", "full"] | tuple[Literal["block"], int]
+Row = Any  # what a model keeps per layer and position: a hash, an array or a tensor, nobody else looks inside
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """A vocabulary: token ids `0 .. size-1` under a name. Models speak to each other only if theirs are
+    equal."""
+
+    name: str
+    size: int
+
+
+class _Mask:
+    """The type of `MASK`."""
+
+    _only: _Mask | None = None
+
+    def __new__(cls) -> _Mask:
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+
+    def __repr__(self) -> str:
+        return "MASK"
+
+    def __reduce__(self) -> str:  # pickling and copying give the same object back
+        return "MASK"
+
+
+MASK: Final = _Mask()
+
+
+@dataclass(frozen=True)
+class Soft:
+    """A cell that is a mixture of embeddings: `weights[v]` of token v's and `mask` of the mask's (LRD,
+    IterSmooth)."""
+
+    weights: tuple[Any, ...]
+    mask: Any = 0
+
+
+Cell = int | _Mask | Soft
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """One row of a model's output: float64 logits [V], or exact non-negative weights [V] that sum to one.
+
+    Exactly one of the two is set. `-inf` is a legal logit (no mass); NaN and `+inf` are not (`check_scores`).
+    """
+
+    logits: np.ndarray | None = None
+    weights: tuple[Fraction, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.logits is None) == (self.weights is None):
+            raise ValueError("a row of scores has logits or weights, not both and not neither")
+
+    @property
+    def exact(self) -> bool:
+        return self.weights is not None
+
+    @property
+    def size(self) -> int:
+        """The number of tokens V."""
+        return len(self.weights) if self.weights is not None else len(self.logits)  # type: ignore[arg-type]
+
+    def to_float(self) -> Scores:
+        """The same row in the float domain; the logits of an exact row are the logarithms of its weights."""
+        if self.weights is None:
+            return self
+        with np.errstate(divide="ignore"):
+            return Scores(logits=np.log(np.array([float(w) for w in self.weights])))
+
+    def _key(self) -> tuple[object, ...]:
+        return ("exact", self.weights) if self.logits is None else ("float", self.logits.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scores) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+def _frozen(rows: Mapping[int, Row]) -> Mapping[int, Row]:
+    return rows if isinstance(rows, MappingProxyType) else MappingProxyType(dict(rows))
+
+
+def fingerprint(row: Row) -> object:
+    """A hashable value that is equal exactly when the rows are bit for bit equal."""
+    if isinstance(row, tuple):
+        return tuple(fingerprint(part) for part in row)
+    if hasattr(row, "detach"):  # a torch tensor, without importing torch
+        row = row.detach().cpu().numpy()
+    if isinstance(row, np.ndarray):
+        return (row.dtype.str, row.shape, row.tobytes())
+    return row
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMemory:
+    """One layer of a memory: `kv[i]` is the key and value row of position i, `states[i]` the state that
+    entered."""
+
+    kv: Mapping[int, Row]
+    states: Mapping[int, Row]
+
+    @property
+    def positions(self) -> frozenset[int]:
+        """The positions whose keys and values are held."""
+        return frozenset(self.kv)
+
+    def only(self, ps: Iterable[int]) -> LayerMemory:
+        """What is held of positions `ps`."""
+        keep = frozenset(ps)
+        return LayerMemory(
+            _frozen({i: r for i, r in self.kv.items() if i in keep}),
+            _frozen({i: r for i, r in self.states.items() if i in keep}),
+        )
+
+    def without(self, ps: Iterable[int]) -> LayerMemory:
+        """What is held, positions `ps` dropped."""
+        return self.only(self.positions.union(self.states) - frozenset(ps))
+
+    def join(self, other: LayerMemory) -> LayerMemory:
+        """Both; where both hold a position, `other`'s row."""
+        return LayerMemory(_frozen({**self.kv, **other.kv}), _frozen({**self.states, **other.states}))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LayerMemory) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return tuple(
+            tuple((i, fingerprint(rows[i])) for i in sorted(rows)) for rows in (self.kv, self.states)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What a model computed: keys and values by layer and position, features, and the cells they were
+    computed from.
+
+    `length` is the number of positions covered; `only` and `without` evict rows and leave it alone.
+    `features[i]` is the last layer's state at position i (what EAGLE and Medusa heads read). `cells[i]` is
+    the cell that stood at i when it was computed. Two memories are equal when every row they hold is bit for
+    bit equal.
+    """
+
+    family: str
+    length: int
+    layers: tuple[LayerMemory, ...]
+    features: Mapping[int, Row] = field(default_factory=dict)
+    cells: Mapping[int, Cell] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", _frozen(self.features))
+        object.__setattr__(self, "cells", _frozen(self.cells))
+
+    @property
+    def positions(self) -> frozenset[int]:
+        """The positions held anywhere."""
+        return frozenset(self.cells).union(self.features, *(layer.kv for layer in self.layers))
+
+    def __getitem__(self, layer: int) -> LayerMemory:
+        return self.layers[layer]
+
+    def only(self, ps: Iterable[int]) -> Memory:
+        """What is held of positions `ps`, in every layer."""
+        keep = frozenset(ps)
+        return replace(
+            self,
+            layers=tuple(layer.only(keep) for layer in self.layers),
+            features={i: r for i, r in self.features.items() if i in keep},
+            cells={i: c for i, c in self.cells.items() if i in keep},
+        )
+
+    def without(self, ps: Iterable[int]) -> Memory:
+        """What is held, positions `ps` dropped in every layer."""
+        return self.only(self.positions - frozenset(ps))
+
+    def join(self, other: Memory) -> Memory:
+        """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different
+        families."""
+        if self.family != other.family or len(self.layers) != len(other.layers):
+            raise DecError(
+                f"cannot join memories of {self.family!r} and {other.family!r}: different models made them"
+            )
+        return Memory(
+            self.family,
+            max(self.length, other.length),
+            tuple(a.join(b) for a, b in zip(self.layers, other.layers, strict=True)),
+            {**self.features, **other.features},
+            {**self.cells, **other.cells},
+        )
+
+    def with_layer(self, index: int, layer: LayerMemory) -> Memory:
+        """The same memory with one layer replaced (eviction per layer: `m[l] = m[l].only(ps)`)."""
+        layers = list(self.layers)
+        layers[index] = layer
+        return replace(self, layers=tuple(layers))
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        features = tuple((i, fingerprint(self.features[i])) for i in sorted(self.features))
+        cells = tuple((i, self.cells[i]) for i in sorted(self.cells))
+        return (self.family, self.length, tuple(layer._key() for layer in self.layers), features, cells)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Memory) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class Model:
+    """A model. Subclasses set the attributes and implement the calls that their kind has.
+
+    name: for messages. kind: what it can be called as. vocab: the tokens it speaks. context: the most
+    positions it reads, or None. visibility: which positions a position sees. layers: how many layers of keys
+    and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
+    the mask's token id, if it has one.
+    """
+
+    name: str
+    kind: Kind
+    vocab: Vocab
+    context: int | None = None
+    visibility: Visibility = "causal"
+    layers: int = 1
+    exact: bool = False
+    family: str
+    mask: int | None = None
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        """The scores of the token after each path; a path is the whole context from position 0, never
+        empty."""
+        raise self._cannot("score the token after a path")
+
+    def eval_canvas(
+        self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None
+    ) -> list[Scores]:
+        """The scores at the absolute positions `at` of a canvas (prefix tokens included in `cells`).
+
+        With `given`, only `at` is computed, seeing `at` and what `given` holds. Without, everything is
+        computed and the rows `at` are returned.
+        """
+        raise self._cannot("score the positions of a canvas")
+
+    def memory(
+        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
+    ) -> Memory:
+        """What the call computes: `given`, overwritten at the fresh positions (default: all that the call
+        computes)."""
+        raise self._cannot("give its memory")
+
+    def heads(self, path: Path) -> list[Scores]:
+        """The scores of the 2nd, 3rd, ... token after `path`, one row per head (Medusa)."""
+        raise self._cannot("answer with heads")
+
+    def derive(self, how: str, *args: Any) -> Model:
+        """A model that shares this one's weights; see `runtime.models.derive.derive`."""
+        raise self._cannot(f"be derived by {how!r}")
+
+    def describe(self) -> str:
+        """One or more lines for a counterexample: what this model answered where it was asked."""
+        return f"{self.kind} model {self.name}"
+
+    def _cannot(self, what: str) -> DecError:
+        return DecError(f"{self.kind} model {self.name!r} cannot {what}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.kind} V={self.vocab.size}>"
+
+
+def sees(visibility: Visibility, position: int, length: int) -> range:
+    """The positions that `position` sees among `length`: all up to itself, all, or all up to its block's
+    end."""
+    if visibility == "causal":
+        return range(position + 1)
+    if visibility == "full":
+        return range(length)
+    block = visibility[1]
+    return range(min(length, (position // block + 1) * block))
+
+
+def check_vocab(a: Model, b: Model) -> None:
+    """Raises DecError unless the two models speak the same vocabulary."""
+    if a.vocab != b.vocab:
+        raise DecError(
+            f"{a.name!r} and {b.name!r} speak different vocabularies: "
+            f"{a.vocab.name} with {a.vocab.size} tokens, {b.vocab.name} with {b.vocab.size}"
+        )
+
+
+def check_family(model: Model, given: Memory | None) -> None:
+    """Raises DecError unless `model` may read `given`."""
+    if given is not None and (given.family != model.family or len(given.layers) != model.layers):
+        raise DecError(
+            f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values"
+        )
+
+
+def check_cells(model: Model, cells: Sequence[Cell]) -> None:
+    """Raises DecError for an empty or over-long context, or for a token outside the vocabulary."""
+    if not cells:
+        raise DecError(f"{model.name!r} needs at least one token of context")
+    if model.context is not None and len(cells) > model.context:
+        raise DecError(
+            f"{len(cells)} positions are past the context length of {model.name!r} ({model.context})"
+        )
+    for i, cell in enumerate(cells):
+        if isinstance(cell, _Mask | Soft):
+            if model.kind != "masked":
+                raise DecError(f"{model.name!r} is causal: position {i} must hold a token, not {cell!r}")
+        elif not 0 <= cell < model.vocab.size:
+            raise DecError(
+                f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, "
+                f"which has {model.vocab.size} tokens"
+            )
+
+
+def check_scores(model: Model, position: int, logits: np.ndarray) -> None:
+    """Raises DecError naming the model and the position if the logits hold a NaN or an infinity that is not
+    -inf."""
+    if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any():
+        raise DecError(f"{model.name!r} gave logits that are not numbers at position {position}")

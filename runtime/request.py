@@ -1,0 +1,158 @@
+"""A request: what one caller asks for. Algorithms never see it; shaping and the stop machine do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from decgraph.errors import DecError
+from decgraph.runtime.automaton import Automaton
+
+Number = int | float | Fraction
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A bias or penalty given as a factor on the weight, where a number is an amount added to the logit.
+
+    `Factor(Fraction(2))` as a bias doubles a token's weight, as a penalty halves it. Exact arithmetic can
+    follow factors; it cannot follow amounts, which are logarithms.
+    """
+
+    value: Fraction
+
+    def __post_init__(self) -> None:
+        if self.value <= 0:
+            raise DecError(f"a factor must be positive, not {self.value}")
+
+    @property
+    def log(self) -> float:
+        return math.log(self.value)
+
+
+Amount = Number | Factor
+Allow: TypeAlias = Callable[[tuple[int, ...]], Collection[int]] | Automaton
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request. Frozen and hashable; mappings and sets may be given in any form and are kept in a
+    canonical one.
+
+    prompt: token ids, not empty. limit: most new tokens. eos: ids that end the text. stop: strings that end
+    it. seed and request_id: the key of all noise. temperature 0 is greedy. top_k, top_p, min_p: None is off.
+    repetition_penalty: 1 is off, counts prompt and generated tokens. presence_penalty, frequency_penalty: 0
+    is off, count generated tokens. bias: token to amount. bans: tokens never chosen. min_length: new tokens
+    before which eos is forbidden. allow: from the generated tokens to the tokens allowed next, or an
+    automaton; it must be a pure function.
+
+    Raises DecError for an empty prompt and for every value outside its range.
+    """
+
+    prompt: tuple[int, ...]
+    limit: int = 64
+    eos: frozenset[int] = frozenset()
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+    request_id: int = 0
+    temperature: Number = 1
+    top_k: int | None = None
+    top_p: Number | None = None
+    min_p: Number | None = None
+    repetition_penalty: Number = 1
+    presence_penalty: Amount = 0
+    frequency_penalty: Amount = 0
+    bias: Mapping[int, Amount] | tuple[tuple[int, Amount], ...] = ()
+    bans: frozenset[int] = frozenset()
+    min_length: int = 0
+    allow: Allow | None = None
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("prompt", tuple(_token("prompt", t) for t in self.prompt))
+        put("eos", frozenset(_token("eos", t) for t in _several(self.eos)))
+        put("stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        put("bans", frozenset(_token("bans", t) for t in _several(self.bans)))
+        pairs = self.bias.items() if isinstance(self.bias, Mapping) else self.bias
+        bias = {_token("bias", t): v for t, v in pairs}
+        put("bias", tuple((t, bias[t]) for t in sorted(bias)))
+        self._check()
+
+    def _check(self) -> None:
+        if not self.prompt:
+            raise DecError("the prompt is empty; a request needs at least one token to read")
+        _need(self.limit >= 1, "limit", self.limit, "at least 1")
+        _need(self.min_length >= 0, "min_length", self.min_length, "0 or more")
+        _need(0 <= self.seed < 2**64, "seed", self.seed, "between 0 and 2**64 - 1")
+        _need(0 <= self.request_id < 2**64, "request_id", self.request_id, "between 0 and 2**64 - 1")
+        _need(
+            _finite(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "0 or more"
+        )
+        if self.top_k is not None:
+            _need(self.top_k >= 1, "top_k", self.top_k, "at least 1")
+        if self.top_p is not None:
+            _need(_finite(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        if self.min_p is not None:
+            _need(_finite(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
+        _need(
+            _finite(self.repetition_penalty) and self.repetition_penalty > 0,
+            "repetition_penalty",
+            self.repetition_penalty,
+            "above 0",
+        )
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _need(isinstance(value, Factor) or _finite(value), name, value, "a finite number or a Factor")
+        for token, value in self.bias_pairs:
+            _need(isinstance(value, Factor) or _finite(value), f"bias of token {token}", value, "finite")
+        for text in self.stop:
+            _need(isinstance(text, str) and text != "", "stop", text, "a string that is not empty")
+
+    @property
+    def bias_pairs(self) -> tuple[tuple[int, Amount], ...]:
+        """The bias as (token, amount) pairs in token order."""
+        assert isinstance(self.bias, tuple)
+        return self.bias
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def check_vocab(self, size: int) -> None:
+        """Raises DecError if a token of the request is outside a vocabulary of `size` tokens."""
+        named = {
+            "prompt": self.prompt,
+            "eos": self.eos,
+            "bans": self.bans,
+            "bias": [t for t, _ in self.bias_pairs],
+        }
+        for name, tokens in named.items():
+            for token in tokens:
+                _need(token < size, name, token, f"a token id below the vocabulary's size, {size}")
+
+
+def _several(tokens: Iterable[int] | int) -> Iterable[int]:
+    return (tokens,) if isinstance(tokens, int) else tokens
+
+
+def _token(name: str, value: Any) -> int:  # Any: whatever the caller passed
+    try:
+        token = int(value)
+    except (TypeError, ValueError):
+        raise DecError(f"{name} must hold token ids, not {value!r}") from None
+    _need(token == value and token >= 0, name, value, "token ids, whole numbers from 0")
+    return token
+
+
+def _finite(value: Number) -> bool:
+    return isinstance(value, int | float | Fraction) and math.isfinite(value)
+
+
+def _need(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise DecError(f"{name} is {value!r}; it must be {wanted}")

@@ -1,0 +1,242 @@
+"""From a model's scores to the distributions an algorithm sees: pure functions of (scores, path, request).
+
+Two faces of one row. `raw_probs` applies the constraints only: bans, the automaton, no end before the minimum
+length. `shaped_probs` goes on, in this order: repetition penalty, presence and frequency penalties, bias,
+temperature, top-k, top-p, min-p, each on what the one before left.
+
+Both work in two domains, chosen by the row: float64 arrays, or tuples of fractions. In the exact domain a
+step that would leave the rationals is a DecError: a temperature whose power is not rational for these
+weights, a penalty or a bias that is an amount and not a `Factor`. The logit of an exact row is the logarithm
+of its weight.
+
+Ties go to the lower token everywhere: the greedy token, the last place of top-k, the order in which top-p
+adds up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from decgraph.errors import DecError
+from decgraph.runtime import exact
+from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.request import Amount, Factor, Request
+
+Probs = np.ndarray | tuple[Fraction, ...]
+
+
+def raw_probs(
+    scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None
+) -> Probs:
+    """The model's distribution after `path` under the constraints alone: float64[V] or V fractions, summing
+    to one.
+
+    `path` is the whole context, prompt included. `allow`, if given, is a set of tokens that the algorithm
+    itself allows here, on top of the request's constraints. Raises DecError if the constraints leave no token
+    with mass.
+    """
+    kept = _allowed(scores.size, tuple(path), request, allow)
+    if scores.weights is not None:
+        return _normal(scores.weights if kept is None else exact.masked(scores.weights, kept))
+    return _softmax(_logits(scores, kept))
+
+
+def shaped_probs(
+    scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None
+) -> Probs:
+    """The distribution that `~` and `verify` use: constraints, then the request's shaping. Otherwise as
+    `raw_probs`."""
+    path = tuple(path)
+    kept = _allowed(scores.size, path, request, allow)
+    if scores.weights is not None:
+        return _shape_exact(_normal(exact.masked(scores.weights, kept)), path, request)
+    return _shape_float(_logits(scores, kept), path, request)
+
+
+def forbidden(size: int, path: Sequence[int], request: Request) -> frozenset[int]:
+    """The tokens that the request's constraints forbid after `path`."""
+    kept = _allowed(size, tuple(path), request, None)
+    return frozenset() if kept is None else frozenset(v for v in range(size) if not kept[v])
+
+
+def _allowed(
+    size: int, path: tuple[int, ...], request: Request, allow: Collection[int] | None
+) -> np.ndarray | None:
+    """bool[V], the tokens the constraints leave; None when nothing is constrained."""
+    generated = path[len(request.prompt) :]
+    ends = request.eos if len(generated) < request.min_length else frozenset()
+    if not (request.bans or ends or request.allow is not None or allow is not None):
+        return None
+    kept = np.ones(size, bool)
+    for tokens in (request.allow(generated) if request.allow is not None else None, allow):
+        if tokens is not None:
+            here = np.zeros(size, bool)
+            here[_ids(tokens, size)] = True
+            kept &= here
+    kept[_ids(request.bans, size)] = False
+    kept[_ids(ends, size)] = False
+    return kept
+
+
+def _ids(tokens: Collection[int], size: int) -> np.ndarray:
+    """The token ids below `size` among `tokens`, which may also be a boolean mask over the vocabulary."""
+    if isinstance(tokens, np.ndarray) and tokens.dtype == bool:
+        return np.flatnonzero(tokens[:size])
+    ids = np.array(sorted(tokens), np.int64)
+    return ids[(ids >= 0) & (ids < size)]
+
+
+def _counts(path: tuple[int, ...], request: Request) -> tuple[Counter[int], Counter[int]]:
+    """How often each token stands in the whole path, and in what was generated."""
+    return Counter(path), Counter(path[len(request.prompt) :])
+
+
+def _empty() -> DecError:
+    return DecError(
+        "the request's constraints leave no token that the model gives any probability",
+        hint="loosen bans, min_length or the automaton",
+    )
+
+
+# --- float64
+# ---------------------------------------------------------------------------------------------------
+
+
+def _logits(scores: Scores, kept: np.ndarray | None) -> np.ndarray:
+    assert scores.logits is not None
+    logits = scores.logits.astype(np.float64)
+    if kept is not None:
+        logits = np.where(kept, logits, -np.inf)
+    if np.isnan(logits).any():
+        raise DecError("the model's scores hold a NaN")
+    if not (logits > -np.inf).any():
+        raise _empty()
+    return logits
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def _shape_float(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
+    logits = _penalised(logits, path, request)
+    if request.temperature == 0:
+        point = np.zeros(len(logits))
+        point[int(np.argmax(logits))] = 1.0
+        return point
+    # The shift by the maximum comes first: with a tiny temperature a quotient would overflow otherwise.
+    probs = _softmax((logits - logits.max()) / float(request.temperature))
+    order = np.argsort(-probs, kind="stable")
+    if request.top_k is not None and request.top_k < len(probs):
+        probs = _keep(probs, order[: request.top_k])
+    if request.top_p is not None and request.top_p < 1:
+        enough = np.cumsum(probs[order]) >= float(request.top_p)
+        # Rounding may leave the whole sum below p: then everything is needed.
+        last = int(np.argmax(enough)) if enough.any() else len(order) - 1
+        probs = _keep(probs, order[: last + 1])
+    if request.min_p is not None:
+        probs = _keep(probs, np.flatnonzero(probs >= float(request.min_p) * probs.max()))
+    return probs
+
+
+def _keep(probs: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    kept = np.zeros_like(probs)
+    kept[tokens] = probs[tokens]
+    return kept / kept.sum()
+
+
+def _penalised(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
+    seen, generated = _counts(path, request)
+    logits = logits.copy()
+    if request.repetition_penalty != 1:
+        ids = _ids(seen, len(logits))
+        r = float(request.repetition_penalty)
+        logits[ids] = np.where(logits[ids] < 0, logits[ids] * r, logits[ids] / r)
+    presence, frequency = _amount(request.presence_penalty), _amount(request.frequency_penalty)
+    if presence or frequency:
+        for token, count in generated.items():
+            if token < len(logits):
+                logits[token] -= presence + frequency * count
+    for token, value in request.bias_pairs:
+        if token < len(logits):
+            logits[token] += _amount(value)
+    return logits
+
+
+def _amount(value: Amount) -> float:
+    return value.log if isinstance(value, Factor) else float(value)
+
+
+# --- fractions
+# -------------------------------------------------------------------------------------------------
+
+
+def _normal(weights: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    total = sum(weights)
+    if total == 0:
+        raise _empty()
+    return weights if total == 1 else tuple(w / total for w in weights)
+
+
+def _shape_exact(
+    probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request
+) -> tuple[Fraction, ...]:
+    probs = _penalised_exact(probs, path, request)
+    if request.temperature == 0:
+        best = max(range(len(probs)), key=lambda v: (probs[v], -v))
+        return tuple(Fraction(v == best) for v in range(len(probs)))
+    if request.temperature != 1:
+        top = max(probs)
+        power = 1 / exact.rational(request.temperature, "temperature")
+        probs = _normal(tuple(exact.power(w / top, power, "temperature") for w in probs))
+    order = sorted(range(len(probs)), key=lambda v: (-probs[v], v))
+    if request.top_k is not None:
+        probs = _normal(exact.only(probs, order[: request.top_k]))
+    if request.top_p is not None:
+        p, mass, n = exact.rational(request.top_p, "top_p"), Fraction(0), 0
+        while mass < p:
+            mass += probs[order[n]]
+            n += 1
+        probs = _normal(exact.only(probs, order[:n]))
+    if request.min_p is not None:
+        floor = exact.rational(request.min_p, "min_p") * max(probs)
+        probs = _normal(tuple(w if w >= floor else Fraction(0) for w in probs))
+    return probs
+
+
+def _penalised_exact(
+    probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request
+) -> tuple[Fraction, ...]:
+    seen, generated = _counts(path, request)
+    weights = list(probs)
+    if request.repetition_penalty != 1:
+        # A logarithm of a probability is never positive, so the penalty always multiplies: w becomes w ** r.
+        r = exact.rational(request.repetition_penalty, "repetition_penalty")
+        for token in seen:
+            if token < len(weights):
+                weights[token] = exact.power(weights[token], r, "repetition_penalty")
+    presence = _factor(request.presence_penalty, "presence_penalty")
+    frequency = _factor(request.frequency_penalty, "frequency_penalty")
+    for token, count in generated.items():
+        if token < len(weights):
+            weights[token] /= presence * frequency**count
+    for token, value in request.bias_pairs:
+        if token < len(weights):
+            weights[token] *= _factor(value, "bias")
+    return _normal(tuple(weights))
+
+
+def _factor(value: Amount, name: str) -> Fraction:
+    if isinstance(value, Factor):
+        return Fraction(value.value)
+    if value == 0:
+        return Fraction(1)
+    raise DecError(
+        f"{name} {value} is an amount of logit, which exact arithmetic cannot follow",
+        hint=f"give it as a factor on the weight: {name}=Factor(Fraction(2))",
+    )

@@ -1,0 +1,90 @@
+"""The stop machine: a deterministic automaton over committed tokens.
+
+A run ends at the first token after which an end-of-text id was committed, a stop string is complete in the
+generated text, or the limit is reached. The machine is fed one token at a time, whatever the algorithm
+commits at once, so a run is cut at exactly the token where it fires. States are immutable and hashable: a
+tree can hold one per node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from decgraph.errors import DecError
+from decgraph.runtime.request import Request
+from decgraph.runtime.text import Detokenizer, Pending
+
+
+@dataclass(frozen=True)
+class StopState:
+    """Where the machine stands. `count` tokens were fed; `tail` is the end of their text, as much as a stop
+    string needs; `matched` is the stop string that ended the run and `over` how many characters of the text
+    stand from where it begins (they are not part of the answer)."""
+
+    request: Request = field(repr=False)
+    detokenizer: Detokenizer | None = field(default=None, repr=False)
+    count: int = 0
+    done: bool = False
+    reason: str = ""
+    matched: str = ""
+    over: int = 0
+    tail: str = ""
+    pending: Pending = b""
+
+
+class StopMachine:
+    """The automaton's three functions; all of it is in the state."""
+
+    @staticmethod
+    def start(request: Request, detokenizer: Detokenizer | None = None) -> StopState:
+        """The state before any generated token. Raises DecError for stop strings without a detokenizer."""
+        if request.stop and detokenizer is None:
+            raise DecError("stop strings need a tokenizer to see text; this run has none", hint="use eos ids")
+        watch = detokenizer if request.stop else None
+        return StopState(request, watch, pending=watch.start() if watch else b"")
+
+    @staticmethod
+    def feed(state: StopState, token: int) -> StopState:
+        """The state after one more committed token. Raises ValueError on a state that is done.
+
+        An end-of-text id wins over a stop string that the same token completes, and both over the limit.
+        """
+        if state.done:
+            raise ValueError(f"the run ended by {state.reason!r}; nothing can be committed after it")
+        state = replace(state, count=state.count + 1)
+        if token in state.request.eos:
+            return replace(state, done=True, reason="eos")
+        if state.detokenizer is not None:
+            state = _read(state, token)
+        if not state.done and state.count >= state.request.limit:
+            return replace(state, done=True, reason="limit")
+        return state
+
+    @staticmethod
+    def cut(state: StopState, tokens: Iterable[int]) -> tuple[tuple[int, ...], StopState]:
+        """Feeds tokens until the machine fires: the tokens committed, and the state after. A done state takes
+        none."""
+        kept: list[int] = []
+        for token in tokens:
+            if state.done:
+                break
+            state = StopMachine.feed(state, token)
+            kept.append(token)
+        return tuple(kept), state
+
+
+def _read(state: StopState, token: int) -> StopState:
+    """The state after the text of `token`."""
+    assert state.detokenizer is not None
+    pending, new = state.detokenizer.feed(state.pending, token)
+    text = state.tail + new
+    keep = max(len(s) for s in state.request.stop) - 1
+    state = replace(state, pending=pending, tail=text[max(0, len(text) - keep) :])
+    # A string that is complete in the old tail would have fired before, so the first one to end is the one
+    # that fires.
+    found = [(at + len(s), at, s) for s in state.request.stop if (at := text.find(s)) >= 0]
+    if not found:
+        return state
+    _, at, matched = min(found)
+    return replace(state, done=True, reason="stop", matched=matched, over=len(text) - at)

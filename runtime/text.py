@@ -1,0 +1,145 @@
+"""Text to tokens and back, and text that can be shown while it grows.
+
+Incremental text is made from bytes: every token stands for a byte string, and a character is given out when
+its last byte is known. So what was shown never changes, and showing token by token gives the same text as
+decoding at once.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from decgraph.errors import DecError
+
+Pending = bytes  # the bytes of a character that is not complete yet
+
+
+@dataclass(frozen=True, eq=False)
+class Detokenizer:
+    """`pieces[token]` is the byte string that a token adds to the text; b"" for special tokens."""
+
+    pieces: tuple[bytes, ...]
+
+    def start(self) -> Pending:
+        """The state before any token."""
+        return b""
+
+    def feed(self, pending: Pending, token: int) -> tuple[Pending, str]:
+        """The state after a token, and the characters it completes. Bytes that are not UTF-8 become
+        U+FFFD."""
+        if not 0 <= token < len(self.pieces):
+            return pending, ""  # padding rows of an embedding table have no text
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder.setstate((pending, 0))
+        text = decoder.decode(self.pieces[token])
+        return decoder.getstate()[0], text
+
+    def finish(self, pending: Pending) -> str:
+        """What is left when no token follows: U+FFFD if a character was cut in the middle, else nothing."""
+        return pending.decode("utf-8", "replace")
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """The text of whole tokens: what feeding them one by one and finishing gives."""
+        known = (self.pieces[t] for t in tokens if 0 <= t < len(self.pieces))
+        return b"".join(known).decode("utf-8", "replace")
+
+
+def detokenizer_of(pieces: Sequence[str | bytes]) -> Detokenizer:
+    """A detokenizer from the text or the bytes of every token, in token order."""
+    return Detokenizer(tuple(p if isinstance(p, bytes) else p.encode() for p in pieces))
+
+
+class Tokenizer:
+    """A tokenizer.json: encode, decode and a detokenizer. Byte-level BPE and Metaspace with byte fallback.
+
+    Raises DecError if the folder has no tokenizer.json or it cannot be read.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        path = Path(folder) / "tokenizer.json"
+        if not path.is_file():
+            raise DecError(f"{folder} has no tokenizer.json")
+        from tokenizers import Tokenizer as Backend
+
+        try:
+            self._backend: Any = Backend.from_file(str(path))
+            self._spec = json.loads(path.read_text(encoding="utf-8"))
+        except Exception as error:  # the library raises bare Exception for every malformed file
+            raise DecError(f"{path} is not a tokenizer: {error}") from None
+        self.path = path
+
+    @property
+    def size(self) -> int:
+        """The number of tokens, added ones included."""
+        return int(self._backend.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The token ids of a text, with whatever the tokenizer's own template adds (a beginning-of-text
+        token)."""
+        return tuple(self._backend.encode(text).ids)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens, special ones left out."""
+        return self.detokenizer.text(tokens)
+
+    def token(self, text: str) -> int | None:
+        """The id of the token spelled `text` in the vocabulary, or None."""
+        found = self._backend.token_to_id(text)
+        return None if found is None else int(found)
+
+    @cached_property
+    def detokenizer(self) -> Detokenizer:
+        """The detokenizer. Raises DecError for a tokenizer whose tokens do not stand for bytes."""
+        special = {t["id"] for t in self._spec.get("added_tokens", ()) if t.get("special")}
+        plain = {t["id"] for t in self._spec.get("added_tokens", ()) if not t.get("special")}
+        kinds = _decoders(self._spec.get("decoder"))
+        if "ByteLevel" in kinds:
+            to_bytes = _byte_level
+        elif kinds & {"Metaspace", "ByteFallback"}:
+            to_bytes = _metaspace
+        else:
+            raise DecError(
+                f"{self.path}: text cannot be shown token by token with the decoder {sorted(kinds)}"
+            )
+        pieces = []
+        for i in range(self.size):
+            piece = self._backend.id_to_token(i)
+            if piece is None or i in special:
+                pieces.append(b"")
+            else:
+                pieces.append(piece.encode() if i in plain else to_bytes(piece))
+        return Detokenizer(tuple(pieces))
+
+
+def _decoders(spec: Any) -> set[str]:
+    """The names of the decoders in a tokenizer.json's `decoder` entry."""
+    if not spec:
+        return set()
+    return {spec["type"]}.union(*(_decoders(part) for part in spec.get("decoders", ())))
+
+
+@lru_cache(maxsize=1)
+def _alphabet() -> dict[str, int]:
+    """Byte-level BPE's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100
+    onwards."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {chr(b): b for b in printable}
+    others = (b for b in range(256) if b not in set(printable))
+    return table | {chr(0x100 + i): b for i, b in enumerate(others)}
+
+
+def _byte_level(piece: str) -> bytes:
+    table = _alphabet()
+    return bytes(table[c] for c in piece) if all(c in table for c in piece) else piece.encode()
+
+
+def _metaspace(piece: str) -> bytes:
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace("\u2581", " ").encode()

@@ -1,0 +1,167 @@
+"""What happened, as values: one event per thing a step did, and the statistics that a list of events
+gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A draw was grown into a tree: node `node` under `parent`. `prob` is its probability under the law it
+    was drawn from (1 for a point mass), `source` the model or store that proposed it."""
+
+    node: int
+    parent: int
+    token: int
+    prob: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Verification followed this draft. `depth` is 1 for a child of the root."""
+
+    node: int
+    token: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Verification tested this draft and went on without it; `why` in a few words."""
+
+    node: int
+    token: int
+    depth: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Verification emitted a token of its own: after the last draft of a path (bonus), in place of rejected
+    ones (residual), or without any draft (plain)."""
+
+    token: int
+    kind: Literal["bonus", "residual", "plain"]
+
+
+@dataclass(frozen=True)
+class Unmasked:
+    """A position of a canvas was decided."""
+
+    position: int
+    token: int
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Remasked:
+    """A decided position was masked again."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Committed:
+    """These tokens are now part of the run (what the stop machine cut off is not among them)."""
+
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The run ended: "eos", "stop", "limit", or "capacity" where a static bound was reached first."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """One call of a model: `rows` of scores asked for, `cells` given to it in all rows together. `role` says
+    whose calls count as target calls: the model a claim is about is the target, every other one drafts."""
+
+    model: str
+    rows: int
+    cells: int
+    role: Literal["target", "draft"] = "target"
+
+
+Event = Drafted | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The numbers of one run. `tested` and `accepted` count drafts by depth, the children of a root first."""
+
+    tokens: int = 0
+    target_calls: int = 0
+    draft_calls: int = 0
+    drafted: int = 0
+    unmasked: int = 0
+    remasked: int = 0
+    tested: tuple[int, ...] = ()
+    accepted: tuple[int, ...] = ()
+    stopped: str = ""
+    calls: dict[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def tokens_per_call(self) -> float:
+        """Committed tokens per call of the target; 0 when it was never called."""
+        return self.tokens / self.target_calls if self.target_calls else 0.0
+
+    @property
+    def acceptance(self) -> tuple[float, ...]:
+        """By depth, how often verification that came to test a draft there accepted one."""
+        return tuple(a / t if t else 0.0 for a, t in zip(self.accepted, self.tested, strict=True))
+
+    @staticmethod
+    def of(events: Iterable[Event]) -> Stats:
+        """The statistics of a run's events, in the order they happened."""
+        tokens = target = draft = drafted = unmasked = remasked = 0
+        stopped = ""
+        calls: dict[str, int] = {}
+        tested: dict[int, int] = {}
+        accepted: dict[int, int] = {}
+        open_depth = 0  # siblings rejected at one depth are one test, closed by an acceptance or an emission
+        for e in events:
+            match e:
+                case ModelCall():
+                    calls[e.model] = calls.get(e.model, 0) + 1
+                    target += e.role == "target"
+                    draft += e.role == "draft"
+                case Drafted():
+                    drafted += 1
+                case Rejected():
+                    if e.depth != open_depth:
+                        tested[e.depth] = tested.get(e.depth, 0) + 1
+                        open_depth = e.depth
+                case Accepted():
+                    if e.depth != open_depth:
+                        tested[e.depth] = tested.get(e.depth, 0) + 1
+                    accepted[e.depth] = accepted.get(e.depth, 0) + 1
+                    open_depth = 0
+                case Emitted() | Committed():
+                    open_depth = 0
+                    tokens += len(e.tokens) if isinstance(e, Committed) else 0
+                case Unmasked():
+                    unmasked += 1
+                case Remasked():
+                    remasked += 1
+                case Stopped():
+                    stopped = e.reason
+        depths = range(1, max(tested, default=0) + 1)
+        return Stats(
+            tokens=tokens,
+            target_calls=target,
+            draft_calls=draft,
+            drafted=drafted,
+            unmasked=unmasked,
+            remasked=remasked,
+            tested=tuple(tested.get(d, 0) for d in depths),
+            accepted=tuple(accepted.get(d, 0) for d in depths),
+            stopped=stopped,
+            calls=calls,
+        )
