@@ -24,7 +24,18 @@ _LAZY: dict[str, tuple[str, str]] = {
     "zoo": ("decgraph.zoo", ""),
 }
 
-__all__ = ["DecError", "InternalError", "algorithm", "check", "load", "parse", "run", "stdlib", "testing", "zoo"]
+__all__ = [
+    "DecError",
+    "InternalError",
+    "algorithm",
+    "check",
+    "load",
+    "parse",
+    "run",
+    "stdlib",
+    "testing",
+    "zoo",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 class DecError(Exception):
     """Something in the program, the request or the files named cannot be used as it stands.
 
-    Carries the diagnostics found, each of which renders itself with file, line, caret and a suggestion; a plain
-    string is allowed where there is no source to point at. `str(error)` is the whole text to show, and no traceback is
-    needed to understand it.
+    Carries the diagnostics found, each of which renders itself with file, line, caret and a suggestion; a
+    plain string is allowed where there is no source to point at. `str(error)` is the whole text to show: no
+    traceback is needed to understand it.
 
     >>> str(DecError("gamma is 40; it must be in 1..32"))
     'error: gamma is 40; it must be in 1..32'

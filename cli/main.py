@@ -1,0 +1,97 @@
+"""The command `decgraph`: a file of this folder whose docstring begins with `decgraph <verb>:` is a verb.
+
+A verb's module has either `command`, a function with typer annotations, or `app`, a `typer.Typer` with verbs of
+its own. Only the verb asked for is imported; the help of the others is read from the first line of their files.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import decgraph
+from decgraph.cli import output
+
+# The order of the help, from first use to rare use; other verbs follow by name.
+ORDER = ("run", "check", "list", "explain", "compile", "fmt", "new", "zoo")
+FIRST_LINE = re.compile(r'"""decgraph (?P<verb>\w+): (?P<help>.*?)(?:""")?\s*$')
+
+
+def verbs() -> dict[str, str]:
+    """The verbs and one line about each, found by reading the first line of this folder's files."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        with path.open(encoding="utf-8") as file:
+            if match := FIRST_LINE.match(file.readline()):
+                found[match["verb"]] = match["help"]
+    rank = {verb: place for place, verb in enumerate(ORDER)}
+    return dict(sorted(found.items(), key=lambda item: (rank.get(item[0], len(ORDER)), item[0])))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code: 0, 1 (your input), 2 (usage), 70 (a bug of ours), 130 (interrupted)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        application(arguments)(args=arguments, prog_name="decgraph")
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException as error:  # everything a verb can raise becomes a message and a code here
+        code = output.report(error, arguments)
+    else:
+        code = 0
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        output.silence_stdout()
+    return code
+
+
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """The typer application with the verb asked for; the other verbs are there by name and help only."""
+    app = typer.Typer(
+        help="A compiler for decoding algorithms: run them on real models, prove what they claim.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    for verb, line in verbs().items():
+        if verb != asked:
+            app.command(verb, help=line)(elsewhere)
+            continue
+        module = import_module(f"decgraph.cli.{verb}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=verb, help=line)
+        else:
+            app.command(verb)(module.command)
+    return app
+
+
+def elsewhere() -> None:
+    """Holds a verb's place in the help."""
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"decgraph {decgraph.__version__}")
+        raise typer.Exit
+
+
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""What every verb shares: JSON or rich output, and errors that end in an exit code instead of a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from decgraph.errors import DecError, InternalError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+USER_ERROR = 1
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED = 130  # 128 + SIGINT
+TRACEBACK = "DECGRAPH_TRACEBACK"  # set to 1: bugs of ours show where they happened
+
+
+def emit_json(value: Any) -> None:
+    """One JSON document on stdout. NaN and infinities become null, exact fractions strings such as "1/3"."""
+    print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON knows it: dicts, lists, strings, numbers, booleans, null."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return [plain(item) for item in sorted(value, key=str)]
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy scalars and arrays, without importing NumPy
+        return plain(value.tolist())
+    return str(value)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console; colours go away by themselves in a pipe, under NO_COLOR and in a dumb terminal."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Aligned columns for people; in a pipe the same rows separated by tabs, without the heading."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join("" if cell is None else str(cell) for cell in row))
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    console().print(table)
+
+
+def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
+    """Say on stderr what went wrong, and return the exit code.
+
+    1: the program, the request or a file cannot be used (`DecError`); with `--json` among the arguments this is a
+    JSON document on stdout as well. 70: a bug in decgraph, with how to see it again. 130: interrupted.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        silence_stdout()
+        return USER_ERROR
+    if isinstance(error, DecError):
+        show_user_error(error)
+        if "--json" in arguments:
+            emit_json({"error": str(error), "codes": list(error.codes)})
+        return USER_ERROR
+    show_internal_error(error, arguments)
+    return INTERNAL_ERROR
+
+
+def show_user_error(error: DecError) -> None:
+    text = str(error)
+    if not sys.stderr.isatty() or "NO_COLOR" in os.environ:
+        print(text, file=sys.stderr)
+        return
+    from rich.text import Text
+
+    shown = Text(text)
+    shown.highlight_regex(r"(?m)^error(\[\w+\])?:.*$", "bold")
+    shown.highlight_regex(r"(?m)^error(\[\w+\])?", "red")
+    shown.highlight_regex(r"\^+", "red")
+    shown.highlight_regex(r"(?m)^ *= \w+:", "cyan")
+    console(stderr=True).print(shown)
+
+
+def show_internal_error(error: BaseException, arguments: Sequence[str]) -> None:
+    """Our bug: what, where in decgraph, and the command that shows it again."""
+    import shlex
+
+    if isinstance(error, InternalError):
+        print(error, file=sys.stderr)
+    else:
+        print(f"internal error: {type(error).__name__}: {error}", file=sys.stderr)
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        print(f"  = at: {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}", file=sys.stderr)
+    print(f"  = reproduce: {TRACEBACK}=1 {shlex.join(['decgraph', *arguments])}", file=sys.stderr)
+    print("  = a bug in decgraph, not in your program; please report it with these lines", file=sys.stderr)
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+
+
+def silence_stdout() -> None:
+    """The reader of our output has gone: nothing more is said there, not even by the interpreter as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,92 @@
+"""What every test gets: golden files, a quiet offline environment, and hypothesis without deadlines."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before anything imports torch or transformers: no network, no thread contention on small machines.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "2" if os.environ.get("CI") else "1")
+
+# A deadline measures the machine, not the code. In CI the examples are fixed: a red run is about the change.
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+GOLDEN = Path(__file__).parent / "golden"
+_read: set[str] = set()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write what the tests produce; read the diff before you commit it",
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("eagle2.txt", text)`: text equals tests/golden/<test file without test_>/eagle2.txt.
+
+    `pytest --update-golden` writes the file; a golden that no test reads fails a full run.
+    """
+    folder = GOLDEN / request.path.stem.removeprefix("test_")
+
+    def check(name: str, text: str) -> None:
+        path = folder / name
+        _read.add(str(path))
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        if path.exists() and old == text:
+            return
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        lines = difflib.unified_diff(old.splitlines(True), text.splitlines(True), f"golden/{name}", "now")
+        where = path.relative_to(GOLDEN.parent)
+        hint = "if the new text is right: pytest --update-golden"
+        pytest.fail(f"{where} differs; {hint}\n{''.join(lines)}", pytrace=False)
+
+    return check
+
+
+def _is_full_run(config: pytest.Config) -> bool:
+    option = config.option
+    return (
+        not option.keyword
+        and option.markexpr == "not slow"
+        and not option.collectonly
+        and not getattr(option, "lf", False)
+        and not option.deselect
+        and list(config.args) == list(config.getini("testpaths"))
+    )
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's, which may be absent
+def pytest_testnodedown(node: object, error: object) -> None:
+    """With `-n`, the workers read the goldens: gather what each one read."""
+    _read.update(getattr(node, "workeroutput", {}).get("golden_read", ()))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    workeroutput = getattr(session.config, "workeroutput", None)
+    if workeroutput is not None:
+        workeroutput["golden_read"] = sorted(_read)
+        return
+    if exitstatus != 0 or not _is_full_run(session.config):
+        return
+    orphans = [path for path in sorted(GOLDEN.rglob("*")) if path.is_file() and str(path) not in _read]
+    if orphans:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        names = ", ".join(str(path.relative_to(GOLDEN)) for path in orphans)
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(f"\ngolden files that no test reads: {names}", red=True)

@@ -1,0 +1,121 @@
+"""Imports between rooms go one way, and heavy libraries load when used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tree import ROOMS, ROOT, may_be_heavy, module_name, room_files
+
+ARROWS: dict[str, set[str]] = {
+    "ir": set(),
+    "dsl": {"ir"},
+    "passes": {"ir"},
+    "runtime": {"ir"},
+    "backends": {"ir", "runtime"},
+    "stdlib": {"dsl", "ir"},
+    "check": {"backends", "runtime", "passes", "stdlib", "dsl", "ir"},
+    "zoo": {"runtime"},
+    "cli": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo"},
+}
+HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub"}
+TERMINAL = {"typer", "rich", "click"}
+
+
+def imported(path: Path, tree: ast.AST) -> Iterator[tuple[ast.stmt, str, bool]]:
+    """(statement, absolute module, whether importing the file runs it); type-checking blocks do not count."""
+
+    def visit(node: ast.AST, at_import: bool) -> Iterator[tuple[ast.stmt, str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield child, alias.name, at_import
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                if child.level:
+                    package = module_name(path).split(".")
+                    keep = len(package) - child.level + (path.name == "__init__.py")
+                    base = ".".join([*package[:keep], *([base] if base else [])])
+                if base in {"decgraph", *(f"decgraph.{room}" for room in ROOMS)}:
+                    for alias in child.names:
+                        yield child, f"{base}.{alias.name}", at_import
+                else:
+                    yield child, base, at_import
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                for other in child.orelse:
+                    yield from visit(other, at_import)
+            else:
+                lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield from visit(child, at_import and not lazy)
+
+    yield from visit(tree, True)
+
+
+def faults_of(path: Path, text: str) -> list[str]:
+    room = path.relative_to(ROOT).parts[0]
+    faults = []
+    for node, module, at_import in imported(path, ast.parse(text)):
+        where = f"{path.relative_to(ROOT)}:{node.lineno}"
+        top, _, rest = module.partition(".")
+        if top in ROOMS:
+            faults.append(f"{where}: `{module}` loads the room a second time; its name is decgraph.{module}")
+        elif top == "decgraph" and room != "decgraph":
+            other = rest.split(".")[0]
+            if other in ROOMS and other != room and other not in ARROWS[room]:
+                faults.append(f"{where}: {room} may not import {other}")
+            elif other not in ROOMS and other not in {"errors", "__version__"} and room != "cli":
+                faults.append(f"{where}: rooms do not import the facade (`{module}`)")
+        elif top in HEAVY and at_import and not may_be_heavy(path):
+            faults.append(f"{where}: import {top} in the function that uses it")
+        elif top in TERMINAL and at_import and room != "cli" and not may_be_heavy(path):
+            faults.append(f"{where}: {top} belongs to cli")
+    return faults
+
+
+def test_arrows() -> None:
+    faults = [fault for path in room_files() for fault in faults_of(path, path.read_text("utf-8"))]
+    assert not faults, "\n".join(faults)
+
+
+def test_nothing_imports_what_imports_it() -> None:
+    for room, allowed in ARROWS.items():
+        assert all(room not in ARROWS[other] for other in allowed), room
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "word"),
+    [
+        ("ir/x.py", "from decgraph.dsl import parse", "may not import dsl"),
+        ("ir/ops/x.py", "from ...passes import fold", "may not import passes"),
+        ("dsl/x.py", "def f():\n    from decgraph import backends", "may not import backends"),
+        ("check/x.py", "import decgraph.cli.main", "may not import cli"),
+        ("dsl/x.py", "from ir import types", "second time"),
+        ("dsl/x.py", "import decgraph", "facade"),
+        ("dsl/x.py", "import torch", "function that uses it"),
+        ("zoo/__init__.py", "import transformers", "function that uses it"),
+        ("runtime/models/__init__.py", "import torch.nn", "function that uses it"),
+        ("backends/reference/x.py", "class A:\n    import torch", "function that uses it"),
+        ("check/x.py", "from rich.console import Console", "belongs to cli"),
+    ],
+)
+def test_the_check_sees_wrong_imports(file: str, line: str, word: str) -> None:
+    (fault,) = faults_of(ROOT / file, line)
+    assert word in fault
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("runtime/models/hf.py", "import torch"),
+        ("zoo/train.py", "import torch, rich.progress"),
+        ("dsl/x.py", "def f():\n    import torch"),
+        ("dsl/x.py", "if TYPE_CHECKING:\n    import torch"),
+        ("dsl/x.py", "from .source import Source\nfrom ..ir import types\nimport decgraph.errors"),
+        ("cli/main.py", "import typer, decgraph.check"),
+        ("decgraph/__init__.py", "from decgraph.errors import DecError"),
+    ],
+)
+def test_the_check_lets_right_imports_pass(file: str, line: str) -> None:
+    assert faults_of(ROOT / file, line) == []
