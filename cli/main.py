@@ -1,7 +1,7 @@
 """The command `decgraph`: a file of this folder whose docstring begins with `decgraph <verb>:` is a verb.
 
-A verb's module has either `command`, a function with typer annotations, or `app`, a `typer.Typer` with verbs of
-its own. Only the verb asked for is imported; the help of the others is read from the first line of their files.
+A verb's module has either `command`, a function with typer annotations, or `app`, a `typer.Typer` with verbs
+of its own. Only the verb asked for is imported; the help of the others is the first line of their files.
 """
 
 from __future__ import annotations

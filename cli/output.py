@@ -68,8 +68,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
     """Say on stderr what went wrong, and return the exit code.
 
-    1: the program, the request or a file cannot be used (`DecError`); with `--json` among the arguments this is a
-    JSON document on stdout as well. 70: a bug in decgraph, with how to see it again. 130: interrupted.
+    1: the program, the request or a file cannot be used (`DecError`); with `--json` among the arguments this
+    is a JSON document on stdout as well. 70: a bug in decgraph, with how to see it again. 130: interrupted.
     """
     if isinstance(error, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
@@ -119,5 +119,5 @@ def show_internal_error(error: BaseException, arguments: Sequence[str]) -> None:
 
 
 def silence_stdout() -> None:
-    """The reader of our output has gone: nothing more is said there, not even by the interpreter as it ends."""
+    """The reader of our output has gone: nothing more is said there, not even at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

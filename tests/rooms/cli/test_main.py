@@ -1,0 +1,132 @@
+"""The command as a whole: help, speed, exit codes, and what a failing verb shows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from decgraph.cli import main as cli
+from decgraph.cli import output
+from decgraph.errors import DecError, InternalError
+
+COMMAND = str(Path(sys.executable).parent / "decgraph")
+
+
+@pytest.fixture
+def verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`verb(error)`: a verb `boom` that raises the error."""
+
+    def install(error: BaseException) -> None:
+        module = type(sys)("decgraph.cli.boom")
+
+        def command() -> None:
+            raise error
+
+        module.command = command
+        monkeypatch.setitem(sys.modules, "decgraph.cli.boom", module)
+        monkeypatch.setattr(cli, "verbs", lambda: {"boom": "Fails."})
+
+    return install
+
+
+def test_help_answers_within_half_a_second() -> None:
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - start)
+        assert "zoo" in done.stdout
+    assert min(seconds) < 0.5
+
+
+def test_help_lists_every_verb_and_imports_none() -> None:
+    code = "import sys; from decgraph.cli.main import main; main(['--help']); print([*sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for name, line in cli.verbs().items():
+        assert name in done.stdout
+        assert line.split()[0] in done.stdout
+        assert f"'decgraph.cli.{name}'" not in done.stderr
+    for name in ("torch", "transformers", "numpy", "lark"):
+        assert f"'{name}'" not in done.stderr
+
+
+def test_every_verb_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in cli.verbs():
+        assert cli.main([name, "--help"]) == 0
+        assert f"decgraph {name}" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == "decgraph 0.1.0\n"
+
+
+def test_usage_errors_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["nosuch"]) == 2
+    assert "nosuch" in capsys.readouterr().err
+    assert cli.main(["zoo", "--nosuch"]) == 2
+
+
+def test_user_errors_exit_1_without_a_traceback(verb, capsys: pytest.CaptureFixture[str]) -> None:
+    verb(DecError("gamma is 40; it must be in 1..32", hint="--set gamma=32"))
+    assert cli.main(["boom"]) == 1
+    assert capsys.readouterr() == ("", "error: gamma is 40; it must be in 1..32\n  = try: --set gamma=32\n")
+
+
+def test_user_errors_are_json_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output.report(DecError("no"), ["run", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"error": "error: no", "codes": []}
+
+
+@pytest.mark.parametrize("error", [InternalError("two owners of %3"), KeyError("x"), AssertionError()])
+def test_our_bugs_exit_70_with_a_reproducer(error, verb, capsys: pytest.CaptureFixture[str]) -> None:
+    verb(error)
+    assert cli.main(["boom"]) == 70
+    err = capsys.readouterr().err
+    assert err.startswith("internal error: ")
+    assert "DECGRAPH_TRACEBACK=1 decgraph boom" in err
+    assert "test_main.py" in err
+    assert "Traceback" not in err
+
+
+def test_a_developer_can_see_the_traceback(verb, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv(output.TRACEBACK, "1")
+    verb(KeyError("x"))
+    assert cli.main(["boom"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interruption_exits_130(verb) -> None:
+    verb(KeyboardInterrupt())
+    assert cli.main(["boom"]) == 130
+    assert output.report(KeyboardInterrupt()) == 130
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    code = "from decgraph.cli.main import main; import sys; sys.exit(main(['--help']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+def test_json_knows_what_results_are_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"a": np.float64(0.5), "b": np.arange(2), "c": Fraction(1, 3), "d": np.nan, "e": (1, {"x"}), 3: None}
+    output.emit_json(value)
+    expected = {"a": 0.5, "b": [0, 1], "c": "1/3", "d": None, "e": [1, ["x"]], "3": None}
+    assert json.loads(capsys.readouterr().out) == expected
+
+
+def test_tables_are_tab_separated_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("name", "size"), [("target", 5), ("drafter", None)])
+    assert capsys.readouterr().out == "target\t5\ndrafter\t\n"
