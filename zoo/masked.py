@@ -1,0 +1,125 @@
+"""The masked diffusion model: bidirectional, of the target's size, trained as in LLaDA (Nie et al., 2025).
+
+A row is a prompt and a canvas. Of the canvas a random share is replaced by `<|mask|>`, the prompt never, and the loss is
+the cross entropy at the masked cells. Most rows are synthetic tasks (the answer, then `<|eos|>` to the end of the
+canvas), some are library code (a prefix, then the text that follows).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from decgraph.zoo import data, loop
+
+EXAMPLES = 400_000
+ROWS, CODE_ROWS, GROUPS = 56, 6, 2
+SHORT_CANVAS = 16
+# Cells after the first <|eos|> are trivial and many; they count little.
+FILLER_WEIGHT = 0.1
+
+
+def build(seed: int, *, width: int = 256, layers: int = 6, heads: int = 4, inner: int = 704) -> Any:
+    """A fresh EuroBertForMaskedLM: Llama's layers with full attention, tied embeddings."""
+    from transformers import EuroBertConfig, EuroBertForMaskedLM
+
+    torch.manual_seed(seed)
+    special = {name: index for index, name in enumerate(data.SPECIAL_TOKENS)}
+    model = EuroBertForMaskedLM(
+        EuroBertConfig(
+            vocab_size=data.VOCAB_SIZE,
+            hidden_size=width,
+            intermediate_size=inner,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+            bos_token_id=special["<|bos|>"],
+            eos_token_id=special["<|eos|>"],
+            pad_token_id=special["<|pad|>"],
+            mask_token_id=special["<|mask|>"],
+        )
+    )
+    for layer in model.model.layers:
+        torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
+        torch.nn.init.zeros_(layer.mlp.down_proj.weight)
+    return model
+
+
+def rows_of(
+    examples: list[tuple[list[int], list[int]]], code: list[int], step: int, seed: int, eos: int
+) -> list[tuple[list[int], list[int]]]:
+    """The (prompt, canvas) rows of one step: tasks in order of the pool, then code at random places."""
+    generator = random.Random(f"decgraph-zoo masked {seed} {step}")
+    tasks = ROWS - CODE_ROWS
+    rows = []
+    for index in range(step * tasks, (step + 1) * tasks):
+        prompt, canvas = examples[index % len(examples)]
+        short = canvas[SHORT_CANVAS - 1] == eos and generator.random() < 0.6
+        rows.append((prompt, canvas[:SHORT_CANVAS] if short else canvas))
+    for _ in range(CODE_ROWS):
+        size, prefix = generator.choice((SHORT_CANVAS, data.CANVAS)), generator.randint(4, 28)
+        start = generator.randrange(len(code) - size - prefix)
+        rows.append((code[start : start + prefix], code[start + prefix : start + prefix + size]))
+    return rows
+
+
+def noise(
+    rows: list[tuple[list[int], list[int]]], mask: int, pad: int, eos: int, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Pad rows on the right and mask a random share of each canvas.
+
+    Returns (ids, attention mask, labels, weights), all `[rows, longest]`; labels are -100 where nothing is asked.
+    """
+    longest = max(len(p) + len(c) for p, c in rows)
+    ids = torch.full((len(rows), longest), pad)
+    canvas = torch.zeros(len(rows), longest, dtype=torch.bool)
+    attention = torch.zeros(len(rows), longest, dtype=torch.long)
+    for i, (prompt, answer) in enumerate(rows):
+        end = len(prompt) + len(answer)
+        ids[i, :end] = torch.tensor(prompt + answer)
+        canvas[i, len(prompt) : end] = True
+        attention[i, :end] = 1
+    share = (torch.arange(len(rows)) + torch.rand(len(rows), generator=generator)) / len(rows)
+    share = share[torch.randperm(len(rows), generator=generator)].clamp(min=0.04)
+    hidden = canvas & (torch.rand(ids.shape, generator=generator) < share[:, None])
+    labels = torch.where(hidden, ids, -100)
+    filler = canvas & (ids == eos) & (ids.roll(1, 1) == eos)
+    weights = torch.where(filler, FILLER_WEIGHT, 1.0)
+    return torch.where(hidden, mask, ids), attention, labels, weights
+
+
+def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcome:
+    """Train the masked model and write it to `out`."""
+    tokenizer = data.load_tokenizer(tokenizer_folder)
+    eos, pad, mask = tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id
+    code = data.code_tokens(tokenizer, held=False).tolist()
+    examples = data.canvas_examples(tokenizer, EXAMPLES, seed=2)
+    model = build(budget.seed)
+
+    def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:
+        rows = sorted(rows_of(examples, code, step, budget.seed, eos), key=lambda row: len(row[0]) + len(row[1]))
+        generator = loop.rng(budget.seed, step)
+        size = -(-len(rows) // GROUPS)
+        groups = [noise(rows[i : i + size], mask, pad, eos, generator) for i in range(0, len(rows), size)]
+        total = sum(float(weights[labels != -100].sum()) for _, _, labels, weights in groups)
+        for ids, attention, labels, weights in groups:
+            with torch.autocast("cpu", torch.bfloat16):
+                states = model.model(ids, attention_mask=attention).last_hidden_state
+                asked = labels != -100
+                logits = model.lm_head(states[asked])
+            losses = F.cross_entropy(logits.float(), labels[asked], reduction="none")
+            yield (losses * weights[asked]).sum() / total
+
+    def export(weights: dict[str, torch.Tensor], outcome: loop.Outcome) -> None:
+        loop.save_model(model, out, weights, outcome, tokenizer)
+
+    settings = {"examples": len(examples), "rows": ROWS, "code_rows": CODE_ROWS, "canvas": data.CANVAS}
+    return loop.fit(model, loss_of, export, name="masked", budget=budget, settings=settings)
