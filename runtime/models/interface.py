@@ -140,6 +140,10 @@ class LayerMemory:
     kv: Mapping[int, Row]
     states: Mapping[int, Row]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kv", _frozen(self.kv))
+        object.__setattr__(self, "states", _frozen(self.states))
+
     @property
     def positions(self) -> frozenset[int]:
         """The positions whose keys and values are held."""
@@ -149,8 +153,8 @@ class LayerMemory:
         """What is held of positions `ps`."""
         keep = frozenset(ps)
         return LayerMemory(
-            _frozen({i: r for i, r in self.kv.items() if i in keep}),
-            _frozen({i: r for i, r in self.states.items() if i in keep}),
+            {i: r for i, r in self.kv.items() if i in keep},
+            {i: r for i, r in self.states.items() if i in keep},
         )
 
     def without(self, ps: Iterable[int]) -> LayerMemory:
@@ -159,7 +163,7 @@ class LayerMemory:
 
     def join(self, other: LayerMemory) -> LayerMemory:
         """Both; where both hold a position, `other`'s row."""
-        return LayerMemory(_frozen({**self.kv, **other.kv}), _frozen({**self.states, **other.states}))
+        return LayerMemory({**self.kv, **other.kv}, {**self.states, **other.states})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LayerMemory) and self._key() == other._key()

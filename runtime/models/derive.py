@@ -1,0 +1,94 @@
+"""Models that share another's weights: `target.exit(l)`, `target.skip(set)`, `target.quantized(bits)`, and
+Kangaroo's `target.head(adapter(target.upto(l)))`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_vocab
+
+
+def derive(model: Model, how: str, *args: Any) -> Model:
+    """A model that shares `model`'s weights. All are pure and of the target's family where they read its
+    memory.
+
+    derive(target, "exit", l)        causal: the first l layers and the head
+    derive(target, "skip", layers)   causal: all layers but those
+    derive(target, "quantized", b)   causal: weights rounded to b bits
+    derive(target, "upto", l)        layers: the states after the first l layers
+    derive(adapter, "on", inner)     layers: the adapter over those states
+    derive(target, "head", inner)    causal: the target's head over those states
+
+    `exit`, `skip` and `quantized` read `given`, the target's memory, as their own. Raises DecError for what
+    the model cannot do and for a layer it does not have.
+    """
+    match how, args:
+        case "upto", (int(layer),):
+            return Upto(_with(model, "hidden", how), layer)
+        case "on", (Model() as inner,):
+            return Applied(_with(model, "apply", how), _with(inner, "states", how))
+        case "head", (Model() as inner,):
+            return Headed(_with(model, "read_out", how), _with(inner, "states", how))
+    return model.derive(how, *args)
+
+
+def _with(model: Model, method: str, how: str) -> Any:  # Any: a model that has `method`
+    if not hasattr(model, method):
+        raise DecError(f"{model.kind} model {model.name!r} cannot be used in {how}(...)")
+    return model
+
+
+class _Partial(Model):
+    """What the layers models here share: they take after the target."""
+
+    def __init__(self, base: Any, name: str) -> None:  # Any: see `_with`
+        self.kind = "layers"
+        self.name, self.vocab, self.context = name, base.vocab, base.context
+        self.layers, self.exact, self.family = base.layers, base.exact, base.family
+
+
+class Upto(_Partial):
+    """`target.upto(l)`: the states entering layer l."""
+
+    def __init__(self, target: Any, layer: int) -> None:
+        super().__init__(target, f"{target.name}.upto({layer})")
+        self.target, self.layer = target, layer
+
+    def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
+        """The state at every position of a path that is computed or held by `given`."""
+        states: dict[int, Row] = self.target.hidden(path, self.layer, given)
+        return states
+
+
+class Applied(_Partial):
+    """`adapter(inner)`: an adapter over the states of another layers model."""
+
+    def __init__(self, adapter: Any, inner: Any) -> None:
+        super().__init__(inner, f"{adapter.name}({inner.name})")
+        check_vocab(adapter, inner)
+        self.adapter, self.inner = adapter, inner
+
+    def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
+        """The adapter's state at every position that `inner` gives one for."""
+        states: dict[int, Row] = self.adapter.apply(self.inner.states(path, given))
+        return states
+
+
+class Headed(Model):
+    """`target.head(inner)`: a causal model that reads the states of a layers model with the target's head."""
+
+    def __init__(self, target: Any, inner: Any) -> None:
+        check_vocab(target, inner)
+        self.kind = "causal"
+        self.name, self.vocab, self.context = (
+            f"{target.name}.head({inner.name})",
+            target.vocab,
+            target.context,
+        )
+        self.layers, self.exact, self.family = inner.layers, target.exact, inner.family
+        self.target, self.inner = target, inner
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        return [self.target.read_out(self.inner.states(path, given)[len(path) - 1]) for path in paths]

@@ -1,0 +1,60 @@
+"""Heads that read the target's features (EAGLE): what such a call means, for every numeric kind of model.
+
+A slot j pairs the feature of position j-1 with the token at j and gives a feature of position j, from which
+the target's read-out scores the token j+1. Features come from the target where the given memory covers the
+position, and from the head itself below: the same path has different scores before and after it is committed,
+because it is a function of (what the target had computed at the root's parent, the path).
+
+A position that the memory covers but no longer holds has no slot. Slot 0 exists only when the memory is empty
+(a prompt of one token); its feature is the absence of one.
+
+EAGLE: Li, Wei, Zhang and Zhang, EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty, 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_cells, check_family
+
+
+class Features(Model):
+    """A features model of `target`. A subclass says `_feature`, the newest slot's feature from all slots so
+    far."""
+
+    def __init__(self, target: Any, name: str) -> None:  # Any: a model with `read_out(state)`
+        self.kind = "features"
+        self.name, self.target = name, target
+        self.vocab, self.context = target.vocab, target.context
+        self.layers, self.exact, self.family = target.layers, target.exact, target.family
+
+    def _feature(self, pairs: Sequence[tuple[Row, int]]) -> Row:
+        """The feature at the last of `pairs` (feature or None, token), which it sees all of."""
+        raise NotImplementedError
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
+        it is the target's memory of everything but the path's last token."""
+        return [self.target.read_out(self._last(path, given)) for path in paths]
+
+    def _last(self, path: Path, given: Memory | None) -> Row:
+        check_cells(self, path)
+        memory = self.target.memory(path[:-1]) if given is None else given
+        check_family(self, memory)
+        known = min(memory.length, len(path) - 1)
+        if known and known - 1 not in memory.features:
+            raise DecError(
+                f"{self.name!r} needs the target's feature of position {known - 1}, which was evicted"
+            )
+        own: dict[int, Row] = {}
+        pairs: list[tuple[Row, int]] = [] if known else [(None, path[0])]
+        for j in range(1, known + 1):
+            if j - 1 in memory.features:
+                pairs.append((memory.features[j - 1], path[j]))
+        for j in range(known, len(path)):
+            if j > known:
+                pairs.append((own[j - 1], path[j]))
+            own[j] = self._feature(pairs)
+        return own[len(path) - 1]

@@ -1,0 +1,124 @@
+"""The free model: what it computes is a hash of exactly what it was computed from.
+
+Keys and values at (layer, position) are a hash of the layer, the position and the state; the next state is a
+hash of the state and the rows it sees; a distribution is a handful of small fractions drawn from the last
+state's hash. Two computations agree on it if and only if they computed from the same things, so a wrong reuse
+of K/V, features or positions always shows, without rounding and without tolerance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Literal
+
+from decgraph.runtime.models.features import Features
+from decgraph.runtime.models.interface import Cell, Model, Row, Scores, Visibility, Vocab
+from decgraph.runtime.models.layered import Layered
+
+
+def digest(*parts: object) -> str:
+    """Sixteen hexadecimal digits that stand for `parts`."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+def small_weights(
+    key: str, size: int, *, zeros: bool = False, power: int = 1, top: int = 9
+) -> tuple[Fraction, ...]:
+    """`size` fractions drawn from `key`: whole weights up to `top` to the power `power`, divided by their
+    sum.
+
+    With `zeros` about a quarter of the tokens have no mass. With power 4 temperature 2 and 1/2 stay rational.
+    """
+    rng = random.Random(key)
+    raw = [0 if zeros and rng.random() < 0.25 else rng.randint(1, top) ** power for _ in range(size)]
+    if not any(raw):
+        raw[rng.randrange(size)] = 1
+    total = sum(raw)
+    return tuple(Fraction(w, total) for w in raw)
+
+
+class FreeModel(Layered):
+    """A free model of `size` tokens and `layers` layers.
+
+    visibility "causal" makes it a causal model, "full" or ("block", b) a masked one; `kind` overrides that.
+    `heads` is how many Medusa heads it answers with. Rows are exact.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        size: int = 3,
+        layers: int = 3,
+        *,
+        visibility: Visibility = "causal",
+        kind: Literal["causal", "masked"] | None = None,
+        heads: int = 0,
+        zeros: bool = False,
+        power: int = 1,
+        vocab: str = "free",
+        name: str = "",
+        context: int | None = None,
+    ) -> None:
+        self.seed, self.vocab, self.layers = seed, Vocab(vocab, size), layers
+        self.visibility, self.context, self.exact = visibility, context, True
+        self.kind = kind or ("causal" if visibility == "causal" else "masked")
+        self.name = name or f"free{seed}"
+        self.family = f"free({seed}, {size}, {layers}, {visibility})"
+        self.heads_count = heads
+        self._zeros, self._power, self._grain = zeros, power, 0
+        self._setup()
+
+    def _embed(self, cell: Cell, position: int) -> Row:
+        return digest(self.seed, self._grain, "embedding", cell)
+
+    def _keys_values(self, layer: int, position: int, state: Row) -> Row:
+        return digest(self.seed, self._grain, layer, "kv", position, state)
+
+    def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
+        return digest(self.seed, self._grain, layer, "state", position, state, tuple(rows))
+
+    def _coarse(self, bits: int) -> None:
+        self._grain = bits
+
+    def read_out(self, state: Row, head: int | None = None) -> Scores:
+        key = state if head is None else digest(self.seed, "head", head, state)
+        return Scores(
+            weights=small_weights(key, self.vocab.size, zeros=self._zeros, power=self._power, top=97)
+        )
+
+
+class FreeFeatures(Features):
+    """An EAGLE head for a free target: its features are hashes too, and the target reads them out."""
+
+    def __init__(self, target: FreeModel, seed: int = 1, name: str = "") -> None:
+        super().__init__(target, name or f"{target.name}.features{seed}")
+        self.seed = seed
+
+    def _feature(self, pairs: Sequence[tuple[Row, int]]) -> Row:
+        return digest("feature", self.seed, tuple(pairs))
+
+
+class FreeAdapter(Model):
+    """A sequence model from states to states, to stand between some layers of a free target and its head
+    (Kangaroo)."""
+
+    def __init__(self, target: FreeModel, seed: int = 1, layers: int = 1, name: str = "") -> None:
+        self.kind = "layers"
+        self.seed, self.vocab, self.layers, self.exact = seed, target.vocab, layers, True
+        self.name = name or f"{target.name}.adapter{seed}"
+        self.family = f"free adapter({seed}, {layers}) of {target.family}"
+
+    def apply(self, states: dict[int, Row]) -> dict[int, Row]:
+        """The state at every position, from the states of the positions up to it."""
+        for layer in range(self.layers):
+            rows = {i: digest("adapter", self.seed, layer, i, states[i]) for i in states}
+            states = {
+                i: digest(
+                    "adapter", self.seed, layer, states[i], tuple(rows[j] for j in sorted(rows) if j <= i)
+                )
+                for i in states
+            }
+        return states

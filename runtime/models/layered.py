@@ -1,0 +1,219 @@
+"""Models made of layers, evaluated position by position: the skeleton that the free and the tiny model share.
+
+A subclass says what an embedding, a row of keys and values, a step of attention and a read-out are. This file
+says what every model call means: which positions are computed, what they see, what a memory keeps, and how
+models that share weights are derived. Written to be read; its cost is of no concern.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.interface import (
+    Cell,
+    LayerMemory,
+    Memory,
+    Model,
+    Path,
+    Row,
+    Scores,
+    check_cells,
+    check_family,
+    sees,
+)
+
+_REMEMBERED = 50_000  # columns kept for causal prefixes before the memo starts afresh
+
+
+@dataclass(frozen=True)
+class Column:
+    """What was computed at one position: the state entering each layer and the last one, and each layer's
+    K/V.
+
+    A layer that the model does not use has no row.
+    """
+
+    states: Mapping[int, Row]
+    kv: Mapping[int, Row]
+    last: Row
+
+
+class Layered(Model):
+    """A model of `layers` layers of which it uses `uses`. Set in a subclass's constructor by `_setup`."""
+
+    uses: tuple[int, ...]
+    heads_count: int = 0
+
+    def _setup(self) -> None:
+        self.uses = tuple(range(self.layers))
+        self._memo: dict[tuple[Cell, ...], Column] = {}
+
+    # What a subclass says.
+
+    def _embed(self, cell: Cell, position: int) -> Row:
+        raise NotImplementedError
+
+    def _keys_values(self, layer: int, position: int, state: Row) -> Row:
+        raise NotImplementedError
+
+    def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
+        """The next state from a state and the K/V rows it sees, in order of position, its own among them."""
+        raise NotImplementedError
+
+    def read_out(self, state: Row, head: int | None = None) -> Scores:
+        """The scores that a last state stands for, or those of the Medusa head `head`."""
+        raise NotImplementedError
+
+    def _coarse(self, bits: int) -> None:
+        """Make this copy the `bits`-bit model of the same family."""
+        raise NotImplementedError
+
+    # The calls.
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        if self.kind != "causal":
+            raise self._cannot("score the token after a path")
+        return [self.read_out(self._path(path, given)[len(path) - 1].last) for path in paths]
+
+    def eval_canvas(
+        self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None
+    ) -> list[Scores]:
+        if self.kind != "masked":
+            raise self._cannot("score the positions of a canvas")
+        columns = self._canvas(cells, at, given)
+        return [self.read_out(columns[i].last) for i in at]
+
+    def memory(
+        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
+    ) -> Memory:
+        cells = tuple(cells)
+        if not cells:
+            return Memory(self.family, 0, tuple(LayerMemory({}, {}) for _ in range(self.layers)))
+        if self.kind == "causal":
+            columns = self._path(cells, given, at)
+        else:
+            columns = self._canvas(cells, range(len(cells)) if at is None else at, given)
+        made = Memory(
+            self.family,
+            len(cells),
+            tuple(
+                LayerMemory(
+                    {i: c.kv[layer] for i, c in columns.items() if layer in c.kv},
+                    {i: c.states[layer] for i, c in columns.items() if layer in c.states},
+                )
+                for layer in range(self.layers)
+            ),
+            {i: c.last for i, c in columns.items()},
+            {i: cells[i] for i in columns},
+        )
+        return made if given is None else given.join(made)
+
+    def heads(self, path: Path) -> list[Scores]:
+        if not self.heads_count:
+            raise self._cannot("answer with heads")
+        last = self._path(path, None)[len(path) - 1].last
+        return [self.read_out(last, head) for head in range(self.heads_count)]
+
+    def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
+        """The state entering `layer` (the last state if that is past the end) at every position of a path:
+        computed where the path's call computes, taken from `given` where it holds one."""
+        columns = self._path(path, given)
+        old: Mapping[int, Row] = {}
+        if given is not None:
+            old = given.layers[layer].states if layer < self.layers else given.features
+        new = {i: c.states[layer] if layer < self.layers else c.last for i, c in columns.items()}
+        return {**{i: r for i, r in old.items() if i < len(path)}, **new}
+
+    def _path(
+        self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None
+    ) -> dict[int, Column]:
+        """The columns that a causal call computes."""
+        cells = tuple(path)
+        check_cells(self, cells)
+        check_family(self, given)
+        if given is None:
+            columns = self._prefixes(cells)
+            return columns if at is None else {i: columns[i] for i in at}
+        fresh = at if at is not None else range(min(given.length, len(cells) - 1), len(cells))
+        return self._compute(cells, fresh, given)
+
+    def _canvas(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> dict[int, Column]:
+        """The columns that a masked call computes, at least those of `at`."""
+        check_cells(self, cells)
+        check_family(self, given)
+        at = tuple(at)
+        if any(not 0 <= i < len(cells) for i in at):
+            raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
+        return self._compute(cells, range(len(cells)) if given is None else at, given)
+
+    def _prefixes(self, cells: tuple[Cell, ...]) -> dict[int, Column]:
+        """All columns of a causal path without a given memory, each remembered by its prefix."""
+        columns: dict[int, Column] = {}
+        for i in range(len(cells)):
+            prefix = cells[: i + 1]
+            if prefix not in self._memo:
+                if len(self._memo) >= _REMEMBERED:
+                    self._memo.clear()
+                self._memo[prefix] = self._column(cells, i, columns)
+            columns[i] = self._memo[prefix]
+        return columns
+
+    def _column(self, cells: tuple[Cell, ...], i: int, before: Mapping[int, Column]) -> Column:
+        state, states, kv = self._embed(cells[i], i), {}, {}
+        for layer in self.uses:
+            states[layer] = state
+            kv[layer] = self._keys_values(layer, i, state)
+            state = self._attend(layer, i, state, [before[j].kv[layer] for j in range(i)] + [kv[layer]])
+        return Column(states, kv, state)
+
+    def _compute(
+        self, cells: tuple[Cell, ...], fresh: Iterable[int], given: Memory | None
+    ) -> dict[int, Column]:
+        """Layer by layer: the fresh positions see each other and what `given` holds, as far as they see at
+        all."""
+        fresh = sorted(set(fresh))
+        state = {i: self._embed(cells[i], i) for i in fresh}
+        states: dict[int, dict[int, Row]] = {i: {} for i in fresh}
+        kv: dict[int, dict[int, Row]] = {i: {} for i in fresh}
+        for layer in self.uses:
+            rows = dict(given.layers[layer].kv) if given is not None else {}
+            for i in fresh:
+                states[i][layer] = state[i]
+                rows[i] = kv[i][layer] = self._keys_values(layer, i, state[i])
+            state = {
+                i: self._attend(
+                    layer, i, state[i], [rows[j] for j in sees(self.visibility, i, len(cells)) if j in rows]
+                )
+                for i in fresh
+            }
+        return {i: Column(states[i], kv[i], state[i]) for i in fresh}
+
+    # Derived models: the same weights, the same family, other layers.
+
+    def derive(self, how: str, *args: Any) -> Model:
+        match how, args:
+            case "exit", (int(n),) if 1 <= n <= self.layers:
+                return self._using(f"exit({n})", [layer for layer in self.uses if layer < n])
+            case "skip", (skipped,) if set(skipped) <= set(range(self.layers)):
+                inside = ", ".join(map(str, sorted(skipped)))
+                return self._using(f"skip({{{inside}}})", [u for u in self.uses if u not in set(skipped)])
+            case "quantized", (int(bits),) if 1 <= bits <= 16:
+                made = self._copy(f"quantized({bits})")
+                made._coarse(bits)
+                return made
+        raise DecError(f"{self.name!r} has {self.layers} layers and no {how}{args}")
+
+    def _using(self, how: str, uses: Sequence[int]) -> Self:
+        made = self._copy(how)
+        made.uses = tuple(uses)
+        return made
+
+    def _copy(self, how: str) -> Self:
+        made = copy.copy(self)
+        made.name = f"{self.name}.{how}"
+        made._memo = {}
+        return made

@@ -1,0 +1,281 @@
+"""Table models: the distribution after every context is an entry of a table, in fractions.
+
+The entries are given, or drawn from a seed when first asked for and remembered. A counterexample shows the
+entries that were touched (`describe`), so it can be checked by hand.
+
+What an entry's key is: for a causal model the tokens seen, for a masked one the cells seen and the position.
+With a given memory, held cells are seen as they were when they were computed. That makes a table model a
+model of one layer whose key and value row is the cell itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.free import small_weights
+from decgraph.runtime.models.interface import (
+    Cell,
+    LayerMemory,
+    Memory,
+    Model,
+    Path,
+    Scores,
+    Visibility,
+    Vocab,
+    check_cells,
+    check_family,
+    sees,
+)
+from decgraph.runtime.noise import hash32
+
+Key = tuple[Any, ...]  # Any: tokens, cells and positions, as described above
+
+
+class _Table:
+    """The entries, given or generated, and which were touched."""
+
+    def __init__(
+        self, size: int, seed: int | None, given: Mapping[Any, Sequence[Any]], zeros: bool, power: int
+    ) -> None:
+        self._size, self._seed, self.zeros, self.power = size, seed, zeros, power
+        self._given = {tuple(k) if not isinstance(k, int) else (k,): _row(v, size) for k, v in given.items()}
+        self.touched: dict[Key, tuple[Fraction, ...]] = {}
+
+    def __call__(self, key: Key, name: str) -> Scores:
+        if key not in self.touched:
+            if key in self._given:
+                self.touched[key] = self._given[key]
+            elif self._seed is None:
+                raise DecError(f"table model {name!r} has no entry for {_spell(key)}")
+            else:
+                self.touched[key] = small_weights(
+                    f"{self._seed}:{key!r}", self._size, zeros=self.zeros, power=self.power
+                )
+        return Scores(weights=self.touched[key])
+
+    def describe(self, title: str) -> str:
+        rows = (f"  p(. | {_spell(k)}) = {' '.join(map(str, row))}" for k, row in self.touched.items())
+        return "\n".join([title, *rows])
+
+
+def _row(weights: Sequence[Any], size: int) -> tuple[Fraction, ...]:
+    row = tuple(Fraction(w) for w in weights)
+    if len(row) != size or min(row) < 0 or not any(row):
+        raise DecError(
+            f"a row of a table with {size} tokens is {size} weights, not negative and not all zero: {row}"
+        )
+    return tuple(w / sum(row) for w in row)
+
+
+class TableModel(Model):
+    """A table over `size` tokens.
+
+    seed: entries not in `table` are drawn from it; without a seed they are errors. table: from the tokens
+    seen (causal) or the cells seen and the position (masked, `((cells...), position)`) to weights. window:
+    how many of the last tokens a causal entry depends on (0: none, the same row everywhere). zeros: some
+    drawn tokens have no mass. power: drawn weights are perfect powers, so that temperatures stay rational.
+    heads: how many Medusa heads.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        seed: int | None = None,
+        table: Mapping[Any, Sequence[Any]] | None = None,
+        *,
+        kind: Literal["causal", "masked"] = "causal",
+        visibility: Visibility | None = None,
+        window: int | None = None,
+        zeros: bool = False,
+        power: int = 1,
+        heads: int = 0,
+        vocab: str = "table",
+        name: str = "",
+        context: int | None = None,
+        family: str = "",
+    ) -> None:
+        self.kind, self.vocab, self.exact, self.context = kind, Vocab(vocab, size), True, context
+        self.visibility = visibility or ("causal" if kind == "causal" else "full")
+        self.seed, self.window, self.heads_count = seed, window, heads
+        self.name = name or f"table{'' if seed is None else seed}"
+        self.family = family or f"{self.name}({kind}, {size})"
+        self._table = _Table(size, seed, table or {}, zeros, power)
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        if self.kind != "causal":
+            raise self._cannot("score the token after a path")
+        return [self._table(self._context(path, given), self.name) for path in paths]
+
+    def eval_canvas(
+        self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None
+    ) -> list[Scores]:
+        if self.kind != "masked":
+            raise self._cannot("score the positions of a canvas")
+        check_cells(self, cells)
+        check_family(self, given)
+        now = _seen(cells, given, range(len(cells)) if given is None else at)
+        rows = []
+        for i in at:
+            if not 0 <= i < len(cells):
+                raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
+            visible = [(j, now[j]) for j in sees(self.visibility, i, len(cells)) if j in now]
+            rows.append(self._table((_canonical(visible), i), self.name))
+        return rows
+
+    def memory(
+        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
+    ) -> Memory:
+        cells = tuple(cells)
+        if cells:
+            check_cells(self, cells)
+        check_family(self, given)
+        if at is None:
+            held = 0 if given is None or self.kind == "masked" else min(given.length, max(len(cells) - 1, 0))
+            at = range(held, len(cells))
+        rows = {i: cells[i] for i in at}
+        made = Memory(self.family, len(cells), (LayerMemory(rows, rows),), rows, rows)
+        return made if given is None else given.join(made)
+
+    def heads(self, path: Path) -> list[Scores]:
+        if not self.heads_count:
+            raise self._cannot("answer with heads")
+        key = self._context(path, None)
+        return [self._table(("head", head, *key), self.name) for head in range(self.heads_count)]
+
+    def derive(self, how: str, *args: Any) -> Model:
+        """Another table of the same family: `exit`, `skip` and `quantized` models have entries of their
+        own."""
+        if how not in ("exit", "skip", "quantized"):
+            raise DecError(f"{self.name!r} has no {how}{args}")
+        key = tuple(sorted(a) if isinstance(a, set | frozenset) else a for a in args)
+        return TableModel(
+            self.vocab.size,
+            None if self.seed is None else hash32((self.seed, *f"{how}{key}".encode())),
+            kind="masked" if self.kind == "masked" else "causal",
+            visibility=self.visibility,
+            window=self.window,
+            zeros=self._table.zeros,
+            power=self._table.power,
+            vocab=self.vocab.name,
+            name=f"{self.name}.{how}{key}",
+            context=self.context,
+            family=self.family,
+        )
+
+    def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Key]:
+        """The state entering a layer: the cells seen up to each position, which is all that such a model
+        computes."""
+        check_cells(self, path)
+        check_family(self, given)
+        fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
+        seen = _seen(path, given, fresh)
+        return {
+            i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i)))
+            for i in seen
+            if i < len(path)
+        }
+
+    def read_out(self, state: Key) -> Scores:
+        """The scores that a state stands for (of `hidden`, or an adapter's): an entry of its own."""
+        return self._table(state, self.name)
+
+    def _context(self, path: Path, given: Memory | None) -> Key:
+        check_cells(self, path)
+        check_family(self, given)
+        fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
+        visible = sorted(_seen(path, given, fresh).items())
+        if self.window is not None:
+            visible = visible[len(visible) - self.window :] if self.window < len(visible) else visible
+            return tuple(cell for _, cell in visible)
+        return _canonical([(i, cell) for i, cell in visible if i < len(path)])
+
+    def entries(self) -> dict[Key, tuple[Fraction, ...]]:
+        """The entries touched so far, in the order they were first asked for."""
+        return dict(self._table.touched)
+
+    def forget(self) -> None:
+        """Start `entries` and `describe` afresh; the answers stay what they are."""
+        self._table.touched.clear()
+
+    def describe(self) -> str:
+        return self._table.describe(f"{self.kind} table {self.name}, {self.vocab.size} tokens:")
+
+
+class TableFeatures(Model):
+    """An EAGLE head as a table: an entry per (cells of the target's memory at the root's parent, the path
+    below)."""
+
+    def __init__(
+        self, target: Model, seed: int, *, zeros: bool = False, power: int = 1, name: str = ""
+    ) -> None:
+        self.kind = "features"
+        self.target, self.vocab, self.context = target, target.vocab, target.context
+        self.layers, self.family, self.exact = target.layers, target.family, True
+        self.name = name or f"{target.name}.features{seed}"
+        self._table = _Table(target.vocab.size, seed, {}, zeros, power)
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
+        it is the target's memory of everything but the path's last token."""
+        rows = []
+        for path in paths:
+            check_cells(self, path)
+            memory = self.target.memory(path[:-1]) if given is None else given
+            check_family(self, memory)
+            known = min(memory.length, len(path) - 1)
+            held = _canonical([(i, memory.cells[i]) for i in sorted(memory.cells) if i < known])
+            rows.append(self._table((held, path[known:]), self.name))
+        return rows
+
+    def entries(self) -> dict[Key, tuple[Fraction, ...]]:
+        """The entries touched so far."""
+        return dict(self._table.touched)
+
+    def forget(self) -> None:
+        """Start `entries` and `describe` afresh; the answers stay what they are."""
+        self._table.touched.clear()
+
+    def describe(self) -> str:
+        return self._table.describe(f"features table {self.name} (target's memory, then the path below):")
+
+
+class TableAdapter(Model):
+    """An adapter from states to states for a table target: its state is the states it has seen, under its own
+    seed."""
+
+    def __init__(self, target: TableModel, seed: int, name: str = "") -> None:
+        self.kind = "layers"
+        self.seed, self.vocab, self.context, self.exact = seed, target.vocab, target.context, True
+        self.name = name or f"{target.name}.adapter{seed}"
+        self.family = f"adapter {seed} of {target.family}"
+
+    def apply(self, states: Mapping[int, Key]) -> dict[int, Key]:
+        """The state at every position, from the states of the positions up to it."""
+        return {i: ("adapter", self.seed, tuple(states[j] for j in sorted(states) if j <= i)) for i in states}
+
+
+def _seen(cells: Sequence[Cell], given: Memory | None, fresh: Iterable[int]) -> dict[int, Cell]:
+    """What can be seen, by position: held cells as they were computed, then the fresh ones as they are."""
+    seen = dict(given.layers[0].kv) if given is not None else {}
+    seen.update({i: cells[i] for i in fresh})
+    return seen
+
+
+def _canonical(visible: Sequence[tuple[int, Cell]]) -> Key:
+    """The cells alone where nothing is missing from position 0 on, so that exact reuse has the key of no
+    reuse; pairs of position and cell where something was evicted."""
+    if all(i == n for n, (i, _) in enumerate(visible)):
+        return tuple(cell for _, cell in visible)
+    return ("evicted", *visible)
+
+
+def _spell(key: Any) -> str:
+    if isinstance(key, tuple):
+        return (
+            " ".join(f"({_spell(part)})" if isinstance(part, tuple) else str(part) for part in key)
+            or "nothing"
+        )
+    return str(key)
