@@ -1,0 +1,197 @@
+"""Distributions and draws. A draw carries its law; both are computed only when something looks at them."""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Sequence
+
+import numpy as np
+
+Vector = Any  # np.ndarray of float64, or of objects (rationals) in the exact checker; last axis is the vocabulary
+
+
+class Row:
+    """One distribution over a vocabulary, with its faces computed when first looked at.
+
+    face "raw" has constraints applied, "shaped" also the request's shaping, "logits" the scores before a softmax.
+    `position` is the index of the token that would be drawn from it; `node` the tree node (or canvas position) it was
+    evaluated at; `path` the tokens before it.
+    """
+
+    __slots__ = ("_compute", "_faces", "position", "node", "path", "label")
+
+    def __init__(self, compute: Callable[[str], Vector], *, position: int | None = None, node: int | None = None,
+                 path: Sequence[Any] | None = None, label: str = "") -> None:
+        self._compute = compute
+        self._faces: dict[str, Vector] = {}
+        self.position, self.node, self.path, self.label = position, node, path, label
+
+    def face(self, name: str) -> Vector:
+        if name not in self._faces:
+            self._faces[name] = self._compute(name)
+        return self._faces[name]
+
+    def at_node(self, node: int, position: int | None = None) -> Row:
+        """The same distribution, said to be evaluated at `node`."""
+        return Row(self.face, position=self.position if position is None else position, node=node, path=self.path,
+                   label=self.label)
+
+
+def value_row(vector: Vector, like: Row | None = None) -> Row:
+    """A distribution given by its probabilities; all faces are the same."""
+    return Row(lambda face: vector, position=like.position if like else None, node=like.node if like else None,
+               path=like.path if like else None)
+
+
+class Draw:
+    """One drawn token: an edge. `law` is the distribution it was drawn from (given its earlier siblings), `source` the
+    row its score is read from. The token may be unknown until `resolve` is called (the exact checker splits there)."""
+
+    __slots__ = ("_token", "_resolve", "law", "law_face", "source", "race", "group", "rank", "point", "tag")
+
+    def __init__(self, token: int | None, law: Row, law_face: str = "shaped", *, source: Row | None = None,
+                 resolve: Callable[[], int] | None = None, race: Any = None, group: int = 0, rank: int = 0,
+                 point: bool = False, tag: str = "") -> None:
+        self._token, self._resolve = token, resolve
+        self.law, self.law_face, self.source = law, law_face, source or law
+        self.race, self.group, self.rank, self.point, self.tag = race, group, rank, point, tag
+
+    @property
+    def token(self) -> int:
+        if self._token is None:
+            assert self._resolve is not None
+            self._token = int(self._resolve())
+        return self._token
+
+    @property
+    def known(self) -> bool:
+        """Whether the token has been looked at."""
+        return self._token is not None
+
+    def law_vector(self) -> Vector:
+        return self.law.face(self.law_face)
+
+    def __repr__(self) -> str:
+        return f"Draw({self._token if self.known else '?'})"
+
+
+class Dist:
+    """An array of distributions. `at` names what axis 0 ranges over (node ids or positions) when it is a part."""
+
+    __slots__ = ("rows", "face", "at")
+
+    def __init__(self, rows: np.ndarray, face: str = "shaped", at: np.ndarray | None = None) -> None:
+        self.rows, self.face, self.at = rows, face, at
+
+    @staticmethod
+    def of(rows: Iterable[Row], face: str = "shaped", at: np.ndarray | None = None) -> Dist:
+        return Dist(box(list(rows)), face, at)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    def vector(self, row: Row | None = None) -> Vector:
+        """Probabilities: [*dims, V] (or of one row)."""
+        if row is not None:
+            return row.face(self.face)
+        if self.rows.shape == ():
+            return self.rows[()].face(self.face)
+        vectors = [r.face(self.face) for r in self.rows.ravel()]
+        if not vectors:
+            return np.zeros(self.rows.shape + (0,))
+        return np.stack(vectors).reshape(self.rows.shape + vectors[0].shape)
+
+    def seen(self, face: str) -> Dist:
+        return Dist(self.rows, face, self.at)
+
+    def take(self, index: Any) -> Dist:
+        """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
+        where = self.locate(index)
+        rows = self.rows[where]
+        return Dist(rows if isinstance(rows, np.ndarray) else box0(rows), self.face,
+                    np.asarray(index) if np.ndim(index) else None)
+
+    def locate(self, index: Any) -> Any:
+        return locate(self.at, index)
+
+
+class Draws:
+    """An array of draws (axis order: where drawn, then rank)."""
+
+    __slots__ = ("items", "at", "chain")
+
+    def __init__(self, items: np.ndarray, at: np.ndarray | None = None, chain: bool = False) -> None:
+        self.items, self.at, self.chain = items, at, chain
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.items.shape
+
+    def tokens(self) -> Any:
+        """Token ids, int64 [*dims]: looks at every draw."""
+        out = np.array([d.token for d in self.items.ravel()], dtype=np.int64).reshape(self.items.shape)
+        return out if out.shape else int(out)
+
+    def flat(self) -> list[Draw]:
+        return list(self.items.ravel())
+
+
+class Path:
+    """Tokens below a node: what a verification accepted and emitted, or what a sub-run produced."""
+
+    __slots__ = ("tokens", "node", "depth", "emitted", "probs", "base")
+
+    def __init__(self, tokens: Sequence[Any], node: int = 0, depth: int = 0, emitted: Any = None,
+                 probs: Sequence[Any] = (), base: int = 0) -> None:
+        self.tokens, self.node, self.depth, self.emitted = list(tokens), node, depth, emitted
+        self.probs, self.base = list(probs), base
+
+
+def box(items: Sequence[Any]) -> np.ndarray:
+    """A 1-D object array holding `items` (NumPy must not look inside them)."""
+    out = np.empty(len(items), dtype=object)
+    for i, item in enumerate(items):
+        out[i] = item
+    return out
+
+
+def box0(item: Any) -> np.ndarray:
+    """A 0-D object array holding `item`."""
+    out = np.empty((), dtype=object)
+    out[()] = item
+    return out
+
+
+def locate(at: np.ndarray | None, index: Any) -> Any:
+    """Axis-0 positions of `index` in a part that holds `at` (None: the whole, positions are the index)."""
+    if at is None:
+        return index
+    where = {int(n): i for i, n in enumerate(at)}
+    try:
+        if np.ndim(index) == 0:
+            return where[int(index)]
+        return np.array([where[int(n)] for n in np.ravel(index)], dtype=np.int64).reshape(np.shape(index))
+    except KeyError as miss:
+        raise LookupError(f"row {miss.args[0]} is outside the part that was computed") from None
+
+
+def token_of(x: Any) -> int:
+    """The token id of a draw, of a 0-D array of draws, or of an int."""
+    if isinstance(x, Draws):
+        return int(x.tokens())
+    if isinstance(x, Draw):
+        return x.token
+    return int(x)
+
+
+def tokens_of(x: Any) -> Any:
+    """Token ids of draws, or the ints themselves."""
+    if isinstance(x, Draws):
+        return x.tokens()
+    if isinstance(x, Draw):
+        return x.token
+    return x
+
+
+def resolve_path(path: Sequence[Any]) -> tuple[int, ...]:
+    """A path with every draw looked at."""
+    return tuple(x.token if isinstance(x, Draw) else int(x) for x in path)

@@ -1,0 +1,122 @@
+"""Numbers of the reference: float64 arrays. The exact checker has a twin with rationals (backends/exact/numbers.py).
+
+A `Numbers` object is all that a vector op's meaning knows of arithmetic: `fn` gives an elementwise function by name,
+`reduce` and `scan` fold an axis, `lift` turns a value into an array that the functions take.
+"""
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Callable
+
+import numpy as np
+
+MAP_FUNCTIONS: dict[str, tuple[int, str]] = {
+    # name: (arity, result element: "same" = join of the operands, or an element name)
+    "add": (2, "same"), "sub": (2, "real"), "mul": (2, "same"), "div": (2, "real"), "mod": (2, "same"),
+    "pow": (2, "real"), "neg": (1, "same"), "eq": (2, "bool"), "ne": (2, "bool"), "lt": (2, "bool"), "le": (2, "bool"),
+    "gt": (2, "bool"), "ge": (2, "bool"), "and": (2, "bool"), "or": (2, "bool"), "not": (1, "bool"),
+    "select": (3, "same"), "exp": (1, "real"), "log": (1, "real"), "relu": (1, "same"), "abs": (1, "same"),
+    "minimum": (2, "same"), "maximum": (2, "same"), "floor": (1, "int"), "sqrt": (1, "real"), "clamp": (3, "same"),
+}
+REDUCE_FUNCTIONS = {"sum": "same", "max": "same", "min": "same", "any": "bool", "all": "bool", "mean": "real",
+                    "count": "int", "logsumexp": "real", "prod": "same"}
+SCAN_FUNCTIONS = {"cumsum": "same", "cumprod": "same", "leading": "int", "cummax": "same"}
+
+
+def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
+    def g(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return f(*args)
+    return g
+
+
+class Float:
+    """float64: what the reference computes with."""
+
+    exact = False
+    zero: Any = 0.0
+    one: Any = 1.0
+    inf: Any = float("inf")
+    _fns: dict[str, Callable[..., Any]] = {
+        "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _quiet(np.divide), "mod": np.mod,
+        "pow": _quiet(lambda a, b: np.power(np.asarray(a, dtype=np.float64), b)), "neg": np.negative,
+        "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+        "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "select": np.where,
+        "exp": _quiet(np.exp), "log": _quiet(np.log), "relu": lambda a: np.maximum(a, 0), "abs": np.abs,
+        "minimum": np.minimum, "maximum": np.maximum, "floor": lambda a: np.floor(a).astype(np.int64),
+        "sqrt": np.sqrt, "clamp": lambda a, lo, hi: np.minimum(np.maximum(a, lo), hi),
+    }
+
+    def const(self, value: Any) -> Any:
+        return float(value) if isinstance(value, Fraction) else value
+
+    def lift(self, value: Any) -> Any:
+        return np.asarray(value)
+
+    def fn(self, name: str) -> Callable[..., Any]:
+        return self._fns[name]
+
+    def reduce(self, name: str, a: Any, axis: int) -> Any:
+        a = np.asarray(a)
+        if name in ("max", "min") and a.shape[axis] == 0:
+            shape = a.shape[:axis] + a.shape[axis + 1:] if axis >= 0 else a.shape[:-1]
+            return np.full(shape, -np.inf if name == "max" else np.inf)
+        if name == "mean" and a.shape[axis] == 0:
+            return np.zeros(np.sum(a, axis=axis).shape)
+        if name == "count":
+            return np.sum(a.astype(np.int64), axis=axis)
+        if name == "logsumexp":
+            with np.errstate(all="ignore"):
+                top = np.max(a, axis=axis, keepdims=True)
+                top = np.where(np.isfinite(top), top, 0)
+                return np.squeeze(np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top, axis)
+        return {"sum": np.sum, "max": np.max, "min": np.min, "any": np.any, "all": np.all, "mean": np.mean,
+                "prod": np.prod}[name](a, axis=axis)
+
+    def scan(self, name: str, a: Any, axis: int) -> Any:
+        a = np.asarray(a)
+        if name == "leading":
+            return np.sum(np.cumprod(a.astype(np.int64), axis=axis), axis=axis)
+        return {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate}[name](a, axis=axis)
+
+    def softmax(self, a: Any) -> Any:
+        with np.errstate(all="ignore"):
+            a = np.asarray(a, dtype=np.float64)
+            e = np.exp(a - np.max(a, axis=-1, keepdims=True))
+            return e / e.sum(-1, keepdims=True)
+
+    def entropy(self, p: Any) -> Any:
+        """-sum p log p over the last axis, in nats; 0 log 0 is 0."""
+        p = np.asarray(p, dtype=np.float64)
+        with np.errstate(all="ignore"):
+            return -np.sum(np.where(p > 0, p * np.log(p), 0.0), axis=-1)
+
+    def kl(self, p: Any, q: Any) -> Any:
+        """sum p log(p / q) over the last axis, in nats."""
+        p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+        with np.errstate(all="ignore"):
+            return np.sum(np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0), axis=-1)
+
+    def onehot(self, token: int, size: int) -> Any:
+        out = np.zeros(size)
+        out[token] = 1.0
+        return out
+
+    def zeros(self, shape: tuple[int, ...], elem: str) -> Any:
+        return np.zeros(shape, dtype={"int": np.int64, "token": np.int64, "bool": bool}.get(elem, np.float64))
+
+    def order(self, keys: list[Any], descending: bool) -> list[int]:
+        """Stable order of indices by the keys, most significant first; ties keep the first index first."""
+        n = len(keys[0])
+        sign = -1 if descending else 1
+        return sorted(range(n), key=lambda i: tuple(sign * _number(k[i]) for k in keys))
+
+    def truth(self, value: Any) -> bool:
+        return bool(value)
+
+
+def _number(x: Any) -> Any:
+    return x.item() if isinstance(x, np.generic) else x
+
+
+FLOAT = Float()

@@ -1,0 +1,132 @@
+"""Trees of states: nodes are contexts (or canvases), edges are draws (or edits). Immutable: growing makes a new tree.
+
+Node 0 is the root. Ids are growth order; `keep` renumbers in the same order.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Sequence
+
+from decgraph.ir.data.dist import Draw
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: the edge into it (a draw, an edit, or None at the root), its parent and depth, and the author's columns."""
+
+    edge: Any
+    parent: int
+    depth: int
+    logprob: Any
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """`base`: the root's state (a tuple of tokens, or a Canvas). `nodes[0]` is the root. `accepted` after a walk."""
+
+    base: Any
+    nodes: tuple[Node, ...]
+    new: tuple[int, ...] = (0,)
+    frontier: tuple[int, ...] = (0,)
+    capacity: int | None = None
+    zero: Any = 0.0
+
+    @staticmethod
+    def start(base: Any, capacity: int | None = None, zero: Any = 0.0) -> Tree:
+        return Tree(base, (Node(None, 0, 0, zero),), capacity=capacity, zero=zero)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def path_edges(self, node: int) -> list[Any]:
+        """Edges from the root down to `node`."""
+        out = []
+        while node != 0:
+            out.append(self.nodes[node].edge)
+            node = self.nodes[node].parent
+        return out[::-1]
+
+    def path_nodes(self, node: int) -> list[int]:
+        """Nodes from the root (included) down to `node`."""
+        out = [node]
+        while node != 0:
+            node = self.nodes[node].parent
+            out.append(node)
+        return out[::-1]
+
+    def state(self, node: int) -> Any:
+        """The state at `node`: the root's context with the edges appended, or the root's canvas with the edits made."""
+        edges = self.path_edges(node)
+        if isinstance(self.base, tuple):
+            return self.base + tuple(edges)
+        canvas = self.base
+        for edit in edges:
+            canvas = edit.apply(canvas)
+        return canvas
+
+    def children(self, node: int) -> list[int]:
+        return [i for i, n in enumerate(self.nodes) if i and n.parent == node]
+
+    def leaves(self) -> list[int]:
+        parents = {n.parent for i, n in enumerate(self.nodes) if i}
+        return [i for i in range(len(self.nodes)) if i not in parents]
+
+    def height(self) -> int:
+        return max(n.depth for n in self.nodes)
+
+    def grow(self, edges: Sequence[Any], parents: Sequence[int], logprobs: Sequence[Any],
+             columns: Sequence[dict[str, Any]]) -> Tree:
+        """The tree with one new node per edge, in order. Never merges edges."""
+        nodes = list(self.nodes)
+        ids = []
+        for edge, parent, logprob, cols in zip(edges, parents, logprobs, columns):
+            ids.append(len(nodes))
+            nodes.append(Node(edge, parent, nodes[parent].depth + 1, logprob, cols))
+        return replace(self, nodes=tuple(nodes), new=tuple(ids), frontier=tuple(ids))
+
+    def with_column(self, name: str, ids: Sequence[int], values: Sequence[Any]) -> Tree:
+        nodes = list(self.nodes)
+        for i, v in zip(ids, values):
+            n = nodes[i]
+            nodes[i] = replace(n, logprob=v) if name == "logprob" else replace(n, columns={**n.columns, name: v})
+        return replace(self, nodes=tuple(nodes))
+
+    def keep(self, ids: Sequence[int]) -> tuple[Tree, dict[int, int]]:
+        """The tree of the root and those of `ids` whose ancestors are all kept, in growth order, and the map of ids."""
+        wanted, kept = set(ids) | {0}, [0]
+        inside = {0}
+        for i in range(1, len(self.nodes)):
+            if i in wanted and self.nodes[i].parent in inside:
+                kept.append(i)
+                inside.add(i)
+        new_id = {old: new for new, old in enumerate(kept)}
+        nodes = tuple(replace(self.nodes[i], parent=new_id[self.nodes[i].parent]) for i in kept)
+        again = lambda old: tuple(new_id[i] for i in old if i in new_id)  # noqa: E731
+        tree = replace(self, nodes=nodes, new=again(self.new), frontier=again(self.frontier))
+        return tree, new_id
+
+    def below(self, node: int, base: Any) -> Tree:
+        """The subtree under `node`, rooted there, on the new committed state `base`."""
+        ids, inside = [], {node}
+        for i in range(len(self.nodes)):
+            if i == node or (i and self.nodes[i].parent in inside and i != node):
+                inside.add(i)
+                ids.append(i)
+        new_id = {old: new for new, old in enumerate(ids)}
+        depth, logprob = self.nodes[node].depth, self.nodes[node].logprob
+        nodes = tuple(replace(self.nodes[i], parent=new_id.get(self.nodes[i].parent, 0) if i != node else 0,
+                              depth=self.nodes[i].depth - depth,
+                              logprob=self.nodes[i].logprob - logprob if i != node else self.zero,
+                              edge=self.nodes[i].edge if i != node else None) for i in ids)
+        return replace(self, base=base, nodes=nodes, new=(0,), frontier=tuple(Tree.leaves_of(nodes)))
+
+    @staticmethod
+    def leaves_of(nodes: Sequence[Node]) -> list[int]:
+        parents = {n.parent for i, n in enumerate(nodes) if i}
+        return [i for i in range(len(nodes)) if i not in parents]
+
+
+def edge_token(edge: Any) -> int:
+    """The token an edge appends."""
+    return edge.token if isinstance(edge, Draw) else int(edge)

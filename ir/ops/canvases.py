@@ -1,0 +1,209 @@
+"""Canvases and sets of positions."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, locate
+from decgraph.ir.ops.common import array, as_int, need
+from decgraph.ir.table import OpError, op
+from decgraph.ir.types import BOOL, INT, Dim, Type, listing
+
+
+def _c(t: Type, what: str) -> str:
+    need(t.elem == "canvas", f"{what} needs a canvas, got {t}")
+    return str(t.of[0])
+
+
+@op("canvas.new")
+class CanvasNew:
+    """A canvas of masked cells after the committed context. Attribute canvas: its name; grow_to: its capacity."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].is_number, f"a canvas needs a length, got {types[0]}")
+        return (Type("canvas", (attrs["canvas"], attrs.get("vocab", "V"))),)
+
+    def meaning(m: Any, op: Any, length: Any, capacity: Any = None) -> Any:
+        n = min(as_int(length), m.canvas_room())
+        cap = m.canvas_room() if capacity is None else min(as_int(capacity), m.canvas_room())
+        return (Canvas.start(m.context(), n, cap),)
+
+    label, batch = "none", "ragged"
+
+
+@op("canvas.extend")
+class CanvasExtend:
+    """A canvas with k more masked cells, up to its capacity."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        _c(types[0], "extend")
+        return (types[0],)
+
+    def meaning(m: Any, op: Any, c: Canvas, k: Any) -> Any:
+        return (c.extend(as_int(k)),)
+
+    label, batch = "none", "ragged"
+
+
+@op("canvas.put")
+class CanvasPut:
+    """Decide cells (kind "token"), mask them again ("mask") or fill them softly ("soft"). Operands canvas, positions, values
+    [and a mask over the positions, attribute has_mask; attribute open: only cells still masked change]. Values line up with
+    the positions, or cover the whole canvas and are read at each."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        _c(types[0], "deciding cells")
+        need(types[1].elem in ("position", "int"), f"cells are chosen by positions, got {types[1]}")
+        if attrs["kind"] == "token":
+            x = types[2]
+            need(x.is_token or x.elem == "int", f"a cell takes a token, got {x}",
+                 "sample a distribution first: x ~ p" if x.elem == "dist" else "")
+        if attrs.get("has_mask"):
+            need(types[-1].elem == "bool", f"`where` needs a condition, got {types[-1]}")
+        return (types[0],)
+
+    def meaning(m: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Any:
+        rest = list(rest)
+        mask = np.atleast_1d(np.asarray(rest.pop())) if op.attrs.get("has_mask") else None
+        ids = [int(i) for i in np.ravel(np.asarray(ps))]
+        if mask is not None and len(mask) != len(ids):
+            mask = np.full(len(ids), bool(mask[0])) if len(mask) == 1 else mask[ids]
+        if op.attrs["kind"] == "mask":
+            chosen = [i for n, i in enumerate(ids) if (mask is None or mask[n]) and not c.masked(i)]
+            m.masked_again(c, chosen)
+            return (c.put(chosen, [None] * len(chosen)),)
+        values = cells_of(m, rest[0], len(ids), op.operands[2].type, ids)
+        if op.attrs["kind"] == "soft":
+            from decgraph.ir.data.canvas import Soft
+            values = [Soft(v) for v in values]
+        chosen, put = [], []
+        for n, i in enumerate(ids):
+            if mask is not None and not mask[n]:
+                continue
+            if op.attrs.get("open") and not c.masked(i):
+                continue
+            chosen.append(i)
+            put.append(values[n])
+        if op.attrs["kind"] == "token":
+            m.unmasked(c, chosen, put)
+        return (c.put(chosen, put),)
+
+    label, batch = "own", "ragged"
+
+
+def cells_of(m: Any, x: Any, n: int, t: Type, ids: list[int]) -> list[Any]:
+    """One value per position: lined up with them, read at them, or the same for all."""
+    if isinstance(x, Draw):
+        return [x] * n
+    if isinstance(x, Draws):
+        if x.shape == ():
+            return [x.items[()]] * n
+        if t.dims and t.dims[0].kind == "cells":
+            return [x.items[i] for i in ids]
+        if x.at is not None and not (len(x.at) == n and list(map(int, x.at)) == ids):
+            return [x.items[locate(x.at, i)] for i in ids]
+        if len(x.items) != n:
+            raise OpError(f"{n} positions and {len(x.items)} values")
+        return list(x.items)
+    a = np.asarray(array(m, x))
+    if a.shape == ():
+        return [int(a)] * n
+    if t.dims and t.dims[0].kind == "cells":
+        return [a[i] if a.ndim > 1 else int(a[i]) for i in ids]
+    if len(a) != n:
+        raise OpError(f"{n} positions and {len(a)} values")
+    return [v if a.ndim > 1 else int(v) for v in a]
+
+
+@op("canvas.get")
+class CanvasGet:
+    """A field over all positions: masked, decided (bools), token, draws; or all (the positions themselves), length."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        c = _c(types[0], "." + attrs["field"])
+        d = Dim("cells", c)
+        v = str(types[0].of[1])
+        table = {"masked": Type("bool", (), (d,)), "decided": Type("bool", (), (d,)), "token": Type("token", (v,), (d,)),
+                 "draws": Type("draw", (v,), (d,)), "all": Type("position", (c,), (d,)), "length": INT}
+        need(attrs["field"] in table, f"a canvas has no .{attrs['field']}", f"it has {', '.join(table)}")
+        return (table[attrs["field"]],)
+
+    def meaning(m: Any, op: Any, c: Canvas) -> Any:
+        f = op.attrs["field"]
+        if f == "length":
+            return (len(c),)
+        if f == "all":
+            return (np.arange(len(c)),)
+        if f in ("masked", "decided"):
+            mask = np.array([c.masked(i) for i in range(len(c))], dtype=bool)
+            return (mask if f == "masked" else ~mask,)
+        if f == "token":
+            return (np.array([m.mask_token if c.masked(i) else (x.token if isinstance(x, Draw) else int(x))
+                              for i, x in enumerate(c.cells)], dtype=np.int64),)
+        from decgraph.ir.ops.draws import point
+        return (Draws(box([x if isinstance(x, Draw) else point(m, int(x)) if x is not None else None for x in c.cells])),)
+
+    label, batch = "own", "pointwise"
+
+
+@op("positions")
+class Positions:
+    """Sets of positions: span (start, length), blocks (of k: a list of spans), from, before, union, minus, window, leading
+    (blocks decided in full, from the front)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        kind = attrs["kind"]
+        if kind in ("union", "minus"):
+            need(types[0].elem == "position" and types[1].elem == "position", f"{kind} needs positions")
+            c = types[0].of
+            return (Type("position", c, (Dim("part", str(c[0])),)),)
+        c = attrs.get("canvas") or (str(types[0].of[0]) if types[0].elem in ("canvas", "position") else "c")
+        one = Type("position", (c,), (Dim("part", c, attrs.get("bound")),))
+        if kind == "blocks":
+            need(types[0].elem == "canvas", f"blocks needs a canvas, got {types[0]}")
+            return (listing(one, attrs.get("count")),)
+        if kind in ("start", "stop"):
+            return (Type("position", (c,)),)
+        return (one,)
+
+    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+        kind = op.attrs["kind"]
+        if kind == "blocks":
+            n, k = len(xs[0]), max(1, as_int(xs[1]))
+            return ([np.arange(i, min(i + k, n)) for i in range(0, n, k)],)
+        if kind == "span":
+            n = len(xs[0])
+            lo = min(as_int(xs[1]), n)
+            return (np.arange(lo, min(lo + max(0, as_int(xs[2])), n)),)
+        if kind == "from":
+            return (np.arange(as_int(xs[1]), len(xs[0])),)
+        if kind == "before":
+            return (np.arange(0, as_int(xs[1])),)
+        if kind == "start":
+            return (int(xs[0][0]),)
+        if kind == "stop":
+            return (int(xs[0][-1]) + 1,)
+        a, b = ([int(i) for i in np.ravel(np.asarray(x))] for x in xs)
+        out = a + [i for i in b if i not in set(a)] if kind == "union" else [i for i in a if i not in set(b)]
+        return (np.array(out, dtype=np.int64),)
+
+    label, batch = "none", "ragged"
+
+
+@op("schedule")
+class Schedule:
+    """How many cells each of `steps` steps decides: n spread evenly, the first ones one more (kind "spread")."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (INT.over(Dim("k", "", attrs.get("bound"))),)
+
+    def meaning(m: Any, op: Any, n: Any, steps: Any) -> Any:
+        n, steps = as_int(n), max(1, as_int(steps))
+        return (np.array([n // steps + (i < n % steps) for i in range(steps)], dtype=np.int64),)
+
+    label, batch = "none", "scalar"
+
+
+__all__ = ["BOOL", "Dist", "Row"]

@@ -1,0 +1,153 @@
+"""What several op files share: checking operand types, aligning dimensions, arrays of values."""
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.data.dist import Dist, Draws, Row
+from decgraph.ir.table import OpError
+from decgraph.ir.types import Dim, Type, join
+
+
+def need(cond: bool, message: str, hint: str = "") -> None:
+    """Raise OpError unless `cond`."""
+    if not cond:
+        raise OpError(message, hint)
+
+
+def vocab_dim(t: Type) -> Dim:
+    return Dim("vocab", t.vocab)
+
+
+def numeric(t: Type) -> Type:
+    """The type a value has in arithmetic: a dist is probabilities over its vocabulary, a draw its token."""
+    if t.elem == "dist" or t.elem == "scores":
+        return Type("prob" if t.elem == "dist" and t.of[1] != "logits" else "real", (), t.dims + (vocab_dim(t),))
+    if t.elem == "draw":
+        return Type("token", t.of, t.dims)
+    return t
+
+
+def matches(a: Dim, b: Dim) -> int:
+    """How well two dimensions go together: 2 the same, 1 both plain counts, 0 not at all."""
+    if a.same(b):
+        return 2
+    loose = {"k", "part", "nodes", "cells", "layers"}
+    return 1 if a.kind in loose and b.kind in loose else 0
+
+
+def align(short: tuple[Dim, ...], long: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """Axes of `long` that the axes of `short` go with, in order; the best match, leftmost first; None if there is none."""
+    best, best_score = None, -1
+    for axes in combinations(range(len(long)), len(short)):
+        scores = [matches(s, long[a]) for s, a in zip(short, axes)]
+        if all(scores) and sum(scores) > best_score:
+            best, best_score = axes, sum(scores)
+    return best
+
+
+def broadcast(types: list[Type]) -> tuple[Dim, ...]:
+    """The dimensions of an elementwise result; OpError when the operands do not line up."""
+    long = max((t.dims for t in types), key=len, default=())
+    for t in types:
+        if t.dims and align(t.dims, long) is None:
+            raise OpError(f"dimensions do not line up: {', '.join(str(x) for x in types)}",
+                          "index one of them so that both range over the same things")
+    out = []
+    for axis, d in enumerate(long):
+        bounds = [d.bound]
+        for t in types:
+            axes = align(t.dims, long) or ()
+            bounds += [t.dims[i].bound for i, a in enumerate(axes) if a == axis]
+        known = [b for b in bounds if b is not None]
+        out.append(Dim(d.kind, d.of, min(known) if known else None))
+    return tuple(out)
+
+
+def spread(value: Any, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Any:
+    """The array `value` over dimensions `have`, with axes of size 1 put in so that it lines up with `want`."""
+    value = np.asarray(value)
+    if len(have) == len(want) or not have:
+        return value
+    axes = align(have, want) or tuple(range(len(have)))
+    shape = [1] * len(want)
+    for i, a in enumerate(axes):
+        shape[a] = value.shape[i]
+    return value.reshape(shape)
+
+
+def array(m: Any, value: Any) -> Any:
+    """A value as an array: a dist as probabilities [*dims, V], draws as token ids."""
+    if isinstance(value, Dist):
+        return value.vector()
+    if isinstance(value, Row):
+        return value.face("shaped")
+    if isinstance(value, Draws):
+        return value.tokens()
+    if isinstance(value, list):
+        return stack(m, value)
+    return value
+
+
+def stack(m: Any, items: list[Any]) -> Any:
+    """A list of equal-shaped values as one array (or one Dist, or one Draws)."""
+    if items and all(isinstance(x, Dist) and x.shape == items[0].shape for x in items):
+        rows = np.empty((len(items),) + items[0].shape, dtype=object)
+        for i, x in enumerate(items):
+            rows[i] = x.rows[()] if x.shape == () else x.rows
+        return Dist(rows, items[0].face)
+    if items and all(isinstance(x, Draws) and x.shape == items[0].shape for x in items):
+        cells = np.empty((len(items),) + items[0].shape, dtype=object)
+        for i, x in enumerate(items):
+            cells[i] = x.items[()] if x.shape == () else x.items
+        return Draws(cells)
+    arrays = [np.asarray(array(m, x)) for x in items]
+    return np.stack(arrays) if arrays else np.zeros((0,), dtype=np.int64)
+
+
+def plain(x: Any) -> Any:
+    """A NumPy scalar or 0-D array as a Python number."""
+    if isinstance(x, np.ndarray) and x.shape == ():
+        x = x[()]
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def as_int(x: Any) -> int:
+    x = plain(x)
+    if isinstance(x, Draws):
+        x = x.tokens()
+    return int(x)
+
+
+def joined(types: list[Type], what: str) -> Type:
+    """The join of several types, or OpError."""
+    out = types[0]
+    for t in types[1:]:
+        j = join(out, t)
+        if j is None:
+            raise OpError(f"{what}: {out} and {t} do not go together")
+        out = j
+    return out
+
+
+def bound_of(t: Type) -> int | None:
+    return t.dims[0].bound if t.dims else None
+
+
+def length(xs: Any) -> int:
+    """How many elements a vector, list or topology has."""
+    return xs.shape[0] if isinstance(xs, (Dist, Draws)) else len(xs)
+
+
+def element(xs: Any, i: int) -> Any:
+    """Element i of a vector, list or topology."""
+    from decgraph.ir.data.dist import box0
+    if isinstance(xs, Dist):
+        row = xs.rows[i]
+        return Dist(row if isinstance(row, np.ndarray) else box0(row), xs.face)
+    if isinstance(xs, Draws):
+        item = xs.items[i]
+        return Draws(item if isinstance(item, np.ndarray) else box0(item))
+    return plain(xs[i]) if isinstance(xs, np.ndarray) and xs.ndim == 1 else xs[i]

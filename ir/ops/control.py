@@ -1,0 +1,202 @@
+"""Control: loops, branches, lanes and sub-runs. Counters are region arguments, so that noise keys name them."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.ir.ops.common import as_int, need, stack
+from decgraph.ir.table import OpError, op
+from decgraph.ir.types import INT, Dim, Type, join, listing
+
+
+def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tuple[Type, ...]:
+    yields = [v.type for v in region.yields]
+    if stops:
+        need(bool(yields) and yields[0].elem == "bool", f"the body of {what} must first yield whether to stop")
+        yields = yields[1:]
+    need(len(yields) == len(types), f"the body of {what} yields {len(yields)} values for {len(types)} carried")
+    out = []
+    for a, b in zip(types, yields):
+        j = join(a, b)
+        if j is None:
+            raise OpError(f"a variable is {a} before {what} and {b} after its body",
+                          "give it one type: start it with a value like the ones assigned in the loop")
+        out.append(j)
+    return tuple(out)
+
+
+@op("for")
+class For:
+    """Run the body for i in lo..hi (hi excluded). Attributes: bound (static), stops (the body first yields "stop now").
+    Operands lo, hi, then the carried values; region (i, *carried) -> ([stop], *carried)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(len(types) >= 2 and types[0].is_number and types[1].is_number, "for needs integer bounds")
+        return _carried(types[2:], regions[0], attrs.get("stops", False), "for")
+
+    def meaning(m: Any, op: Any, lo: Any, hi: Any, *vals: Any) -> Any:
+        vals = tuple(vals)
+        for i in range(as_int(lo), as_int(hi)):
+            out = m.region(op.regions[0], (i, *vals))
+            if op.attrs.get("stops"):
+                vals = tuple(out[1:])
+                if m.num.truth(out[0]):
+                    break
+            else:
+                vals = tuple(out)
+        return vals
+
+    label, batch = "region", "region"
+
+
+@op("while")
+class While:
+    """Run the body while the condition holds. Attribute bound: "done" (the loop of an algorithm), "progress" (something
+    decreases), or a static bound as a second kind of end: operand 0 when attribute limited is set.
+    Regions: cond (i, *carried) -> bool; body (i, *carried) -> ([stop], *carried)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        if attrs.get("limited"):
+            need(bool(types) and types[0].is_number, "a bound must be a number")
+            types = types[1:]
+        need(len(regions[0].yields) == 1 and regions[0].yields[0].type.elem == "bool"
+             and not regions[0].yields[0].type.dims, "a loop condition must be one bool",
+             "say any(...) or all(...) of a vector")
+        return _carried(types, regions[1], attrs.get("stops", False), "while")
+
+    def meaning(m: Any, op: Any, *vals: Any) -> Any:
+        limit = None
+        if op.attrs.get("limited"):
+            limit, vals = as_int(vals[0]), vals[1:]
+        vals, i = tuple(vals), 0
+        while (limit is None or i < limit) and m.num.truth(m.region(op.regions[0], (i, *vals))[0]):
+            m.turn(op, i)
+            out = m.region(op.regions[1], (i, *vals))
+            i += 1
+            if op.attrs.get("stops"):
+                vals = tuple(out[1:])
+                if m.num.truth(out[0]):
+                    break
+            else:
+                vals = tuple(out)
+        return vals
+
+    label, batch = "region", "region"
+
+
+@op("if")
+class If:
+    """One of two regions, by a bool. Attribute reads names what the condition looks at (the checker's adversary)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "bool" and not types[0].dims, f"a condition must be one bool, got {types[0]}",
+             "say any(...) or all(...) of a vector")
+        a, b = ([v.type for v in r.yields] for r in regions)
+        need(len(a) == len(b), "the branches yield different numbers of values")
+        out = []
+        for x, y in zip(a, b):
+            j = join(x, y)
+            if j is None:
+                raise OpError(f"a variable is {x} in one branch and {y} in the other")
+            out.append(j)
+        return tuple(out)
+
+    def meaning(m: Any, op: Any, cond: Any) -> Any:
+        return tuple(m.region(op.regions[0 if m.decide(op, cond) else 1], ()))
+
+    label, batch = "region", "region"
+
+
+@op("lanes")
+class Lanes:
+    """n independent copies of the body, each with its own noise. Operands n, then values that every lane starts from;
+    region (lane) -> values; results are lists over the lanes."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].is_number, "lanes needs a number of lanes")
+        out = []
+        for v in regions[0].yields:
+            stacks = v.type.elem not in ("tree", "canvas", "path", "list", "memory", "none", "node") or v.type.elem == "node"
+            out.append(v.type.over(Dim("k", "", attrs.get("bound"))) if stacks else listing(v.type, attrs.get("bound")))
+        return tuple(out)
+
+    def meaning(m: Any, op: Any, n: Any) -> Any:
+        runs = [m.lane(op, i) for i in range(as_int(n))]
+        out = []
+        for j, result in enumerate(op.results):
+            column = [r[j] for r in runs]
+            out.append(column if result.type.elem == "list" else stack(m, column))
+        return tuple(out)
+
+    label, batch = "region", "region"
+
+
+@op("each")
+class Each:
+    """A value for every element of a vector, list or topology: region (i, element) -> value, and optionally a bool to keep
+    it (attribute filtered). A vector where the values stack, else a list."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t, v = types[0], regions[0].yields[0].type
+        need(bool(t.dims) or t.elem in ("list", "topology"), f"for ... in needs a vector or list, got {t}")
+        stacks = v.elem not in ("tree", "canvas", "path", "list", "memory", "none") and not any(
+            d.kind == "part" for d in v.dims)
+        d = t.dims[0] if t.dims and not attrs.get("filtered") else Dim("k", "", t.dims[0].bound if t.dims else None)
+        return (v.over(d) if stacks else listing(v),)
+
+    def meaning(m: Any, op: Any, xs: Any) -> Any:
+        from decgraph.ir.ops.common import element, length
+        out = []
+        for i in range(length(xs)):
+            r = m.region(op.regions[0], (i, element(xs, i)))
+            if not op.attrs.get("filtered") or m.num.truth(r[1]):
+                out.append(r[0])
+        return (out if op.results[0].type.elem == "list" else stack(m, out),)
+
+    label, batch = "region", "region"
+
+
+@op("run")
+class Run:
+    """Run another algorithm from a context, on a scratch copy, until a condition on the path holds, at most so many tokens.
+    Attribute callee; operands start, bound, then the callee's arguments in order. Region: until (path) -> bool."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "node", "run ... from needs a node or ctx")
+        need(types[1].is_number, "run ... at most needs a number")
+        return (Type("path", (attrs.get("vocab", "V"),)),)
+
+    def meaning(m: Any, op: Any, start: Any, bound: Any, *args: Any) -> Any:
+        return (m.run(op, start, as_int(bound), args),)
+
+    label, batch = "all", "ragged"
+
+
+@op("const")
+class Const:
+    """A constant: attribute value (int, exact fraction, bool, text, none, or a list of these), attribute type."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (attrs["type"],)
+
+    def meaning(m: Any, op: Any) -> Any:
+        v = op.attrs["value"]
+        if v == "inf":
+            return (m.num.inf,)
+        if v == "-inf":
+            return (-m.num.inf,)
+        return ([] if isinstance(v, (list, tuple)) and not v else m.num.const(v),)
+
+    label, batch = "none", "scalar"
+
+
+@op("counter")
+class Counter:
+    """The number of tokens committed so far by this request."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (INT,)
+
+    def meaning(m: Any, op: Any) -> Any:
+        return (m.committed(),)
+
+    label, batch, effects = "none", "pointwise", "read"

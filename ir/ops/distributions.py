@@ -1,0 +1,219 @@
+"""Distributions: faces, softmax, warp, normalize, information, and looking tokens up."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.data.dist import Dist, Draw, Row, tokens_of, value_row
+from decgraph.ir.ops.common import align, array, need, numeric
+from decgraph.ir.table import OpError, op
+from decgraph.ir.types import Dim, Type
+
+
+def rows_from(a: Any) -> np.ndarray:
+    """Rows with the given probabilities [*dims, V]."""
+    rows = np.empty(np.shape(a)[:-1], dtype=object)
+    for i in np.ndindex(rows.shape):
+        rows[i] = value_row(a[i])
+    return rows
+
+
+def like(q: Any, a: Any) -> Dist:
+    """Probabilities `a` as a dist that keeps the places of `q`, where it has any."""
+    rows = rows_from(a)
+    if isinstance(q, Dist) and q.shape == rows.shape:
+        for i in np.ndindex(rows.shape):
+            rows[i] = value_row(a[i], q.rows[i])
+        return Dist(rows, "shaped", q.at)
+    return Dist(rows)
+
+
+def _over_vocab(t: Type, what: str) -> Type:
+    n = numeric(t)
+    need(n.is_number and bool(n.dims) and n.dims[-1].kind == "vocab", f"{what} needs numbers over a vocabulary, got {t}")
+    return Type("dist", (n.dims[-1].of, "shaped"), n.dims[:-1])
+
+
+@op("face")
+class Face:
+    """Another face of a distribution: "raw" (constraints applied, shaping not) or "logits" (scores before a softmax)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = types[0]
+        need(t.elem == "dist", f".{attrs['face']} needs a model's distribution, got {t}")
+        return (Type("dist", (t.of[0], attrs["face"]), t.dims),)
+
+    def meaning(m: Any, op: Any, q: Any) -> Any:
+        return (q.seen(op.attrs["face"]),)
+
+    label, batch = "join", "pointwise"
+
+
+@op("softmax")
+class Softmax:
+    """Scores to a distribution, over the vocabulary (or over the last dimension of plain numbers)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        n = numeric(types[0])
+        need(n.is_number and bool(n.dims), f"softmax needs numbers over a vocabulary, got {types[0]}")
+        return (_over_vocab(types[0], "softmax") if n.dims[-1].kind == "vocab" else Type("prob", (), n.dims),)
+
+    def meaning(m: Any, op: Any, s: Any) -> Any:
+        a = m.num.softmax(array(m, s))
+        return (like(s, a) if op.results[0].type.elem == "dist" else a,)
+
+    label, batch = "join", "pointwise"
+
+
+@op("normalize")
+class Normalize:
+    """Non-negative weights divided by their sum over the vocabulary. Where the sum is 0 there is no law: looking at it is
+    an error of the program (it can only be reached with probability 0)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (_over_vocab(types[0], "normalize"),)
+
+    def meaning(m: Any, op: Any, w: Any) -> Any:
+        a = np.asarray(array(m, w))
+        out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
+        for i in np.ndindex(a.shape[:-1]):
+            total = a[i].sum()
+            out[i] = a[i] / total if total > 0 else m.no_mass(op, a[i])
+        return (like(w, out),)
+
+    label, batch = "join", "pointwise"
+
+
+@op("warp")
+class Warp:
+    """The request's constraints and shaping, applied to scores or to a mixed distribution. Operand at: where it stands
+    (attribute at_tree: the second operand is nodes, the third their tree; else the committed context)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (_over_vocab(types[0], "warp"),)
+
+    def meaning(m: Any, op: Any, s: Any, *at: Any) -> Any:
+        is_dist = isinstance(s, Dist)
+        a = np.asarray(array(m, s))
+        paths = m.paths(at, a.shape[:-1]) if at else None
+        rows = np.empty(a.shape[:-1], dtype=object)
+        for n, i in enumerate(np.ndindex(rows.shape)):
+            old = s.rows[i] if is_dist else None
+            path = paths[n] if paths is not None else (old.path if old is not None else m.context())
+            rows[i] = m.warp_row(a[i], path, is_dist and s.face != "logits", old)
+        return (Dist(rows, "shaped", s.at if is_dist else None),)
+
+    label, batch = "join", "pointwise"
+
+
+@op("lookup")
+class Lookup:
+    """p[x]: the entry of a token in each distribution (or in numbers over a vocabulary). Distributions and tokens line up
+    by their dimensions; a single distribution serves every token and the other way round."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        p, x = numeric(types[0]), numeric(types[1])
+        need(bool(p.dims) and p.dims[-1].kind == "vocab", f"[token] needs a distribution, got {types[0]}")
+        if x.elem == "token" and x.vocab and p.dims[-1].of and x.vocab != p.dims[-1].of:
+            raise OpError(f"a token of vocabulary {x.vocab} looks into a distribution over {p.dims[-1].of}",
+                          "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+        front = p.dims[:-1]
+        long, short = (front, x.dims) if len(front) >= len(x.dims) else (x.dims, front)
+        need(align(short, long) is not None, f"{types[0]} and {types[1]} do not line up")
+        return (Type(p.elem, p.of, long),)
+
+    def meaning(m: Any, op: Any, p: Any, x: Any) -> Any:
+        tp, tx = op.operands[0].type, op.operands[1].type
+        front = tp.dims if tp.elem in ("dist", "scores") else tp.dims[:-1]
+        t = np.asarray(tokens_of(x))
+        if isinstance(p, Dist):
+            if p.shape == () and t.shape == ():
+                return (p.rows[()].face(p.face)[int(t)],)
+            if p.shape == t.shape:
+                out = [p.rows[i].face(p.face)[int(t[i])] for i in np.ndindex(t.shape)]
+                return (_packed(m, out, t.shape),)
+        a = np.asarray(array(m, p))
+        from decgraph.ir.ops.common import spread
+        n = max(len(front), len(tx.dims))
+        long = front if len(front) >= len(tx.dims) else tx.dims
+        ta = spread(t, tx.dims, long) if t.shape else t
+        shape = np.broadcast_shapes(spread(np.empty(a.shape[:-1]), front, long).shape if front else (), np.shape(ta))
+        ix = np.broadcast_to(ta, shape)
+        fa = a.reshape(spread(np.empty(a.shape[:-1]), front, long).shape + a.shape[-1:]) if front else a
+        fa = np.broadcast_to(fa, shape + a.shape[-1:])
+        del n
+        return (_packed(m, [fa[i][int(ix[i])] for i in np.ndindex(shape)], shape),)
+
+    label, batch = "join", "pointwise"
+
+
+def _packed(m: Any, values: list[Any], shape: tuple[int, ...]) -> Any:
+    if m.num.exact:
+        out = np.empty(len(values), dtype=object)
+        for i, v in enumerate(values):
+            out[i] = v
+        return out.reshape(shape) if shape else out[0]
+    return np.array(values).reshape(shape)[()]
+
+
+@op("info")
+class Info:
+    """Entropy of each distribution, or the divergence kl(p, q), in nats. Attribute kind."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        n = numeric(types[0])
+        need(bool(n.dims) and n.dims[-1].kind == "vocab", f"{attrs['kind']} needs a distribution, got {types[0]}")
+        return (Type("real", (), n.dims[:-1]),)
+
+    def meaning(m: Any, op: Any, *ps: Any) -> Any:
+        a = [np.asarray(array(m, p)) for p in ps]
+        return (m.num.entropy(a[0]) if op.attrs["kind"] == "entropy" else m.num.kl(*a),)
+
+    label, batch = "join", "pointwise"
+
+
+@op("vocab.map")
+class VocabMap:
+    """Probabilities over one vocabulary as probabilities over another: mass on the shared tokens, renormalised."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem in ("dist", "token"), f"a vocabulary map needs tokens or a distribution, got {types[0]}")
+        return (Type(types[0].elem, (attrs["to"],) + types[0].of[1:], types[0].dims),)
+
+    def meaning(m: Any, op: Any, p: Any) -> Any:
+        return (m.map_vocab(p, op.operands[0].type.vocab, op.attrs["to"]),)
+
+    label, batch = "join", "pointwise"
+
+
+@op("renorm")
+class Renorm:
+    """The k most probable tokens (attribute kind "topk"), or the smallest prefix with mass p ("topp"), renormalised."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (_over_vocab(types[0], "renorm"),)
+
+    def meaning(m: Any, op: Any, p: Any, k: Any) -> Any:
+        a = np.asarray(array(m, p))
+        out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
+        for i in np.ndindex(a.shape[:-1]):
+            order = m.num.order([a[i]], True)
+            if op.attrs["kind"] == "topk":
+                keep = order[: int(k)]
+            else:
+                keep, mass = [], m.num.zero
+                for v in order:
+                    keep.append(v)
+                    mass = mass + a[i][v]
+                    if mass >= k:
+                        break
+            row = a[i] * 0
+            row[keep] = a[i][keep]
+            out[i] = row / row.sum()
+        return (like(p, out),)
+
+    label, batch = "join", "pointwise"
+
+
+__all__ = ["Dim", "Draw", "Row", "like", "rows_from"]

@@ -1,0 +1,41 @@
+"""The host: functions the caller supplies, and choices made across a batch."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.ir.ops.common import need
+from decgraph.ir.table import op
+from decgraph.ir.types import Type
+
+
+@op("extern")
+class Extern:
+    """Call a Python function handed over by the caller (attribute name); memoised by its arguments within a request."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        want = attrs["params"]
+        need(len(types) == len(want), f"{attrs['name']} takes {len(want)} arguments, got {len(types)}")
+        return (attrs["returns"],)
+
+    def meaning(m: Any, op: Any, *args: Any) -> Any:
+        return (m.extern(op, args),)
+
+    label, batch, exact, effects = "all", "host", "adversary", "host"
+
+
+@op("batch.top")
+class BatchTop:
+    """Of the candidates of all sequences of the batch, those among the k with the largest keys. Alone, a batch of one."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = types[0]
+        need(bool(t.dims), f"top needs candidates, got {t}")
+        return (t,)
+
+    def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
+        return (m.batch_top(op, x, k, by),)
+
+    label, batch = "select", "barrier"
+
+
+__all__ = ["Type"]

@@ -1,0 +1,161 @@
+"""Model calls: pure functions of (memory, cells). The only ops that cost a forward."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.ir.ops.common import need
+from decgraph.ir.table import op
+from decgraph.ir.types import Dim, Type
+
+
+def _model(t: Type, what: str) -> Type:
+    need(t.elem == "model", f"{what} needs a model, got {t}")
+    return t
+
+
+@op("model.eval")
+class ModelEval:
+    """Distributions of a model at a place: after a context, at nodes of a tree (place, then the tree), at positions of a
+    canvas, or at every node and position of a tree of canvases. Attribute with: the names of the further operands, of
+    "tree", "at" (positions), "given" (a memory), "allow" (tokens), in this order; part: "heads" for Medusa's heads."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        model, place = types[0], types[1]
+        _model(model, "a model call")
+        extra = dict(zip(attrs.get("with", ()), types[2:]))
+        kind, vocab = model.of[0], str(model.of[1])
+        if "given" in extra:
+            need(extra["given"].elem == "memory", f"given = needs a memory, got {extra['given']}",
+                 "say given = target.memory(ctx.parent)")
+        masked = kind == "masked"
+        out = Type("dist", (vocab, "shaped"))
+        if attrs.get("part") == "heads":
+            need(place.elem == "node", f"heads are read at a node, got {place}")
+            return (out.with_dims(place.dims + (Dim("k", "", attrs.get("heads")),)),)
+        if masked:
+            need(place.elem in ("canvas", "tree"), f"a masked model is evaluated on a canvas, got {place}",
+                 "declare one with `canvas c: length` and call model(c)")
+            if place.elem == "tree":
+                need(place.of[1] == "edit", "a masked model is evaluated on canvases; this is a tree of tokens")
+                return (out.with_dims((Dim("nodes", str(place.of[0])), Dim("cells", str(place.of[2])))),)
+            c = str(place.of[0])
+            if "at" in extra:
+                need(extra["at"].elem == "position", f"at = needs positions of the canvas, got {extra['at']}")
+                return (out.with_dims((Dim("part", c, extra["at"].dims[0].bound if extra["at"].dims else 1),)),)
+            return (out.with_dims((Dim("cells", c),)),)
+        need(place.elem in ("node", "tree"), f"a {kind} model is evaluated at a context or at nodes of a tree, got {place}",
+             "say model(ctx), model(t) or model(t.leaves)")
+        if kind == "features":
+            need("given" in extra, "a head that reads the target's features needs to be told where they come from",
+                 "say head(ns, given = target.memory(ctx.parent))")
+        if place.elem == "tree":
+            need(place.of[1] != "step" or True, "")
+            return (out.with_dims((Dim("nodes", str(place.of[0])),)),)
+        return (out.with_dims(place.dims),)
+
+    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+        return (m.evaluate(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
+
+    label, batch = "own", "ragged"
+
+
+@op("model.memory")
+class ModelMemory:
+    """What a model computed up to a context or node, or on a canvas: K/V and features by layer and position, immutable."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        model = _model(types[0], ".memory")
+        need(types[1].elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {types[1]}")
+        return (Type("memory", (model.of[2],)),)
+
+    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+        return (m.memory(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
+
+    label, batch = "own", "ragged"
+
+
+@op("model.derive")
+class ModelDerive:
+    """A model made of another: attribute how, one of exit, skip, upto, head, adapter, quantized, speaking."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        base = _model(types[0], attrs["how"])
+        how = attrs["how"]
+        kind, vocab, family, vis = base.of
+        if how == "adapter":
+            up = _model(types[1], "an adapter's input")
+            return (Type("model", ("trunk", up.of[1], up.of[2], up.of[3])),)
+        if how == "head":
+            need(types[1].elem == "model", f"head needs a trunk of layers, got {types[1]}")
+            return (Type("model", ("causal", vocab, family, vis)),)
+        if how == "upto":
+            return (Type("model", ("trunk", vocab, family, vis)),)
+        if how == "speaking":
+            return (Type("model", (kind, attrs["vocab"], family, vis)),)
+        need(how in ("exit", "skip", "quantized"), f"no derived model {how}")
+        return (Type("model", (kind, vocab, family, vis)),)
+
+    def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:
+        return (m.derive(op, base, args),)
+
+    label, batch = "none", "scalar"
+
+
+@op("memory.only")
+class MemoryOnly:
+    """A memory restricted to positions (kind "only") or rid of them ("without")."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "memory", f".{attrs['kind']} needs a memory, got {types[0]}")
+        need(types[1].elem in ("position", "any"), f"a memory is restricted to positions, got {types[1]}")
+        return (types[0],)
+
+    def meaning(m: Any, op: Any, mem: Any, ps: Any) -> Any:
+        return (m.restrict(mem, ps, op.attrs["kind"]),)
+
+    label, batch = "join", "ragged"
+
+
+@op("memory.join")
+class MemoryJoin:
+    """Two memories of one family together; where both hold a position the right one wins."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        a, b = types
+        need(a.elem == "memory" and b.elem == "memory" and a.of == b.of, f"memories of one family join, got {a} and {b}")
+        return (a,)
+
+    def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
+        return (a.join(b),)
+
+    label, batch = "join", "ragged"
+
+
+@op("model.embed")
+class ModelEmbed:
+    """Embeddings of tokens, or of weights over the vocabulary."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        model = _model(types[0], ".embed")
+        t = types[1]
+        dims = t.dims[:-1] if t.dims and t.dims[-1].kind == "vocab" else t.dims
+        return (Type("hidden", (model.of[2],), dims),)
+
+    def meaning(m: Any, op: Any, model: Any, x: Any) -> Any:
+        return (m.host("embed", model, x),)
+
+    label, batch = "join", "pointwise"
+
+
+@op("memory.read")
+class MemoryRead:
+    """A field of a memory at a layer and positions: hidden, k, v, q, attention."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "memory", f".{attrs['field']} needs a memory, got {types[0]}")
+        return (Type("hidden", types[0].of, (Dim("k"),)),)
+
+    def meaning(m: Any, op: Any, mem: Any, *where: Any) -> Any:
+        return (m.host("read", mem, op.attrs["field"], *where),)
+
+    label, batch = "join", "ragged"

@@ -1,0 +1,170 @@
+"""The request, the committed context, state, and the effects: commit, state writes, return."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.ops.common import need
+from decgraph.ir.table import op
+from decgraph.ir.types import BOOL, INT, TEXT, Dim, Type, join
+
+
+@op("context")
+class Context:
+    """The committed context: prompt and committed tokens (attribute parent: without its last token)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (Type("node", ("ctx",)),)
+
+    def meaning(m: Any, op: Any) -> Any:
+        c = m.context()
+        return (c[:-1] if op.attrs.get("parent") else c,)
+
+    label, batch, effects = "none", "ragged", "read"
+
+
+@op("ctx.get")
+class CtxGet:
+    """A field of a context: token (the last), path (its tokens), length; or its last n tokens (field "last")."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        v = attrs.get("vocab", "V")
+        d = Dim("k", "", attrs.get("bound"))
+        return ({"token": Type("token", (v,)), "path": Type("token", (v,), (d,)), "length": INT,
+                 "last": Type("token", (v,), (d,))}[attrs["field"]],)
+
+    def meaning(m: Any, op: Any, ctx: Any, *n: Any) -> Any:
+        from decgraph.ir.data.dist import resolve_path
+        field = op.attrs["field"]
+        if field == "length":
+            return (len(ctx),)
+        if field == "token":
+            return (resolve_path(ctx[-1:])[0],)
+        tokens = resolve_path(ctx)
+        return (np.array(tokens[-int(n[0]):] if n else tokens, dtype=np.int64),)
+
+    label, batch = "none", "ragged"
+
+
+@op("request")
+class RequestField:
+    """A field of the request: prompt (tokens), limit, eos (the first stop token), pad, greedy (temperature 0), room (tokens that
+    may still be committed)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        v = attrs.get("vocab", "V")
+        return ({"prompt": Type("token", (v,), (Dim("k"),)), "limit": INT, "room": INT, "eos": Type("token", (v,)),
+                 "pad": Type("token", (v,)), "greedy": BOOL}[attrs["field"]],)
+
+    def meaning(m: Any, op: Any) -> Any:
+        return (m.request_field(op.attrs["field"]),)
+
+    label, batch, effects = "none", "pointwise", "read"
+
+
+@op("done")
+class Done:
+    """Whether the stop machine has fired."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (BOOL,)
+
+    def meaning(m: Any, op: Any) -> Any:
+        return (m.done(),)
+
+    label, batch, effects = "none", "pointwise", "read"
+
+
+@op("commit")
+class Commit:
+    """Feed tokens to the stop machine one by one; what follows the token at which it fires is dropped. Takes a token, a vector
+    of tokens or draws, an accepted path, a node's path (with its tree), a context, or a canvas (its decided prefix)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = types[0]
+        ok = t.elem in ("token", "draw", "path", "canvas", "node", "int") or t.elem == "list"
+        need(ok and len(t.dims) <= 1, f"commit takes tokens, an accepted path, a node or a canvas, got {t}",
+             "sample a distribution first: x ~ p" if t.elem == "dist" else "")
+        return ()
+
+    def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
+        m.commit(op, x, tree)
+        return ()
+
+    label, batch, effects = "none", "ragged", "commit"
+
+
+@op("ended")
+class Ended:
+    """Whether the stop machine fires on the way to a node (with its tree), or along a path or tokens after the context."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = types[0]
+        need(t.elem in ("node", "path", "token", "draw", "list"), f"ended needs nodes or a path, got {t}")
+        return (Type("bool", (), t.dims if t.elem == "node" else ()),)
+
+    def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
+        return (m.ended(x, tree),)
+
+    label, batch, effects = "own", "pointwise", "read"
+
+
+@op("state.read")
+class StateRead:
+    """The value of a state (attribute name)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (attrs["type"],)
+
+    def meaning(m: Any, op: Any) -> Any:
+        return (m.read_state(op.attrs["name"]),)
+
+    label, batch, effects = "none", "pointwise", "read"
+
+
+@op("state.write")
+class StateWrite:
+    """Set a state (attribute name). Session state is written at the step barrier, in request order."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        want = attrs.get("type")
+        if want is not None:
+            need(join(want, types[0]) is not None, f"state {attrs['name']} holds {want}, not {types[0]}")
+        return ()
+
+    def meaning(m: Any, op: Any, value: Any) -> Any:
+        m.write_state(op.attrs["name"], value)
+        return ()
+
+    label, batch, effects = "none", "barrier", "state"
+
+
+@op("return")
+class Return:
+    """The result of a search: nodes, paths or tokens, best first (n-best)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return ()
+
+    def meaning(m: Any, op: Any, *values: Any) -> Any:
+        m.returned(op, values)
+        return ()
+
+    label, batch, effects = "none", "ragged", "return"
+
+
+@op("text_of")
+class TextOf:
+    """The text of tokens, of a path, or of a node's path."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (Type("text", (), types[0].dims if types[0].elem == "node" else ()),)
+
+    def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
+        return (m.text(x, tree),)
+
+    label, batch, effects = "own", "host", "host"
+
+
+__all__ = ["TEXT"]

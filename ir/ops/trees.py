@@ -1,0 +1,523 @@
+"""Trees of states: new, grow, columns, folds along paths, keep, walk. Draws are edges and are never merged."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.data.canvas import Canvas, Edit, Soft
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box
+from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.ops.common import array, as_int, need, numeric, plain
+from decgraph.ir.ops.draws import point
+from decgraph.ir.table import op
+from decgraph.ir.types import INT, Dim, Type, join, listing
+
+
+def tree_of(types: Any, what: str) -> Type:
+    need(types[0].elem == "tree", f"{what} needs a tree, got {types[0]}")
+    return types[0]
+
+
+def nodes_type(t: Type, kind: str = "nodes", bound: int | None = None) -> Type:
+    return Type("node", (t.of[0],), (Dim(kind, str(t.of[0]), bound),))
+
+
+@op("tree.new")
+class TreeNew:
+    """A tree of a root alone: the committed context, a context node, or a canvas (attribute tree: its name)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        if not types:
+            return (Type("tree", (attrs["tree"], "token", attrs.get("vocab", "V"))),)
+        if types[0].elem == "canvas":
+            return (Type("tree", (attrs["tree"], "edit", str(types[0].of[0]))),)
+        need(types[0].elem == "node", f"a tree grows from a context or a canvas, got {types[0]}")
+        return (Type("tree", (attrs["tree"], attrs.get("edge", "token"), attrs.get("vocab", "V"))),)
+
+    def meaning(m: Any, op: Any, base: Any = None) -> Any:
+        return (Tree.start(m.context() if base is None else base, op.attrs.get("capacity"), m.num.zero),)
+
+    label, batch = "none", "ragged"
+
+
+@op("tree.continue")
+class TreeContinue:
+    """A carried tree, on the context as it is now (an empty one where nothing was carried)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, "draft")
+        return (Type("tree", (attrs["tree"],) + t.of[1:]),)
+
+    def meaning(m: Any, op: Any, t: Any) -> Any:
+        if t is None:
+            return (Tree.start(m.context(), None, m.num.zero),)
+        return (replace(t, base=m.context(), frontier=tuple(t.leaves()), new=tuple(t.leaves())),)
+
+    label, batch = "none", "ragged"
+
+
+@op("edit")
+class EditOp:
+    """Edits of a canvas: decide a position with a token (or draw). Vectors of both make a vector of edits."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        i, x = types
+        need(i.elem in ("position", "int"), f"edit needs a position, got {i}")
+        need(x.is_token or x.elem == "int", f"edit needs a token, got {x}")
+        return (Type("edit", (attrs.get("canvas", "c"),), i.dims),)
+
+    def meaning(m: Any, op: Any, i: Any, x: Any) -> Any:
+        at = np.asarray(i)
+        if at.shape == ():
+            return (Edit(int(at), _cell(x)),)
+        values = x.items if isinstance(x, Draws) else np.asarray(x)
+        return (box([Edit(int(p), _item(v)) for p, v in zip(at, values)]),)
+
+    label, batch = "join", "ragged"
+
+
+def _cell(x: Any) -> Any:
+    return x.items[()] if isinstance(x, Draws) else _item(x)
+
+
+def _item(v: Any) -> Any:
+    return v if isinstance(v, Draw) else int(v)
+
+
+@op("edit.get")
+class EditGet:
+    """The position or the token of an edit."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "edit", f".{attrs['field']} needs an edit, got {types[0]}")
+        c = types[0].of
+        return (Type("position", c, types[0].dims) if attrs["field"] == "position" else
+                Type("token", (attrs.get("vocab", "V"),), types[0].dims),)
+
+    def meaning(m: Any, op: Any, e: Any) -> Any:
+        return (e.position if op.attrs["field"] == "position" else e.token,)
+
+    label, batch = "join", "pointwise"
+
+
+@op("tree.grow")
+class TreeGrow:
+    """Append edges: draws (or edits, steps, soft cells), in order, at given nodes or, for draws, where their law was
+    evaluated. Operands tree, edges, [at], column values; attributes has_at, columns (names), chain (each under the one
+    before). Nodes past the context window or the request's limit are not grown. Results: the tree, the new nodes."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, "grow")
+        what = types[1]
+        edge = {"draw": "token", "edit": "edit", "path": "step", "hidden": "soft", "list": "step"}.get(what.elem)
+        hint = ""
+        if what.elem in ("token", "int"):
+            hint = "say grow point(x), or grow chain(x) for one under the other: a token has forgotten its law"
+        if what.elem == "dist":
+            hint = "draw from it first: x ~ q, then grow x; or grow topk(q.raw, k)"
+        need(edge is not None, f"grow takes draws, got {what}", hint)
+        if edge == "token" and t.of[1] == "token":
+            need(what.vocab == t.of[2] or not what.vocab, f"draws of vocabulary {what.vocab} grow a tree over {t.of[2]}")
+        kind = t.of[1]
+        if kind == "token" and edge in ("soft", "step"):
+            kind = edge
+        need(kind == edge or kind in ("soft", "step", "any"), f"a tree of {t.of[1]}s cannot grow {what}")
+        if attrs.get("has_at"):
+            at = types[2]
+            need(at.elem == "node", f"grow ... at needs nodes, got {at}")
+            need(at.of[0] == t.of[0], f"grow ... at: a node of tree {at.of[0]} in tree {t.of[0]}")
+        bounds = [d.bound for d in what.dims]
+        n = None
+        if all(b is not None for b in bounds):
+            n = int(np.prod([b for b in bounds if b is not None])) if bounds else 1
+        single = not what.dims and edge != "step" and not (attrs.get("has_at") and types[2].dims)
+        new = Type("node", (t.of[0],), (Dim("part", str(t.of[0]), 1 if single else n),))
+        return (Type("tree", (t.of[0], kind, t.of[2])), new)
+
+    def meaning(m: Any, op: Any, t: Tree, what: Any, *rest: Any) -> Any:
+        rest = list(rest)
+        at = rest.pop(0) if op.attrs.get("has_at") else None
+        names = op.attrs.get("columns", ())
+        edges, parents, rows = attach(m, t, what, at, bool(op.attrs.get("chain")))
+        columns: list[dict[str, Any]] = [{} for _ in edges]
+        given = None
+        for name, value in zip(names, rest):
+            values = spread_column(m, value, len(edges), rows)
+            if name == "logprob":
+                given = values
+            else:
+                for i, v in enumerate(values):
+                    columns[i][name] = v
+        tree, ids = t, []
+        made: dict[int, int] = {}
+        for i, (edge, parent) in enumerate(zip(edges, parents)):
+            parent = made.get(-1 - parent, -1) if parent < 0 else parent
+            if edge is None or parent < 0:
+                continue
+            if not m.fits(tree, parent):
+                continue
+            score = given[i] if given is not None else m.add_log(tree.nodes[parent].logprob, edge)
+            tree = tree.grow([edge], [parent], [score], [columns[i]])
+            made[i] = len(tree) - 1
+            ids.append(len(tree) - 1)
+            m.grew(tree, len(tree) - 1, edge)
+        tree = replace(tree, new=tuple(ids), frontier=tuple(ids))
+        return (tree, np.array(ids, dtype=np.int64))
+
+    label, batch = "grow", "ragged"
+
+
+def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any], list[int], list[int]]:
+    """Edges with their parents (a negative parent -1-i is edge i of this very list), and the leading row of each."""
+    if isinstance(what, Path):
+        return [what], [int(plain(at)) if at is not None else t.frontier[0]], [0]
+    if isinstance(what, list) and what and isinstance(what[0], Path):
+        at_ids = np.atleast_1d(np.asarray(at)) if at is not None else np.array([t.frontier[0]] * len(what))
+        return list(what), [int(at_ids[i if len(at_ids) > 1 else 0]) for i in range(len(what))], list(range(len(what)))
+    if isinstance(what, (Edit, Soft)):
+        return [what], [int(plain(np.ravel(at)[0])) if at is not None else t.frontier[0]], [0]
+    if isinstance(what, np.ndarray) and what.dtype == object:
+        ids = np.atleast_1d(np.asarray(at)) if at is not None else np.array(t.frontier)
+        return list(what), [int(ids[i if len(ids) == len(what) else 0]) for i in range(len(what))], list(range(len(what)))
+    items = what.items
+    flat = list(items.ravel())
+    if chain:
+        start = int(plain(np.ravel(at)[0])) if at is not None else 0
+        return flat, [start if i == 0 else -1 - (i - 1) for i in range(len(flat))], list(range(len(flat)))
+    width = int(np.prod(items.shape[1:])) if items.ndim > 1 else 1
+    leading = [i // width for i in range(len(flat))] if items.ndim >= 1 else [0]
+    if at is not None:
+        ids = np.ravel(np.asarray(at))
+        if len(ids) == 1:
+            return flat, [int(ids[0])] * len(flat), leading
+        full = np.shape(at) == items.shape
+        return flat, [int(ids[i if full else r]) for i, r in enumerate(leading)] if len(flat) > 1 or items.ndim else \
+            [int(i) for i in ids], leading
+    parents = []
+    for n, d in enumerate(flat):
+        node = None if d is None else (d.source.node if d.source.node is not None else d.law.node)
+        if node is None:
+            node = t.frontier[leading[n]] if len(t.frontier) > 1 and len(t.frontier) == items.shape[0] else (
+                t.frontier[0] if t.frontier else 0)
+        parents.append(int(node))
+    return flat, parents, leading
+
+
+def spread_column(m: Any, value: Any, n: int, rows: list[int]) -> list[Any]:
+    """A column's values, one per new node: elementwise, by row, or the same for all."""
+    if isinstance(value, (Draws, Dist)):
+        value = array(m, value)
+    if isinstance(value, (list, tuple)) or np.ndim(value):
+        flat = list(value) if isinstance(value, (list, tuple)) else list(np.ravel(np.asarray(value)))
+        return flat if len(flat) == n else [flat[r] for r in rows]
+    return [value] * n
+
+
+_FIELDS = {"parent": "node", "depth": "int", "logprob": "real", "prob": "prob"}
+
+
+@op("tree.get")
+class TreeGet:
+    """A column over all nodes: token, parent, depth, logprob, prob, law, point, masked, token of canvases, or the author's own.
+    The root's parent is the root; its token is the last of the context; its law has no meaning."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, f".{attrs['column']}")
+        d = Dim("nodes", str(t.of[0]))
+        c = attrs["column"]
+        if t.of[1] == "edit" and c in ("masked", "decided"):
+            return (Type("bool", (), (d, Dim("cells", str(t.of[2])))),)
+        if c == "token":
+            need(t.of[1] != "soft", "a soft node has no token")
+            return (Type("token", (t.of[2],), (d,)),)
+        if c == "law":
+            return (Type("dist", (t.of[2], "shaped"), (d,)),)
+        if c == "draw":
+            return (Type("draw", (t.of[2],), (d,)),)
+        if c == "point":
+            return (Type("bool", (), (d,)),)
+        if c in _FIELDS:
+            return (Type(_FIELDS[c], (t.of[0],) if c == "parent" else (), (d,)),)
+        want = attrs.get("type")
+        need(want is not None, f"tree {t.of[0]} has no column {c}", "columns: token, parent, depth, logprob, prob, law, or one "
+             "set with `grow x with name = value`")
+        return (want.over(d) if want.elem not in ("path", "list", "none") else listing(want),)
+
+    def meaning(m: Any, op: Any, t: Tree) -> Any:
+        c = op.attrs["column"]
+        if c == "parent":
+            return (np.array([n.parent for n in t.nodes], dtype=np.int64),)
+        if c == "depth":
+            return (np.array([n.depth for n in t.nodes], dtype=np.int64),)
+        if c == "logprob":
+            return (m.reals([n.logprob for n in t.nodes]),)
+        if c in ("masked", "decided"):
+            states = [t.state(i) for i in range(len(t))]
+            mask = np.array([[s.masked(i) for i in range(len(s))] for s in states], dtype=bool)
+            return (mask if c == "masked" else ~mask,)
+        if c == "token":
+            last = m.last_token(t)
+            return (np.array([last] + [edge_token(n.edge) for n in t.nodes[1:]], dtype=np.int64),)
+        if c == "prob":
+            return (m.reals([m.num.one] + [n.edge.source.face("raw")[n.edge.token] for n in t.nodes[1:]]),)
+        if c == "point":
+            return (np.array([True] + [bool(getattr(n.edge, "point", True)) for n in t.nodes[1:]], dtype=bool),)
+        if c in ("law", "draw"):
+            draws = [m.root_draw(t)] + [n.edge for n in t.nodes[1:]]
+            if c == "draw":
+                return (Draws(box(draws)),)
+            return (Dist.of([Row(lambda face, d=d: d.law_vector()) for d in draws]),)
+        values = [n.columns.get(c) for n in t.nodes]
+        if op.results[0].type.elem == "list":
+            return (values,)
+        return (m.column(values, op.results[0].type),)
+
+    label, batch = "own", "ragged"
+
+
+@op("tree.set")
+class TreeSet:
+    """Set a column (attribute column) at nodes."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, "setting a column")
+        need(types[1].elem == "node" and types[1].of[0] == t.of[0], f"columns of tree {t.of[0]} are set at its nodes, "
+             f"got {types[1]}")
+        need(attrs["column"] not in ("token", "parent", "depth", "law"), f"column {attrs['column']} cannot be set")
+        return (t,)
+
+    def meaning(m: Any, op: Any, t: Tree, ns: Any, values: Any) -> Any:
+        ids = [int(i) for i in np.ravel(np.asarray(ns))]
+        return (t.with_column(op.attrs["column"], ids, spread_column(m, values, len(ids), list(range(len(ids))))),)
+
+    label, batch = "own", "ragged"
+
+
+@op("tree.front")
+class TreeFront:
+    """The tree with another frontier: the nodes that `t.frontier` names next."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, "setting the frontier")
+        need(types[1].elem == "node" and types[1].of[0] == t.of[0], f"the frontier is made of nodes of {t.of[0]}, got {types[1]}")
+        return (t,)
+
+    def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
+        return (replace(t, frontier=tuple(int(i) for i in np.ravel(np.asarray(ns)))),)
+
+    label, batch = "none", "ragged"
+
+
+@op("tree.nodes")
+class TreeNodes:
+    """Nodes of a tree: root, all, drafted (all but the root), leaves, new, frontier, or the children or the path of a node."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, f".{attrs['which']}")
+        which = attrs["which"]
+        if which == "root":
+            return (Type("node", (t.of[0],)),)
+        return (nodes_type(t, "nodes" if which == "all" else "part", attrs.get("bound")),)
+
+    def meaning(m: Any, op: Any, t: Tree, *n: Any) -> Any:
+        which = op.attrs["which"]
+        if which == "root":
+            return (0,)
+        ids = {"all": lambda: range(len(t)), "drafted": lambda: range(1, len(t)), "leaves": t.leaves, "new": lambda: t.new,
+               "frontier": lambda: t.frontier, "children": lambda: t.children(as_int(n[0])),
+               "path": lambda: t.path_nodes(as_int(n[0]))}[which]()
+        return (np.array(list(ids), dtype=np.int64),)
+
+    label, batch = "none", "ragged"
+
+
+@op("tree.size")
+class TreeSize:
+    """How many drafted nodes a tree has (attribute what "size"), or how deep it is ("height")."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        tree_of(types, "." + attrs["what"])
+        return (INT,)
+
+    def meaning(m: Any, op: Any, t: Tree) -> Any:
+        return (len(t) - 1 if op.attrs["what"] == "size" else t.height(),)
+
+    label, batch = "none", "ragged"
+
+
+@op("tree.down")
+class TreeDown:
+    """Fold a column along each path from the root (attribute fn: all, any, sum, max, min): the root's own value is left out
+    for `all` and `any` (the root counts as ok), and for sums."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, "down")
+        v = numeric(types[1])
+        need(bool(v.dims) and v.dims[0].kind == "nodes" and v.dims[0].of == t.of[0], f"down needs a column over the nodes of "
+             f"{t.of[0]}, got {types[1]}")
+        return (v,)
+
+    def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
+        fn = op.attrs["fn"]
+        a = list(np.asarray(array(m, v)))
+        start = {"all": True, "any": False, "sum": m.num.zero, "max": a[0], "min": a[0]}[fn]
+        out: list[Any] = [start]
+        for i in range(1, len(t)):
+            up = out[t.nodes[i].parent]
+            out.append({"all": lambda: bool(up) and bool(a[i]), "any": lambda: bool(up) or bool(a[i]),
+                        "sum": lambda: up + a[i], "max": lambda: max(up, a[i]), "min": lambda: min(up, a[i])}[fn]())
+        return (np.array(out, dtype=bool) if fn in ("all", "any") else m.reals(out),)
+
+    label, batch = "own", "ragged"
+
+
+@op("tree.up")
+class TreeUp:
+    """Fold a column over each node's subtree (attribute fn: all, any, sum, max, min), the node included."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        tree_of(types, "up")
+        return (numeric(types[1]),)
+
+    def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
+        fn = op.attrs["fn"]
+        out = list(np.asarray(array(m, v)))
+        fold = {"all": lambda x, y: bool(x) and bool(y), "any": lambda x, y: bool(x) or bool(y), "sum": lambda x, y: x + y,
+                "max": max, "min": min}[fn]
+        for i in range(len(t) - 1, 0, -1):
+            p = t.nodes[i].parent
+            out[p] = fold(out[p], out[i])
+        return (np.array(out, dtype=bool) if fn in ("all", "any") else m.reals(out),)
+
+    label, batch = "all", "ragged"
+
+
+@op("tree.keep")
+class TreeKeep:
+    """Prune to nodes: the root and those of them whose ancestors are all kept, in growth order."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, "prune")
+        need(types[1].elem == "node" and types[1].of[0] == t.of[0], f"prune needs nodes of tree {t.of[0]}, got {types[1]}")
+        return (t,)
+
+    def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
+        tree, _ = t.keep([int(i) for i in np.ravel(np.asarray(ns))])
+        m.pruned(t, tree)
+        return (tree,)
+
+    label, batch = "keep", "ragged"
+
+
+@op("tree.reroot")
+class TreeReroot:
+    """After a commit: the tree below the accepted node, on the new context; nothing where a token was emitted instead."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, "commit")
+        return (t,)
+
+    def meaning(m: Any, op: Any, t: Tree, path: Any) -> Any:
+        if path.emitted is not None or m.done():
+            return (Tree.start(m.context(), t.capacity, m.num.zero),)
+        return (t.below(path.node, m.context()),)
+
+    label, batch = "none", "ragged"
+
+
+@op("tree.walk")
+class TreeWalk:
+    """Verify: apply a rule from the root down. Attribute scope: "node" (the rule sees the evidence at a node and the draws
+    below it) or "tree" (it sees all). The region yields (accepts, child or node, emits, token); the walk ends where the
+    rule emits or accepts nothing, or where the evidence is not known. The result is the accepted path, or for a tree of
+    canvases the canvas at the accepted node."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = tree_of(types, "verify")
+        need(t.of[1] not in ("soft",), "a tree with soft nodes cannot be verified: a soft node has no token")
+        e = types[1]
+        need(bool(e.dims) or e.elem == "list", f"verify ... against needs evidence at every node, got {e}",
+             "evaluate the model at the tree: target(t)")
+        y = regions[0].yields
+        need(len(y) == 4, "a rule yields (accepts, what, emits, token)")
+        if attrs["scope"] == "node" and t.of[1] == "token" and e.elem == "dist":
+            need(e.of[0] == t.of[2], f"the drafts are tokens of vocabulary {t.of[2]}, the evidence is over {e.of[0]}",
+                 "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+        return (Type("canvas", (t.of[2], attrs.get("vocab", "V"))) if t.of[1] == "edit" else Type("path", (t.of[2],)),)
+
+    def meaning(m: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
+        return (m.walk(op, t, evidence, rest),)
+
+    label, batch = "walk", "ragged"
+
+
+@op("path.get")
+class PathGet:
+    """A field of a path: depth (accepted drafts), token (all its tokens), length, prob (of sampled ones), emitted."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = types[0]
+        need(t.elem == "path", f".{attrs['field']} needs a path, got {t}")
+        d = Dim("k")
+        f = attrs["field"]
+        return ({"depth": INT, "length": INT, "token": Type("token", t.of, (d,)), "prob": Type("prob", (), (d,)),
+                 "path": Type("token", t.of, (d,)), "node": Type("node", (attrs.get("tree", "t"),)),
+                 "emitted": Type("token", t.of)}[f],)
+
+    def meaning(m: Any, op: Any, p: Path) -> Any:
+        f = op.attrs["field"]
+        if f in ("token", "path"):
+            return (np.array([edge_token(x) for x in p.tokens], dtype=np.int64),)
+        if f == "prob":
+            return (m.reals([x.source.face("raw")[x.token] for x in p.tokens]),)
+        return ({"depth": p.depth, "length": len(p.tokens), "node": p.node, "emitted": p.emitted}[f],)
+
+    label, batch = "own", "ragged"
+
+
+@op("topology")
+class TopologyOp:
+    """A constant tree shape (attribute levels: per level a list of (parent in the level above, rank), and width). The result is
+    a list of levels; a level has parent, rank and index."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (Type("topology"),)
+
+    def meaning(m: Any, op: Any) -> Any:
+        return (op.attrs["shape"],)
+
+    label, batch = "none", "scalar"
+
+
+@op("level.get")
+class LevelGet:
+    """A field of a level of a topology: parent (index in the level above), rank (which child), index (its number), width."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        f = attrs["field"]
+        need(f in ("parent", "rank", "index", "width"), f"a level has parent, rank, index and width, not {f}")
+        return (INT if f in ("index", "width") else INT.over(Dim("k", "", attrs.get("bound"))),)
+
+    def meaning(m: Any, op: Any, level: Any) -> Any:
+        return (m.level_field(level, op.attrs["field"]),)
+
+    label, batch = "none", "scalar"
+
+
+@op("best_first")
+class BestFirst:
+    """Tree growth by an index's continuation probabilities: the most probable node first, `size` nodes, none under `above`."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "index", f"best_first needs an index to ask, got {types[0]}")
+        return (Type("path", (types[0].vocab,)),)
+
+    def meaning(m: Any, op: Any, ask: Any, size: Any, above: Any) -> Any:
+        return (m.best_first(ask, as_int(size), above),)
+
+    label, batch = "point", "host"
+
+
+__all__ = ["Canvas", "join", "point"]

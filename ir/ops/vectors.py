@@ -1,0 +1,395 @@
+"""Vectors: elementwise functions, folds, scans, indexing and joining. Dimensions line up by what they range over."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.data.dist import Dist, Draws, Path, box
+from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
+from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, numeric, spread, stack
+from decgraph.ir.table import OpError, op
+from decgraph.ir.types import ANY, INT, Dim, Type, join, listing
+
+_ORDERED = ("lt", "le", "gt", "ge")
+_LOGIC = ("and", "or", "not")
+
+
+@op("map")
+class Map:
+    """An elementwise function (attribute fn). Operands line up by their dimensions; a dist stands for its probabilities."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        fn = attrs["fn"]
+        need(fn in MAP_FUNCTIONS, f"no elementwise function {fn}")
+        arity, result = MAP_FUNCTIONS[fn]
+        need(len(types) == arity, f"{fn} takes {arity} operands, got {len(types)}")
+        ts = [numeric(t) for t in types]
+        if fn in ("eq", "ne") and any(t.elem in ("none", "path", "edit", "node", "text", "position", "astate", "list")
+                                      for t in ts):
+            need(join(ts[0].scalar, ts[1].scalar) is not None, f"{types[0]} and {types[1]} cannot be equal")
+            return (Type("bool", (), broadcast([t for t in ts if t.elem != "none"])),)
+        if fn in _LOGIC:
+            need(all(t.elem == "bool" for t in ts), f"{fn} needs bools, got {', '.join(map(str, types))}")
+            return (Type("bool", (), broadcast(ts)),)
+        body = ts[1:] if fn == "select" else ts
+        if fn == "select":
+            need(ts[0].elem == "bool", f"where(...) needs a condition first, got {types[0]}")
+        elem = joined([Type(t.elem, t.of) if t.elem != "token" or fn in ("eq", "ne", "select") else INT for t in
+                       ([t if not (t.elem == "int" and any(u.elem == "token" for u in body)) or fn != "select" else t
+                         for t in body])], fn) if not (fn in ("eq", "ne") and {t.elem for t in ts} <= {"token", "int"}) \
+            else INT
+        if fn not in ("eq", "ne", "select"):
+            need(elem.is_number or elem.elem == "bool" and fn in ("add", "mul"),
+                 f"{fn} needs numbers, got {', '.join(map(str, types))}")
+        if fn in ("eq", "ne"):
+            vocabs = {t.vocab for t in ts if t.elem == "token"}
+            need(len(vocabs) < 2, f"tokens of different vocabularies ({', '.join(sorted(vocabs))}) are compared",
+                 "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+        if any(t.dims and t.dims[-1].kind == "vocab" for t in ts):
+            names = {d.of for t in ts for d in t.dims if d.kind == "vocab" and d.of}
+            need(len(names) < 2, f"distributions over different vocabularies ({', '.join(sorted(names))}) are mixed",
+                 "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+        if result == "same":
+            name = elem.elem if elem.elem not in ("prob",) or fn in ("mul", "relu", "minimum", "maximum", "select") \
+                else "real"
+            if elem.elem == "bool" and fn in ("add", "mul"):
+                name = "int"
+            out = Type(name, elem.of if name == elem.elem else ())
+        else:
+            out = Type(result)
+        return (out.with_dims(broadcast(ts)),)
+
+    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+        fn = op.attrs["fn"]
+        ts = [numeric(v.type) for v in op.operands]
+        if fn in ("eq", "ne") and any(t.elem in ("none", "path", "edit", "text", "list", "astate") for t in ts):
+            same = _same(xs[0], xs[1])
+            return (same if fn == "eq" else not same,)
+        want = max((t.dims for t in ts), key=len, default=())
+        arrays = [spread(m.num.lift(array(m, x)), t.dims, want) for x, t in zip(xs, ts)]
+        out = m.num.fn(fn)(*arrays)
+        return (out[()] if isinstance(out, np.ndarray) and out.shape == () else out,)
+
+    label, batch = "join", "pointwise"
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return a is None and b is None
+    if isinstance(a, Path) and isinstance(b, Path):
+        return [int(x) for x in a.tokens] == [int(x) for x in b.tokens]
+    return bool(np.all(a == b))
+
+
+def _axis(attrs: Any, t: Type) -> int:
+    over = attrs.get("over", "")
+    if over:
+        for i, d in enumerate(t.dims):
+            if d.kind == over or d.of == over:
+                return i
+        raise OpError(f"{t} has no dimension {over}")
+    vocab = [i for i, d in enumerate(t.dims) if d.kind == "vocab"]
+    return vocab[-1] if vocab else len(t.dims) - 1
+
+
+@op("reduce")
+class Reduce:
+    """Fold one dimension (attribute fn): the vocabulary where there is one, else the last, or attribute over."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = numeric(types[0])
+        fn = attrs["fn"]
+        need(fn in REDUCE_FUNCTIONS, f"no fold {fn}")
+        if t.elem == "list":
+            return (Type("bool") if fn in ("any", "all") else Type("real"),)
+        need(bool(t.dims), f"{fn} needs a vector, got {types[0]}")
+        need(fn not in ("any", "all", "count") or t.elem == "bool", f"{fn} needs bools, got {types[0]}")
+        need(fn in ("any", "all", "count") or t.is_number or t.elem in ("bool", "hidden"),
+             f"{fn} needs numbers, got {types[0]}")
+        axis = _axis(attrs, t)
+        result = REDUCE_FUNCTIONS[fn]
+        elem = t.elem if result == "same" and t.elem != "bool" else ("int" if result == "same" else result)
+        return (Type(elem, t.of if elem == t.elem else (), t.dims[:axis] + t.dims[axis + 1:]),)
+
+    def meaning(m: Any, op: Any, x: Any) -> Any:
+        t = numeric(op.operands[0].type)
+        a = m.num.lift(array(m, x))
+        return (m.num.reduce(op.attrs["fn"], a, _axis(op.attrs, t) if t.dims else 0),)
+
+    label, batch = "all", "ragged"
+
+
+@op("scan")
+class Scan:
+    """Running folds along the last dimension (cumsum, cumprod, cummax); `leading` counts how many are true at the front."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = numeric(types[0])
+        need(attrs["fn"] in SCAN_FUNCTIONS and bool(t.dims), f"{attrs['fn']} needs a vector, got {types[0]}")
+        if attrs["fn"] == "leading":
+            need(t.elem == "bool", f"leading needs bools, got {types[0]}")
+            return (Type("int", (), t.dims[:-1]),)
+        return (Type("int" if t.elem == "bool" else t.elem, t.of, t.dims),)
+
+    def meaning(m: Any, op: Any, x: Any) -> Any:
+        return (m.num.scan(op.attrs["fn"], m.num.lift(array(m, x)), -1),)
+
+    label, batch = "all", "ragged"
+
+
+@op("gather")
+class Gather:
+    """v[i] along the first dimensions: one index operand per dimension, lined up with each other. Where v ranges over a
+    part of a tree or canvas, an index that is a node or position names its member."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        v, *ix = types
+        ix = [numeric(i) for i in ix]
+        if v.elem == "topology":
+            return (Type("level"),)
+        if v.elem == "list":
+            need(len(ix) == 1, "a list takes one index")
+            need(not ix[0].dims, "a list takes a single index")
+            return (v.of[0],)
+        need(len(v.dims) >= len(ix), f"{v} does not have {len(ix)} dimensions to index",
+             "this value is a single one" if not v.dims else "")
+        for i in ix:
+            need(i.elem in ("int", "token", "node", "position"), f"an index must be a whole number, a token, a node or a "
+                 f"position, got {i}", "use `where` to select by a condition" if i.elem == "bool" else "")
+        for i, d in zip(ix, v.dims):
+            if i.elem == "node":
+                need(d.kind in ("nodes", "part", "k"), f"{v} does not range over nodes")
+                need(d.kind == "k" or d.of == i.of[0] or not d.of, f"a node of tree {i.of[0]} looks into values of tree {d.of}")
+            if i.elem == "token" and d.kind == "vocab" and d.of and i.vocab:
+                need(d.of == i.vocab, f"a token of vocabulary {i.vocab} indexes vocabulary {d.of}")
+        return (Type(v.elem, v.of, broadcast(ix) + v.dims[len(ix):]),)
+
+    def meaning(m: Any, op: Any, v: Any, *ix: Any) -> Any:
+        if isinstance(v, list) or op.operands[0].type.elem == "topology":
+            return (v[as_int(ix[0])],)
+        index = [np.asarray(array(m, i)) for i in ix]
+        types = [numeric(o.type) for o in op.operands[1:]]
+        want = max((t.dims for t in types), key=len)
+        if len(index) > 1:
+            index = [spread(i, t.dims, want) for i, t in zip(index, types)]
+        index = [i[()] if i.shape == () else i for i in index]
+        if isinstance(v, Dist):
+            named = types[0].elem in ("node", "position")
+            if len(index) == 1 and named:
+                return (v.take(index[0]),)
+            rows = v.rows[tuple(index)]
+            from decgraph.ir.data.dist import box0
+            return (Dist(rows if isinstance(rows, np.ndarray) else box0(rows), v.face),)
+        if isinstance(v, Draws):
+            from decgraph.ir.data.dist import box0, locate
+            if types[0].elem in ("node", "position") and len(index) == 1:
+                picked = v.items[locate(v.at, index[0])]
+            else:
+                picked = v.items[tuple(index)]
+            return (Draws(picked if isinstance(picked, np.ndarray) else box0(picked)),)
+        return (np.asarray(v)[tuple(index)],)
+
+    label, batch = "join", "ragged"
+
+
+@op("slice")
+class Slice:
+    """v[lo:hi] of the first dimension. Attributes has_lo, has_hi; negative ends count from the end."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        v = types[0]
+        if v.elem in ("list", "path"):
+            return (v,)
+        need(bool(v.dims), f"a slice needs a vector, got {v}")
+        d = v.dims[0]
+        kind = d.kind if d.kind == "part" else "k"
+        return (Type(v.elem, v.of, (Dim(kind, d.of if kind == "part" else "", d.bound),) + v.dims[1:]),)
+
+    def meaning(m: Any, op: Any, v: Any, *ends: Any) -> Any:
+        ends = list(ends)
+        lo = as_int(ends.pop(0)) if op.attrs.get("has_lo") else None
+        hi = as_int(ends.pop(0)) if op.attrs.get("has_hi") else None
+        cut = slice(lo, hi)
+        if isinstance(v, Dist):
+            return (Dist(v.rows[cut], v.face, None if v.at is None else v.at[cut]),)
+        if isinstance(v, Draws):
+            return (Draws(v.items[cut], None if v.at is None else v.at[cut], v.chain),)
+        if isinstance(v, Path):
+            return (Path(v.tokens[cut], base=v.base),)
+        return (v[cut],)
+
+    label, batch = "join", "ragged"
+
+
+@op("concat")
+class Concat:
+    """a ++ b along the first dimension; single values count as vectors of one."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        a, b = types
+        if a == listing(ANY):
+            return (b if b.dims or b.elem == "list" else b.over(Dim("k", "", 1)),)
+        if b == listing(ANY):
+            return (a if a.dims or a.elem == "list" else a.over(Dim("k", "", 1)),)
+        if a.elem == "list" or b.elem == "list":
+            inner = joined([t.of[0] if t.elem == "list" else (t.drop() if t.dims else t) for t in (a, b)], "++")
+            return (listing(inner),)
+        if a.elem == "path" or b.elem == "path" or "node" in (a.elem, b.elem) and a.elem != b.elem:
+            return (Type("path", (a.vocab or b.vocab or "V",)),)
+        va = a if a.dims else a.over(Dim("k", "", 1))
+        vb = b if b.dims else b.over(Dim("k", "", 1))
+        elem = joined([va.scalar, vb.scalar], "++")
+        bound = None if va.dims[0].bound is None or vb.dims[0].bound is None else va.dims[0].bound + vb.dims[0].bound
+        first = va.dims[0]
+        same = first.same(vb.dims[0]) and first.kind == "part"
+        return (Type(elem.elem, elem.of, (Dim(first.kind if same else "k", first.of if same else "", bound),)
+                     + va.dims[1:]),)
+
+    def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
+        want = op.results[0].type
+        if want.elem == "path":
+            return (Path(_path_tokens(a) + _path_tokens(b)),)
+        if want.elem == "list":
+            return (_listed(a) + _listed(b),)
+        if isinstance(a, list) and not a:
+            return (b if op.operands[1].type.dims else stack(m, [b]),)
+        if isinstance(b, list) and not b:
+            return (a if op.operands[0].type.dims else stack(m, [a]),)
+        if want.elem == "draw":
+            parts = [np.atleast_1d(x.items) if isinstance(x, Draws) else box([x]) for x in (a, b)]
+            return (Draws(np.concatenate(parts)),)
+        arrays = [np.atleast_1d(np.asarray(array(m, x))) for x in (a, b)]
+        if 0 in (len(arrays[0]), len(arrays[1])) and arrays[0].ndim != arrays[1].ndim:
+            return (arrays[0] if len(arrays[0]) else arrays[1],)
+        return (np.concatenate(arrays),)
+
+    label, batch = "join", "ragged"
+
+
+def _listed(x: Any) -> list[Any]:
+    if isinstance(x, list):
+        return list(x)
+    if isinstance(x, Draws):
+        return [Draws(x.items[i:i + 1].reshape(())) for i in range(len(x.items))]
+    return list(x) if np.ndim(x) else [x]
+
+
+def _path_tokens(x: Any) -> list[Any]:
+    if isinstance(x, Path):
+        return list(x.tokens)
+    if isinstance(x, tuple):
+        return list(x)
+    if isinstance(x, Draws):
+        return list(np.atleast_1d(x.items))
+    return list(np.atleast_1d(np.asarray(x)))
+
+
+@op("list")
+class ListOp:
+    """[a, b, c]: a vector where the items stack, else a list."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        if not types:
+            return (listing(ANY),)
+        elem = joined(list(types), "a list")
+        if elem.elem in ("tree", "canvas", "path", "memory", "list", "none") or attrs.get("ragged"):
+            return (listing(elem, len(types)),)
+        return (elem.over(Dim("k", "", len(types))),)
+
+    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+        return (list(xs) if op.results[0].type.elem == "list" else stack(m, list(xs)),)
+
+    label, batch = "join", "ragged"
+
+
+@op("tile")
+class Tile:
+    """A value repeated n times (kind "tile"), or 0, 1, ... (kind "iota", from lo to hi), or zeros over given sizes."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        kind = attrs["kind"]
+        d = Dim(attrs.get("dim", "k"), attrs.get("of", ""), attrs.get("bound"))
+        if kind == "iota":
+            return (INT.over(d),)
+        if kind == "zeros":
+            return (Type(attrs.get("elem", "real"), (), tuple(attrs["dims"])),)
+        return (types[0].over(d),)
+
+    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+        kind = op.attrs["kind"]
+        if kind == "iota":
+            lo, hi = (0, xs[0]) if len(xs) == 1 else xs
+            return (np.arange(as_int(lo), as_int(hi)),)
+        if kind == "zeros":
+            sizes = iter(xs)
+            shape = tuple(m.vocab_size if d.kind == "vocab" else as_int(next(sizes)) for d in op.attrs["dims"])
+            return (m.num.zeros(shape, op.attrs.get("elem", "real")),)
+        return (stack(m, [xs[0]] * as_int(xs[1])) if as_int(xs[1]) else _none(xs[0]),)
+
+    label, batch = "join", "ragged"
+
+
+def _none(x: Any) -> Any:
+    return Draws(np.empty((0,), dtype=object)) if isinstance(x, Draws) else np.zeros((0,) + np.shape(x))
+
+
+@op("len")
+class Len:
+    """How many there are along the first dimension (of a vector, list, path, tree or canvas)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = types[0]
+        need(bool(t.dims) or t.elem in ("list", "path", "tree", "canvas", "set", "topology"), f"len needs a vector, got {t}")
+        return (INT,)
+
+    def meaning(m: Any, op: Any, x: Any) -> Any:
+        if isinstance(x, Path):
+            return (len(x.tokens),)
+        if isinstance(x, (Dist, Draws)):
+            return (x.shape[0],)
+        return (len(x),)
+
+    label, batch = "all", "pointwise"
+
+
+@op("scatter")
+class Scatter:
+    """v with v[i] set to x (mode "last": of colliding rows the last in order wins), or added to (mode "sum")."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        v, x, *ix = types
+        if v.elem == "list":
+            j = join(v.of[0], x)
+            need(j is not None, f"a list of {v.of[0]} cannot hold {x}")
+            return (listing(j),)
+        need(len(v.dims) >= len(ix), f"{v} cannot be indexed {len(ix)} times")
+        elem = v.scalar if v.scalar == x.scalar else (join(numeric(v).scalar, numeric(x).scalar) or (
+            v.scalar if {v.elem, numeric(x).elem} <= {"int", "token", "real", "prob"} else None))
+        need(elem is not None, f"values of {v} cannot be set to {x}")
+        return (Type(elem.elem, elem.of, v.dims),)
+
+    def meaning(m: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
+        if isinstance(v, list):
+            out = list(v)
+            out[as_int(ix[0])] = x
+            return (out,)
+        index = [np.asarray(array(m, i)) for i in ix]
+        types = [o.type for o in op.operands[2:]]
+        if len(index) == 1 and types[0].elem == "bool":
+            index = [np.flatnonzero(index[0])] if np.asarray(v).ndim >= 1 and types[0].dims else index
+        a = np.array(array(m, v), dtype=object if m.num.exact else None)
+        if a.dtype.kind == "i" and np.asarray(array(m, x)).dtype.kind == "f":
+            a = a.astype(np.float64)
+        values = np.asarray(array(m, x))
+        want = max((t.dims for t in types), key=len, default=())
+        flat = [np.broadcast_to(spread(i, t.dims, want), np.broadcast_shapes(*[spread(j, u.dims, want).shape for j, u
+                in zip(index, types)])) for i, t in zip(index, types)]
+        shape = flat[0].shape if flat else ()
+        for n in np.ndindex(shape):
+            at = tuple(int(f[n]) for f in flat)
+            value = values[n] if values.ndim >= len(n) and values.shape[:len(n)] == shape else values
+            a[at] = a[at] + value if op.attrs["mode"] == "sum" else value
+        return (a,)
+
+    label, batch = "all", "ragged"

@@ -1,0 +1,252 @@
+"""Types of the IR: an element kind, what it belongs to, and the dimensions it is repeated over.
+
+One class serves every value. `Type("dist", of=("V", "shaped"), dims=(Dim("nodes", "t", 31),))` is one distribution over
+the vocabulary V at every node of tree t, of which there are at most 31. The text form is `dist<V,shaped>[nodes.t<=31]`
+and parses back to an equal type (`parse_type`).
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Union
+
+# What an element is. `of` names what it belongs to, in the order given here.
+ELEMENTS: dict[str, tuple[str, ...]] = {
+    "int": (), "real": (), "prob": (), "bool": (), "text": (), "none": (),
+    "token": ("vocabulary",), "dist": ("vocabulary", "face"), "draw": ("vocabulary",), "scores": ("vocabulary",),
+    "node": ("tree",), "path": ("vocabulary",), "edit": ("canvas",), "hidden": ("model",),
+    "tree": ("tree", "edge", "vocabulary"), "canvas": ("canvas", "vocabulary"), "position": ("canvas",),
+    "memory": ("family",), "model": ("kind", "vocabulary", "family", "visibility"), "noise": (),
+    "index": ("kind", "vocabulary"), "automaton": ("vocabulary",), "astate": (), "set": (), "topology": (),
+    "level": (), "list": (), "any": (), "until": (),
+}
+FACES = ("shaped", "raw", "point", "logits")
+DIM_KINDS = ("vocab", "nodes", "part", "cells", "layers", "k")
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A bounded dimension: what it ranges over, and the static bound (None: known only at run time).
+
+    `nodes.t` is every node of tree t, `part.t` some of them (or some positions of canvas t), `cells.c` every position
+    of canvas c, `vocab.V` a vocabulary, `layers`, and `k` any other.
+    """
+
+    kind: str
+    of: str = ""
+    bound: int | None = None
+
+    def __str__(self) -> str:
+        name = f"{self.kind}.{self.of}" if self.of else self.kind
+        return name if self.bound is None else f"{name}<={self.bound}"
+
+    def same(self, other: Dim) -> bool:
+        """Whether both range over the same things (bounds aside)."""
+        return self.kind == other.kind and self.of == other.of
+
+
+Arg = Union[str, int, "Type"]
+
+
+@dataclass(frozen=True)
+class Type:
+    """An IR type: element, what it belongs to, dimensions (outermost first)."""
+
+    elem: str
+    of: tuple[Arg, ...] = ()
+    dims: tuple[Dim, ...] = ()
+
+    def __str__(self) -> str:
+        text = self.elem
+        if self.of:
+            text += "<" + ",".join(str(a) for a in self.of) + ">"
+        if self.dims:
+            text += "[" + ",".join(str(d) for d in self.dims) + "]"
+        return text
+
+    @property
+    def scalar(self) -> Type:
+        """The same element without dimensions."""
+        return replace(self, dims=())
+
+    def over(self, *dims: Dim) -> Type:
+        """The same element with `dims` put in front."""
+        return replace(self, dims=tuple(dims) + self.dims)
+
+    def drop(self, n: int = 1) -> Type:
+        """The same element without its first `n` dimensions."""
+        return replace(self, dims=self.dims[n:])
+
+    def with_dims(self, dims: tuple[Dim, ...]) -> Type:
+        return replace(self, dims=tuple(dims))
+
+    @property
+    def vocab(self) -> str:
+        """The vocabulary a token-like element belongs to ('' if none)."""
+        position = {"token": 0, "dist": 0, "draw": 0, "scores": 0, "path": 0, "tree": 2, "canvas": 1, "model": 1,
+                    "index": 1, "automaton": 0}.get(self.elem)
+        return str(self.of[position]) if position is not None and len(self.of) > position else ""
+
+    @property
+    def is_number(self) -> bool:
+        return self.elem in ("int", "real", "prob")
+
+    @property
+    def is_token(self) -> bool:
+        return self.elem in ("token", "draw")
+
+
+INT, REAL, PROB, BOOL = Type("int"), Type("real"), Type("prob"), Type("bool")
+TEXT, NONE, ANY, NOISE = Type("text"), Type("none"), Type("any"), Type("noise")
+SET, TOPOLOGY, LEVEL, UNTIL = Type("set"), Type("topology"), Type("level"), Type("until")
+
+
+def token(vocab: str = "V", *dims: Dim) -> Type:
+    return Type("token", (vocab,), dims)
+
+
+def dist(vocab: str = "V", face: str = "shaped", *dims: Dim) -> Type:
+    return Type("dist", (vocab, face), dims)
+
+
+def draw(vocab: str = "V", *dims: Dim) -> Type:
+    return Type("draw", (vocab,), dims)
+
+
+def node(tree: str, *dims: Dim) -> Type:
+    return Type("node", (tree,), dims)
+
+
+def listing(elem: Type, bound: int | None = None) -> Type:
+    """A list of values of one type (ragged, or of things that do not stack); `[]` has element `any`."""
+    return Type("list", (elem, bound if bound is not None else -1))
+
+
+def model(kind: str, vocab: str = "V", family: str = "", visibility: str = "causal") -> Type:
+    return Type("model", (kind, vocab, family or kind, visibility))
+
+
+class TypeError_(ValueError):
+    """Two types that do not go together."""
+
+
+def join_dims(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+    """Dimensions that hold values of both; bounds are the larger; None when they do not match."""
+    if len(a) != len(b):
+        return None
+    out = []
+    for x, y in zip(a, b):
+        if x.same(y):
+            bound = None if x.bound is None or y.bound is None else max(x.bound, y.bound)
+            out.append(Dim(x.kind, x.of, bound))
+        elif {x.kind, y.kind} <= {"k", "part", "nodes", "cells"}:
+            bound = None if x.bound is None or y.bound is None else max(x.bound, y.bound)
+            out.append(Dim("k", "", bound))
+        else:
+            return None
+    return tuple(out)
+
+
+def join(a: Type, b: Type) -> Type | None:
+    """The smallest type that holds values of both, or None: int with real is real, draw with token is token."""
+    if a == b:
+        return a
+    if a.elem == "any" and not a.dims:
+        return b
+    if b.elem == "any" and not b.dims:
+        return a
+    if a.elem == "none" or b.elem == "none":           # an optional value
+        return b if a.elem == "none" else a
+    if a.elem == "list" and b.elem == "list":
+        inner = join(a.of[0], b.of[0])  # type: ignore[arg-type]
+        return None if inner is None else Type("list", (inner, -1))
+    if a.elem == "list" or b.elem == "list":           # a vector joins a list of its elements
+        lst, vec = (a, b) if a.elem == "list" else (b, a)
+        if not vec.dims:
+            return None
+        inner = join(lst.of[0], vec.drop())  # type: ignore[arg-type]
+        return None if inner is None else (vec if lst.of[0] == ANY else Type("list", (inner, -1)))
+    dims = join_dims(a.dims, b.dims)
+    if dims is None:
+        return None
+    if a.elem == b.elem:
+        if a.elem == "dist" and a.of[0] == b.of[0]:
+            return Type("dist", (a.of[0], a.of[1] if a.of[1] == b.of[1] else "shaped"), dims)
+        if a.elem == "tree" and a.of[2] == b.of[2]:
+            return Type("tree", (a.of[0], a.of[1] if a.of[1] == b.of[1] else "any", a.of[2]), dims)
+        return Type(a.elem, a.of, dims) if a.of == b.of else None
+    order = ("int", "prob", "real")
+    if a.elem in order and b.elem in order:
+        return Type(order[max(order.index(a.elem), order.index(b.elem))], (), dims)
+    if a.is_token and b.is_token and a.of == b.of:
+        return Type("token", a.of, dims)
+    return None
+
+
+_TOKEN = re.compile(r"\s*([A-Za-z_][\w.:/$#~-]*|-?\d+|<=|[<>\[\],])")
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.items, at = [], 0
+        text = text.strip()
+        while at < len(text):
+            hit = _TOKEN.match(text, at)
+            if not hit:
+                raise TypeError_(f"not a type: {text!r} (at {text[at:at + 10]!r})")
+            self.items.append(hit.group(1))
+            at = hit.end()
+        self.at = 0
+
+    def peek(self) -> str:
+        return self.items[self.at] if self.at < len(self.items) else ""
+
+    def take(self, want: str | None = None) -> str:
+        got = self.peek()
+        if not got or (want is not None and got != want):
+            raise TypeError_(f"not a type: expected {want or 'a name'}, got {got or 'the end'}")
+        self.at += 1
+        return got
+
+    def type(self) -> Type:
+        elem = self.take()
+        if elem not in ELEMENTS:
+            raise TypeError_(f"unknown element {elem!r}; one of {', '.join(ELEMENTS)}")
+        of: list[Arg] = []
+        if self.peek() == "<":
+            self.take()
+            while self.peek() != ">":
+                of.append(self.arg(elem))
+                if self.peek() == ",":
+                    self.take()
+            self.take(">")
+        dims: list[Dim] = []
+        if self.peek() == "[":
+            self.take()
+            while self.peek() != "]":
+                name = self.take()
+                kind, _, what = name.partition(".")
+                bound = None
+                if self.peek() == "<=":
+                    self.take()
+                    bound = int(self.take())
+                dims.append(Dim(kind, what, bound))
+                if self.peek() == ",":
+                    self.take()
+            self.take("]")
+        return Type(elem, tuple(of), tuple(dims))
+
+    def arg(self, elem: str) -> Arg:
+        if elem == "list" and not re.fullmatch(r"-?\d+", self.peek()):
+            return self.type()
+        word = self.take()
+        return int(word) if re.fullmatch(r"-?\d+", word) else word
+
+
+def parse_type(text: str) -> Type:
+    """The type that `text` prints; raises TypeError_ on anything else."""
+    reader = _Reader(text)
+    out = reader.type()
+    if reader.peek():
+        raise TypeError_(f"not a type: {text!r} (after {reader.items[reader.at - 1]!r})")
+    return out

@@ -1,0 +1,146 @@
+"""Modules, functions, regions, ops and values: SSA with structured regions. Everything here is immutable."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Iterator
+
+from decgraph.ir.types import Type
+
+
+@dataclass(frozen=True)
+class Loc:
+    """Where a value comes from: file, 1-based line and column, and the end (for carets)."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int = 0
+    end_column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+NOWHERE = Loc("", 0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One SSA value. Equality is identity; `name` comes from the source and need not be unique."""
+
+    type: Type
+    name: str = ""
+
+    def __repr__(self) -> str:
+        return f"%{self.name or '_'}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A block with arguments, ops in order, and the values it yields."""
+
+    args: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    yields: tuple[Value, ...]
+
+    def walk(self) -> Iterator[Op]:
+        """Every op, outer before inner, in order."""
+        for op in self.ops:
+            yield op
+            for region in op.regions:
+                yield from region.walk()
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation: opcode from the op table, operands, static attributes, regions, results, source position."""
+
+    opcode: str
+    operands: tuple[Value, ...]
+    attrs: dict[str, Any]
+    regions: tuple[Region, ...]
+    results: tuple[Value, ...]
+    loc: Loc = NOWHERE
+
+    @property
+    def result(self) -> Value:
+        return self.results[0]
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter: its value inside the body, and for scalars the declared range and default."""
+
+    value: Value
+    low: float | int | None = None
+    high: float | int | None = None
+    default: Any = None
+    has_default: bool = False
+    scope: str = "sequence"
+
+    @property
+    def name(self) -> str:
+        return self.value.name
+
+
+@dataclass(frozen=True)
+class StateDecl:
+    """A piece of state: scope (sequence, session, batch), type with its capacity, and the function giving its start."""
+
+    name: str
+    type: Type
+    scope: str
+    init: Region
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What an algorithm says of itself.
+
+    kind: 'refines' (spec: name of the specification function, args: its arguments by our parameter names or constants,
+    mode: tokens | distribution | greedy), 'ensures' (region over the committed token), 'keeps_support' (of models).
+    """
+
+    kind: str
+    text: str
+    spec: str = ""
+    args: tuple[tuple[str, Any], ...] = ()
+    mode: str = ""
+    when: str = ""
+    models: tuple[str, ...] = ()
+    region: Region | None = None
+    loc: Loc = NOWHERE
+
+
+@dataclass(frozen=True)
+class Function:
+    """An algorithm in the IR."""
+
+    name: str
+    params: tuple[Param, ...]
+    states: tuple[StateDecl, ...]
+    body: Region
+    claims: tuple[Claim, ...] = ()
+    doc: str = ""
+    loc: Loc = NOWHERE
+    policies: tuple[tuple[str, str], ...] = ()
+
+    def param(self, name: str) -> Param:
+        for p in self.params:
+            if p.name == name:
+                return p
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Module:
+    """Functions by name; `main` is the one a file is about (its last algorithm)."""
+
+    functions: dict[str, Function]
+    main: str
+    path: str = ""
+    externs: dict[str, tuple[tuple[Type, ...], Type]] = field(default_factory=dict)
+
+    @property
+    def entry(self) -> Function:
+        return self.functions[self.main]
