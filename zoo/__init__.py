@@ -24,8 +24,8 @@ def names() -> list[str]:
 def path(name: str) -> Path:
     """The folder of a shipped model, in transformers' `from_pretrained` form.
 
-    `medusa`, `eagle` and `exit` are loaded with `AutoModel` after `import decgraph.zoo.modeling`; the others need
-    nothing of ours. Raises DecError for an unknown name, or when the weights are not on this machine.
+    `medusa`, `eagle` and `exit` are loaded with `AutoModel` after `import decgraph.zoo.modeling`; the others
+    need nothing of ours. Raises DecError for an unknown name, or when the weights are not on this machine.
     """
     if name not in _NAMES:
         raise DecError(f"there is no shipped model called {name!r}", hint=f"one of {', '.join(_NAMES)}")

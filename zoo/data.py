@@ -1,7 +1,8 @@
-"""The text the models are trained on: the Python standard library's own sources (PSF-2.0) and synthetic tasks.
+"""What the models are trained on: the Python standard library's sources (PSF-2.0) and synthetic tasks.
 
-The sources are those of the interpreter that runs this, so nothing is downloaded. Files are split by a hash of their
-path inside the library: one file in sixteen is held out whole, and no held-out file is seen by the tokenizer either.
+The sources are those of the interpreter that runs this, so nothing is downloaded. Files are split by a hash
+of their path inside the library: one file in sixteen is held out whole, and no held-out file is seen by the
+tokenizer either.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 SKIPPED_FOLDERS = frozenset(
-    {"test", "tests", "idlelib", "lib2to3", "encodings", "site-packages", "pydoc_data", "turtledemo", "__pycache__"}
+    {
+        "test",
+        "tests",
+        "idlelib",
+        "lib2to3",
+        "encodings",
+        "site-packages",
+        "pydoc_data",
+        "turtledemo",
+        "__pycache__",
+    }
 )
 HELD_OUT_ONE_IN = 16
 MAX_FILE_BYTES = 400_000
@@ -70,14 +81,15 @@ def task_lines(count: int, seed: int) -> list[str]:
 def train_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """Train the byte-level BPE tokenizer on the training side and save it in `folder` (tokenizer.json).
 
-    Digits are always single tokens, so that copying, sorting and adding are tasks about tokens; every byte is in
-    the alphabet, so any text round-trips.
+    Digits are always single tokens, so that copying, sorting and adding are tasks about tokens; every byte is
+    in the alphabet, so any text round-trips.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
-    # Our own splitting: runs of blanks (indentation) stay whole, words take one leading blank, digits stand alone.
+    # Our own splitting: runs of blanks (indentation) stay whole, words take one leading blank, digits stand
+    # alone.
     pieces = Regex(r" ?[^\W\d_]+|_+|\d| ?[^\w\s]+|[^\S\n ]+|\n+ *| +")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -142,7 +154,12 @@ def line_tokens(tokenizer: PreTrainedTokenizerFast, count: int, seed: int) -> np
 
 
 def canvas_examples(
-    tokenizer: PreTrainedTokenizerFast, count: int, seed: int, *, held: bool = False, kinds: tuple[str, ...] = KINDS
+    tokenizer: PreTrainedTokenizerFast,
+    count: int,
+    seed: int,
+    *,
+    held: bool = False,
+    kinds: tuple[str, ...] = KINDS,
 ) -> list[tuple[list[int], list[int]]]:
     """`count` tasks as (prompt ids, canvas ids): the answer, then `<|eos|>` to the end of `CANVAS` cells."""
     source = stream(seed, held=held, kinds=kinds)

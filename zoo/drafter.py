@@ -1,7 +1,7 @@
 """The drafter: a Llama of a tenth of the target's size that learns to say what the target says.
 
-It learns from the pool (see `pool.py`): cross entropy against the target's own distribution, with a share on the
-target's first choice, because at temperature 0 only that is accepted.
+It learns from the pool (see `pool.py`): cross entropy against the target's own distribution, with a share on
+the target's first choice, because at temperature 0 only that is accepted.
 """
 
 from __future__ import annotations
@@ -38,4 +38,6 @@ def train(out: Path, target_folder: Path, budget: loop.Budget, *, written: int, 
 
     settings = {"rows_written_by_target": lessons.written, "rows_of_code": len(lessons.ids) - lessons.written}
     optimizer = Optimizer(model, other_lr=6e-3)
-    return loop.fit(model, loss_of, export, name="drafter", budget=budget, optimizer=optimizer, settings=settings)
+    return loop.fit(
+        model, loss_of, export, name="drafter", budget=budget, optimizer=optimizer, settings=settings
+    )

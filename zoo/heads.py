@@ -1,7 +1,7 @@
 """Training of the heads on the target's hidden states: Medusa, EAGLE, and the Kangaroo exit adapter.
 
-The target is frozen; each head learns, on the rows of the pool, to lead the target's own lm head to the target's own
-next tokens. The heads are small and the teacher's hidden states are recomputed for every batch.
+The target is frozen; each head learns, on the rows of the pool, to lead the target's own lm head to the
+target's own next tokens. The heads are small and the teacher's hidden states are recomputed for every batch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,18 @@ FEATURE_WEIGHT = 0.2
 def _llama_settings(config: Any) -> dict[str, Any]:
     """What a one-layer head takes over from the target's configuration."""
     names = (
-        "vocab_size hidden_size intermediate_size num_attention_heads num_key_value_heads max_position_embeddings "
-        "rms_norm_eps rope_parameters bos_token_id eos_token_id pad_token_id"
-    ).split()
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "rope_parameters",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+    )
     return {**{name: getattr(config, name) for name in names}, "num_hidden_layers": 1}
 
 
@@ -38,7 +47,9 @@ def new_head(name: str, target: Any) -> Any:
     from decgraph.zoo import modeling
 
     if name == "medusa":
-        return modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=target.config.hidden_size, heads=MEDUSA_HEADS))
+        return modeling.MedusaHeads(
+            modeling.MedusaConfig(hidden_size=target.config.hidden_size, heads=MEDUSA_HEADS)
+        )
     if name == "exit":
         settings = _llama_settings(target.config)
         head: Any = modeling.ExitAdapter(modeling.ExitConfig(exit_layer=EXIT_LAYER, **settings))
@@ -79,7 +90,7 @@ def eagle_loss(head: Any, target: Any, hidden: Any, ids: torch.Tensor, lesson: A
         said = pool.imitation(logits, top[:, FROM + 1 :], weights[:, FROM + 1 :])
         close = F.smooth_l1_loss(guessed[:, FROM:].float(), true[:, FROM + 1 :].float())
         total = total + share * (said + FEATURE_WEIGHT * close)
-        # Deeper in a draft the features are guesses: the guess at place i stands in for the true feature i + 1.
+        # Deeper in a draft the features are guesses: the guess at place i stands in for true feature i + 1.
         features = torch.cat((true[:, :1], guessed[:, :-1].detach()), dim=1)
     return total
 
@@ -91,7 +102,11 @@ def exit_loss(head: Any, target: Any, hidden: Any, ids: torch.Tensor, lesson: An
     return pool.imitation(logits, top[:, FROM:], weights[:, FROM:])
 
 
-LOSSES: dict[str, Callable[..., torch.Tensor]] = {"medusa": medusa_loss, "eagle": eagle_loss, "exit": exit_loss}
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {
+    "medusa": medusa_loss,
+    "eagle": eagle_loss,
+    "exit": exit_loss,
+}
 
 
 def train(
@@ -103,7 +118,9 @@ def train(
     lessons = pool.obtain(target_folder, budget.work, written=written, plain=plain, seed=budget.seed)
     labels = pool.soft_labels(lessons.logp, HARD)
     torch.manual_seed(budget.seed)
-    target = AutoModelForCausalLM.from_pretrained(target_folder, dtype=torch.float32).eval().requires_grad_(False)
+    target = (
+        AutoModelForCausalLM.from_pretrained(target_folder, dtype=torch.float32).eval().requires_grad_(False)
+    )
     head = new_head(name, target)
 
     def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:
@@ -121,4 +138,3 @@ def train(
     settings = {"rows_written_by_target": lessons.written, "rows_of_code": len(lessons.ids) - lessons.written}
     gentle = Optimizer(head, matrix_lr=0.01, other_lr=2e-3)
     return loop.fit(head, loss_of, export, name=name, budget=budget, optimizer=gentle, settings=settings)
-

@@ -1,8 +1,8 @@
 """The training loop that every model of the zoo shares: schedule, progress, checkpoints, export.
 
-A loss is a function of (step, progress) that yields one scalar per micro-batch; it draws its data from a generator
-seeded by (seed, step), so a resumed run sees what an uninterrupted one would have seen. Progress is measured in steps
-when `steps` is given, which is the reproducible way, and in minutes otherwise.
+A loss is a function of (step, progress) that yields one scalar per micro-batch; it draws its data from a
+generator seeded by (seed, step), so a resumed run sees what an uninterrupted one would have seen. Progress is
+measured in steps when `steps` is given, which is the reproducible way, and in minutes otherwise.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _save(path: Path, value: object) -> None:
 
 
 def averaged(model: nn.Module, optimizer: Optimizer, *, final: bool) -> dict[str, torch.Tensor]:
-    """The weights to export: the moving average on the way, the weights themselves once the rate has decayed."""
+    """The weights to export: the moving average on the way, the weights themselves at the end."""
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
     if not final:
         aliases = {id(p): optimizer.average[n] for n, p in optimizer.named.items()}
@@ -110,9 +110,16 @@ def fit(
     details = {**(settings or {}), **{k: v for k, v in asdict(budget).items() if k not in ("work", "resume")}}
 
     def outcome() -> Outcome:
-        return Outcome(name, budget.seed, step, round(before + time.monotonic() - start, 1), round(mean, 4), details)
+        return Outcome(
+            name, budget.seed, step, round(before + time.monotonic() - start, 1), round(mean, 4), details
+        )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns) as bar, log.open("a", encoding="utf-8") as lines:
         shown = bar.add_task(name, total=1.0, note="")
         while (progress := budget.progress(step, before + time.monotonic() - start)) < 1.0:
@@ -128,18 +135,41 @@ def fit(
             mean = now if mean != mean else mean + (now - mean) / min(step, 50)
             bar.update(shown, completed=progress, note=f"step {step} loss {mean:.3f}")
             if step % 20 == 0:
-                record = {"step": step, "progress": round(progress, 4), "rate": round(rate, 4), "loss": round(mean, 4)}
-                lines.write(json.dumps({**record, "seconds": round(before + time.monotonic() - start, 1)}) + "\n")
+                record = {
+                    "step": step,
+                    "progress": round(progress, 4),
+                    "rate": round(rate, 4),
+                    "loss": round(mean, 4),
+                }
+                lines.write(
+                    json.dumps({**record, "seconds": round(before + time.monotonic() - start, 1)}) + "\n"
+                )
                 lines.flush()
             if time.monotonic() - kept > 60 * budget.checkpoint_minutes:
                 kept = time.monotonic()
                 seconds = before + kept - start
-                _save(checkpoint, {"model": model.state_dict(), "optimizer": optimizer.state(), "step": step,
-                                   "seconds": seconds, "loss": mean})
+                _save(
+                    checkpoint,
+                    {
+                        "model": model.state_dict(),
+                        "optimizer": optimizer.state(),
+                        "step": step,
+                        "seconds": seconds,
+                        "loss": mean,
+                    },
+                )
                 export(averaged(model, optimizer, final=False), outcome())
         bar.update(shown, completed=1.0)
-    _save(checkpoint, {"model": model.state_dict(), "optimizer": optimizer.state(), "step": step,
-                       "seconds": before + time.monotonic() - start, "loss": mean})
+    _save(
+        checkpoint,
+        {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state(),
+            "step": step,
+            "seconds": before + time.monotonic() - start,
+            "loss": mean,
+        },
+    )
     result = outcome()
     export(averaged(model, optimizer, final=True), result)
     return result
@@ -157,4 +187,6 @@ def save_model(
     copy.to(torch.bfloat16).save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
-    (folder / "training.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8")
+    (folder / "training.json").write_text(
+        json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8"
+    )

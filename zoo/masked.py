@@ -1,8 +1,8 @@
 """The masked diffusion model: bidirectional, of the target's size, trained as in LLaDA (Nie et al., 2025).
 
-A row is a prompt and a canvas. Of the canvas a random share is replaced by `<|mask|>`, the prompt never, and the loss is
-the cross entropy at the masked cells. Most rows are synthetic tasks (the answer, then `<|eos|>` to the end of the
-canvas), some are library code (a prefix, then the text that follows).
+A row is a prompt and a canvas. Of the canvas a random share is replaced by `<|mask|>`, the prompt never, and
+the loss is the cross entropy at the masked cells. Most rows are synthetic tasks (the answer, then `<|eos|>`
+to the end of the canvas), some are library code (a prefix, then the text that follows).
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def noise(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Pad rows on the right and mask a random share of each canvas.
 
-    Returns (ids, attention mask, labels, weights), all `[rows, longest]`; labels are -100 where nothing is asked.
+    Returns (ids, attention mask, labels, weights), all `[rows, longest]`; labels are -100 where nothing is
+    asked.
     """
     longest = max(len(p) + len(c) for p, c in rows)
     ids = torch.full((len(rows), longest), pad)
@@ -105,7 +106,9 @@ def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcom
     model = build(budget.seed)
 
     def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:
-        rows = sorted(rows_of(examples, code, step, budget.seed, eos), key=lambda row: len(row[0]) + len(row[1]))
+        rows = sorted(
+            rows_of(examples, code, step, budget.seed, eos), key=lambda row: len(row[0]) + len(row[1])
+        )
         generator = loop.rng(budget.seed, step)
         size = -(-len(rows) // GROUPS)
         groups = [noise(rows[i : i + size], mask, pad, eos, generator) for i in range(0, len(rows), size)]

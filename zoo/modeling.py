@@ -1,8 +1,8 @@
 """The three heads that read the target's hidden states: Medusa, EAGLE and a Kangaroo exit adapter.
 
-Importing this registers them with transformers' `AutoConfig` and `AutoModel`, so that `AutoModel.from_pretrained`
-loads their folders. None has an output matrix: logits come from the target's lm head. Their forwards are plain
-functions of whole sequences, without caches.
+Importing this registers them with transformers' `AutoConfig` and `AutoModel`, so that
+`AutoModel.from_pretrained` loads their folders. None has an output matrix: logits come from the target's lm
+head. Their forwards are plain functions of whole sequences, without caches.
 """
 
 from __future__ import annotations
@@ -46,15 +46,17 @@ class ExitConfig(LlamaConfig):
 class MedusaHeads(PreTrainedModel):
     """Medusa (Cai et al., 2024), section 2.1: head i guesses the token i + 1 places after the next one.
 
-    `forward(hidden)` takes the target's last hidden state after its final norm, `[batch, length, hidden]`, and gives
-    one tensor of that shape per head; the target's lm head turns each into logits.
+    `forward(hidden)` takes the target's last hidden state after its final norm, `[batch, length, hidden]`,
+    and gives one tensor of that shape per head; the target's lm head turns each into logits.
     """
 
     config_class = MedusaConfig
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
-        self.blocks = nn.ModuleList(nn.Linear(config.hidden_size, config.hidden_size) for _ in range(config.heads))
+        self.blocks = nn.ModuleList(
+            nn.Linear(config.hidden_size, config.hidden_size) for _ in range(config.heads)
+        )
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -92,11 +94,11 @@ class _Layer(PreTrainedModel):
 
 
 class EagleHead(_Layer):
-    """EAGLE's feature head (Li et al., 2024): the feature at place i and token i + 1 give the feature at i + 1.
+    """EAGLE's feature head (Li et al., 2024): feature i and token i + 1 give feature i + 1.
 
-    Features are the target's last hidden states after its final norm; `forward(tokens, features)` takes the token *after*
-    each feature (`[batch, length]`) and the features (`[batch, length, hidden]`) and gives the next features. The target's
-    lm head turns them into logits. The embedding is a copy of the target's.
+    Features are the target's last hidden states after its final norm; `forward(tokens, features)` takes the
+    token *after* each feature (`[batch, length]`) and the features (`[batch, length, hidden]`) and gives the
+    next features. The target's lm head turns them into logits. The embedding is a copy of the target's.
     """
 
     config_class = EagleConfig
@@ -122,8 +124,8 @@ class EagleHead(_Layer):
 class ExitAdapter(_Layer):
     """Kangaroo's adapter (Liu et al., 2024): early hidden states become late ones.
 
-    `forward(hidden)` takes the target's hidden state after `config.exit_layer` layers, `[batch, length, hidden]`, and gives
-    a state of that shape; the target's final norm and lm head turn it into logits.
+    `forward(hidden)` takes the target's hidden state after `config.exit_layer` layers, `[batch, length,
+    hidden]`, and gives a state of that shape; the target's final norm and lm head turn it into logits.
     """
 
     config_class = ExitConfig

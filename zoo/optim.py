@@ -1,8 +1,8 @@
 """The optimiser: Muon for matrices, Adam for embeddings and norms, one moving average of the weights.
 
-Muon (Keller Jordan, 2024) steps along the orthogonalised momentum of each matrix. On a few million parameters and a
-CPU it reaches a given loss in clearly fewer tokens than AdamW, and costs about a tenth of a step here because
-matrices of one shape are orthogonalised together.
+Muon (Keller Jordan, 2024) steps along the orthogonalised momentum of each matrix. On a few million parameters
+and a CPU it reaches a given loss in clearly fewer tokens than AdamW, and costs about a tenth of a step here
+because matrices of one shape are orthogonalised together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 def orthogonalize(matrices: torch.Tensor, *, iterations: int = 5) -> torch.Tensor:
     """Nearest semi-orthogonal matrices, roughly: `[n, rows, cols]` in and out, computed in bfloat16.
 
-    Newton-Schulz with the quintic coefficients of the Muon note; singular values end between about 0.7 and 1.2.
+    Newton-Schulz with the quintic coefficients of the Muon note; singular values end between about 0.7 and
+    1.2.
     """
     a, b, c = _NEWTON_SCHULZ
     tall = matrices.shape[-2] > matrices.shape[-1]
@@ -39,8 +40,8 @@ def orthogonalize(matrices: torch.Tensor, *, iterations: int = 5) -> torch.Tenso
 class Optimizer:
     """Muon on the matrices of hidden layers, Adam on everything else, and an average of all weights.
 
-    `lr` is a factor on both base rates, set by the schedule each step. The average (`average`) is what is exported
-    before a run ends: with a constant rate it is nearly as good as a decayed model.
+    `lr` is a factor on both base rates, set by the schedule each step. The average (`average`) is what is
+    exported before a run ends: with a constant rate it is nearly as good as a decayed model.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class Optimizer:
         self.weight_decay, self.average_decay = weight_decay, average_decay
         self.steps = 0
         self.named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.matrices = [n for n, p in self.named.items() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
+        self.matrices = [
+            n for n, p in self.named.items() if p.ndim == 2 and "embed" not in n and "lm_head" not in n
+        ]
         self.others = [n for n in self.named if n not in set(self.matrices)]
         self.first = {n: torch.zeros_like(p) for n, p in self.named.items()}
         self.second = {n: torch.zeros_like(self.named[n]) for n in self.others}

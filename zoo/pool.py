@@ -1,8 +1,9 @@
-"""What the drafter and the heads learn from: text the target writes itself, and what it thinks of library code.
+"""What the drafter and the heads learn from: the target's own text, and its view of library code.
 
-At temperature 0 a draft is judged on the target's own greedy continuations, so these are most of the pool: prompts
-from training code and task lines, continued by the target. The rest are plain windows of training code. For every
-place the target's likeliest tokens and their log-probabilities are kept, so a student needs no teacher beside it.
+At temperature 0 a draft is judged on the target's own greedy continuations, so these are most of the pool:
+prompts from training code and task lines, continued by the target. The rest are plain windows of training
+code. For every place the target's likeliest tokens and their log-probabilities are kept, so a student needs
+no teacher beside it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ TASK_SHARE = 0.06
 class Pool:
     """Rows of `ROW` tokens with the target's view of the token that follows each place.
 
-    `ids` is int64 `[rows, ROW]`; `top` (int64) and `logp` (float32) are `[rows, ROW, TOP]`, likeliest first. The first
-    `written` rows were continued by the target, the others are windows of library code.
+    `ids` is int64 `[rows, ROW]`; `top` (int64) and `logp` (float32) are `[rows, ROW, TOP]`, likeliest first.
+    The first `written` rows were continued by the target, the others are windows of library code.
     """
 
     ids: torch.Tensor
@@ -63,14 +64,17 @@ def prompts(tokenizer: Any, rows: int, seed: int) -> torch.Tensor:
     lines = torch.from_numpy(data.line_tokens(tokenizer, 8_000, seed=3))
     tasks = int(rows * TASK_SHARE)
     return torch.cat(
-        (target.windows(code, rows - tasks, PROMPT, generator), target.windows(lines, tasks, PROMPT, generator))
+        (
+            target.windows(code, rows - tasks, PROMPT, generator),
+            target.windows(lines, tasks, PROMPT, generator),
+        )
     )[torch.randperm(rows, generator=generator)]
 
 
 def build(
     model: Any, tokenizer: Any, *, written: int, plain: int, seed: int, note: Callable[[str], None] = print
 ) -> Pool:
-    """Let the target (any dtype; bfloat16 is fastest) write `written` rows and judge them and `plain` rows of code."""
+    """Let the target (any dtype) write `written` rows, then judge them and `plain` rows of code."""
     code = torch.from_numpy(data.code_tokens(tokenizer, held=False))
     starts = prompts(tokenizer, written, seed)
     rows = []
@@ -96,20 +100,26 @@ def obtain(target_folder: Path, work: Path, *, written: int, plain: int, seed: i
         tokenizer = data.load_tokenizer(target_folder)
         pool = build(model, tokenizer, written=written, plain=plain, seed=seed)
         torch.save(
-            {"ids": pool.ids.short(), "top": pool.top.short(), "logp": pool.logp.bfloat16(), "written": written}, kept
+            {
+                "ids": pool.ids.short(),
+                "top": pool.top.short(),
+                "logp": pool.logp.bfloat16(),
+                "written": written,
+            },
+            kept,
         )
     saved = torch.load(kept, weights_only=True)
     return Pool(saved["ids"].long(), saved["top"].long(), saved["logp"].float(), saved["written"])
 
 
 def soft_labels(logp: torch.Tensor, hard: float) -> torch.Tensor:
-    """Weights over the `TOP` tokens: the target's own, renormalised, and a share `hard` on its first choice."""
+    """Weights over the `TOP` tokens: the target's, renormalised, and a share `hard` on its first choice."""
     weights = (1 - hard) * logp.exp() / logp.exp().sum(-1, keepdim=True)
     weights[..., 0] += hard
     return weights
 
 
 def imitation(logits: torch.Tensor, top: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy of `[..., vocab]` logits against `weights` on the tokens `top`, both `[..., TOP]`."""
+    """Mean cross entropy of `[..., vocab]` logits against `weights` on tokens `top`, both `[..., TOP]`."""
     picked = logits.float().gather(-1, top)
     return (logits.float().logsumexp(-1) - (weights * picked).sum(-1)).mean()

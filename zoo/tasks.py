@@ -1,8 +1,8 @@
 """Synthetic tasks with answers a program can check.
 
-A task is a prompt that ends in " =" and the one right answer, which follows after a blank. Everything follows from `(kind, seed)`: the same pair
-gives the same task on every machine. Whether a task is held out is a hash of its prompt, so no prompt that the
-models were trained on is ever measured, however it was drawn.
+A task is a prompt that ends in " =" and the one right answer, which follows after a blank. Everything follows
+from `(kind, seed)`: the same pair gives the same task on every machine. Whether a task is held out is a hash
+of its prompt, so no prompt that the models were trained on is ever measured, however it was drawn.
 
 Prompts are short and their vocabulary small on purpose: the models are a few million parameters, and what is
 measured with them is decoding, not reasoning.
