@@ -15,12 +15,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("list")
 def list_models(json: Json = False) -> None:
-    """Every shipped model and its folder."""
-    folders = {name: str(decgraph.zoo.path(name)) for name in decgraph.zoo.names()}
+    """Every shipped model and its folder; a model whose weights are not on this machine has none."""
+    folders = {name: folder(name) for name in decgraph.zoo.names()}
     if json:
         output.emit_json([{"name": name, "path": path} for name, path in folders.items()])
     else:
         output.print_table(("model", "folder"), list(folders.items()))
+
+
+def folder(name: str) -> str | None:
+    try:
+        return str(decgraph.zoo.path(name))
+    except decgraph.DecError:
+        return None
 
 
 @app.command("path")
@@ -28,8 +35,8 @@ def path_of(
     name: Annotated[str, typer.Argument(help="A name that `decgraph zoo list` prints.")], json: Json = False
 ) -> None:
     """The folder of one model, as transformers' from_pretrained takes it."""
-    folder = str(decgraph.zoo.path(name))
+    path = str(decgraph.zoo.path(name))
     if json:
-        output.emit_json({"name": name, "path": folder})
+        output.emit_json({"name": name, "path": path})
     else:
-        print(folder)
+        print(path)
