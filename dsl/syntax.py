@@ -1,7 +1,7 @@
 """The syntax tree: one frozen class per construct, each with the span of text it was read from.
 
 Spans do not take part in equality, so `parse(a) == parse(b)` says that two texts are the same program.
-Sequences are tuples, an absent part is None, an absent suite is (). What declares a name has a `name_span` too.
+Sequences are tuples, an absent part is None, an absent suite (). What declares a name has a `name_span` too.
 Expressions and types stand in `decgraph.dsl.expressions`; this module has everything.
 """
 

@@ -1,0 +1,160 @@
+"""What is said about a program: messages with a place, a reason and a way out, and how they look."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from decgraph.dsl.source import NOWHERE, TAB_WIDTH, Source, Span, screen_width
+from decgraph.errors import DecError
+
+MOST = 20
+"""More diagnostics than this are counted and not shown: the first ones usually cause the rest."""
+
+SHOWN_WIDTH = 150
+"""Longer source lines are cut around the place in question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One thing wrong, or worth knowing, at one place of a text.
+
+    `label` stands beside the carets, each note `(span, text)` under its own line, `why` gives the reason and `help`
+    what to do. Without a `source` only the message, the reason and the advice are shown.
+    """
+
+    code: str
+    message: str
+    span: Span = NOWHERE
+    label: str = ""
+    notes: tuple[tuple[Span, str], ...] = ()
+    why: str = ""
+    help: str = ""
+    severity: str = "error"
+    source: Source | None = field(default=None, compare=False, repr=False)
+
+    def render(self) -> str:
+        """The text to show, without a final newline."""
+        return render(self, self.source)
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+class Collector:
+    """Gathers diagnostics about one source and raises them together, sorted by place, at most `MOST` of them."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.found: list[Diagnostic] = []
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        """Keeps a diagnostic; one with the same code at the same place is dropped."""
+        if all((d.code, d.span) != (diagnostic.code, diagnostic.span) for d in self.found):
+            self.found.append(replace(diagnostic, source=diagnostic.source or self.source))
+
+    def error(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        *,
+        label: str = "",
+        notes: Iterable[tuple[Span, str]] = (),
+        why: str = "",
+        help: str = "",
+    ) -> None:
+        """Adds an error at a span."""
+        self.add(Diagnostic(code, message, span, label, tuple(notes), why, help))
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        """The errors, without warnings, in the order of the text."""
+        return [d for d in self.sorted() if d.severity == "error"]
+
+    def sorted(self) -> list[Diagnostic]:
+        """Everything found, in the order of the text."""
+        return sorted(self.found, key=lambda d: (d.span.start, d.code, d.message))
+
+    def raise_if_any(self) -> None:
+        """Raises a DecError when there is at least one error."""
+        errors = self.errors
+        if not errors:
+            return
+        shown: list[Diagnostic | str] = list(errors[:MOST])
+        if len(errors) > MOST:
+            shown.append(f"error: {len(errors) - MOST} more, not shown; the first ones usually cause the rest")
+        raise DecError(shown)
+
+
+def render(diagnostic: Diagnostic, source: Source | None = None) -> str:
+    """A diagnostic as text: message, place, the lines it is about with carets, why, and what to try."""
+    source = source or diagnostic.source
+    code = f"[{diagnostic.code}]" if diagnostic.code else ""
+    lines = [f"{diagnostic.severity}{code}: {diagnostic.message}"]
+    gutter = 1
+    if source is not None and diagnostic.span:
+        marks = [(diagnostic.span, "^", diagnostic.label)]
+        marks += [(span, "-", text) for span, text in diagnostic.notes if span]
+        gutter = max(len(str(span.line)) for span, _, _ in marks)
+        lines.append(f"{' ' * gutter}┌─ {_plain(source.place(diagnostic.span))}")
+        last = None
+        for span, mark, text in sorted(marks, key=lambda m: (m[0].line, m[0].start, m[1])):
+            shown, caret = _excerpt(source, span, mark)
+            if span.line != last:
+                lines.append(f"{span.line:>{gutter}}│ {shown}".rstrip())
+            last = span.line
+            lines.append(f"{' ' * gutter}│ {caret} {text}".rstrip())
+    elif source is not None:
+        lines.append(f"{' ' * gutter}┌─ {_plain(source.path)}")
+    for word, text in (("why", diagnostic.why), ("try", diagnostic.help)):
+        if text:
+            first, *more = text.split("\n")
+            lines.append(f"{' ' * gutter}= {word}: {first}")
+            lines += [f"{' ' * gutter}       {line}".rstrip() for line in more]
+    return "\n".join(lines)
+
+
+def _excerpt(source: Source, span: Span, mark: str) -> tuple[str, str]:
+    """The source line of a span as a terminal shows it, and the line of marks under it; long lines are cut."""
+    line = source.line(span.line)
+    left = span.column - 1
+    right = min(left + span.end - span.start, len(line))
+    before, inside, after = line[:left], line[left:right], line[right:]
+    shown = _plain(before)
+    pad = screen_width(shown)
+    body = _plain(before + inside)[len(shown) :]
+    rest = _plain(line)[len(shown) + len(body) :] if after else ""
+    if pad + screen_width(body + rest) > SHOWN_WIDTH:
+        if pad > SHOWN_WIDTH // 2:
+            shown = "…" + _last_columns(shown, SHOWN_WIDTH // 3)
+            pad = screen_width(shown)
+        room = SHOWN_WIDTH - pad
+        if len(body) > room:
+            body, rest = body[:room] + "…", ""
+        elif len(body + rest) > room:
+            rest = rest[: room - len(body)] + "…"
+    return shown + body + rest, " " * pad + mark * max(1, screen_width(body.rstrip("…")))
+
+
+def _last_columns(text: str, columns: int) -> str:
+    return text[-columns:]
+
+
+def _plain(text: str) -> str:
+    """Text that is safe to show: tabs become spaces, control and stray characters a replacement mark."""
+    out: list[str] = []
+    width = 0
+    for character in text:
+        if character == "\t":
+            piece = " " * (TAB_WIDTH - width % TAB_WIDTH)
+        elif character == "\ufeff":
+            piece = ""
+        elif unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+            piece = "\ufffd"
+        else:
+            piece = character
+        out.append(piece)
+        width += screen_width(piece)
+    return "".join(out)

@@ -1,0 +1,415 @@
+"""Text to tokens: words, numbers, strings, symbols, and the line ends and indentations that make blocks.
+
+Keywords are words in keyword places. After something that ends an operand (a name, a number, a closing bracket) a word can
+only join it to something (`at`, `by`, `where`, `if`); at the start of a line it can only start a statement;
+anywhere else it is a name. A line that goes on as an assignment (`state = 3`) starts with a name too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.odd import BIDI, odd_character
+from decgraph.dsl.source import Source, Span
+
+MAX_BRACKETS = 100
+MAX_INDENTS = 100
+MAX_CHAIN = 150
+MAX_NUMBER = 40
+"""Bounds: brackets inside brackets, blocks inside blocks, operators inside one operand, characters of a number. They
+keep every recursive reader of the tree inside Python's stack; no program comes near them."""
+
+ITEMS = ("algorithm", "rule", "policy", "def", "extern", "from")
+STATEMENTS = (
+    "refines", "ensures", "keeps", "state", "canvas", "cache", "model", "noise", "verify", "prune", "commit", "accept",
+    "emit", "return", "break", "grow", "unmask", "remask", "while", "loop", "repeat", "for", "lanes", "if", "elif",
+    "else", "draft", "across",
+)  # fmt: skip
+CLAUSES = ("on", "when", "otherwise", "recompute", "reuse", "forget")
+JOINTS = (
+    "and", "or", "in", "where", "if", "else", "at", "by", "to", "with", "from", "until", "as", "using", "of", "over",
+    "against", "per", "growing", "while", "for", "on", "when", "import",
+)  # fmt: skip
+RESERVED = ("and", "or", "not", "in", "if", "elif", "else", "while", "for", "loop", "repeat", "break", "return")
+"""Words that are never names, save after a dot."""
+
+# A name must follow these, so that `model(c)` or `state[i] = 3` at the start of a line is not taken for a declaration.
+_DECLARING = frozenset(ITEMS) | {"state", "canvas", "cache", "model", "noise", "verify", "prune", "lanes", "draft"}
+_DECLARING |= {"refines", "keeps", "unmask", "remask", "across"}
+_OPENS_BLOCK = frozenset(
+    ("algorithm", "rule", "policy", "def", "while", "loop", "repeat", "for", "lanes", "if", "elif", "else", "draft")
+) | {"across", "on", "when", "otherwise"}
+
+_PIECE = re.compile(
+    r"[ \t]*(?:([A-Za-z_][A-Za-z0-9_]*)"
+    r"|([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)"
+    r"|(\+\+=|\+\+|\+=|-=|->|==|!=|<=|>=|\.\.|[-+*/%^=<>:,.()\[\]~?])"
+    r"|(\r\n?|\n)"
+    r"|(\#[^\r\n]*)"
+    r'|("))'
+)
+_WORD, _NUMBER, _SYMBOL, _LINE, _COMMENT, _QUOTE = range(1, 7)
+_NOT_A_KEYWORD = re.compile(r"[ \t]*(?:=(?!=)|~|\+=|-=|\+\+=|,|\.(?!\.))")
+_NAME_FOLLOWS = re.compile(r"[ \t]+[A-Za-z_]|[ \t]*(?:[\r\n#:]|\Z)")
+_RUN = re.compile(r"[ \t]+(?!(?:" + "|".join(JOINTS) + r")\b)[A-Za-z_]")
+_IN, _MOST, _REST = (re.compile(rf"[ \t]+{word}\b") for word in ("in", "most", "rest"))
+_STRING = re.compile(r'(?:[^"\\\r\n]|\\[^\r\n])*')
+_TEXT = re.compile(r'(?:[^"\\]|\\[\s\S]|"(?!""))*')
+_LOST_BRACKET = re.compile(
+    r"[ \t]*(?:(?:algorithm|rule|policy|def|extern|state|canvas|verify|prune|commit|draft|repeat|lanes|unmask|remask|return"
+    r"|emit|accept|refines)[ \t]+(?!(?:" + "|".join(JOINTS) + r")\b)[A-Za-z_]|loop[ \t]*:|while[ \t]+not[ \t])"
+)
+_CONTROL = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f{BIDI}]")
+
+
+class Token(NamedTuple):
+    """A piece of text: the grammar's name for it, its text, where it is."""
+
+    kind: str
+    text: str
+    span: Span
+
+
+class Comment(NamedTuple):
+    """A comment with its `#`; `alone` says that nothing else stands on its line."""
+
+    text: str
+    span: Span
+    alone: bool
+
+
+class Lexed(NamedTuple):
+    """Tokens up to the end ($END) or up to what cannot be read (`problem`), and the comments between them."""
+
+    tokens: list[Token]
+    comments: list[Comment]
+    problem: Diagnostic | None
+
+
+class _Stop(Exception):
+    """Carries the diagnostic of what cannot be read."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+
+
+def lex(source: Source, literals: dict[str, str], start: int = 0) -> Lexed:
+    """The tokens of a text from an offset at the start of a line. Never raises; linear in the length of the text."""
+    lexer = _Lexer(source, literals)
+    problem: Diagnostic | None = None
+    try:
+        lexer.read(start)
+    except _Stop as stop:
+        problem = stop.diagnostic
+    return Lexed(lexer.tokens, lexer.comments, problem)
+
+
+class _Lexer:
+    """The state of one reading."""
+
+    def __init__(self, source: Source, literals: dict[str, str]) -> None:
+        self.source, self.text, self.literals = source, source.text, literals
+        self.tokens: list[Token] = []
+        self.comments: list[Comment] = []
+        self.indents = [""]
+        self.brackets: list[tuple[str, Span]] = []
+        self.chains = [0]  # operators since the last comma, for each open bracket
+        self.chain = 0  # and their sum
+        self.head = ""  # the keyword that started the line
+        self.in_policy = False
+        self.starting = True  # the next word may start a statement
+        self.operand = False  # the last token ends an operand
+        self.fresh = True  # no token on this line yet
+        self.line, self.line_start = 1, 0
+
+    def read(self, at: int) -> None:
+        """Reads the text from an offset to its end."""
+        text, match = self.text, _PIECE.match
+        self.line, self.line_start = self.source.locate(at)[0], at
+        if text.startswith("\ufeff", at):
+            at += 1
+            self.line_start = at
+        while True:
+            found = match(text, at)
+            if found is None:
+                rest = len(text) - len(text[at:].lstrip(" \t")) if text[at : at + 1] in (" ", "\t") else at
+                if rest >= len(text):
+                    break
+                raise _Stop(odd_character(self.source, rest))
+            group = found.lastindex or 0
+            begin, at = found.span(group)
+            if group == _LINE:
+                self._newline(at)
+                continue
+            span = Span(begin, at, self.line, begin - self.line_start + 1)
+            if group == _COMMENT:
+                self._check(begin, at)
+                self.comments.append(Comment(found[group].rstrip(), span, self.fresh and self._alone(begin)))
+                continue
+            if self.fresh:
+                if not self.brackets:
+                    self._indent(begin, span)
+                self.fresh = False
+            if group == _WORD:
+                at = self._word(found[group], span)
+            elif group == _SYMBOL:
+                self._symbol(found[group], span)
+            elif group == _NUMBER:
+                self._number(found[group], span)
+            else:
+                at = self._string(begin)
+        self._finish()
+
+    # ---- lines and indentation
+
+    def _newline(self, at: int) -> None:
+        """A line end at the offset before `at`."""
+        if not self.brackets:
+            if not self.fresh:
+                self._end_line()
+        elif _LOST_BRACKET.match(self.text, at):
+            raise _Stop(self._unclosed())
+        self.fresh = True
+        self.line += 1
+        self.line_start = at
+
+    def _end_line(self) -> None:
+        self._mark("_NL")
+        self.starting, self.operand, self.head = True, False, ""
+        self.chains, self.chain = [0], 0
+
+    def _mark(self, kind: str) -> None:
+        """A token of no width behind the last one."""
+        if self.tokens:
+            last = self.tokens[-1].span
+            offset = last.end
+            line, column = (last.line, last.column + last.end - last.start)
+            if last.end - last.start > 2 and "\n" in self.text[last.start : last.end]:
+                line, column = self.source.locate(offset)
+            self.tokens.append(Token(kind, "", Span(offset, offset, line, column)))
+        else:
+            self.tokens.append(Token(kind, "", Span(0, 0, 1, 1)))
+
+    def _alone(self, begin: int) -> bool:
+        return not self.text[self.line_start : begin].strip(" \t")
+
+    def _indent(self, begin: int, span: Span) -> None:
+        """Compares the indentation of a line with the blocks around it."""
+        white = self.text[self.line_start : begin]
+        top = self.indents[-1]
+        if white == top:
+            return
+        where = Span(self.line_start, begin, self.line, 1)
+        if white.startswith(top):
+            if len(self.indents) > MAX_INDENTS:
+                raise _Stop(_too_deep(where, f"blocks are nested more than {MAX_INDENTS} deep"))
+            self.indents.append(white)
+            self.tokens.append(Token("_INDENT", white, where))
+            return
+        if not top.startswith(white):
+            raise _Stop(
+                Diagnostic(
+                    "E006",
+                    "this line is indented with other characters than the lines around it",
+                    where if where.end > where.start else span,
+                    label="spaces and tabs are mixed",
+                    help="indent with four spaces; `decgraph fmt` does it",
+                )
+            )
+        while len(self.indents) > 1 and len(self.indents[-1]) > len(white):
+            self.indents.pop()
+            self._mark("_DEDENT")
+        if self.indents[-1] != white:
+            widths = ", ".join(str(len(i)) for i in [*self.indents, top])
+            raise _Stop(
+                Diagnostic(
+                    "E006",
+                    "this line ends a block, but not at the indentation of any block around it",
+                    where if where.end > where.start else span,
+                    label=f"{len(white)} wide; the blocks around it are at {widths}",
+                    help="align the line with the statement that it should follow",
+                )
+            )
+
+    def _finish(self) -> None:
+        if self.brackets:
+            raise _Stop(self._unclosed())
+        if self.tokens and self.tokens[-1].kind not in ("_NL", "_DEDENT"):
+            self._end_line()
+        for _ in self.indents[1:]:
+            self._mark("_DEDENT")
+        end = len(self.text)
+        line, column = self.source.locate(end)
+        self.tokens.append(Token("$END", "", Span(end, end, line, column)))
+
+    # ---- tokens
+
+    def _word(self, word: str, span: Span) -> int:
+        """Adds a word as a keyword or a name; gives the offset behind it."""
+        kind, end = "NAME", span.end
+        last = self.tokens[-1].kind if self.tokens else ""
+        if last == "DOT":
+            pass
+        elif self.operand:
+            if word == "at" and (more := _MOST.match(self.text, end)):
+                kind, end = "_AT_MOST", more.end()
+            elif word == "not" and (more := _IN.match(self.text, end)):
+                kind, end = "NOT_IN", more.end()
+            elif word in JOINTS or word == "not":
+                kind = self.literals[word]
+        elif self.starting and not self.brackets and self._starts(word, end):
+            kind, self.head = self.literals[word], word
+            if word in ITEMS:
+                self.in_policy = word == "policy"
+        elif word in RESERVED:
+            kind = self.literals[word]
+        elif (word == "run" and _RUN.match(self.text, end)) or (word == "grow" and last.endswith("EQUAL")):
+            kind = self.literals[word]
+        elif word == "from" and last in ("RECOMPUTE", "REUSE", "FORGET"):
+            kind = "FROM"
+        elif word == "the" and (more := _REST.match(self.text, end)):
+            kind, end = "THE_REST", more.end()
+        if end != span.end:
+            span = span._replace(end=end)
+        self.tokens.append(Token(kind, self.text[span.start : end], span))
+        self.starting = False
+        # `loop at most`, `break if` and `growing to` go on like an operand.
+        self.operand = kind in ("NAME", "THE_REST", "LOOP", "BREAK", "GROWING")
+        if kind not in ("NAME", "THE_REST"):
+            self._deeper(span)
+        return end
+
+    def _starts(self, word: str, end: int) -> bool:
+        """Whether a word at the start of a statement is the keyword it looks like."""
+        if word not in ITEMS and word not in (CLAUSES if self.in_policy else STATEMENTS):
+            return False
+        if word in RESERVED:
+            return True
+        if word in _DECLARING and not _NAME_FOLLOWS.match(self.text, end):
+            return False
+        return not _NOT_A_KEYWORD.match(self.text, end)
+
+    def _symbol(self, symbol: str, span: Span) -> None:
+        kind = self.literals[symbol]
+        self.tokens.append(Token(kind, symbol, span))
+        self.starting = False
+        if symbol in "([":
+            if len(self.brackets) >= MAX_BRACKETS:
+                raise _Stop(_too_deep(span, f"brackets are nested more than {MAX_BRACKETS} deep"))
+            self._deeper(span)
+            self.brackets.append((symbol, span))
+            self.chains.append(0)
+            self.operand = False
+        elif symbol in ")]":
+            self._close(symbol, span)
+            self.operand = True
+        elif symbol == ",":
+            self.chain -= self.chains[-1]
+            self.chains[-1] = 0
+            self.operand = False
+            self.starting = self.in_policy and not self.brackets and self.head in CLAUSES
+        elif symbol == ":":
+            self.starting = not self.brackets and self.head in _OPENS_BLOCK
+            self.operand = False
+        else:
+            self._deeper(span)
+            self.operand = symbol == "?"
+
+    def _deeper(self, span: Span) -> None:
+        """Counts an operator: each may put the operand so far one level deeper."""
+        self.chain += 1
+        self.chains[-1] += 1
+        if self.chain > MAX_CHAIN:
+            raise _Stop(_too_deep(span, f"more than {MAX_CHAIN} operators in one expression"))
+
+    def _close(self, symbol: str, span: Span) -> None:
+        wanted = "(" if symbol == ")" else "["
+        if not self.brackets:
+            raise _Stop(Diagnostic("E005", f"`{symbol}` closes nothing", span, help="remove it, or open it before"))
+        opened, where = self.brackets.pop()
+        self.chain -= self.chains.pop()
+        if opened != wanted:
+            raise _Stop(
+                Diagnostic(
+                    "E005",
+                    f"`{symbol}` closes a `{opened}`",
+                    span,
+                    label=f"`{')' if opened == '(' else ']'}` was expected here",
+                    notes=((where, "opened here"),),
+                )
+            )
+
+    def _unclosed(self) -> Diagnostic:
+        opened, where = self.brackets[-1]
+        return Diagnostic(
+            "E005",
+            f"this `{opened}` is never closed",
+            where,
+            help=f"add the missing `{')' if opened == '(' else ']'}`",
+        )
+
+    def _number(self, number: str, span: Span) -> None:
+        follows = re.compile(r"[A-Za-z_0-9]+").match(self.text, span.end)
+        if follows:
+            whole = span._replace(end=follows.end())
+            shown = self.text[whole.start : min(whole.end, whole.start + MAX_NUMBER)]
+            raise _Stop(
+                Diagnostic(
+                    "E004",
+                    f"`{shown}` is neither a number nor a name",
+                    whole,
+                    help="write a product as `2 * x`; names start with a letter",
+                )
+            )
+        exponent = number.lower().partition("e")[2]
+        if len(number) > MAX_NUMBER or (exponent and abs(int(exponent)) > 300):
+            raise _Stop(
+                Diagnostic(
+                    "E004",
+                    "this number is too long to be exact",
+                    span,
+                    help=f"use at most {MAX_NUMBER} characters and exponents up to 300",
+                )
+            )
+        self.tokens.append(Token("NUMBER", number, span))
+        self.starting, self.operand = False, True
+
+    def _string(self, begin: int) -> int:
+        """Adds the string whose quote stands at an offset; gives the offset behind it."""
+        triple = self.text.startswith('"""', begin)
+        quote = '"""' if triple else '"'
+        found = (_TEXT if triple else _STRING).match(self.text, begin + len(quote))
+        end = found.end() if found else begin + len(quote)
+        span = Span(begin, end, self.line, begin - self.line_start + 1)
+        if not self.text.startswith(quote, end):
+            raise _Stop(
+                Diagnostic(
+                    "E003",
+                    f"this string is never closed with `{quote}`",
+                    Span(begin, begin + len(quote), span.line, span.column) if triple else span,
+                    help="a string in single quotes ends on its line; use `\\n` for a line end"
+                    if not triple
+                    else 'close it with `"""`',
+                )
+            )
+        end += len(quote)
+        self._check(begin, end)
+        self.tokens.append(Token("STRING", self.text[begin:end], span._replace(end=end)))
+        self.starting, self.operand = False, True
+        if triple:
+            self.line, self.line_start = self.source.locate(end)
+            self.line_start = self.source.line_start(self.line)
+        return end
+
+    def _check(self, begin: int, end: int) -> None:
+        """Refuses control characters, and those that make a text look other than it is, in comments and strings."""
+        found = _CONTROL.search(self.text, begin, end)
+        if found:
+            raise _Stop(odd_character(self.source, found.start()))
+
+
+def _too_deep(span: Span, message: str) -> Diagnostic:
+    return Diagnostic("E007", message, span, help="give the inner part a name, or move it into a `def`")
