@@ -6,9 +6,10 @@ and parses back to an equal type (`parse_type`).
 """
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
-from typing import Union
+from typing import Any, Callable, Union
 
 # What an element is. `of` names what it belongs to, in the order given here.
 ELEMENTS: dict[str, tuple[str, ...]] = {
@@ -20,6 +21,9 @@ ELEMENTS: dict[str, tuple[str, ...]] = {
     "index": ("kind", "vocabulary"), "automaton": ("vocabulary",), "astate": (), "set": (), "topology": (),
     "level": (), "list": (), "any": (), "until": (),
 }
+# Names that stand in a type's text as they are; any other (an empty one, "block-causal(8)") stands in double quotes.
+_NAME = re.compile(r"[A-Za-z_][\w.:/$#~-]*")
+_REST = re.compile(r"[\w.:/$#~-]+")
 FACES = ("shaped", "raw", "point", "logits")
 DIM_KINDS = ("vocab", "nodes", "part", "cells", "layers", "k")
 
@@ -37,7 +41,7 @@ class Dim:
     bound: int | None = None
 
     def __str__(self) -> str:
-        name = f"{self.kind}.{self.of}" if self.of else self.kind
+        name = f"{self.kind}.{self.of if _REST.fullmatch(self.of) else json.dumps(self.of)}" if self.of else self.kind
         return name if self.bound is None else f"{name}<={self.bound}"
 
     def same(self, other: Dim) -> bool:
@@ -46,6 +50,10 @@ class Dim:
 
 
 Arg = Union[str, int, "Type"]
+
+
+def _written(arg: Arg) -> str:
+    return json.dumps(arg) if isinstance(arg, str) and not _NAME.fullmatch(arg) else str(arg)
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Type:
     def __str__(self) -> str:
         text = self.elem
         if self.of:
-            text += "<" + ",".join(str(a) for a in self.of) + ">"
+            text += "<" + ",".join(_written(a) for a in self.of) + ">"
         if self.dims:
             text += "[" + ",".join(str(d) for d in self.dims) + "]"
         return text
@@ -183,17 +191,19 @@ def join(a: Type, b: Type) -> Type | None:
     return None
 
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][\w.:/$#~-]*|-?\d+|<=|[<>\[\],])")
+_TOKEN = re.compile(r"\s*([A-Za-z_][\w.:/$#~-]*|-?\d+|\"(?:[^\"\\]|\\.)*\"|<=|[<>\[\],])")
 
 
 class _Reader:
+    """Reads one type; every failure is a TypeError_ that says what was expected."""
+
     def __init__(self, text: str) -> None:
-        self.items, at = [], 0
-        text = text.strip()
-        while at < len(text):
-            hit = _TOKEN.match(text, at)
+        self.items: list[str] = []
+        self.text, at = text.strip(), 0
+        while at < len(self.text):
+            hit = _TOKEN.match(self.text, at)
             if not hit:
-                raise TypeError_(f"not a type: {text!r} (at {text[at:at + 10]!r})")
+                raise TypeError_(f"not a type: {self.text!r} (at {self.text[at:at + 10]!r})")
             self.items.append(hit.group(1))
             at = hit.end()
         self.at = 0
@@ -204,43 +214,63 @@ class _Reader:
     def take(self, want: str | None = None) -> str:
         got = self.peek()
         if not got or (want is not None and got != want):
-            raise TypeError_(f"not a type: expected {want or 'a name'}, got {got or 'the end'}")
+            raise TypeError_(f"not a type: {self.text!r}: expected {want or 'a name'}, got {got or 'the end'}")
         self.at += 1
         return got
 
+    def name(self) -> str:
+        got = self.take()
+        if got.startswith('"'):
+            return str(json.loads(got))
+        if not _NAME.fullmatch(got):
+            raise TypeError_(f"not a type: {self.text!r}: expected a name, got {got}")
+        return got
+
+    def number(self) -> int:
+        got = self.take()
+        if not re.fullmatch(r"-?\d+", got):
+            raise TypeError_(f"not a type: {self.text!r}: expected a number, got {got}")
+        return int(got)
+
+    def several(self, close: str, one: Callable[[], Any]) -> list[Any]:
+        """What `one` reads, between commas, up to and including `close`."""
+        out = [one()]
+        while self.peek() != close:
+            self.take(",")
+            out.append(one())
+        self.take(close)
+        return out
+
     def type(self) -> Type:
-        elem = self.take()
+        elem = self.name()
         if elem not in ELEMENTS:
             raise TypeError_(f"unknown element {elem!r}; one of {', '.join(ELEMENTS)}")
         of: list[Arg] = []
+        dims: list[Dim] = []
         if self.peek() == "<":
             self.take()
-            while self.peek() != ">":
-                of.append(self.arg(elem))
-                if self.peek() == ",":
-                    self.take()
-            self.take(">")
-        dims: list[Dim] = []
+            of = self.several(">", lambda: self.arg(elem))
         if self.peek() == "[":
             self.take()
-            while self.peek() != "]":
-                name = self.take()
-                kind, _, what = name.partition(".")
-                bound = None
-                if self.peek() == "<=":
-                    self.take()
-                    bound = int(self.take())
-                dims.append(Dim(kind, what, bound))
-                if self.peek() == ",":
-                    self.take()
-            self.take("]")
+            dims = self.several("]", self.dim)
         return Type(elem, tuple(of), tuple(dims))
 
     def arg(self, elem: str) -> Arg:
-        if elem == "list" and not re.fullmatch(r"-?\d+", self.peek()):
-            return self.type()
-        word = self.take()
-        return int(word) if re.fullmatch(r"-?\d+", word) else word
+        if re.fullmatch(r"-?\d+", self.peek()):
+            return self.number()
+        return self.type() if elem == "list" else self.name()
+
+    def dim(self) -> Dim:
+        kind, dot, of = self.take().partition(".")
+        if kind not in DIM_KINDS:
+            raise TypeError_(f"unknown dimension {kind!r}; one of {', '.join(DIM_KINDS)}")
+        if dot and not of:
+            of = self.name()
+        bound = None
+        if self.peek() == "<=":
+            self.take()
+            bound = self.number()
+        return Dim(kind, of, bound)
 
 
 def parse_type(text: str) -> Type:
@@ -249,4 +279,13 @@ def parse_type(text: str) -> Type:
     out = reader.type()
     if reader.peek():
         raise TypeError_(f"not a type: {text!r} (after {reader.items[reader.at - 1]!r})")
+    return out
+
+
+def parse_dim(text: str) -> Dim:
+    """The dimension that `text` prints; raises TypeError_ on anything else."""
+    reader = _Reader(text)
+    out = reader.dim()
+    if reader.peek():
+        raise TypeError_(f"not a dimension: {text!r}")
     return out
