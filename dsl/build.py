@@ -153,7 +153,7 @@ def params(span: Span, parts: Parts) -> tuple[s.Param, ...]:
     seen: set[str] = set()
     for parameter in found:
         if parameter.name and parameter.name in seen:
-            refuse("E013", f"the parameter `{parameter.name}` is there twice", parameter.name_span)
+            refuse("E013", f"the parameter `{parameter.name}` is there twice", parameter.name_span, help="give one of them another name")
         seen.add(parameter.name)
     return found
 

@@ -55,6 +55,7 @@ _NOT_A_KEYWORD = re.compile(r"[ \t]*(?:=(?!=)|~|\+=|-=|\+\+=|,|\.(?!\.))")
 _NAME_FOLLOWS = re.compile(r"[ \t]+[A-Za-z_]|[ \t]*(?:[\r\n#:]|\Z)")
 _RUN = re.compile(r"[ \t]+(?!(?:" + "|".join(JOINTS) + r")\b)[A-Za-z_]")
 _IN, _MOST, _REST = (re.compile(rf"[ \t]+{word}\b") for word in ("in", "most", "rest"))
+_WORD_GOES_ON = re.compile(r"[A-Za-z_0-9]+")
 _STRING = re.compile(r'(?:[^"\\\r\n]|\\[^\r\n])*')
 _TEXT = re.compile(r'(?:[^"\\]|\\[\s\S]|"(?!""))*')
 _LOST_BRACKET = re.compile(
@@ -205,7 +206,7 @@ class _Lexer:
         where = Span(self.line_start, begin, self.line, 1)
         if white.startswith(top):
             if len(self.indents) > MAX_INDENTS:
-                raise _Stop(_too_deep(where, f"blocks are nested more than {MAX_INDENTS} deep"))
+                raise _Stop(_too_deep(span, f"blocks are nested more than {MAX_INDENTS} deep"))
             self.indents.append(white)
             self.tokens.append(Token("_INDENT", white, where))
             return
@@ -293,6 +294,8 @@ class _Lexer:
         return not _NOT_A_KEYWORD.match(self.text, end)
 
     def _symbol(self, symbol: str, span: Span) -> None:
+        if symbol in ")]":
+            self._close(symbol, span)
         kind = self.literals[symbol]
         self.tokens.append(Token(kind, symbol, span))
         self.starting = False
@@ -304,7 +307,6 @@ class _Lexer:
             self.chains.append(0)
             self.operand = False
         elif symbol in ")]":
-            self._close(symbol, span)
             self.operand = True
         elif symbol == ",":
             self.chain -= self.chains[-1]
@@ -352,7 +354,7 @@ class _Lexer:
         )
 
     def _number(self, number: str, span: Span) -> None:
-        follows = re.compile(r"[A-Za-z_0-9]+").match(self.text, span.end)
+        follows = _WORD_GOES_ON.match(self.text, span.end)
         if follows:
             whole = span._replace(end=follows.end())
             shown = self.text[whole.start : min(whole.end, whole.start + MAX_NUMBER)]
@@ -390,9 +392,9 @@ class _Lexer:
                     "E003",
                     f"this string is never closed with `{quote}`",
                     Span(begin, begin + len(quote), span.line, span.column) if triple else span,
-                    help="a string in single quotes ends on its line; use `\\n` for a line end"
-                    if not triple
-                    else 'close it with `"""`',
+                    help='close it with `"""`'
+                    if triple
+                    else 'a string ends on its line; write `\\n` for a line end, or use `"""`',
                 )
             )
         end += len(quote)

@@ -1,7 +1,176 @@
-"""stub"""
+"""Where the grammar is at a loss: known mistakes by name, with what to write instead, and a general answer for the rest.
+
+A mistake is recognised by what stands before and at the token that does not fit, and by what would have fitted. Each has an
+example, which the tests parse: it must be explained by its own entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
 from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.lexer import CLAUSES, ITEMS, RESERVED, STATEMENTS, Token
+from decgraph.dsl.mistake_table import MISTAKES, Mistake
+from decgraph.dsl.source import Source, Span
+
+_VALUE = frozenset(("NAME", "NUMBER", "STRING", "LPAR", "LSQB"))
+_STARTS_VALUE = _VALUE | {"MINUS", "NOT", "RUN"}
+_OPERATORS = frozenset(
+    ("PLUS", "MINUS", "CAT", "STAR", "SLASH", "PERCENT", "CARET", "EQUALS", "DIFFERS", "LESS_EQUAL", "MORE_EQUAL")
+) | {"LESS", "MORE", "NOT_IN", "DOTS", "AND", "OR", "IN", "WHERE", "IF", "DOT", "LPAR", "LSQB"}
+_CLOSERS = frozenset(("RPAR", "RSQB"))
+_SPOKEN = {
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "STRING": "a string",
+    "_NL": "the end of the line",
+    "_INDENT": "an indented block",
+    "_DEDENT": "the end of the block",
+    "$END": "the end of the text",
+    "NOT_IN": "`not in`",
+    "_AT_MOST": "`at most`",
+    "THE_REST": "`the rest`",
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Stuck:
-    def __init__(s,source,tokens,position,accepted,literals): s.__dict__.update(locals())
-def explain(s):
-    t=s.tokens[s.position]
-    return Diagnostic("E008", f"unexpected {t}; {sorted(s.accepted)}", t.span)
+    """The place at which a parse cannot go on: the tokens, which of them does not fit, and the kinds that would."""
+
+    source: Source
+    tokens: list[Token]
+    position: int
+    accepted: frozenset[str]
+    literals: Mapping[str, str] = field(repr=False)
+
+    @property
+    def token(self) -> Token:
+        """The token that does not fit."""
+        return self.tokens[self.position]
+
+    @property
+    def previous(self) -> Token | None:
+        """The token before it, if there is one."""
+        return self.tokens[self.position - 1] if self.position else None
+
+    @property
+    def line_head(self) -> int:
+        """The index of the first token of the line (between line ends outside brackets)."""
+        at = self.position
+        while at and self.tokens[at - 1].kind not in ("_NL", "_INDENT", "_DEDENT"):
+            at -= 1
+        return at
+
+    def around(self) -> tuple[str, str]:
+        """The text of the line before the token, and from the token on."""
+        span = self.token.span
+        start = self.source.line_start(span.line)
+        line = self.source.line(span.line)
+        return line[: span.start - start], line[span.start - start :]
+
+
+def explain(stuck: Stuck) -> Diagnostic:
+    """The diagnostic for a token that does not fit."""
+    before, after = stuck.around()
+    for mistake in MISTAKES:
+        if _is(mistake, stuck, before, after):
+            span = stuck.token.span
+            if mistake.back and stuck.position:
+                span = stuck.tokens[max(stuck.line_head, stuck.position - mistake.back)].span.to(span)
+            return Diagnostic(mistake.code, mistake.message, span, label=mistake.label, help=mistake.help)
+    return _misspelt(stuck) or _general(stuck)
+
+
+def _is(mistake: Mistake, stuck: Stuck, before: str, after: str) -> bool:
+    if mistake.kinds and stuck.token.kind not in mistake.kinds:
+        return False
+    if not stuck.accepted.issuperset(mistake.wanted):
+        return False
+    if mistake.before and not re.search(rf"(?:{mistake.before})[ \t]*\Z", before):
+        return False
+    return not mistake.after or re.match(mistake.after, after) is not None
+
+
+def _misspelt(stuck: Stuck) -> Diagnostic | None:
+    """A keyword that was nearly written: the word itself, or the one before it at the start of the line."""
+    token, previous = stuck.token, stuck.previous
+    head = stuck.tokens[stuck.line_head]
+    wanted = tuple(word for word, kind in stuck.literals.items() if kind in stuck.accepted and word.isalpha())
+    if token.kind == "NAME":
+        near = get_close_matches(token.text, wanted, 1, 0.7)
+        if near:
+            return _suggest(token, near[0])
+    if previous is not None and previous is head and head.kind == "NAME":
+        words = {"": ITEMS}.get(_indentation(stuck, head), (*STATEMENTS, *CLAUSES))
+        near = get_close_matches(head.text, words, 1, 0.7)
+        if near and near[0] != head.text:
+            return _suggest(head, near[0])
+    return None
+
+
+def _indentation(stuck: Stuck, token: Token) -> str:
+    start = stuck.source.line_start(token.span.line)
+    return stuck.source.text[start : token.span.start]
+
+
+def _suggest(token: Token, word: str) -> Diagnostic:
+    return Diagnostic("E009", f"`{token.text}` is not a keyword", token.span, help=f"did you mean `{word}`?")
+
+
+def _general(stuck: Stuck) -> Diagnostic:
+    """What would have fitted, and what was found."""
+    token = stuck.token
+    expected = expectation(stuck.accepted, stuck.literals)
+    if token.kind in ("_NL", "_DEDENT", "$END"):
+        what = "the line ends too early" if token.kind == "_NL" else "the text ends too early"
+        return Diagnostic("E008", what, token.span, label=f"expected {expected}")
+    if token.kind == "_INDENT":
+        return Diagnostic(
+            "E006",
+            "this line is indented more than the one before",
+            token.span,
+            help="only a line that ends in `:` is followed by an indented block",
+        )
+    found = f"`{token.text}`" if token.kind != "STRING" else "string"
+    advice = ""
+    previous = stuck.previous
+    touching = previous is not None and (previous.kind in _VALUE or previous.kind in ("RPAR", "RSQB"))
+    if touching and token.kind in ("NAME", "NUMBER", "STRING") and stuck.accepted >= {"COMMA"} and stuck.accepted & _CLOSERS:
+        advice = "is a comma missing before it?"
+    elif token.text in RESERVED and "NAME" in stuck.accepted and "NUMBER" not in stuck.accepted:
+        advice = f"`{token.text}` is a keyword; choose another name"
+    return Diagnostic("E008", f"unexpected {found}", token.span, label=f"expected {expected}", help=advice)
+
+
+def expectation(accepted: frozenset[str], literals: Mapping[str, str]) -> str:
+    """Terminals in words: `a name`, `an expression`, `` `:` or an operator``."""
+    texts = {kind: text for text, kind in literals.items()}
+    left = set(accepted) - {"$END"}
+    said: list[str] = []
+    if {"ALGORITHM", "RULE"} <= left:
+        left -= {texts_kind for texts_kind in left if texts.get(texts_kind) in ITEMS}
+        said.append("a definition (`algorithm`, `rule`, `policy`, `def`, `extern` or `from`)")
+        left -= {"_NL"}
+    if {"WHILE", "COMMIT"} <= left:
+        left -= {k for k in left if texts.get(k) in STATEMENTS} | _STARTS_VALUE
+        said.append("a statement")
+    if "TILDE" in left:
+        left -= {"ADD_EQUAL", "SUB_EQUAL", "CAT_EQUAL", "COMMA", "LPAR", "LSQB", "DOT"}
+    if left >= _VALUE:
+        left -= _STARTS_VALUE
+        said.append("an expression")
+    operators = left & _OPERATORS
+    if len(operators) > 5:
+        left -= operators
+    else:
+        operators = frozenset()
+    words = sorted(left, key=lambda k: (k not in _SPOKEN, texts.get(k, k)))
+    said += [_SPOKEN.get(k) or f"`{texts.get(k, k)}`" for k in words]
+    if operators:
+        said.append("an operator")
+    if len(said) > 8:
+        said = [*said[:7], "something else"]
+    return " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) if said else "nothing more"
