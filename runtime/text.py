@@ -8,6 +8,7 @@ decoding at once.
 from __future__ import annotations
 
 import codecs
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,12 @@ class Tokenizer:
     def size(self) -> int:
         """The number of tokens, added ones included."""
         return int(self._backend.get_vocab_size(with_added_tokens=True))
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for the vocabulary: equal for tokenizers with the same tokens under the same ids."""
+        entries = sorted(self._backend.get_vocab(with_added_tokens=True).items(), key=lambda e: (e[1], e[0]))
+        return "tokens-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The token ids of a text, with whatever the tokenizer's own template adds (a beginning-of-text

@@ -68,6 +68,11 @@ class Applied(_Partial):
     def __init__(self, adapter: Any, inner: Any) -> None:
         super().__init__(inner, f"{adapter.name}({inner.name})")
         check_vocab(adapter, inner)
+        meant, got = getattr(adapter, "exit_layer", None), getattr(inner, "layer", None)
+        if meant is not None and meant != got:
+            raise DecError(
+                f"{adapter.name!r} was trained on the states after {meant} layers, not after {got}"
+            )
         self.adapter, self.inner = adapter, inner
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:

@@ -58,3 +58,11 @@ class Features(Model):
                 pairs.append((own[j - 1], path[j]))
             own[j] = self._feature(pairs)
         return own[len(path) - 1]
+
+
+def check_known(model: Model, memory: Memory, known: int) -> None:
+    """Raises DecError if the memory lost the feature that the root's slot reads."""
+    if known and known - 1 not in memory.features:
+        raise DecError(
+            f"{model.name!r} needs the target's feature of position {known - 1}, which was evicted"
+        )

@@ -361,8 +361,8 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> None:
             )
 
 
-def check_scores(model: Model, position: int, logits: np.ndarray) -> None:
-    """Raises DecError naming the model and the position if the logits hold a NaN or an infinity that is not
-    -inf."""
+def check_scores(model: Model, position: int | None, logits: np.ndarray) -> None:
+    """Raises DecError naming the model and the position if the logits hold a NaN or an infinity that is not -inf."""
     if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any():
-        raise DecError(f"{model.name!r} gave logits that are not numbers at position {position}")
+        where = "" if position is None else f" at position {position}"
+        raise DecError(f"{model.name!r} gave logits that are not numbers{where}")

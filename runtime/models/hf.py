@@ -1,0 +1,183 @@
+"""Loading Hugging Face models from folders. Importing this loads no torch; the load functions do.
+
+Weights are safetensors, read as float32 on the CPU; no code from a model's folder is run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.interface import Model, Visibility, Vocab, check_vocab
+from decgraph.runtime.text import Tokenizer
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+    from decgraph.runtime.models.hf_masked import HFMasked
+
+
+def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal:
+    """A causal language model. With `reuse` calls keep what earlier calls computed (see `HFCausal`).
+
+    Raises DecError if the folder, its configuration or its architecture cannot be used.
+    """
+    folder, config = _folder(path, "causal", "ForCausalLM")
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    net, vocab = _net(folder, "AutoModelForCausalLM"), _vocab(folder, config)
+    return HFCausal(
+        net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse
+    )
+
+
+def load_masked(path: str | Path) -> HFMasked:
+    """A masked language model; visibility ("block", b) if its configuration says `decgraph_block: b`, else
+    full.
+
+    Raises DecError if the folder, its configuration or its architecture cannot be used.
+    """
+    folder, config = _folder(path, "masked", "ForMaskedLM")
+    from decgraph.runtime.models.hf_masked import HFMasked
+
+    net, vocab = _net(folder, "AutoModelForMaskedLM"), _vocab(folder, config)
+    block = config.get("decgraph_block")
+    visibility: Visibility = ("block", int(block)) if block else "full"
+    return HFMasked(
+        net,
+        name=folder.name,
+        vocab=vocab,
+        context=_context(config),
+        family=str(folder),
+        mask=_mask(folder, config),
+        visibility=visibility,
+    )
+
+
+def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
+    """Medusa heads for `target`; `target.with_heads(heads)` is a target that answers `heads(path)`."""
+    from decgraph.runtime.models.hf_heads import HFHeads
+
+    folder, module = _part(path, target, "heads", "decgraph_medusa")
+    return HFHeads(module, target, folder.name)
+
+
+def load_features(path: str | Path, target: HFCausal) -> HFFeatures:
+    """An EAGLE head that reads `target`'s features."""
+    from decgraph.runtime.models.hf_heads import HFFeatures
+
+    folder, module = _part(path, target, "features", "decgraph_eagle")
+    return HFFeatures(module, target, folder.name)
+
+
+def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
+    """A Kangaroo adapter for `target`: `derive(target, "head", derive(adapter, "on", derive(target, "upto",
+    l)))`."""
+    from decgraph.runtime.models.hf_heads import HFAdapter
+
+    folder, module = _part(path, target, "adapter", "decgraph_exit")
+    return HFAdapter(module, target, folder.name)
+
+
+def _folder(path: str | Path, kind: str, ending: str) -> tuple[Path, dict[str, Any]]:
+    """The folder and its configuration, checked as far as that goes without torch."""
+    folder = Path(path).expanduser().resolve()
+    if not folder.is_dir():
+        raise DecError(f"{path} is not a folder with a model in it")
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DecError(f"{folder} has no config.json, so it is not a model's folder") from None
+    except ValueError as error:
+        raise DecError(f"{folder / 'config.json'} cannot be read: {error}") from None
+    names = config.get("architectures") or [str(config.get("model_type"))]
+    if not any(name.endswith(ending) or name == ending for name in names):
+        raise DecError(f"{folder} is not a {kind} model but a {', '.join(names)}")
+    if not any(folder.glob("*.safetensors")):
+        raise DecError(f"{folder} has no safetensors file")
+    return folder, config
+
+
+def _net(folder: Path, loader: str) -> Any:
+    import torch
+    import transformers
+
+    from decgraph.runtime.models.hf_net import ATTENTION, Net
+
+    return Net(_pretrained(getattr(transformers, loader), folder, torch.float32, ATTENTION))
+
+
+def _pretrained(auto: Any, folder: Path, dtype: Any, attention: str) -> Any:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return auto.from_pretrained(folder, dtype=dtype, attn_implementation=attention, local_files_only=True)
+    except DecError:
+        raise
+    except (
+        Exception
+    ) as error:  # unknown architecture, missing or misshapen weights: the library raises what it likes
+        raise DecError(f"{folder} could not be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _part(path: str | Path, target: HFCausal, kind: str, model_type: str) -> tuple[Path, Any]:
+    """A head of zoo/modeling.py, in float32, checked against its target."""
+    import torch
+    import transformers
+
+    from decgraph.runtime.models.hf_heads import check_width
+    from decgraph.zoo import modeling
+
+    folder, config = _folder(path, kind, "")
+    if config.get("model_type") != model_type:
+        raise DecError(f"{folder} is not a {kind} model but a {config.get('model_type')}")
+    assert modeling  # importing it registers the heads
+    module = _pretrained(transformers.AutoModel, folder, torch.float32, "sdpa").eval().requires_grad_(False)
+    check_width(module, target, folder.name)
+    if (folder / "tokenizer.json").is_file():
+        own = Model()
+        own.name, own.vocab = folder.name, _vocab(folder, {"vocab_size": target.vocab.size})
+        check_vocab(target, own)
+    return folder, module
+
+
+def _vocab(folder: Path, config: dict[str, Any]) -> Vocab:
+    """The vocabulary: of the tokenizer if there is one (named by a digest of its entries), else the model's
+    ids.
+
+    An output matrix is often padded; rows past the tokenizer's size are not tokens.
+    """
+    size = int(config.get("vocab_size") or 0)
+    if not (folder / "tokenizer.json").is_file():
+        return Vocab("ids", size)
+    tokenizer = Tokenizer(folder)
+    return Vocab(tokenizer.digest, min(size, tokenizer.size) if size else tokenizer.size)
+
+
+def _context(config: dict[str, Any]) -> int | None:
+    limit = config.get("max_position_embeddings")
+    return None if limit is None else int(limit)
+
+
+def _mask(folder: Path, config: dict[str, Any]) -> int:
+    """The mask's token id: of the configuration, else of the tokenizer."""
+    if isinstance(config.get("mask_token_id"), int):
+        return int(config["mask_token_id"])
+    try:
+        named = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("mask_token")
+    except (OSError, ValueError):
+        named = None
+    text = named.get("content") if isinstance(named, dict) else named
+    found = Tokenizer(folder).token(text) if text and (folder / "tokenizer.json").is_file() else None
+    if found is None:
+        raise DecError(
+            f"{folder} does not say which token is the mask", hint="put mask_token_id in its config.json"
+        )
+    return found

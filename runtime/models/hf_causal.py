@@ -1,0 +1,180 @@
+"""Hugging Face causal language models as plain forwards."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.hf_net import Net
+from decgraph.runtime.models.hf_rows import Forest
+from decgraph.runtime.models.interface import (
+    Cell,
+    LayerMemory,
+    Memory,
+    Model,
+    Path,
+    Row,
+    Scores,
+    Vocab,
+    check_cells,
+    check_family,
+    check_scores,
+)
+
+_REMEMBERED = 2048  # rows of scores kept
+_NODES = 4096  # nodes after which a reused forest starts afresh
+
+
+class HFCausal(Model):
+    """A causal language model in float32, its logits in float64.
+
+    The paths of one call are merged as a trie and evaluated in one forward in which every node sees its
+    ancestors. Calls are pure, so scores of recent paths are remembered. With `reuse`, so are the nodes of
+    earlier calls, and a call computes only the new ones; without, every call starts from its first token.
+    """
+
+    def __init__(
+        self, net: Net, *, name: str, vocab: Vocab, context: int | None, family: str, reuse: bool = False
+    ) -> None:
+        self.kind = "causal"
+        self.name, self.vocab, self.context, self.family = name, vocab, context, family
+        self.layers, self.net, self.reuse = len(net.layers), net, reuse
+        self.attached: Any = None  # Medusa heads: a model with `read(state)`
+        self._forget()
+
+    def _forget(self) -> None:
+        self._scores: OrderedDict[tuple[Any, ...], Scores] = OrderedDict()
+        self._memories: OrderedDict[Path, Memory] = OrderedDict()
+        self._forest = Forest()
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        missing = [p for p in dict.fromkeys(paths) if given is not None or p not in self._scores]
+        new: dict[Path, Scores] = {}
+        if missing:
+            forest, nodes = self._run(missing, given)
+            logits = self.net.logits(forest.last([nodes[p][-1] for p in missing])).numpy()
+            for path, row in zip(missing, logits, strict=True):
+                new[path] = self._row(row, len(path) - 1)
+        if given is None:
+            self._scores.update(new)
+            answer = []
+            for path in paths:
+                self._scores.move_to_end(path)
+                answer.append(self._scores[path])
+            while len(self._scores) > _REMEMBERED:
+                self._scores.popitem(last=False)
+            return answer
+        return [new[p] for p in paths]
+
+    def _row(self, logits: Any, position: int | None = None) -> Scores:  # Any: float64[V or more]
+        row = logits[: self.vocab.size].copy()
+        check_scores(self, position, row)
+        return Scores(logits=row)
+
+    def _run(self, paths: Sequence[Path], given: Memory | None) -> tuple[Forest, dict[Path, list[int]]]:
+        """A forest in which the paths' nodes are computed, and those nodes: from `given.length` on, or
+        all."""
+        for path in paths:
+            check_cells(self, path)
+        check_family(self, given)
+        if self.reuse and given is None:
+            if len(self._forest) + sum(map(len, paths)) > _NODES:
+                self._forest = Forest()
+            forest = self._forest
+        else:
+            forest = Forest()
+        starts = {p: 0 if given is None else min(given.length, len(p) - 1) for p in paths}
+        nodes = {p: forest.add(p, starts[p]) for p in paths}
+        forest.compute(self.net, given)
+        return forest, nodes
+
+    def memory(
+        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
+    ) -> Memory:
+        path: Path = tuple(cells)  # type: ignore[arg-type]  # check_cells refuses what is not a token
+        if not path:
+            return Memory(self.family, 0, tuple(LayerMemory({}, {}) for _ in range(self.layers)))
+        plain = given is None and at is None
+        if plain and path in self._memories:
+            return self._memories[path]
+        forest, nodes = self._run([path], given)
+        fresh = range(len(path) - len(nodes[path]), len(path))
+        keep = fresh if at is None else at
+        if not set(keep) <= set(fresh):
+            raise DecError(
+                f"{self.name!r} computes positions {fresh.start}..{fresh.stop - 1}, not all of {list(keep)}"
+            )
+        made = forest.memory(self.family, self.layers, path, nodes[path], keep)
+        if plain:
+            self._memories[path] = made
+            while len(self._memories) > 8:
+                self._memories.popitem(last=False)
+        return made if given is None else given.join(made)
+
+    def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
+        """The state entering `layer` at every position, float32[width]; from `given` where that holds it."""
+        if not 0 <= layer < self.layers:
+            raise DecError(f"{self.name!r} has {self.layers} layers, so no states enter layer {layer}")
+        forest, nodes = self._run([path], given)
+        states = forest.states(layer, nodes[path])
+        first = len(path) - len(states)
+        out: dict[int, Row] = (
+            {} if given is None else {i: r for i, r in given[layer].states.items() if i < first}
+        )
+        out.update({first + i: row for i, row in enumerate(states)})
+        return out
+
+    def read_out(self, state: Row) -> Scores:
+        """The scores of a state that has not been through the final norm."""
+        return self.read_feature(self.net.normed(state[None])[0])
+
+    def read_feature(self, feature: Row) -> Scores:
+        """The scores of a feature: a last state after the final norm, or a head's guess at one."""
+        return self._row(self.net.logits(feature[None])[0].numpy())
+
+    def with_heads(self, heads: Model) -> HFCausal:
+        """The same model, answering `heads(path)` with these Medusa heads."""
+        made = copy.copy(self)
+        made.attached = heads
+        return made
+
+    def heads(self, path: Path) -> list[Scores]:
+        if self.attached is None:
+            raise self._cannot("answer with heads; load them with load_heads and attach them with with_heads")
+        forest, nodes = self._run([path], None)
+        rows: list[Scores] = self.attached.read(forest.last(nodes[path][-1:])[0])
+        return rows
+
+    def derive(self, how: str, *args: Any) -> Model:
+        every = range(self.layers)
+        match how, args:
+            case "exit", (int(n),) if 1 <= n <= self.layers:
+                return self._with(f"exit({n})", self.net.using(every[:n]))
+            case "skip", (skipped,) if set(skipped) <= set(every):
+                inside = ", ".join(map(str, sorted(skipped)))
+                return self._with(
+                    f"skip({{{inside}}})", self.net.using([k for k in every if k not in skipped])
+                )
+            case "quantized", (int(bits),) if 1 <= bits <= 16:
+                return self._with(f"quantized({bits})", self.net.quantized(bits))
+        raise DecError(f"{self.name!r} has {self.layers} layers and no {how}{args}")
+
+    def _with(self, how: str, net: Net) -> HFCausal:
+        made = copy.copy(self)
+        made.name, made.net, made.attached = f"{self.name}.{how}", net, None
+        made._forget()
+        return made
+
+    @property
+    def width(self) -> int:
+        """The size of a hidden state."""
+        return self.net.width
+
+    def token_embeddings(self) -> torch.Tensor:
+        """The input embeddings, float32[V, width]."""
+        return self.net.embedding[: self.vocab.size]

@@ -1,0 +1,122 @@
+"""Hugging Face masked language models: canvases, with memory by layer and position."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.hf_net import Net, Tape
+from decgraph.runtime.models.hf_rows import held_of, memory_of
+from decgraph.runtime.models.interface import (
+    Cell,
+    Memory,
+    Model,
+    Scores,
+    Soft,
+    Visibility,
+    Vocab,
+    check_cells,
+    check_family,
+    check_scores,
+    sees,
+)
+
+_Call = tuple[Tape, torch.Tensor, list[int]]  # a forward's tape, last hidden states and positions
+
+
+class HFMasked(Model):
+    """A masked language model in float32, its logits in float64. The mask itself is never predicted: its
+    logit is -inf. Calls are pure, so the last few are remembered: scores and memory of one call are one
+    forward."""
+
+    def __init__(
+        self,
+        net: Net,
+        *,
+        name: str,
+        vocab: Vocab,
+        context: int | None,
+        family: str,
+        mask: int,
+        visibility: Visibility = "full",
+    ) -> None:
+        self.kind = "masked"
+        self.name, self.vocab, self.context, self.family, self.mask = name, vocab, context, family, mask
+        self.visibility = visibility
+        self.layers, self.net = len(net.layers), net
+        self._calls: OrderedDict[tuple[Any, ...], tuple[Memory | None, _Call]] = OrderedDict()
+
+    def eval_canvas(
+        self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None
+    ) -> list[Scores]:
+        _, last, fresh = self._run(cells, at, given)
+        row_of = {i: n for n, i in enumerate(fresh)}
+        logits = self.net.logits(last[[row_of[i] for i in at]]).numpy() if len(at) else np.zeros((0, 0))
+        return [self._row(row, i) for row, i in zip(logits, at, strict=True)]
+
+    def _row(self, logits: np.ndarray, position: int) -> Scores:
+        row = logits[: self.vocab.size].copy()
+        if self.mask is not None and self.mask < len(row):
+            row[self.mask] = -np.inf
+        check_scores(self, position, row)
+        return Scores(logits=row)
+
+    def memory(
+        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
+    ) -> Memory:
+        cells = tuple(cells)
+        tape, last, fresh = self._run(cells, range(len(cells)) if at is None else at, given)
+        made = memory_of(tape, last, self.family, self.layers, cells, fresh)
+        return made if given is None else given.join(made)
+
+    def _run(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> _Call:
+        """One forward over the positions `at` (over all without a memory): its tape, last states and
+        positions."""
+        check_cells(self, cells)
+        check_family(self, given)
+        at = list(at)
+        if any(not 0 <= i < len(cells) for i in at):
+            raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
+        fresh = sorted(set(at)) if given is not None else list(range(len(cells)))
+        # A memory is remembered by identity, and kept alive by being remembered: an equal one is just
+        # computed again.
+        key = (cells, tuple(fresh), id(given))
+        if key in self._calls and self._calls[key][0] is given:
+            self._calls.move_to_end(key)
+            return self._calls[key][1]
+        positions = torch.tensor(fresh, dtype=torch.long)
+        visible = self._visible(fresh, fresh, len(cells))
+        held = {} if given is None else held_of(given, positions, fresh)
+        for layer, rows in held.items():
+            held[layer] = replace(rows, visible=self._visible(fresh, rows.positions.tolist(), len(cells)))
+        tape = Tape(positions, visible, held)
+        last = self.net.run(self._inputs([cells[i] for i in fresh]), tape)
+        tape.held = {}
+        self._calls[key] = (given, (tape, last, fresh))
+        while len(self._calls) > 4:
+            self._calls.popitem(last=False)
+        return tape, last, fresh
+
+    def _visible(self, queries: Sequence[int], keys: Sequence[int], length: int) -> torch.Tensor:
+        """bool[queries, keys]: who sees whom."""
+        rows = [sees(self.visibility, i, length) for i in queries]
+        return torch.tensor([[j in seen for j in keys] for seen in rows], dtype=torch.bool)
+
+    def _inputs(self, cells: Sequence[Cell]) -> torch.Tensor:
+        """Token ids, or embeddings where a cell is soft."""
+        ids = torch.tensor([c if isinstance(c, int) else self.mask for c in cells])
+        if not any(isinstance(c, Soft) for c in cells):
+            return ids
+        table = self.net.embedding
+        rows = table[ids].clone()
+        for n, cell in enumerate(cells):
+            if isinstance(cell, Soft):
+                weights = torch.tensor([float(w) for w in cell.weights], dtype=table.dtype)
+                rows[n] = weights @ table[: len(weights)] + float(cell.mask) * table[self.mask]
+        return rows

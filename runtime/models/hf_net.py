@@ -1,0 +1,198 @@
+"""A transformers model as a function of (fresh cells, held rows), through its registered attention interface.
+
+The model's own code runs unmodified: embedding, rotary positions, layers, norm. Attention is ours. Every
+fresh cell is a query; the keys are what is held and what is fresh; who sees whom is a matrix of booleans that
+the caller makes from positions, so no mask of the library is used. One forward thus serves a chain, a tree of
+paths (each node sees its ancestors) and a canvas on top of a memory (the fresh positions see what is held),
+always with batch size one.
+
+Needs: decoder or encoder layers in a `layers` list that hand unknown keyword arguments on to attention, as
+Llama, Qwen, Mistral, EuroBERT and ModernBERT do. Loading checks that this happened.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from decgraph.errors import DecError
+
+ATTENTION = "decgraph_positions"
+
+
+@dataclass(frozen=True)
+class Held:
+    """The rows of one layer that are seen but not computed: keys and values [n, heads, dim], positions
+    int64[n], and `visible` bool[fresh, n]."""
+
+    keys: Tensor
+    values: Tensor
+    positions: Tensor
+    visible: Tensor
+
+
+@dataclass
+class Tape:
+    """One forward: what it may look at, and what it computed.
+
+    positions: int64[fresh]. visible: bool[fresh, fresh]. held: by layer index, or empty. Filled in by the
+    forward, by layer index: states [fresh, width] entering the layer, keys and values [fresh, heads, dim].
+    """
+
+    positions: Tensor
+    visible: Tensor
+    held: dict[int, Held] = field(default_factory=dict)
+    states: dict[int, Tensor] = field(default_factory=dict)
+    keys: dict[int, Tensor] = field(default_factory=dict)
+    values: dict[int, Tensor] = field(default_factory=dict)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    decgraph: Tape | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Softmax attention [1, heads, fresh, dim] over held and fresh rows, in the model's dtype, weights in
+    float32."""
+    if decgraph is None:
+        raise DecError("the model does not hand keyword arguments on to its attention")
+    if others.get("softcap") is not None or others.get("s_aux") is not None:
+        raise DecError(f"{type(module).__name__} needs soft caps or sinks, which decgraph's attention lacks")
+    tape, layer = decgraph, int(module.layer_idx)
+    tape.keys[layer], tape.values[layer] = key[0].transpose(0, 1), value[0].transpose(0, 1)
+    keys, values = tape.keys[layer], tape.values[layer]
+    positions, visible = tape.positions, tape.visible
+    if layer in tape.held:
+        held = tape.held[layer]
+        keys, values = torch.cat([held.keys, keys]), torch.cat([held.values, values])
+        positions = torch.cat([held.positions, positions])
+        visible = torch.cat([held.visible, visible], dim=1)
+    if sliding_window is not None:
+        visible = visible & ((tape.positions[:, None] - positions[None]).abs() < sliding_window)
+    groups = query.shape[1] // keys.shape[1]
+    keys = keys.repeat_interleave(groups, dim=1).permute(1, 2, 0)
+    values = values.repeat_interleave(groups, dim=1).transpose(0, 1)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = (query[0] @ keys * scale).masked_fill(~visible, float("-inf"))
+    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    return (weights @ values).transpose(0, 1)[None].contiguous(), None
+
+
+# A name of its own, and no mask function under it: transformers then makes no mask at all.
+AttentionInterface.register(ATTENTION, _attention)
+
+
+class Net:
+    """A loaded model in evaluation mode. `base` gives last hidden states, `output` turns them into logits."""
+
+    def __init__(self, model: Any) -> None:
+        model.eval().requires_grad_(False)
+        self.base: Any = model.base_model
+        self.layers = _layers(self.base)
+        self.norm: Any = next(
+            (getattr(self.base, n) for n in ("norm", "final_norm") if hasattr(self.base, n)), None
+        )
+        self._head: Any = getattr(
+            model, "head", None
+        )  # ModernBERT's, between the last state and the output matrix
+        self._out: Any = model.get_output_embeddings()
+        if self._out is None or self.norm is None:
+            raise DecError(
+                f"{type(model).__name__} is not supported: no final norm or no output matrix was found"
+            )
+        if getattr(model.config, "final_logit_softcapping", None):
+            raise DecError(f"{type(model).__name__} is not supported: it caps its logits")
+        for index, layer in enumerate(self.layers):
+            layer.register_forward_pre_hook(_recorder(index), with_kwargs=True)
+        probe = Tape(torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
+        self.run(torch.zeros(1, dtype=torch.long), probe)
+        if set(probe.keys) != set(range(len(self.layers))) or set(probe.states) != set(probe.keys):
+            raise DecError(
+                f"{type(model).__name__} is not supported: its layers do not use the attention registered"
+            )
+
+    @property
+    def width(self) -> int:
+        """The size of a hidden state."""
+        return int(self.embedding.shape[1])
+
+    @property
+    def embedding(self) -> Tensor:
+        """The input embeddings [vocabulary, width]."""
+        weight: Tensor = self.base.get_input_embeddings().weight
+        return weight
+
+    @torch.no_grad()
+    def run(self, cells: Tensor, tape: Tape) -> Tensor:
+        """The last hidden states [fresh, width], after the final norm, of fresh cells: token ids int64[fresh]
+        or embeddings [fresh, width]. Fills in the tape."""
+        given = {"inputs_embeds" if cells.is_floating_point() else "input_ids": cells[None]}
+        out = self.base(**given, position_ids=tape.positions[None], decgraph=tape)
+        last: Tensor = out.last_hidden_state[0]
+        return last
+
+    @torch.no_grad()
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits float64[n, vocabulary] of last hidden states [n, width]."""
+        logits: Tensor = self._out(states if self._head is None else self._head(states))
+        return logits.double()
+
+    @torch.no_grad()
+    def normed(self, states: Tensor) -> Tensor:
+        """The final norm of states that have not been through it."""
+        out: Tensor = self.norm(states)
+        return out
+
+    def using(self, uses: Sequence[int]) -> Net:
+        """The same weights with only these layers."""
+        made = copy.copy(self)
+        made.base = copy.copy(self.base)
+        made.base._modules = dict(self.base._modules)
+        made.base._modules["layers"] = nn.ModuleList(self.layers[i] for i in uses)
+        return made
+
+    def quantized(self, bits: int) -> Net:
+        """A copy whose layers' matrices are rounded, row by row, to 2**bits - 1 levels symmetric around
+        zero."""
+        made = copy.copy(self)
+        made.base = copy.deepcopy(self.base)
+        made.layers, made.norm = _layers(made.base), copy.deepcopy(self.norm)
+        for layer in made.layers:
+            for part in layer.modules():
+                if isinstance(part, nn.Linear):
+                    part.weight.data = _rounded(part.weight.data, bits)
+        return made
+
+
+def _layers(base: Any) -> list[nn.Module]:
+    layers = getattr(base, "layers", None)
+    if not isinstance(layers, nn.ModuleList):
+        raise DecError(f"{type(base).__name__} is not supported: it has no list of layers")
+    return list(layers)
+
+
+def _recorder(index: int) -> Any:  # Any: what register_forward_pre_hook takes
+    def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tape = kwargs.get("decgraph")
+        if tape is not None:
+            tape.states[index] = (args[0] if args else kwargs["hidden_states"])[0]
+
+    return record
+
+
+def _rounded(weight: Tensor, bits: int) -> Tensor:
+    steps = max(2 ** (bits - 1) - 1, 1)
+    scale = weight.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / steps
+    return (weight / scale).round() * scale

@@ -1,0 +1,177 @@
+"""Rows of keys, values and states kept as tensors: the nodes of a forest of paths, and memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.runtime.models.hf_net import Held, Net, Tape
+from decgraph.runtime.models.interface import Cell, LayerMemory, Memory, Path
+
+_FIRST = 256  # nodes a forest has room for at first
+
+
+class Forest:
+    """Paths as a forest of nodes, each with what was computed at it. A path's own nodes are those from
+    `start` on; what lies before comes from a held memory and is no node."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[int, int, int], int] = {}  # (start, or -1 below a node; parent; token) -> node
+        self._sees = np.zeros((0, 0), bool)
+        self.positions: list[int] = []
+        self.tokens: list[int] = []
+        self._done = 0
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._states: dict[int, Tensor] = {}
+        self._last: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, path: Path, start: int) -> list[int]:
+        """The nodes of `path` from position `start` on, made where they are missing."""
+        nodes: list[int] = []
+        for i in range(start, len(path)):
+            key = (start if i == start else -1, nodes[-1] if nodes else -1, path[i])
+            if key not in self._ids:
+                self._ids[key] = len(self.tokens)
+                self.tokens.append(path[i])
+                self.positions.append(i)
+                self._grow(nodes[-1] if nodes else None)
+            nodes.append(self._ids[key])
+        return nodes
+
+    def _grow(self, parent: int | None) -> None:
+        node = len(self.tokens) - 1
+        if node >= len(self._sees):
+            bigger = np.zeros((max(_FIRST, 2 * node), max(_FIRST, 2 * node)), bool)
+            bigger[: len(self._sees), : len(self._sees)] = self._sees
+            self._sees = bigger
+        if parent is not None:
+            self._sees[node] = self._sees[parent]
+        self._sees[node, node] = True
+
+    def compute(self, net: Net, given: Memory | None) -> None:
+        """One forward for the nodes added since the last one, on top of the memory."""
+        fresh, old = list(range(self._done, len(self))), self._done
+        if not fresh:
+            return
+        positions = torch.tensor([self.positions[n] for n in fresh])
+        seen = np.flatnonzero(self._sees[old : len(self), :old].any(axis=0))
+        held = held_of(given, positions, ()) if given is not None else {}
+        if len(seen):
+            rows = torch.from_numpy(seen)
+            where = torch.tensor([self.positions[n] for n in seen])
+            visible = torch.from_numpy(self._sees[old : len(self)][:, seen])
+            for layer, keys in self._keys.items():
+                own = Held(keys[rows], self._values[layer][rows], where, visible)
+                held[layer] = joined(held[layer], own) if layer in held else own
+        tape = Tape(positions, torch.from_numpy(self._sees[old : len(self), old : len(self)]), held)
+        last = net.run(torch.tensor([self.tokens[n] for n in fresh]), tape)
+        for kept, new in ((self._keys, tape.keys), (self._values, tape.values), (self._states, tape.states)):
+            for layer, rows in new.items():
+                kept[layer] = _append(kept.get(layer), rows, old)
+        self._last = _append(self._last, last, old)
+        self._done = len(self)
+
+    def last(self, nodes: Sequence[int]) -> Tensor:
+        """The last hidden states [n, width] of computed nodes."""
+        assert self._last is not None
+        return self._last[list(nodes)]
+
+    def states(self, layer: int, nodes: Sequence[int]) -> Tensor:
+        """The states entering a layer [n, width] of computed nodes."""
+        return self._states[layer][list(nodes)]
+
+    def memory(
+        self, family: str, layers: int, path: Path, nodes: Sequence[int], keep: Iterable[int]
+    ) -> Memory:
+        """The memory of a path's computed nodes, at the positions `keep`."""
+        assert self._last is not None
+        wanted = set(keep)
+        at = {self.positions[n]: n for n in nodes if self.positions[n] in wanted}
+        return Memory(
+            family,
+            len(path),
+            tuple(
+                LayerMemory(
+                    {i: (self._keys[k][n], self._values[k][n]) for i, n in at.items()}
+                    if k in self._keys
+                    else {},
+                    {i: self._states[k][n] for i, n in at.items()} if k in self._states else {},
+                )
+                for k in range(layers)
+            ),
+            {i: self._last[n] for i, n in at.items()},
+            {i: path[i] for i in at},
+        )
+
+
+def _append(kept: Tensor | None, new: Tensor, used: int) -> Tensor:
+    """`kept` with `new` written after its first `used` rows, in a larger tensor when there is no room.
+
+    Rows before `used` are never written again, so views of them that a memory holds stay what they are.
+    """
+    need = used + len(new)
+    if kept is None or len(kept) < need:
+        bigger = new.new_empty((max(_FIRST, 2 * need), *new.shape[1:]))
+        if kept is not None:
+            bigger[:used] = kept[:used]
+        kept = bigger
+    kept[used:need] = new
+    return kept
+
+
+def joined(a: Held, b: Held) -> Held:
+    """Both layers' held rows."""
+    return Held(
+        torch.cat([a.keys, b.keys]),
+        torch.cat([a.values, b.values]),
+        torch.cat([a.positions, b.positions]),
+        torch.cat([a.visible, b.visible], dim=1),
+    )
+
+
+def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int, Held]:
+    """A memory's rows by layer, for queries at `positions` int64[n], which see what is before them. Positions
+    in `fresh` are overridden and left out."""
+    out: dict[int, Held] = {}
+    dropped = set(fresh)
+    for layer, rows in enumerate(given.layers):
+        where = [i for i in sorted(rows.kv) if i not in dropped]
+        if where:
+            at = torch.tensor(where)
+            out[layer] = Held(
+                torch.stack([rows.kv[i][0] for i in where]),
+                torch.stack([rows.kv[i][1] for i in where]),
+                at,
+                at[None] < positions[:, None],
+            )
+    return out
+
+
+def memory_of(
+    tape: Tape, last: Tensor, family: str, layers: int, cells: Sequence[Cell], at: Sequence[int]
+) -> Memory:
+    """What a forward over the fresh positions `at` computed."""
+
+    def rows(of: Mapping[int, Tensor], layer: int) -> dict[int, Tensor]:
+        return dict(zip(at, of[layer], strict=True)) if layer in of else {}
+
+    return Memory(
+        family,
+        len(cells),
+        tuple(
+            LayerMemory(
+                {i: (k, rows(tape.values, layer)[i]) for i, k in rows(tape.keys, layer).items()},
+                rows(tape.states, layer),
+            )
+            for layer in range(layers)
+        ),
+        dict(zip(at, last, strict=True)),
+        {i: cells[i] for i in at},
+    )
