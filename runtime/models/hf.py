@@ -118,9 +118,8 @@ def _pretrained(auto: Any, folder: Path, dtype: Any, attention: str) -> Any:
         return auto.from_pretrained(folder, dtype=dtype, attn_implementation=attention, local_files_only=True)
     except DecError:
         raise
-    except (
-        Exception
-    ) as error:  # unknown architecture, missing or misshapen weights: the library raises what it likes
+    except Exception as error:
+        # unknown architecture, missing or misshapen weights: the library raises what it likes
         raise DecError(f"{folder} could not be loaded: {type(error).__name__}: {error}") from error
     finally:
         if shown:
@@ -139,7 +138,7 @@ def _part(path: str | Path, target: HFCausal, kind: str, model_type: str) -> tup
     if config.get("model_type") != model_type:
         raise DecError(f"{folder} is not a {kind} model but a {config.get('model_type')}")
     assert modeling  # importing it registers the heads
-    module = _pretrained(transformers.AutoModel, folder, torch.float32, "sdpa").eval().requires_grad_(False)
+    module = _pretrained(transformers.AutoModel, folder, torch.float32, "eager").eval().requires_grad_(False)
     check_width(module, target, folder.name)
     if (folder / "tokenizer.json").is_file():
         own = Model()
