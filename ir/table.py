@@ -7,6 +7,8 @@ fails at import. The columns:
   bounds, so this is the capacity rule too.
 - `meaning(m, op, *operands)`: what the op computes, in NumPy, over the numbers of `m.num` (float64 or exact rationals);
   `m` is the machine (backends/reference), of which ops use numbers, noise, models and the request only.
+- `attrs`: the names of its static attributes; those that may be left out end in `?`.
+- `regions(types, attrs)`: the types of the arguments of each region, for ops that have regions.
 - `exact`: how the exact checker decides it: "same" (the meaning, over rationals), "choice" (splits on a draw), or
   "adversary" (either outcome must do).
 - `label`: what the label check does with it (ir/labels.py): "join", "own", "all", "point", "draw", "law", "none", ...
@@ -38,6 +40,8 @@ class OpError(ValueError):
 
 TypeRule = Callable[[tuple[Type, ...], dict[str, Any], tuple[Region, ...]], tuple[Type, ...]]
 
+RegionRule = Callable[[tuple[Type, ...], dict[str, Any]], tuple[tuple[Type, ...], ...]]
+
 
 @dataclass(frozen=True)
 class OpDef:
@@ -49,6 +53,8 @@ class OpDef:
     meaning: Callable[..., Any]
     label: str
     batch: str
+    attrs: tuple[str, ...] = ()
+    regions: RegionRule | None = None
     exact: str = "same"
     effects: str = ""
     torch: Callable[..., Any] | None = None
@@ -57,6 +63,11 @@ class OpDef:
     @property
     def pure(self) -> bool:
         return self.effects == ""
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The attributes that must be given."""
+        return tuple(a for a in self.attrs if not a.endswith("?"))
 
 
 TABLE: dict[str, OpDef] = {}

@@ -30,6 +30,7 @@ class CanvasNew:
         cap = m.canvas_room() if capacity is None else min(as_int(capacity), m.canvas_room())
         return (Canvas.start(m.context(), n, cap),)
 
+    attrs = ("canvas", "vocab?")
     label, batch = "none", "ragged"
 
 
@@ -90,6 +91,7 @@ class CanvasPut:
             m.unmasked(c, chosen, put)
         return (c.put(chosen, put),)
 
+    attrs = ("kind", "has_mask?", "open?")
     label, batch = "own", "ragged"
 
 
@@ -145,6 +147,7 @@ class CanvasGet:
         from decgraph.ir.ops.draws import point
         return (Draws(box([x if isinstance(x, Draw) else point(m, int(x)) if x is not None else None for x in c.cells])),)
 
+    attrs = ("field",)
     label, batch = "own", "pointwise"
 
 
@@ -189,7 +192,22 @@ class Positions:
         out = a + [i for i in b if i not in set(a)] if kind == "union" else [i for i in a if i not in set(b)]
         return (np.array(out, dtype=np.int64),)
 
+    attrs = ("kind", "canvas?", "bound?", "count?")
     label, batch = "none", "ragged"
+
+
+@op("block_index")
+class BlockIndex:
+    """Which block a span is: its start over its length, rounded down."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "position" and bool(types[0].dims), f".index needs a block, got {types[0]}")
+        return (INT,)
+
+    def meaning(m: Any, op: Any, b: Any) -> Any:
+        return (int(b[0]) // max(1, len(b)) if len(b) else 0,)
+
+    label, batch = "none", "pointwise"
 
 
 @op("schedule")
@@ -203,6 +221,7 @@ class Schedule:
         n, steps = as_int(n), max(1, as_int(steps))
         return (np.array([n // steps + (i < n % steps) for i in range(steps)], dtype=np.int64),)
 
+    attrs = ("bound?",)
     label, batch = "none", "scalar"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from decgraph.ir.ops.common import as_int, need, stack
 from decgraph.ir.table import OpError, op
-from decgraph.ir.types import INT, Dim, Type, join, listing
+from decgraph.ir.types import INT, LEVEL, Dim, Type, join, listing
 
 
 def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tuple[Type, ...]:
@@ -33,6 +33,9 @@ class For:
         need(len(types) >= 2 and types[0].is_number and types[1].is_number, "for needs integer bounds")
         return _carried(types[2:], regions[0], attrs.get("stops", False), "for")
 
+    def regions(types: Any, attrs: Any) -> Any:
+        return ((INT, *types[2:]),)
+
     def meaning(m: Any, op: Any, lo: Any, hi: Any, *vals: Any) -> Any:
         vals = tuple(vals)
         for i in range(as_int(lo), as_int(hi)):
@@ -45,6 +48,7 @@ class For:
                 vals = tuple(out)
         return vals
 
+    attrs = ("bound?", "stops?", "site?", "lanes?")
     label, batch = "region", "region"
 
 
@@ -63,6 +67,10 @@ class While:
              "say any(...) or all(...) of a vector")
         return _carried(types, regions[1], attrs.get("stops", False), "while")
 
+    def regions(types: Any, attrs: Any) -> Any:
+        carried = types[1:] if attrs.get("limited") else types
+        return ((INT, *carried), (INT, *carried))
+
     def meaning(m: Any, op: Any, *vals: Any) -> Any:
         limit = None
         if op.attrs.get("limited"):
@@ -80,6 +88,7 @@ class While:
                 vals = tuple(out)
         return vals
 
+    attrs = ("bound?", "stops?", "limited?", "site?")
     label, batch = "region", "region"
 
 
@@ -100,9 +109,13 @@ class If:
             out.append(j)
         return tuple(out)
 
+    def regions(types: Any, attrs: Any) -> Any:
+        return ((), ())
+
     def meaning(m: Any, op: Any, cond: Any) -> Any:
         return tuple(m.region(op.regions[0 if m.decide(op, cond) else 1], ()))
 
+    attrs = ("reads?",)
     label, batch = "region", "region"
 
 
@@ -119,6 +132,9 @@ class Lanes:
             out.append(v.type.over(Dim("k", "", attrs.get("bound"))) if stacks else listing(v.type, attrs.get("bound")))
         return tuple(out)
 
+    def regions(types: Any, attrs: Any) -> Any:
+        return ((INT,),)
+
     def meaning(m: Any, op: Any, n: Any) -> Any:
         runs = [m.lane(op, i) for i in range(as_int(n))]
         out = []
@@ -127,6 +143,7 @@ class Lanes:
             out.append(column if result.type.elem == "list" else stack(m, column))
         return tuple(out)
 
+    attrs = ("bound?",)
     label, batch = "region", "region"
 
 
@@ -143,6 +160,10 @@ class Each:
         d = t.dims[0] if t.dims and not attrs.get("filtered") else Dim("k", "", t.dims[0].bound if t.dims else None)
         return (v.over(d) if stacks else listing(v),)
 
+    def regions(types: Any, attrs: Any) -> Any:
+        t = types[0]
+        return ((INT, LEVEL if t.elem == "topology" else t.of[0] if t.elem == "list" else t.drop()),)
+
     def meaning(m: Any, op: Any, xs: Any) -> Any:
         from decgraph.ir.ops.common import element, length
         out = []
@@ -152,22 +173,31 @@ class Each:
                 out.append(r[0])
         return (out if op.results[0].type.elem == "list" else stack(m, out),)
 
+    attrs = ("filtered?",)
     label, batch = "region", "region"
 
 
 @op("run")
 class Run:
     """Run another algorithm from a context, on a scratch copy, until a condition on the path holds, at most so many tokens.
-    Attribute callee; operands start, bound, then the callee's arguments in order. Region: until (path) -> bool."""
+    Attributes callee, args (the callee's parameter names), has_tree, site. Operands start, bound, the arguments, [the tree of
+    the start node], then the counters of the enclosing loops. Region: until (path) -> bool."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "node", "run ... from needs a node or ctx")
         need(types[1].is_number, "run ... at most needs a number")
         return (Type("path", (attrs.get("vocab", "V"),)),)
 
-    def meaning(m: Any, op: Any, start: Any, bound: Any, *args: Any) -> Any:
-        return (m.run(op, start, as_int(bound), args),)
+    def regions(types: Any, attrs: Any) -> Any:
+        return ((Type("path", (attrs.get("vocab", "V"),)),),)
 
+    def meaning(m: Any, op: Any, start: Any, bound: Any, *rest: Any) -> Any:
+        n = len(op.attrs["args"])
+        tree = rest[n] if op.attrs["has_tree"] else None
+        counters = rest[n + 1 if op.attrs["has_tree"] else n:]
+        return (m.run(op, start, as_int(bound), dict(zip(op.attrs["args"], rest)), tree, counters),)
+
+    attrs = ("callee", "args", "has_tree", "site", "vocab?")
     label, batch = "all", "ragged"
 
 
@@ -186,6 +216,7 @@ class Const:
             return (-m.num.inf,)
         return ([] if isinstance(v, (list, tuple)) and not v else m.num.const(v),)
 
+    attrs = ("value", "type")
     label, batch = "none", "scalar"
 
 

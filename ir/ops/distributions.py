@@ -47,6 +47,7 @@ class Face:
     def meaning(m: Any, op: Any, q: Any) -> Any:
         return (q.seen(op.attrs["face"]),)
 
+    attrs = ("face",)
     label, batch = "join", "pointwise"
 
 
@@ -170,6 +171,7 @@ class Info:
         a = [np.asarray(array(m, p)) for p in ps]
         return (m.num.entropy(a[0]) if op.attrs["kind"] == "entropy" else m.num.kl(*a),)
 
+    attrs = ("kind",)
     label, batch = "join", "pointwise"
 
 
@@ -184,6 +186,7 @@ class VocabMap:
     def meaning(m: Any, op: Any, p: Any) -> Any:
         return (m.map_vocab(p, op.operands[0].type.vocab, op.attrs["to"]),)
 
+    attrs = ("to",)
     label, batch = "join", "pointwise"
 
 
@@ -213,6 +216,7 @@ class Renorm:
             out[i] = row / row.sum()
         return (like(p, out),)
 
+    attrs = ("kind",)
     label, batch = "join", "pointwise"
 
 

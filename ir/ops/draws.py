@@ -40,6 +40,7 @@ class Noise:
             return (NoiseKey("output", (), "output", counters[0] if counters else None),)
         return (NoiseKey(op.attrs["site"], tuple(as_int(c) for c in counters), op.attrs["kind"]),)
 
+    attrs = ("kind", "site")
     label, batch = "none", "pointwise"
 
 
@@ -106,6 +107,7 @@ class DrawMany:
                   for n, i in enumerate(np.ndindex(rows.shape))]
         return (Draws(pad(groups, rows.shape, k), at),)
 
+    attrs = ("replace", "bound?")
     label, batch, exact = "draw", "ragged", "choice"
 
 
@@ -154,6 +156,7 @@ class DrawPoint:
             items[i] = point(m, int(a[i]), tag=op.attrs.get("tag", ""))
         return (Draws(items),)
 
+    attrs = ("tag?", "vocab?")
     label, batch = "point", "pointwise"
 
 
@@ -197,6 +200,7 @@ class DrawGet:
             return (values.astype(bool),)
         return (m.num.lift(values) if m.num.exact else values.astype(np.float64),)
 
+    attrs = ("field",)
     label, batch = "law", "pointwise"
 
 

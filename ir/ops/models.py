@@ -56,6 +56,7 @@ class ModelEval:
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
         return (m.evaluate(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
 
+    attrs = ("with?", "part?", "heads?")
     label, batch = "own", "ragged"
 
 
@@ -71,6 +72,7 @@ class ModelMemory:
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
         return (m.memory(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
 
+    attrs = ("with?",)
     label, batch = "own", "ragged"
 
 
@@ -98,6 +100,22 @@ class ModelDerive:
     def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:
         return (m.derive(op, base, args),)
 
+    attrs = ("how", "vocab?")
+    label, batch = "none", "scalar"
+
+
+@op("model.layers")
+class ModelLayers:
+    """The layers of a model: 0, 1, ..."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        _model(types[0], ".layers")
+        return (Type("int", (), (Dim("layers"),)),)
+
+    def meaning(m: Any, op: Any, model: Any) -> Any:
+        import numpy as np
+        return (np.arange(model.layers),)
+
     label, batch = "none", "scalar"
 
 
@@ -113,6 +131,7 @@ class MemoryOnly:
     def meaning(m: Any, op: Any, mem: Any, ps: Any) -> Any:
         return (m.restrict(mem, ps, op.attrs["kind"]),)
 
+    attrs = ("kind",)
     label, batch = "join", "ragged"
 
 
@@ -158,4 +177,5 @@ class MemoryRead:
     def meaning(m: Any, op: Any, mem: Any, *where: Any) -> Any:
         return (m.host("read", mem, op.attrs["field"], *where),)
 
+    attrs = ("field",)
     label, batch = "join", "ragged"

@@ -21,6 +21,7 @@ class Context:
         c = m.context()
         return (c[:-1] if op.attrs.get("parent") else c,)
 
+    attrs = ("parent?",)
     label, batch, effects = "none", "ragged", "read"
 
 
@@ -44,6 +45,7 @@ class CtxGet:
         tokens = resolve_path(ctx)
         return (np.array(tokens[-int(n[0]):] if n else tokens, dtype=np.int64),)
 
+    attrs = ("field", "vocab?", "bound?")
     label, batch = "none", "ragged"
 
 
@@ -60,6 +62,7 @@ class RequestField:
     def meaning(m: Any, op: Any) -> Any:
         return (m.request_field(op.attrs["field"]),)
 
+    attrs = ("field", "vocab?")
     label, batch, effects = "none", "pointwise", "read"
 
 
@@ -112,31 +115,33 @@ class Ended:
 
 @op("state.read")
 class StateRead:
-    """The value of a state (attribute name)."""
+    """The value of a state (attribute state)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         return (attrs["type"],)
 
     def meaning(m: Any, op: Any) -> Any:
-        return (m.read_state(op.attrs["name"]),)
+        return (m.read_state(op.attrs["state"]),)
 
+    attrs = ("state", "type")
     label, batch, effects = "none", "pointwise", "read"
 
 
 @op("state.write")
 class StateWrite:
-    """Set a state (attribute name). Session state is written at the step barrier, in request order."""
+    """Set a state (attribute state). Session state is written at the step barrier, in request order."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         want = attrs.get("type")
         if want is not None:
-            need(join(want, types[0]) is not None, f"state {attrs['name']} holds {want}, not {types[0]}")
+            need(join(want, types[0]) is not None, f"state {attrs['state']} holds {want}, not {types[0]}")
         return ()
 
     def meaning(m: Any, op: Any, value: Any) -> Any:
-        m.write_state(op.attrs["name"], value)
+        m.write_state(op.attrs["state"], value)
         return ()
 
+    attrs = ("state", "type?")
     label, batch, effects = "none", "barrier", "state"
 
 
@@ -152,6 +157,19 @@ class Return:
         return ()
 
     label, batch, effects = "none", "ragged", "return"
+
+
+@op("vocab_size")
+class VocabSize:
+    """The number of tokens of the target's vocabulary."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (INT,)
+
+    def meaning(m: Any, op: Any) -> Any:
+        return (m.vocab_size,)
+
+    label, batch = "none", "scalar"
 
 
 @op("text_of")

@@ -57,6 +57,7 @@ class Arg:
             return (x[best],)
         return (np.asarray(x)[best],)
 
+    attrs = ("fn",)
     label, batch = "all", "ragged"
 
 
@@ -85,6 +86,7 @@ class TopK:
             groups.append([point(m, v, source=seen) for v in order])
         return (Draws(pad(groups, q.shape, min(k, m.vocab_size)), q.at),)
 
+    attrs = ("bound?",)
     label, batch = "point", "ragged"
 
 
@@ -128,6 +130,7 @@ class SelectTop:
             return ([items[i] for i in chosen],)
         return (np.asarray(x)[chosen] if chosen else np.asarray(x)[:0],)
 
+    attrs = ("order?", "by_race?", "flatten?", "bound?")
     label, batch = "select", "ragged"
 
 
@@ -168,6 +171,7 @@ class PairsTop:
         return (np.array([i // width for i in order], dtype=np.int64),
                 np.array([i % width for i in order], dtype=np.int64), values)
 
+    attrs = ("bound?",)
     label, batch = "select", "ragged"
 
 
@@ -184,6 +188,7 @@ class Sort:
         order = m.num.order(keys, bool(op.attrs.get("descending")))
         return (Draws(x.items[order]) if isinstance(x, Draws) else np.asarray(array(m, x))[order],)
 
+    attrs = ("descending?",)
     label, batch = "all", "ragged"
 
 
@@ -288,6 +293,7 @@ class TakeFirst:
             return (Dist(x.rows[:k], x.face, (x.at if x.at is not None else np.arange(x.shape[0]))[:k]),)
         return (x[:k],)
 
+    attrs = ("bound?",)
     label, batch = "select", "ragged"
 
 

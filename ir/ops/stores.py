@@ -18,6 +18,7 @@ class IndexNew:
     def meaning(m: Any, op: Any, *sizes: Any) -> Any:
         return (m.new_index(op, sizes),)
 
+    attrs = ("kind", "vocab?")
     label, batch = "none", "host"
 
 
@@ -41,6 +42,7 @@ class IndexAsk:
     def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
         return (m.ask(op, index, args),)
 
+    attrs = ("what", "bound?")
     label, batch = "none", "host"
 
 
@@ -77,4 +79,5 @@ class AutomatonOp:
     def meaning(m: Any, op: Any, g: Any, *args: Any) -> Any:
         return (m.automaton(op, g, args),)
 
+    attrs = ("what",)
     label, batch = "own", "host"

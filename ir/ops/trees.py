@@ -39,6 +39,7 @@ class TreeNew:
     def meaning(m: Any, op: Any, base: Any = None) -> Any:
         return (Tree.start(m.context() if base is None else base, op.attrs.get("capacity"), m.num.zero),)
 
+    attrs = ("tree", "edge?", "capacity?", "vocab?")
     label, batch = "none", "ragged"
 
 
@@ -55,6 +56,7 @@ class TreeContinue:
             return (Tree.start(m.context(), None, m.num.zero),)
         return (replace(t, base=m.context(), frontier=tuple(t.leaves()), new=tuple(t.leaves())),)
 
+    attrs = ("tree",)
     label, batch = "none", "ragged"
 
 
@@ -75,6 +77,7 @@ class EditOp:
         values = x.items if isinstance(x, Draws) else np.asarray(x)
         return (box([Edit(int(p), _item(v)) for p, v in zip(at, values)]),)
 
+    attrs = ("canvas?",)
     label, batch = "join", "ragged"
 
 
@@ -99,6 +102,7 @@ class EditGet:
     def meaning(m: Any, op: Any, e: Any) -> Any:
         return (e.position if op.attrs["field"] == "position" else e.token,)
 
+    attrs = ("field", "vocab?")
     label, batch = "join", "pointwise"
 
 
@@ -166,6 +170,7 @@ class TreeGrow:
         tree = replace(tree, new=tuple(ids), frontier=tuple(ids))
         return (tree, np.array(ids, dtype=np.int64))
 
+    attrs = ("has_at?", "columns?", "chain?")
     label, batch = "grow", "ragged"
 
 
@@ -274,6 +279,7 @@ class TreeGet:
             return (values,)
         return (m.column(values, op.results[0].type),)
 
+    attrs = ("column", "type?")
     label, batch = "own", "ragged"
 
 
@@ -292,6 +298,7 @@ class TreeSet:
         ids = [int(i) for i in np.ravel(np.asarray(ns))]
         return (t.with_column(op.attrs["column"], ids, spread_column(m, values, len(ids), list(range(len(ids))))),)
 
+    attrs = ("column",)
     label, batch = "own", "ragged"
 
 
@@ -330,6 +337,7 @@ class TreeNodes:
                "path": lambda: t.path_nodes(as_int(n[0]))}[which]()
         return (np.array(list(ids), dtype=np.int64),)
 
+    attrs = ("which", "bound?")
     label, batch = "none", "ragged"
 
 
@@ -344,6 +352,7 @@ class TreeSize:
     def meaning(m: Any, op: Any, t: Tree) -> Any:
         return (len(t) - 1 if op.attrs["what"] == "size" else t.height(),)
 
+    attrs = ("what",)
     label, batch = "none", "ragged"
 
 
@@ -370,6 +379,7 @@ class TreeDown:
                         "sum": lambda: up + a[i], "max": lambda: max(up, a[i]), "min": lambda: min(up, a[i])}[fn]())
         return (np.array(out, dtype=bool) if fn in ("all", "any") else m.reals(out),)
 
+    attrs = ("fn",)
     label, batch = "own", "ragged"
 
 
@@ -391,6 +401,7 @@ class TreeUp:
             out[p] = fold(out[p], out[i])
         return (np.array(out, dtype=bool) if fn in ("all", "any") else m.reals(out),)
 
+    attrs = ("fn",)
     label, batch = "all", "ragged"
 
 
@@ -447,9 +458,17 @@ class TreeWalk:
                  "bring one model to the other's vocabulary with speaking(model, other.vocab)")
         return (Type("canvas", (t.of[2], attrs.get("vocab", "V"))) if t.of[1] == "edit" else Type("path", (t.of[2],)),)
 
+    def regions(types: Any, attrs: Any) -> Any:
+        t, e = types[:2]
+        if attrs["scope"] == "tree":
+            return ((INT, t, e),)
+        row = e.of[0] if e.elem == "list" else e.drop()
+        return ((INT, row, Type("edit" if t.of[1] == "edit" else "draw", (t.of[2],), (Dim("k"),))),)
+
     def meaning(m: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
         return (m.walk(op, t, evidence, rest),)
 
+    attrs = ("scope", "rule?", "vocab?")
     label, batch = "walk", "ragged"
 
 
@@ -474,6 +493,7 @@ class PathGet:
             return (m.reals([x.source.face("raw")[x.token] for x in p.tokens]),)
         return ({"depth": p.depth, "length": len(p.tokens), "node": p.node, "emitted": p.emitted}[f],)
 
+    attrs = ("field", "tree?")
     label, batch = "own", "ragged"
 
 
@@ -488,6 +508,7 @@ class TopologyOp:
     def meaning(m: Any, op: Any) -> Any:
         return (op.attrs["shape"],)
 
+    attrs = ("shape",)
     label, batch = "none", "scalar"
 
 
@@ -503,6 +524,7 @@ class LevelGet:
     def meaning(m: Any, op: Any, level: Any) -> Any:
         return (m.level_field(level, op.attrs["field"]),)
 
+    attrs = ("field", "bound?")
     label, batch = "none", "scalar"
 
 

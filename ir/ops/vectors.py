@@ -71,6 +71,7 @@ class Map:
         out = m.num.fn(fn)(*arrays)
         return (out[()] if isinstance(out, np.ndarray) and out.shape == () else out,)
 
+    attrs = ("fn",)
     label, batch = "join", "pointwise"
 
 
@@ -117,6 +118,7 @@ class Reduce:
         a = m.num.lift(array(m, x))
         return (m.num.reduce(op.attrs["fn"], a, _axis(op.attrs, t) if t.dims else 0),)
 
+    attrs = ("fn", "over?")
     label, batch = "all", "ragged"
 
 
@@ -135,6 +137,7 @@ class Scan:
     def meaning(m: Any, op: Any, x: Any) -> Any:
         return (m.num.scan(op.attrs["fn"], m.num.lift(array(m, x)), -1),)
 
+    attrs = ("fn",)
     label, batch = "all", "ragged"
 
 
@@ -219,6 +222,7 @@ class Slice:
             return (Path(v.tokens[cut], base=v.base),)
         return (v[cut],)
 
+    attrs = ("has_lo?", "has_hi?")
     label, batch = "join", "ragged"
 
 
@@ -300,6 +304,7 @@ class ListOp:
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
         return (list(xs) if op.results[0].type.elem == "list" else stack(m, list(xs)),)
 
+    attrs = ("ragged?",)
     label, batch = "join", "ragged"
 
 
@@ -327,6 +332,7 @@ class Tile:
             return (m.num.zeros(shape, op.attrs.get("elem", "real")),)
         return (stack(m, [xs[0]] * as_int(xs[1])) if as_int(xs[1]) else _none(xs[0]),)
 
+    attrs = ("kind", "dims?", "dim?", "of?", "bound?", "elem?")
     label, batch = "join", "ragged"
 
 
@@ -349,6 +355,42 @@ class Len:
         if isinstance(x, (Dist, Draws)):
             return (x.shape[0],)
         return (len(x),)
+
+    label, batch = "all", "pointwise"
+
+
+@op("as_int")
+class AsInt:
+    """A position (or a bool, or a real rounded towards zero) as a whole number."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = numeric(types[0])
+        need(t.is_number or t.elem in ("position", "bool", "token"), f"int needs a number, got {types[0]}")
+        return (Type("int", (), t.dims),)
+
+    def meaning(m: Any, op: Any, x: Any) -> Any:
+        a = array(m, x)
+        if np.ndim(a) == 0:
+            return (int(a),)
+        return (np.array([int(v) for v in np.ravel(a)], dtype=np.int64).reshape(np.shape(a)),)
+
+    label, batch = "join", "pointwise"
+
+
+@op("contains")
+class Contains:
+    """Whether each element of the first is among the second (a vector, a list or a set)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(bool(types[1].dims) or types[1].elem in ("set", "list", "topology"), f"`in` needs a vector or a set, got {types[1]}")
+        return (Type("bool", (), types[0].dims),)
+
+    def meaning(m: Any, op: Any, x: Any, xs: Any) -> Any:
+        inside = xs if isinstance(xs, (set, frozenset)) else {int(v) for v in np.ravel(np.asarray(array(m, xs)))}
+        a = np.asarray(array(m, x))
+        if a.shape == ():
+            return (int(a) in inside,)
+        return (np.array([int(v) in inside for v in a.ravel()], dtype=bool).reshape(a.shape),)
 
     label, batch = "all", "pointwise"
 
@@ -392,4 +434,5 @@ class Scatter:
             a[at] = a[at] + value if op.attrs["mode"] == "sum" else value
         return (a,)
 
+    attrs = ("mode",)
     label, batch = "all", "ragged"
