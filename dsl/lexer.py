@@ -60,9 +60,9 @@ _STRING = re.compile(r'(?:[^"\\\r\n]|\\[^\r\n])*')
 _TEXT = re.compile(r'(?:[^"\\]|\\[\s\S]|"(?!""))*')
 _LOST_BRACKET = re.compile(
     r"[ \t]*(?:(?:algorithm|rule|policy|def|extern|state|canvas|verify|prune|commit|draft|repeat|lanes|unmask|remask|return"
-    r"|emit|accept|refines)[ \t]+(?!(?:" + "|".join(JOINTS) + r")\b)[A-Za-z_]|loop[ \t]*:|while[ \t]+not[ \t])"
+    r"|emit|accept|refines)[ \t]+(?!(?:not|" + "|".join(JOINTS) + r")\b)[A-Za-z_]|loop[ \t]*:|while[ \t]+not[ \t])"
 )
-_CONTROL = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f{BIDI}]")
+_CONTROL = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff{BIDI}]")
 
 
 class Token(NamedTuple):
