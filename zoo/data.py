@@ -127,7 +127,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 def encode(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
     """Token ids of `text`, with no special token added."""
-    return tokenizer.encode(text, add_special_tokens=False)
+    return tokenizer.encode(text, add_special_tokens=False, verbose=False)
 
 
 def code_tokens(tokenizer: PreTrainedTokenizerFast, *, held: bool, seed: int = 0) -> np.ndarray:

@@ -21,7 +21,7 @@ from decgraph.zoo import data, loop, target
 ROW = 192
 PROMPT = 48
 TOP = 12
-CHUNK = 64
+CHUNK = 128
 TASK_SHARE = 0.06
 
 
@@ -96,7 +96,10 @@ def obtain(target_folder: Path, work: Path, *, written: int, plain: int, seed: i
     kept = work / f"pool-{key}.pt"
     if not kept.exists():
         work.mkdir(parents=True, exist_ok=True)
-        model = AutoModelForCausalLM.from_pretrained(target_folder, dtype=torch.bfloat16).eval()
+        # For one token at a time on a CPU, plain attention in bfloat16 is twice as fast as the fused kernel.
+        model = AutoModelForCausalLM.from_pretrained(
+            target_folder, dtype=torch.bfloat16, attn_implementation="eager"
+        ).eval()
         tokenizer = data.load_tokenizer(target_folder)
         pool = build(model, tokenizer, written=written, plain=plain, seed=seed)
         torch.save(

@@ -42,8 +42,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Train what the command line asks for."""
     options = _arguments(arguments)
     import torch
+    from transformers.utils import logging
 
     from decgraph.zoo import data, loop
+
+    logging.disable_progress_bar()  # the runs show their own
 
     torch.set_num_threads(options.threads)
     tokenizer = options.out / "tokenizer"
