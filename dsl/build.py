@@ -1,7 +1,7 @@
 """What each grammar rule builds: parts to syntax tree, with the checks that a grammar cannot make.
 
-A function here has the name of a rule (or alias) of grammar.lark and gets the rule's span and parts: tokens, nodes, None for
-absent optional parts, lists for repeated ones. `refuse` stops with a diagnostic.
+A function here has the name of a rule (or alias) of grammar.lark and gets the rule's span and parts: tokens,
+nodes, None for absent optional parts, lists for repeated ones. `refuse` stops with a diagnostic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Doc(s.Stmt):
     text: str
 
 
-def refuse(code: str, message: str, span: Span, *, label: str = "", help: str = "", why: str = "") -> NoReturn:
+def refuse(
+    code: str, message: str, span: Span, *, label: str = "", help: str = "", why: str = ""
+) -> NoReturn:
     """Stops the parse with a diagnostic."""
     raise Refused(Diagnostic(code, message, span, label=label, help=help, why=why))
 
@@ -89,7 +91,7 @@ def _block(suite: Parts) -> tuple[s.Stmt, ...]:
                 "E012",
                 "a string is not a statement",
                 statement.span,
-                help="a docstring is the first line of an algorithm, rule, policy or def; elsewhere write a # comment",
+                help="only the first line of a definition may be one; elsewhere write a # comment",
             )
     return tuple(suite)
 
@@ -153,7 +155,12 @@ def params(span: Span, parts: Parts) -> tuple[s.Param, ...]:
     seen: set[str] = set()
     for parameter in found:
         if parameter.name and parameter.name in seen:
-            refuse("E013", f"the parameter `{parameter.name}` is there twice", parameter.name_span, help="give one of them another name")
+            refuse(
+                "E013",
+                f"the parameter `{parameter.name}` is there twice",
+                parameter.name_span,
+                help="give one of them another name",
+            )
         seen.add(parameter.name)
     return found
 

@@ -14,7 +14,9 @@ from decgraph.dsl.source import Span
 @_rule
 def refines(span: Span, parts: Parts) -> s.Refines:
     spec, mode, when = parts
-    return s.Refines(spec, None if mode is None else one_of(mode, MODES, "a kind of refinement"), when, span=span)
+    return s.Refines(
+        spec, None if mode is None else one_of(mode, MODES, "a kind of refinement"), when, span=span
+    )
 
 
 @_rule
@@ -63,7 +65,12 @@ def noise(span: Span, parts: Parts) -> s.Noise:
 def _rule_or_policy(found: s.Expr, what: str) -> None:
     inner = found.func if isinstance(found, s.Call) else found
     if not isinstance(inner, s.Name):
-        refuse("E014", f"{what} is called by its name here", found.span, help="write its name, with its arguments if any")
+        refuse(
+            "E014",
+            f"{what} is called by its name here",
+            found.span,
+            help="write its name, with its arguments if any",
+        )
 
 
 # ------------------------------------------------------------ simple statements
@@ -195,7 +202,12 @@ def do(span: Span, parts: Parts) -> s.Do:
 def while_(span: Span, parts: Parts) -> s.While:
     cond, most, suite = parts
     if isinstance(cond, s.Name) and cond.name in ("True", "true", "yes"):
-        refuse("E015", "a loop needs an end", span._replace(end=cond.span.end), help="write `loop at most n:` and `break if ...`")
+        refuse(
+            "E015",
+            "a loop needs an end",
+            span._replace(end=cond.span.end),
+            help="write `loop at most n:` and `break if ...`",
+        )
     return s.While(cond, _block(suite), most, span=span)
 
 
@@ -219,7 +231,12 @@ def repeat(span: Span, parts: Parts) -> s.Repeat:
 def for_(span: Span, parts: Parts) -> s.For:
     names, over, suite = parts
     if isinstance(over, s.Call) and over.func == s.Name("range"):
-        refuse("E015", "`range` is not a function here", over.span, help="write a range as `0..n`: `for i in 0..n:`")
+        refuse(
+            "E015",
+            "`range` is not a function here",
+            over.span,
+            help="write a range as `0..n`: `for i in 0..n:`",
+        )
     return s.For(names, over, _block(suite), span=span)
 
 

@@ -20,8 +20,8 @@ SHOWN_WIDTH = 150
 class Diagnostic:
     """One thing wrong, or worth knowing, at one place of a text.
 
-    `label` stands beside the carets, each note `(span, text)` under its own line, `why` gives the reason and `help`
-    what to do. Without a `source` only the message, the reason and the advice are shown.
+    `label` stands beside the carets, each note `(span, text)` under its own line, `why` gives the reason and
+    `help` what to do. Without a `source` only the message, the reason and the advice are shown.
     """
 
     code: str
@@ -43,7 +43,7 @@ class Diagnostic:
 
 
 class Collector:
-    """Gathers diagnostics about one source and raises them together, sorted by place, at most `MOST` of them."""
+    """Gathers diagnostics about one source and raises them together: sorted, at most `MOST` of them."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -84,7 +84,9 @@ class Collector:
             return
         shown: list[Diagnostic | str] = list(errors[:MOST])
         if len(errors) > MOST:
-            shown.append(f"error: {len(errors) - MOST} more, not shown; the first ones usually cause the rest")
+            shown.append(
+                f"error: {len(errors) - MOST} more, not shown; the first ones usually cause the rest"
+            )
         raise DecError(shown)
 
 
@@ -117,7 +119,7 @@ def render(diagnostic: Diagnostic, source: Source | None = None) -> str:
 
 
 def _excerpt(source: Source, span: Span, mark: str) -> tuple[str, str]:
-    """The source line of a span as a terminal shows it, and the line of marks under it; long lines are cut."""
+    """The source line of a span as a terminal shows it, cut if long, and the marks under it."""
     line = source.line(span.line)
     left = span.column - 1
     right = min(left + span.end - span.start, len(line))

@@ -1,7 +1,7 @@
 """The house layout of a text: four spaces, lines of at most 120 columns, one blank line between definitions.
 
-Formatting keeps comments and single blank lines, changes nothing that means something (`format_source` checks that the tree
-stays the same), and formatting twice is formatting once.
+Formatting keeps comments and single blank lines, changes nothing that means something (`format_source` checks
+that the tree stays the same), and formatting twice is formatting once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def format_source(text: str, path: str = "<text>") -> str:
 
 
 def format_tree(file: s.File) -> str:
-    """A tree as a text in house layout, for trees that were never a text. `parse_text` reads it back as an equal tree."""
+    """A tree as a text in house layout, for trees that were never a text. `parse_text` reads it back as an
+    equal tree.
+    """
     return _Writer(None).file(file)
 
 
@@ -49,7 +51,9 @@ class _Writer:
     def __init__(self, parsed: Parsed | None) -> None:
         self.lines: list[str] = []
         self.comments: deque[Comment] = deque(parsed.comments if parsed else ())
-        self.tokens: list[Token] = [t for t in parsed.tokens if t.text and t.kind != "_INDENT"] if parsed else []
+        self.tokens: list[Token] = (
+            [t for t in parsed.tokens if t.text and t.kind != "_INDENT"] if parsed else []
+        )
         self.starts = [t.span.start for t in self.tokens]
         self.source = parsed.source if parsed else None
         self.last_line = 0  # the line of the source that was written last
@@ -93,7 +97,9 @@ class _Writer:
 
     def _doc(self, doc: str, head_end: int) -> None:
         """A docstring, which keeps its own lines."""
-        token = next((t for t in self.tokens[bisect_left(self.starts, head_end) :][:1] if t.kind == "STRING"), None)
+        token = next(
+            (t for t in self.tokens[bisect_left(self.starts, head_end) :][:1] if t.kind == "STRING"), None
+        )
         if token is not None:
             self._comments_before(token.span.start, INDENT, False)
         self._blank(token.span.line if token is not None else 0, False)
@@ -248,7 +254,9 @@ def _one_line(item: s.Item | s.Import) -> bool:
 
 
 def wrap(text: str, indent: int) -> list[str]:
-    """A line, broken inside brackets where it is longer than WIDTH: after commas if that is enough, else at any space."""
+    """A line, broken inside brackets where it is longer than WIDTH: after commas if that is enough, else at
+    any space.
+    """
     if indent + len(text) <= WIDTH:
         return [" " * indent + text]
     pieces = _pieces(text)

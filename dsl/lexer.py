@@ -1,8 +1,9 @@
 """Text to tokens: words, numbers, strings, symbols, and the line ends and indentations that make blocks.
 
-Keywords are words in keyword places. After something that ends an operand (a name, a number, a closing bracket) a word can
-only join it to something (`at`, `by`, `where`, `if`); at the start of a line it can only start a statement;
-anywhere else it is a name. A line that goes on as an assignment (`state = 3`) starts with a name too.
+Keywords are words in keyword places. After something that ends an operand (a name, a number, a closing
+bracket) a word can only join it to something (`at`, `by`, `where`, `if`); at the start of a line it can only
+start a statement; anywhere else it is a name. A line that goes on as an assignment (`state = 3`) starts with
+a name too.
 """
 
 from __future__ import annotations
@@ -13,34 +14,15 @@ from typing import NamedTuple
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.odd import BIDI, odd_character
 from decgraph.dsl.source import Source, Span
+from decgraph.dsl.words import BLOCKS, CLAUSES, DECLARING, ITEMS, JOINTS, RESERVED, STATEMENTS, UNLIKELY
 
 MAX_BRACKETS = 100
 MAX_INDENTS = 100
 MAX_CHAIN = 150
 MAX_NUMBER = 40
-"""Bounds: brackets inside brackets, blocks inside blocks, operators inside one operand, characters of a number. They
-keep every recursive reader of the tree inside Python's stack; no program comes near them."""
-
-ITEMS = ("algorithm", "rule", "policy", "def", "extern", "from")
-STATEMENTS = (
-    "refines", "ensures", "keeps", "state", "canvas", "cache", "model", "noise", "verify", "prune", "commit", "accept",
-    "emit", "return", "break", "grow", "unmask", "remask", "while", "loop", "repeat", "for", "lanes", "if", "elif",
-    "else", "draft", "across",
-)  # fmt: skip
-CLAUSES = ("on", "when", "otherwise", "recompute", "reuse", "forget")
-JOINTS = (
-    "and", "or", "in", "where", "if", "else", "at", "by", "to", "with", "from", "until", "as", "using", "of", "over",
-    "against", "per", "growing", "while", "for", "on", "when", "import",
-)  # fmt: skip
-RESERVED = ("and", "or", "not", "in", "if", "elif", "else", "while", "for", "loop", "repeat", "break", "return")
-"""Words that are never names, save after a dot."""
-
-# A name must follow these, so that `model(c)` or `state[i] = 3` at the start of a line is not taken for a declaration.
-_DECLARING = frozenset(ITEMS) | {"state", "canvas", "cache", "model", "noise", "verify", "prune", "lanes", "draft"}
-_DECLARING |= {"refines", "keeps", "unmask", "remask", "across"}
-_OPENS_BLOCK = frozenset(
-    ("algorithm", "rule", "policy", "def", "while", "loop", "repeat", "for", "lanes", "if", "elif", "else", "draft")
-) | {"across", "on", "when", "otherwise"}
+"""Bounds: brackets inside brackets, blocks inside blocks, operators inside one operand, characters of a
+number. They keep every recursive reader of the tree inside Python's stack; no program comes near them.
+"""
 
 _PIECE = re.compile(
     r"[ \t]*(?:([A-Za-z_][A-Za-z0-9_]*)"
@@ -53,14 +35,14 @@ _PIECE = re.compile(
 _WORD, _NUMBER, _SYMBOL, _LINE, _COMMENT, _QUOTE = range(1, 7)
 _NOT_A_KEYWORD = re.compile(r"[ \t]*(?:=(?!=)|~|\+=|-=|\+\+=|,|\.(?!\.))")
 _NAME_FOLLOWS = re.compile(r"[ \t]+[A-Za-z_]|[ \t]*(?:[\r\n#:]|\Z)")
-_RUN = re.compile(r"[ \t]+(?!(?:" + "|".join(JOINTS) + r")\b)[A-Za-z_]")
+_RUN = re.compile(rf"[ \t]+(?!(?:{'|'.join(JOINTS)})\b)[A-Za-z_]")
 _IN, _MOST, _REST = (re.compile(rf"[ \t]+{word}\b") for word in ("in", "most", "rest"))
 _WORD_GOES_ON = re.compile(r"[A-Za-z_0-9]+")
 _STRING = re.compile(r'(?:[^"\\\r\n]|\\[^\r\n])*')
 _TEXT = re.compile(r'(?:[^"\\]|\\[\s\S]|"(?!""))*')
 _LOST_BRACKET = re.compile(
-    r"[ \t]*(?:(?:algorithm|rule|policy|def|extern|state|canvas|verify|prune|commit|draft|repeat|lanes|unmask|remask|return"
-    r"|emit|accept|refines)[ \t]+(?!(?:not|" + "|".join(JOINTS) + r")\b)[A-Za-z_]|loop[ \t]*:|while[ \t]+not[ \t])"
+    rf"[ \t]*(?:(?:{'|'.join(UNLIKELY)})[ \t]+(?!(?:not|{'|'.join(JOINTS)})\b)[A-Za-z_]"
+    r"|loop[ \t]*:|while[ \t]+not[ \t])"
 )
 _CONTROL = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff{BIDI}]")
 
@@ -98,7 +80,9 @@ class _Stop(Exception):
 
 
 def lex(source: Source, literals: dict[str, str], start: int = 0) -> Lexed:
-    """The tokens of a text from an offset at the start of a line. Never raises; linear in the length of the text."""
+    """The tokens of a text from an offset at the start of a line. Never raises; linear in the length of the
+    text.
+    """
     lexer = _Lexer(source, literals)
     problem: Diagnostic | None = None
     try:
@@ -265,9 +249,11 @@ class _Lexer:
             kind, self.head = self.literals[word], word
             if word in ITEMS:
                 self.in_policy = word == "policy"
-        elif word in RESERVED:
-            kind = self.literals[word]
-        elif (word == "run" and _RUN.match(self.text, end)) or (word == "grow" and last.endswith("EQUAL")):
+        elif (
+            word in RESERVED
+            or (word == "run" and _RUN.match(self.text, end))
+            or (word == "grow" and last.endswith("EQUAL"))
+        ):
             kind = self.literals[word]
         elif word == "from" and last in ("RECOMPUTE", "REUSE", "FORGET"):
             kind = "FROM"
@@ -289,7 +275,7 @@ class _Lexer:
             return False
         if word in RESERVED:
             return True
-        if word in _DECLARING and not _NAME_FOLLOWS.match(self.text, end):
+        if word in DECLARING and not _NAME_FOLLOWS.match(self.text, end):
             return False
         return not _NOT_A_KEYWORD.match(self.text, end)
 
@@ -314,7 +300,7 @@ class _Lexer:
             self.operand = False
             self.starting = self.in_policy and not self.brackets and self.head in CLAUSES
         elif symbol == ":":
-            self.starting = not self.brackets and self.head in _OPENS_BLOCK
+            self.starting = not self.brackets and self.head in BLOCKS
             self.operand = False
         else:
             self._deeper(span)
@@ -330,7 +316,9 @@ class _Lexer:
     def _close(self, symbol: str, span: Span) -> None:
         wanted = "(" if symbol == ")" else "["
         if not self.brackets:
-            raise _Stop(Diagnostic("E005", f"`{symbol}` closes nothing", span, help="remove it, or open it before"))
+            raise _Stop(
+                Diagnostic("E005", f"`{symbol}` closes nothing", span, help="remove it, or open it before")
+            )
         opened, where = self.brackets.pop()
         self.chain -= self.chains.pop()
         if opened != wanted:
@@ -407,7 +395,9 @@ class _Lexer:
         return end
 
     def _check(self, begin: int, end: int) -> None:
-        """Refuses control characters, and those that make a text look other than it is, in comments and strings."""
+        """Refuses control characters, and those that make a text look other than it is, in comments and
+        strings.
+        """
         found = _CONTROL.search(self.text, begin, end)
         if found:
             raise _Stop(odd_character(self.source, found.start()))

@@ -1,7 +1,8 @@
-"""Where the grammar is at a loss: known mistakes by name, with what to write instead, and a general answer for the rest.
+"""Where the grammar is at a loss: known mistakes by name, with what to write instead, and a general answer
+for the rest.
 
-A mistake is recognised by what stands before and at the token that does not fit, and by what would have fitted. Each has an
-example, which the tests parse: it must be explained by its own entry.
+A mistake is recognised by what stands before and at the token that does not fit, and by what would have
+fitted. Each has an example, which the tests parse: it must be explained by its own entry.
 """
 
 from __future__ import annotations
@@ -12,14 +13,31 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from decgraph.dsl.diagnostics import Diagnostic
-from decgraph.dsl.lexer import CLAUSES, ITEMS, RESERVED, STATEMENTS, Token
-from decgraph.dsl.mistake_table import MISTAKES, Mistake
-from decgraph.dsl.source import Source, Span
+from decgraph.dsl.lexer import Token
+from decgraph.dsl.mistake import Mistake
+from decgraph.dsl.mistakes_in_blocks import IN_BLOCKS
+from decgraph.dsl.mistakes_in_lines import IN_LINES
+from decgraph.dsl.source import Source
+from decgraph.dsl.words import CLAUSES, ITEMS, RESERVED, STATEMENTS
+
+MISTAKES: tuple[Mistake, ...] = (*IN_BLOCKS, *IN_LINES)
 
 _VALUE = frozenset(("NAME", "NUMBER", "STRING", "LPAR", "LSQB"))
 _STARTS_VALUE = _VALUE | {"MINUS", "NOT", "RUN"}
 _OPERATORS = frozenset(
-    ("PLUS", "MINUS", "CAT", "STAR", "SLASH", "PERCENT", "CARET", "EQUALS", "DIFFERS", "LESS_EQUAL", "MORE_EQUAL")
+    (
+        "PLUS",
+        "MINUS",
+        "CAT",
+        "STAR",
+        "SLASH",
+        "PERCENT",
+        "CARET",
+        "EQUALS",
+        "DIFFERS",
+        "LESS_EQUAL",
+        "MORE_EQUAL",
+    )
 ) | {"LESS", "MORE", "NOT_IN", "DOTS", "AND", "OR", "IN", "WHERE", "IF", "DOT", "LPAR", "LSQB"}
 _CLOSERS = frozenset(("RPAR", "RSQB"))
 _SPOKEN = {
@@ -38,7 +56,9 @@ _SPOKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """The place at which a parse cannot go on: the tokens, which of them does not fit, and the kinds that would."""
+    """The place at which a parse cannot go on: the tokens, which of them does not fit, and the kinds that
+    would.
+    """
 
     source: Source
     tokens: list[Token]
@@ -138,7 +158,12 @@ def _general(stuck: Stuck) -> Diagnostic:
     advice = ""
     previous = stuck.previous
     touching = previous is not None and (previous.kind in _VALUE or previous.kind in ("RPAR", "RSQB"))
-    if touching and token.kind in ("NAME", "NUMBER", "STRING") and stuck.accepted >= {"COMMA"} and stuck.accepted & _CLOSERS:
+    if (
+        touching
+        and token.kind in ("NAME", "NUMBER", "STRING")
+        and stuck.accepted >= {"COMMA"}
+        and stuck.accepted & _CLOSERS
+    ):
         advice = "is a comma missing before it?"
     elif token.text in RESERVED and "NAME" in stuck.accepted and "NUMBER" not in stuck.accepted:
         advice = f"`{token.text}` is a keyword; choose another name"
@@ -166,11 +191,13 @@ def expectation(accepted: frozenset[str], literals: Mapping[str, str]) -> str:
     if len(operators) > 5:
         left -= operators
     else:
-        operators = frozenset()
+        operators = set()
     words = sorted(left, key=lambda k: (k not in _SPOKEN, texts.get(k, k)))
     said += [_SPOKEN.get(k) or f"`{texts.get(k, k)}`" for k in words]
     if operators:
         said.append("an operator")
     if len(said) > 8:
         said = [*said[:7], "something else"]
-    return " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) if said else "nothing more"
+    return (
+        " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) if said else "nothing more"
+    )

@@ -8,13 +8,15 @@ from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.source import Source
 
 BIDI = "\u202a-\u202e\u2066-\u2069\u200e\u200f"
-"""Characters that change the order in which text is shown: a program with them is not the program one reads."""
+"""Characters that change the order in which text is shown: a program with them is not the program one reads.
+"""
 
 _MEANT = {
-    "≤": "<=", "≥": ">=", "≠": "!=", "→": "->", "←": "=", "×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "—": "-",
-    "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "‘": '"', "’": '"', "…": "..", "∼": "~", "～": "~", "∧": "and",
-    "∨": "or", "¬": "not ", "∈": "in", "∞": "inf", "（": "(", "）": ")", "［": "[", "］": "]", "：": ":", "，": ",",
-    "\u00a0": " ", "\u3000": " ", "\u2003": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\u200d": "", "\ufeff": "",
+    "≤": "<=", "≥": ">=", "≠": "!=", "→": "->", "←": "=", "×": "*", "·": "*", "÷": "/", "−": "-",
+    "–": "-", "—": "-", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "‘": '"', "’": '"', "…": "..",
+    "∼": "~", "～": "~", "∧": "and", "∨": "or", "¬": "not ", "∈": "in", "∞": "inf", "（": "(",
+    "）": ")", "［": "[", "］": "]", "：": ":", "，": ",", "\u00a0": " ", "\u3000": " ", "\u2003": " ",
+    "\u2009": " ", "\u202f": " ", "\u200b": "", "\u200d": "", "\ufeff": "",
 }  # fmt: skip
 
 _ADVICE = {
@@ -43,19 +45,23 @@ def odd_character(source: Source, offset: int) -> Diagnostic:
         return Diagnostic("E002", f"`{character}` has no meaning here", span, help=_ADVICE[character])
     if character in _MEANT:
         meant = _MEANT[character]
-        what = f"`{meant.strip()}`" if meant.strip() else "an ordinary space" if meant else "nothing; delete it"
+        what = (
+            f"`{meant.strip()}`" if meant.strip() else "an ordinary space" if meant else "nothing; delete it"
+        )
         return Diagnostic("E002", f"{code} {name} is not part of the language", span, help=f"write {what}")
     if character.isalpha():
         return Diagnostic(
             "E002",
             f"`{character}` ({code} {name}) cannot be part of a name",
             span,
-            help="names are made of the letters a to z, digits and `_`; other letters may stand in strings and comments",
+            help="names are made of a to z, digits and `_`; other letters may stand in strings and comments",
         )
     category = unicodedata.category(character)
     if category in ("Cf", "Cc", "Cs", "Co", "Cn"):
         kind = {"Cf": "an invisible character", "Cc": "a control character", "Cs": "half of a character"}.get(
             category, "not a character that everyone can read"
         )
-        return Diagnostic("E002", f"{code} {name or 'here'} is {kind}".replace("here is", "is"), span, help="delete it")
+        return Diagnostic(
+            "E002", f"{code} {name or 'here'} is {kind}".replace("here is", "is"), span, help="delete it"
+        )
     return Diagnostic("E002", f"`{character}` ({code} {name}) has no meaning in a program", span)

@@ -1,7 +1,9 @@
-"""Text to syntax tree. `parse_text` is the way in; everything that is wrong with a text comes as one `DecError`.
+"""Text to syntax tree. `parse_text` is the way in; everything that is wrong with a text comes as one
+`DecError`.
 
-The parser runs lark's LALR table (table.py) with its own loop, which builds the tree as it goes, in one pass and time linear in
-the text. After an error it goes on at the next definition, so several mistakes are shown at once.
+The parser runs lark's LALR table (table.py) with its own loop, which builds the tree as it goes, in one pass
+and time linear in the text. After an error it goes on at the next definition, so several mistakes are shown
+at once.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from decgraph.dsl import build_expressions as _expressions
 from decgraph.dsl import build_statements as _statements
 from decgraph.dsl.build import BUILD, Refused
 from decgraph.dsl.diagnostics import MOST, Collector, Diagnostic
-from decgraph.dsl.lexer import ITEMS, Comment, Lexed, Token, lex
+from decgraph.dsl.lexer import Comment, Lexed, Token, lex
 from decgraph.dsl.mistakes import Stuck, explain
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.dsl.syntax import File, Import, Item
 from decgraph.dsl.table import NODE, ONLY, PASS, Table, load_table
+from decgraph.dsl.words import ITEMS
 
 __all__ = ["MAX_CHARACTERS", "Parsed", "parse_source", "parse_text"]
 
@@ -139,7 +142,9 @@ def _parse(table: Table, source: Source, lexed: Lexed) -> tuple[File | None, Dia
                 value = _collect(shape.slots, popped)
                 if shape.kind == NODE:
                     try:
-                        value = BUILD[shape.build](Span(first.start, last.end, first.line, first.column), value)
+                        value = BUILD[shape.build](
+                            Span(first.start, last.end, first.line, first.column), value
+                        )
                     except Refused as refused:
                         return None, refused.diagnostic
             state = gotos[states[-1]][shape.origin]
@@ -154,7 +159,9 @@ def _parse(table: Table, source: Source, lexed: Lexed) -> tuple[File | None, Dia
 
 
 def _collect(slots: Sequence[int], popped: list[Any]) -> list[Any]:
-    """The parts of a rule, in order; a list that comes first is extended in place, so repetition takes linear time."""
+    """The parts of a rule, in order; a list that comes first is extended in place, so repetition takes linear
+    time.
+    """
     if slots and slots[0] == -2:
         parts: list[Any] = popped[0]
         slots = slots[1:]
@@ -191,6 +198,3 @@ def _accepts(table: Table, states: list[int], kind: str) -> bool:
         stack.append(table.gotos[stack[-1]][shape.origin])
         if stack[-1] == table.end and kind == "$END":
             return True
-
-
-

@@ -1,4 +1,6 @@
-"""Trees back to text: one line for every expression, type and statement head. `format.py` makes pages of them."""
+"""Trees back to text: one line for every expression, type and statement head. `format.py` makes pages of
+them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def _bool_op(node: s.BoolOp) -> Printed:
 
 
 def _slice(node: s.Slice) -> Printed:
-    return _POSTFIX, f"{'' if node.lo is None else expression(node.lo)}:{'' if node.hi is None else expression(node.hi)}"
+    return (
+        _POSTFIX,
+        f"{'' if node.lo is None else expression(node.lo)}:{'' if node.hi is None else expression(node.hi)}",
+    )
 
 
 def _call(node: s.Call) -> Printed:
@@ -88,7 +93,9 @@ def docstring(value: str) -> str:
     """A docstring in triple quotes, which keeps its line ends."""
     out = []
     for at, character in enumerate(value):
-        quote = character == '"' and (at == len(value) - 1 or value[at + 1] == '"' or value[at - 1 : at] == '"')
+        quote = character == '"' and (
+            at == len(value) - 1 or value[at + 1] == '"' or value[at - 1 : at] == '"'
+        )
         keeps = character in "\n\t" or (character == '"' and not quote)
         out.append(character if keeps else _escape(character))
     return f'"""{"".join(out)}"""'
@@ -250,7 +257,9 @@ _STATEMENTS: dict[type, Callable[[Any], str]] = {
     s.Draw: _draw,
     s.Grow: _grow,
     s.Assign: _assign,
-    s.Unmask: lambda n: f"unmask {_at(n.target, _POSTFIX)}{_opt('where', n.where, _OR)} with {expression(n.with_)}",
+    s.Unmask: lambda n: (
+        f"unmask {_at(n.target, _POSTFIX)}{_opt('where', n.where, _OR)} with {expression(n.with_)}"
+    ),
     s.Remask: lambda n: f"remask {_at(n.target, _POSTFIX)}{_opt('where', n.where, _OR)}",
     s.Do: lambda n: expression(n.call),
     s.While: lambda n: f"while {expression(n.cond)}{_opt('at most', n.at_most)}:",

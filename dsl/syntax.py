@@ -48,7 +48,7 @@ __all__ = [
     "Noise", "Number", "Onward", "Param", "Policy", "Prune", "Range", "Refines", "Remask", "Repeat", "Rest",
     "Return", "Rule", "Run", "Slice", "State", "Stmt", "String", "TypeExpr", "Unary", "Unmask", "UpTo",
     "Verify", "Where", "While", "children", "walk",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

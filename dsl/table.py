@@ -1,8 +1,9 @@
-"""The LALR table of grammar.lark: made by lark, kept as plain data, and remembered in the user's cache folder.
+"""The LALR table of grammar.lark: made by lark, kept as plain data, and remembered in the user's cache
+folder.
 
-Building the table takes about half a second, reading it back a few milliseconds, and then lark is not even imported. The
-remembered file is JSON under a name with the grammar's hash, carries its own checksum, and may vanish or be
-unwritable at any time: nothing but the half second depends on it.
+Building the table takes about half a second, reading it back a few milliseconds, and then lark is not even
+imported. The remembered file is JSON under a name with the grammar's hash, carries its own checksum, and may
+vanish or be unwritable at any time: nothing but the half second depends on it.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ FORMAT = 1
 """Part of the hash: change it with the meaning of the fields below."""
 
 PASS, ONLY, LIST, NODE = range(4)
-"""What reducing by a rule does to the values: nothing; take the one that counts; make a list; call the builder."""
+"""What reducing by a rule does to the values: nothing; take the one that counts; make a list; call the
+builder.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How a rule is reduced: pop `size`, collect `slots`, do as `kind` says, go on as `origin`.
 
-    A slot is an index into the popped values, -1 for an absent optional part (None), and `-2 - i` for a list at index i
-    whose items are taken one by one.
+    A slot is an index into the popped values, -1 for an absent optional part (None), and `-2 - i` for a list
+    at index i whose items are taken one by one.
     """
 
     origin: str
@@ -42,8 +45,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """actions: state -> terminal -> `n >= 0` shift to state n, `n < 0` reduce by rule `-1 - n`; gotos: state -> rule
-    name -> state; literals: the text of a keyword or symbol -> its terminal's name."""
+    """actions: state -> terminal -> `n >= 0` shift to state n, `n < 0` reduce by rule `-1 - n`; gotos: state
+    -> rule name -> state; literals: the text of a keyword or symbol -> its terminal's name.
+    """
 
     actions: list[dict[str, int]]
     gotos: list[dict[str, int]]
@@ -55,7 +59,9 @@ class Table:
 
 @lru_cache(maxsize=1)
 def load_table() -> Table:
-    """The table of this version's grammar, from the cache folder if it is there, made and remembered otherwise."""
+    """The table of this version's grammar, from the cache folder if it is there, made and remembered
+    otherwise.
+    """
     grammar = grammar_text()
     key = hashlib.sha256(f"{FORMAT}\n{grammar}".encode()).hexdigest()[:24]
     path = cache_folder() / f"grammar-{key}.json"
@@ -73,7 +79,9 @@ def grammar_text() -> str:
 
 
 def cache_folder() -> Path:
-    """The folder for what can be made again: $XDG_CACHE_HOME, or the platform's usual place, and `decgraph` in it."""
+    """The folder for what can be made again: $XDG_CACHE_HOME, or the platform's usual place, and `decgraph`
+    in it.
+    """
     home = os.environ.get("XDG_CACHE_HOME")
     if home and os.path.isabs(home):
         return Path(home) / "decgraph"
@@ -124,9 +132,11 @@ def make_table(grammar: str) -> dict[str, Any]:
 def _passing(rules: list[Any]) -> set[str]:
     """The `_rules` that only stand for other rules: all their alternatives are one symbol."""
     hidden = {rule.origin.name for rule in rules if rule.origin.name.startswith("_")}
-    return hidden - {rule.origin.name for rule in rules if len(rule.expansion) != 1} - {
-        name for name in hidden if name.startswith("__")
-    }
+    return (
+        hidden
+        - {rule.origin.name for rule in rules if len(rule.expansion) != 1}
+        - {name for name in hidden if name.startswith("__")}
+    )
 
 
 def _shape(rule: Any, through: set[str]) -> tuple[str, str, int, int, list[int]]:
