@@ -1,8 +1,8 @@
 """Types of the IR: an element kind, what it belongs to, and the dimensions it is repeated over.
 
-One class serves every value. `Type("dist", of=("V", "shaped"), dims=(Dim("nodes", "t", 31),))` is one distribution over
-the vocabulary V at every node of tree t, of which there are at most 31. The text form is `dist<V,shaped>[nodes.t<=31]`
-and parses back to an equal type (`parse_type`).
+One class serves every value. `Type("dist", of=("V", "shaped"), dims=(Dim("nodes", "t", 31),))` is one
+distribution over the vocabulary V at every node of tree t, of which there are at most 31. The text form is
+`dist<V,shaped>[nodes.t<=31]` and parses back to an equal type (`parse_type`).
 """
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ ELEMENTS: dict[str, tuple[str, ...]] = {
     "index": ("kind", "vocabulary"), "automaton": ("vocabulary",), "astate": (), "set": (), "topology": (),
     "level": (), "list": (), "any": (), "until": (),
 }
-# Names that stand in a type's text as they are; any other (an empty one, "block-causal(8)") stands in double quotes.
+# Names that stand in a type's text as they are; any other (an empty one, "block-causal(8)") stands in double
+# quotes.
 _NAME = re.compile(r"[A-Za-z_][\w.:/$#~-]*")
 _REST = re.compile(r"[\w.:/$#~-]+")
 FACES = ("shaped", "raw", "point", "logits")
@@ -32,8 +33,8 @@ DIM_KINDS = ("vocab", "nodes", "part", "cells", "layers", "k")
 class Dim:
     """A bounded dimension: what it ranges over, and the static bound (None: known only at run time).
 
-    `nodes.t` is every node of tree t, `part.t` some of them (or some positions of canvas t), `cells.c` every position
-    of canvas c, `vocab.V` a vocabulary, `layers`, and `k` any other.
+    `nodes.t` is every node of tree t, `part.t` some of them (or some positions of canvas t), `cells.c` every
+    position of canvas c, `vocab.V` a vocabulary, `layers`, and `k` any other.
     """
 
     kind: str
@@ -156,7 +157,8 @@ def join_dims(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
 
 
 def join(a: Type, b: Type) -> Type | None:
-    """The smallest type that holds values of both, or None: int with real is real, draw with token is token."""
+    """The smallest type that holds values of both, or None: int with real is real, draw with token is
+    token."""
     if a == b:
         return a
     if a.elem == "any" and not a.dims:

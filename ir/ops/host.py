@@ -10,16 +10,17 @@ from decgraph.ir.types import Type
 
 @op("extern")
 class Extern:
-    """Call a Python function handed over by the caller (attribute name); memoised by its arguments within a request."""
+    """Call a Python function handed over by the caller (attribute extern); memoised by its arguments within a request."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         want = attrs["params"]
-        need(len(types) == len(want), f"{attrs['name']} takes {len(want)} arguments, got {len(types)}")
+        need(len(types) == len(want), f"{attrs['extern']} takes {len(want)} arguments, got {len(types)}")
         return (attrs["returns"],)
 
     def meaning(m: Any, op: Any, *args: Any) -> Any:
         return (m.extern(op, args),)
 
+    attrs = ("extern", "params", "returns")
     label, batch, exact, effects = "all", "host", "adversary", "host"
 
 

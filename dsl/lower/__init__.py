@@ -1,0 +1,4 @@
+"""From the syntax tree to the IR: names, types and lowering in one walk (an op's type rule is the type check)."""
+from decgraph.dsl.lower.module import lower_file, load_text
+
+__all__ = ["load_text", "lower_file"]

@@ -1,0 +1,223 @@
+"""Attributes, indexing and state: `t.leaves`, `p.raw`, `c.masked[b]`, `next[x]`."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.source import Span
+from decgraph.ir.types import INT, Type
+from decgraph.ir.values import Value
+
+TREE_SETS = {"nodes": "all", "drafted": "drafted", "leaves": "leaves", "new": "new", "frontier": "frontier"}
+TREE_COLUMNS = ("token", "parent", "depth", "logprob", "prob", "law", "masked", "decided", "point", "draw")
+
+
+def _expr(lw: Lowering, e: S.Node) -> Value:
+    from decgraph.dsl.lower.expr import expr
+    return expr(lw, e)
+
+
+def read_state(lw: Lowering, name: str, span: Span) -> Value:
+    info = lw.states[name]
+    v = lw.one("state.read", span=span, type=info.type, state=name)
+    if info.type.elem == "tree":
+        v = lw.one("tree.continue", v, span=span, tree=name)
+    return v
+
+
+def _tree_attr(lw: Lowering, e: S.Attr, t: Value) -> Value:
+    n = e.name
+    tree = str(t.type.of[0])
+    if n in TREE_SETS:
+        return lw.one("tree.nodes", t, span=e.span, which=TREE_SETS[n], name=n)
+    if n == "accepted":
+        key = _tree_key(lw, e.value, tree)
+        if key not in lw.env:
+            lw.fail(e.span, f"`{tree}.accepted` is known after `verify {tree} by ... against ...`",
+                    "verify the tree first", code="E240")
+        return lw.env[key]
+    if n in ("size", "height"):
+        return lw.one("tree.size", t, span=e.span, what=n)
+    if n == "children":
+        return t
+    if n in TREE_COLUMNS:
+        return lw.one("tree.get", t, span=e.span, column=n, name=n)
+    want = lw.columns.get((tree, n))
+    if want is None:
+        cols = sorted(c for (name, c) in lw.columns if name == tree)
+        lw.fail(e.span, f"tree `{tree}` has no column `{n}`",
+                f"it has {', '.join((*TREE_SETS, *TREE_COLUMNS[:6], 'size', 'height', 'accepted', *cols))}; "
+                f"set one with `grow x with {n} = value`", code="E241")
+    return lw.one("tree.get", t, span=e.span, column=n, type=want, name=n)
+
+
+def _tree_key(lw: Lowering, e: S.Expr, tree: str) -> str:
+    return (e.name if isinstance(e, S.Name) else tree) + ".accepted"
+
+
+def attr(lw: Lowering, e: S.Attr) -> Value:
+    """`value.name`."""
+    inner = e.value
+    if isinstance(inner, S.Attr) and inner.name == "law" and e.name == "point":
+        owner = _expr(lw, inner.value)
+        if owner.type.elem == "tree":
+            return lw.one("tree.get", owner, span=e.span, column="point")
+        return lw.one("draw.get", owner, span=e.span, field="point")
+    if isinstance(inner, S.Name) and inner.name == "vocab" and "vocab" not in lw.env and e.name == "size":
+        return lw.one("vocab_size", span=e.span)
+    if isinstance(inner, S.Name) and inner.name == "ctx" and "ctx" not in lw.env:
+        if e.name == "parent":
+            return lw.one("context", span=e.span, parent=True, name="ctx_parent")
+        if e.name in ("token", "path", "length"):
+            return lw.one("ctx.get", _expr(lw, inner), span=e.span, field=e.name, vocab=lw.vocab)
+    v = _expr(lw, inner)
+    t = v.type
+    if t.elem == "tree":
+        return _tree_attr(lw, e, v)
+    handler = ATTRS.get(t.elem)
+    if handler is not None:
+        out = handler(lw, e, v)
+        if out is not None:
+            return out
+    lw.fail(e.span, f"{show(t)} has no `.{e.name}`", KNOWN.get(t.elem, ""), code="E242")
+
+
+KNOWN = {
+    "dist": "a distribution has .raw and .logits", "draw": "a draw has .token, .law, .prob and .race",
+    "canvas": "a canvas has .masked, .decided, .token, .draws and .all", "path": "a path has .depth, .token, .length, .prob",
+    "model": "a model has .memory(n), .heads(n), .exit(l), .skip(layers), .vocab", "level": "a level has .parent, .rank, .index",
+    "node": "a node has .token and .parent through its tree: t.token[n]", "position": "a span has .start, .stop and .index",
+}
+
+
+def _dist(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name in ("raw", "logits"):
+        return lw.one("face", v, span=e.span, face=e.name, name=v.name + "_" + e.name if v.name else e.name)
+    return None
+
+
+def _draw(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name in ("token", "law", "prob", "race", "point"):
+        return lw.one("draw.get", v, span=e.span, field=e.name)
+    return None
+
+
+def _canvas(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name in ("masked", "decided", "token", "draws", "all", "length"):
+        return lw.one("canvas.get", v, span=e.span, field=e.name, name=e.name)
+    return None
+
+
+def _path(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name in ("depth", "token", "length", "prob", "path", "emitted"):
+        return lw.one("path.get", v, span=e.span, field=e.name)
+    return None
+
+
+def _level(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name in ("parent", "rank", "index", "width"):
+        return lw.one("level.get", v, span=e.span, field=e.name, name=e.name)
+    return None
+
+
+def _position(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name in ("start", "stop") and v.type.dims:
+        return lw.one("positions", v, span=e.span, kind=e.name)
+    if e.name == "index":
+        return lw.one("block_index", v, span=e.span)
+    return None
+
+
+def _edit(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name in ("position", "token"):
+        return lw.one("edit.get", v, span=e.span, field=e.name, vocab=lw.vocab)
+    return None
+
+
+def _token(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    return v if e.name == "token" else None
+
+
+def _node(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    tree = str(v.type.of[0])
+    if tree == "ctx":
+        if e.name in ("token", "path", "length"):
+            return lw.one("ctx.get", v, span=e.span, field=e.name, vocab=lw.vocab)
+        return None
+    if tree in lw.env and e.name in (*TREE_COLUMNS,):
+        column = lw.one("tree.get", lw.env[tree], span=e.span, column=e.name)
+        return lw.one("gather", column, v, span=e.span)
+    return None
+
+
+def _topology(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    return lw.one("level.get", v, span=e.span, field="width") if e.name == "width" else None
+
+
+def _automaton(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name in ("start", "states"):
+        return lw.one("automaton", v, span=e.span, what=e.name)
+    return None
+
+
+def _model(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    if e.name == "vocab":
+        return lw.const("vocab:" + v.type.vocab)
+    if e.name == "layers":
+        return lw.one("model.layers", v, span=e.span)
+    return None
+
+
+ATTRS: dict[str, Any] = {"dist": _dist, "draw": _draw, "canvas": _canvas, "path": _path, "level": _level,
+                         "position": _position, "edit": _edit, "token": _token, "node": _node, "topology": _topology,
+                         "automaton": _automaton, "model": _model}
+
+
+def index(lw: Lowering, e: S.Index) -> Value:
+    """`value[subs]`."""
+    inner = e.value
+    if isinstance(inner, S.Attr) and inner.name in ("children", "path"):
+        owner = _expr(lw, inner.value)
+        if owner.type.elem == "tree":
+            return lw.one("tree.nodes", owner, _expr(lw, e.subs[0]), span=e.span, which=inner.name)
+    v = _expr(lw, inner)
+    return index_value(lw, v, e.subs, e.span)
+
+
+def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) -> Value:
+    t = v.type
+    if len(subs) == 1 and isinstance(subs[0], S.Slice):
+        ends = [_expr(lw, x) for x in (subs[0].lo, subs[0].hi) if x is not None]
+        return lw.one("slice", v, *ends, span=span, has_lo=subs[0].lo is not None, has_hi=subs[0].hi is not None)
+    if any(isinstance(s, S.Slice) for s in subs):
+        lw.fail(span, "a slice stands alone in an index", "slice one dimension at a time: v[i][a:b]", code="E243")
+    ix = [_expr(lw, s) for s in subs]
+    if t.elem == "index":
+        return lw.one("index.ask", v, *ix, span=span, what="get")
+    if t.elem in ("node",) and not t.dims:
+        lw.fail(span, "a single node cannot be indexed", code="E244")
+    if len(ix) == 1 and ix[0].type.elem == "bool":
+        lw.fail(span, "an index is a place, not a condition", "select with `v where condition`", code="E245")
+    if len(ix) == 1 and ix[0].type.elem == "path":
+        ix = [lw.one("path.get", ix[0], span=span, field="node", tree=t.dims[0].of if t.dims else "t")]
+    if t.elem in ("dist", "scores"):
+        if ix[0].type.is_token or (ix[0].type.elem == "int" and len(t.dims) == 0):
+            return lw.one("lookup", v, ix[0], span=span)
+        out = lw.one("gather", v, *ix[: len(t.dims)], span=span)
+        return out
+    if t.dims and t.dims[-1].kind == "vocab" and len(ix) == 1 and ix[0].type.is_token and (
+            len(t.dims) == 1 or t.dims[0].kind != "vocab"):
+        return lw.one("lookup", v, ix[0], span=span)
+    return lw.one("gather", v, *ix, span=span)
+
+
+def as_number(lw: Lowering, v: Value, span: Span, what: str) -> Value:
+    """A value that must be one whole number."""
+    if not (v.type.is_number and not v.type.dims) and v.type.elem != "position":
+        lw.fail(span, f"{what} must be a number, got {show(v.type)}", code="E246")
+    return v
+
+
+__all__ = ["INT", "Type", "as_number", "attr", "index", "index_value", "read_state"]

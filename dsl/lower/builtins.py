@@ -1,0 +1,395 @@
+"""The functions that every program can call, by name. Each is a few lines over the op table: no algorithm lives here."""
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.state import Lowering
+from decgraph.ir.types import INT, Dim, Type
+from decgraph.ir.values import Value
+
+TABLE: dict[str, Callable[[Lowering, S.Call], Value]] = {}
+METHODS = {
+    "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .upto(l), .head(trunk), .embed(x)",
+    "memory": "memories have .only(positions), .without(positions), .join(other)",
+    "canvas": "canvases have .extend(k)", "index": "indexes have .has(tokens), .after(tokens), .path(node, at_least =, at_most =)",
+    "automaton": "automata have .allowed(s), .step(s, x), .state(ctx), .run(s, xs), .live(s)",
+}
+
+
+def _expr(lw: Lowering, e: S.Node) -> Value:
+    from decgraph.dsl.lower.expr import expr
+    return expr(lw, e)
+
+
+def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[str, ...] = ()) -> tuple[list[Value], dict[str, Value]]:
+    """Lowered arguments, with their number and names checked."""
+    high = low if high is None else high
+    fname = e.func.name if isinstance(e.func, S.Name) else "this"
+    if not low <= len(e.args) <= high:
+        want = str(low) if low == high else f"{low} to {high}"
+        lw.fail(e.span, f"{fname} takes {want} argument{'s' if want != '1' else ''}, got {len(e.args)}", code="E270")
+    for k in e.kwargs:
+        if k.name not in kw:
+            lw.fail(k.name_span or k.span, f"{fname} has no option `{k.name}`",
+                    f"it has {', '.join(kw)}" if kw else "it has none", code="E271")
+    return [_expr(lw, a) for a in e.args], {k.name: _expr(lw, k.value) for k in e.kwargs}
+
+
+def builtin(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    def register(f: Callable[..., Value]) -> Callable[..., Value]:
+        for n in names:
+            TABLE[n] = f
+        return f
+    return register
+
+
+def _simple(name: str, opcode: str, n: int, **attrs: Any) -> None:
+    def f(lw: Lowering, e: S.Call) -> Value:
+        a, _ = args(lw, e, n)
+        return lw.one(opcode, *a, span=e.span, **attrs)
+    TABLE[name] = f
+
+
+for _fn in ("exp", "log", "relu", "abs", "sqrt"):
+    _simple(_fn, "map", 1, fn=_fn)
+_simple("clamp", "map", 3, fn="clamp")
+_simple("floor", "map", 1, fn="floor")
+_simple("int", "as_int", 1)
+_simple("softmax", "softmax", 1)
+_simple("normalize", "normalize", 1)
+_simple("entropy", "info", 1, kind="entropy")
+_simple("kl", "info", 2, kind="kl")
+_simple("renorm_topk", "renorm", 2, kind="topk")
+_simple("renorm_topp", "renorm", 2, kind="topp")
+_simple("rank", "rank", 1)
+_simple("first_max", "first_max", 1)
+_simple("cumsum", "scan", 1, fn="cumsum")
+_simple("leading", "scan", 1, fn="leading")
+_simple("point", "draw.point", 1)
+_simple("len", "len", 1)
+_simple("spread", "schedule", 2)
+
+
+@builtin("any", "all", "count", "mean", "sum", "ratio")
+def fold(lw: Lowering, e: S.Call) -> Value:
+    """Folds of one dimension; `over =` names another than the last."""
+    fn = e.func.name  # type: ignore[union-attr]
+    (x,), _ = args(lw, e, 1, kw=("over",))
+    over = next((k.value.value for k in e.kwargs if k.name == "over" and isinstance(k.value, S.String)), "")
+    if fn == "ratio":
+        n = lw.one("len", x, span=e.span)
+        return lw.one("map", lw.one("reduce", x, span=e.span, fn="count"), n, span=e.span, fn="div")
+    return lw.one("reduce", x, span=e.span, fn=fn, **({"over": over} if over else {}))
+
+
+@builtin("max", "min")
+def extreme(lw: Lowering, e: S.Call) -> Value:
+    """The largest entry of a vector, or the larger of two numbers."""
+    fn = e.func.name  # type: ignore[union-attr]
+    if len(e.args) == 1:
+        (x,), _ = args(lw, e, 1)
+        return lw.one("reduce", x, span=e.span, fn=fn)
+    a, _ = args(lw, e, 2, 8)
+    out = a[0]
+    for b in a[1:]:
+        out = lw.one("map", out, b, span=e.span, fn="maximum" if fn == "max" else "minimum")
+    return out
+
+
+@builtin("where")
+def select(lw: Lowering, e: S.Call) -> Value:
+    (c, a, b), _ = args(lw, e, 3)
+    return lw.one("map", c, a, b, span=e.span, fn="select")
+
+
+def _keys(lw: Lowering, e: S.Call) -> list[Value]:
+    by = e.kwarg("by")
+    if by is None:
+        return []
+    items = by.items if isinstance(by, S.ListExpr) else (by,)
+    return [_expr(lw, b) for b in items]
+
+
+@builtin("argmax", "argmin")
+def arg(lw: Lowering, e: S.Call) -> Value:
+    """The best token of a distribution, or of candidates the one with the best `by`."""
+    fn = e.func.name[3:]  # type: ignore[union-attr]
+    if len(e.args) != 1:
+        args(lw, e, 1, kw=("by",))
+    x = _expr(lw, e.args[0])
+    for k in e.kwargs:
+        if k.name != "by":
+            lw.fail(k.span, f"arg{fn} has no option `{k.name}`", "it has by = key", code="E271")
+    keys = [at_candidates(lw, x, k, e) for k in _keys(lw, e)]
+    return lw.emit("arg", x, *keys, span=e.span, fn=fn)[0]
+
+
+def at_candidates(lw: Lowering, x: Value, key: Value, e: S.Call) -> Value:
+    """A key over a whole tree or canvas, read at candidates that are part of it."""
+    if x.type.elem in ("node", "position") and x.type.dims and key.type.dims and key.type.dims[0].kind in ("nodes", "cells"):
+        if x.type.dims[0].kind == "part" or x.type.elem == "position":
+            return lw.one("gather", key, x, span=e.span)
+    return key
+
+
+def static(v: Value, lw: Lowering) -> int | None:
+    """The upper bound of a number, where it is known: a constant, or a parameter's range."""
+    return lw.module.bounds.get(id(v)) if lw.module is not None else None
+
+
+@builtin("topk")
+def topk(lw: Lowering, e: S.Call) -> Value:
+    (q, k), _ = args(lw, e, 2)
+    if q.type.elem == "node" or q.type.elem == "draw":
+        lw.fail(e.span, f"topk takes a distribution, got {show(q.type)}", "choose among nodes with top(nodes, k, by = key)",
+                code="E272")
+    return lw.one("topk", q, k, span=e.span, bound=static(k, lw))
+
+
+@builtin("top")
+def top(lw: Lowering, e: S.Call) -> Value:
+    """The k best candidates by a key; of a condition over positions, the k best positions where it holds."""
+    (x, k), _ = args(lw, e, 2, kw=("by",))
+    keys = [at_candidates(lw, x, key, e) for key in _keys(lw, e)]
+    if x.type.elem == "bool" and x.type.dims and x.type.dims[0].kind in ("cells", "part"):
+        x2 = lw.one("take_first", x, lw.one("len", x, span=e.span), span=e.span)
+        keys = [lw.one("gather", key, x2, span=e.span) if key.type.dims else key for key in keys]
+        x = x2
+    race = any(o == "race" for o in (getattr(kx, "name", "") for kx in [e.kwarg("by")] if isinstance(kx, S.Attr)))
+    attrs: dict[str, Any] = {"bound": static(k, lw)}
+    if race:
+        attrs["by_race"] = True
+    if len(x.type.dims) > 1:
+        attrs["flatten"] = True
+    if lw.in_batch:
+        return lw.emit("batch.top", x, k, *keys, span=e.span)[0]
+    return lw.emit("select.top", x, k, *keys, span=e.span, **attrs)[0]
+
+
+@builtin("first")
+def first(lw: Lowering, e: S.Call) -> Value:
+    """The first k of a vector (or the single first one)."""
+    a, _ = args(lw, e, 1, 2)
+    k = a[1] if len(a) > 1 else lw.const(1)
+    return lw.one("take_first", a[0], k, span=e.span, bound=static(k, lw))
+
+
+@builtin("sort")
+def sort(lw: Lowering, e: S.Call) -> Value:
+    (x,), kw = args(lw, e, 1, kw=("by", "descending"))
+    keys = [at_candidates(lw, x, k, e) for k in _keys(lw, e)]
+    d = e.kwarg("descending")
+    down = isinstance(d, S.Name) and d.name in ("yes", "true")
+    return lw.emit("sort", x, *keys, span=e.span, descending=down)[0]
+
+
+@builtin("range_")
+def range_(lw: Lowering, e: S.Call) -> Value:
+    a, _ = args(lw, e, 1, 2)
+    return lw.one("tile", *a, span=e.span, kind="iota", bound=static(a[-1], lw))
+
+
+@builtin("zeros")
+def zeros(lw: Lowering, e: S.Call) -> Value:
+    """Zeros over sizes; `vocab` is a size, a span stands for its positions."""
+    dims, sizes = [], []
+    for a in e.args:
+        if isinstance(a, S.Name) and a.name == "vocab" and "vocab" not in lw.env:
+            dims.append(Dim("vocab", lw.vocab))
+            continue
+        v = _expr(lw, a)
+        if v.type.dims:
+            dims.append(v.type.dims[0])
+            sizes.append(lw.one("len", v, span=e.span))
+        else:
+            dims.append(Dim("k", "", static(v, lw)))
+            sizes.append(v)
+    return lw.emit("tile", *sizes, span=e.span, kind="zeros", dims=tuple(dims))[0]
+
+
+@builtin("tile", "repeat_")
+def tile(lw: Lowering, e: S.Call) -> Value:
+    (x, n), _ = args(lw, e, 2)
+    return lw.one("tile", x, n, span=e.span, kind="tile", bound=static(n, lw))
+
+
+@builtin("sample")
+def sample(lw: Lowering, e: S.Call) -> Value:
+    """k draws from a distribution: `replace = no` for draws without replacement."""
+    (q, k), kw = args(lw, e, 2, kw=("replace",))
+    r = e.kwarg("replace")
+    replace = not (isinstance(r, S.Name) and r.name in ("no", "false"))
+    return lw.one("draw.many", q, k, lw.noise("race", e.span), span=e.span, replace=replace, bound=static(k, lw))
+
+
+@builtin("race")
+def race(lw: Lowering, e: S.Call) -> Value:
+    """Every token with its race key, for stochastic beams: `under =` the parent's key."""
+    (q,), kw = args(lw, e, 1, kw=("under",))
+    extra = [kw["under"]] if "under" in kw else []
+    return lw.emit("draw.race", q, lw.noise("race", e.span), *extra, span=e.span, has_under=bool(extra))[0]
+
+
+@builtin("bernoulli")
+def bernoulli(lw: Lowering, e: S.Call) -> Value:
+    (p,), _ = args(lw, e, 1)
+    return lw.one("bernoulli", p, lw.noise("unit", e.span), span=e.span)
+
+
+@builtin("uniform")
+def uniform(lw: Lowering, e: S.Call) -> Value:
+    """The uniform distribution over the vocabulary."""
+    return lw.one("normalize", lw.one("map", lw.one("tile", span=e.span, kind="zeros", dims=(Dim("vocab", lw.vocab),)),
+                                      lw.const(1), span=e.span, fn="add"), span=e.span)
+
+
+@builtin("warp")
+def warp(lw: Lowering, e: S.Call) -> Value:
+    """The request's shaping, applied to scores at a place."""
+    (s,), kw = args(lw, e, 1, kw=("at",))
+    at = kw.get("at")
+    extra: list[Value] = []
+    if at is not None:
+        extra = [at]
+        if at.type.elem == "node" and at.type.of[0] != "ctx":
+            from decgraph.dsl.lower.calls import tree_value
+            extra.append(tree_value(lw, at, e.span))
+    return lw.emit("warp", s, *extra, span=e.span)[0]
+
+
+@builtin("down", "up")
+def fold_tree(lw: Lowering, e: S.Call) -> Value:
+    """down(t, column, op) folds along paths from the root, up(t, column, op) over subtrees."""
+    if len(e.args) != 3 or not isinstance(e.args[2], S.Name) or e.args[2].name not in ("all", "any", "sum", "max", "min"):
+        lw.fail(e.span, "down and up take a tree, a column and one of all, any, sum, max, min", "down(t, ok, all)", code="E273")
+    t, v = _expr(lw, e.args[0]), _expr(lw, e.args[1])
+    return lw.one("tree." + e.func.name, t, v, span=e.span, fn=e.args[2].name)  # type: ignore[union-attr]
+
+
+@builtin("chain")
+def chain(lw: Lowering, e: S.Call) -> Value:
+    lw.fail(e.span, "chain(...) is what `grow` grows", "say grow chain(x), or grow chain(x) at n", code="E274")
+
+
+@builtin("every")
+def every(lw: Lowering, e: S.Call) -> Value:
+    lw.fail(e.span, "every(...) is what best(...) chooses from", "rows, tokens, scores = best(s, k)", code="E275")
+
+
+@builtin("edit")
+def edit(lw: Lowering, e: S.Call) -> Value:
+    (i, x), _ = args(lw, e, 2)
+    c = str(i.type.of[0]) if i.type.of else "c"
+    return lw.one("edit", i, x, span=e.span, canvas=c)
+
+
+@builtin("ended")
+def ended(lw: Lowering, e: S.Call) -> Value:
+    (n,), _ = args(lw, e, 1)
+    return lw.one("ended", *_with_tree(lw, n, e), span=e.span)
+
+
+def _with_tree(lw: Lowering, n: Value, e: S.Call) -> list[Value]:
+    if n.type.elem == "node" and n.type.of[0] != "ctx":
+        from decgraph.dsl.lower.calls import tree_value
+        return [n, tree_value(lw, n, e.span)]
+    return [n]
+
+
+@builtin("text_of")
+def text_of(lw: Lowering, e: S.Call) -> Value:
+    (n,), _ = args(lw, e, 1)
+    return lw.one("text_of", *_with_tree(lw, n, e), span=e.span)
+
+
+@builtin("completes")
+def completes(lw: Lowering, e: S.Call) -> Value:
+    """In `until`: whether the path so far holds the text."""
+    (s,), _ = args(lw, e, 1)
+    if not lw.path_scope:
+        lw.fail(e.span, "completes(...) is a condition of `run ... until`", code="E276")
+    return lw.one("completes", lw.path_scope[-1], s, span=e.span)
+
+
+@builtin("blocks")
+def blocks(lw: Lowering, e: S.Call) -> Value:
+    (c, k), _ = args(lw, e, 2)
+    return lw.one("positions", c, k, span=e.span, kind="blocks", bound=static(k, lw))
+
+
+@builtin("span")
+def span(lw: Lowering, e: S.Call) -> Value:
+    (c, s, n), _ = args(lw, e, 3)
+    return lw.one("positions", c, s, n, span=e.span, kind="span")
+
+
+@builtin("from_")
+def from_(lw: Lowering, e: S.Call) -> Value:
+    a, _ = args(lw, e, 1, 2)
+    c = a[0] if len(a) == 2 else canvas_near(lw, e)
+    return lw.one("positions", c, a[-1], span=e.span, kind="from")
+
+
+@builtin("before")
+def before(lw: Lowering, e: S.Call) -> Value:
+    a, _ = args(lw, e, 1, 2)
+    c = a[0] if len(a) == 2 else canvas_near(lw, e)
+    return lw.one("positions", c, a[-1], span=e.span, kind="before")
+
+
+def canvas_near(lw: Lowering, e: S.Call) -> Value:
+    found = [v for v in lw.env.values() if v.type.elem == "canvas"]
+    if not found:
+        lw.fail(e.span, "there is no canvas here to take positions of", "declare one: canvas c: length", code="E277")
+    return found[-1]
+
+
+@builtin("last")
+def last(lw: Lowering, e: S.Call) -> Value:
+    (x,), _ = args(lw, e, 1)
+    return lw.one("gather", x, lw.const(-1), span=e.span)
+
+
+@builtin("beta")
+def beta(lw: Lowering, e: S.Call) -> Value:
+    lw.fail(e.span, "beta(a, b) is drawn from", "say theta ~ beta(a, b)", code="E278")
+
+
+@builtin("suffixes", "ngrams")
+def new_index(lw: Lowering, e: S.Call) -> Value:
+    a, _ = args(lw, e, 0, 2)
+    return lw.one("index.new", *a, span=e.span, kind=e.func.name, vocab=lw.vocab)  # type: ignore[union-attr]
+
+
+@builtin("learn")
+def learn(lw: Lowering, e: S.Call) -> Value:
+    """learn(index, tokens): the index, having also seen these."""
+    a, _ = args(lw, e, 2, 3)
+    return lw.one("index.learn", *a, span=e.span)
+
+
+@builtin("cycle")
+def cycle(lw: Lowering, e: S.Call) -> Value:
+    """The first n of a vector that is repeated without end."""
+    (x, n), _ = args(lw, e, 2)
+    i = lw.one("tile", n, span=e.span, kind="iota", bound=static(n, lw))
+    return lw.one("gather", x, lw.one("map", i, lw.one("len", x, span=e.span), span=e.span, fn="mod"), span=e.span)
+
+
+@builtin("onehot")
+def onehot(lw: Lowering, e: S.Call) -> Value:
+    (x,), _ = args(lw, e, 1)
+    d = lw.one("draw.point", x, span=e.span)
+    return lw.one("draw.get", d, span=e.span, field="law")
+
+
+@builtin("only")
+def only(lw: Lowering, e: S.Call) -> Value:
+    """The one token that a condition over the vocabulary allows."""
+    (x,), _ = args(lw, e, 1)
+    return lw.one("arg", lw.one("map", x, lw.const(1), lw.const(0), span=e.span, fn="select"), span=e.span, fn="max")
+
+
+__all__ = ["INT", "METHODS", "TABLE", "Type", "args"]

@@ -1,0 +1,266 @@
+"""Calls: models and their parts, methods, helpers (`def`, inlined), externs, sub-runs."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower import builtins
+from decgraph.dsl.lower.flow import EXIT, show, suite
+from decgraph.dsl.lower.state import MAX_CALL_DEPTH, Lowering
+from decgraph.dsl.source import Span
+from decgraph.ir.types import BOOL, NONE, Type
+from decgraph.ir.values import Value
+
+
+def _expr(lw: Lowering, e: S.Node) -> Value:
+    from decgraph.dsl.lower.expr import expr
+    return expr(lw, e)
+
+
+def call(lw: Lowering, e: S.Call) -> Value:
+    f = e.func
+    if isinstance(f, S.Name):
+        v = lw.env.get(f.name)
+        if v is None and f.name in lw.states:
+            v = _expr(lw, f)
+        if v is not None:
+            if v.type.elem == "model":
+                return model_call(lw, v, e)
+            if v.type.elem == "index":
+                return lw.one("index.ask", v, *[_expr(lw, a) for a in e.args], span=e.span, what="score")
+            lw.fail(f.span, f"`{f.name}` is {show(v.type)} and cannot be called", code="E250")
+        item = lw.items.get(f.name)
+        if isinstance(item, S.Def):
+            return inline(lw, item, e)
+        if isinstance(item, S.Extern):
+            return extern(lw, item, e)
+        if f.name in builtins.TABLE:
+            return builtins.TABLE[f.name](lw, e)
+        if item is not None:
+            lw.fail(f.span, f"`{f.name}` is {'an algorithm' if isinstance(item, S.Algorithm) else 'a rule or policy'}",
+                    f"run an algorithm with: run {f.name}(...) from ctx until done at most n" if isinstance(item, S.Algorithm)
+                    else f"use a rule with: verify t by {f.name} against target(t)", code="E251")
+        import difflib
+        near = difflib.get_close_matches(f.name, [*builtins.TABLE, *lw.items, *lw.env], 2)
+        lw.fail(f.span, f"nothing called `{f.name}` can be called here",
+                f"did you mean {' or '.join(near)}?" if near else "define it with `def`, or hand it over with `extern`",
+                code="E252")
+    if isinstance(f, S.Attr):
+        return method(lw, f, e)
+    lw.fail(e.span, "only names and methods can be called", code="E253")
+
+
+def place_of(lw: Lowering, model: Value, e: S.Expr) -> tuple[Value, Value | None]:
+    """Where a model is evaluated: (place, tree of its nodes)."""
+    v = _expr(lw, e)
+    if v.type.elem == "node" and v.type.of[0] != "ctx":
+        return v, tree_value(lw, v, e.span)
+    if v.type.elem == "path":
+        return v, None
+    return v, None
+
+
+def tree_value(lw: Lowering, node: Value, span: Span) -> Value:
+    """The tree that a node belongs to, as it is now."""
+    name = str(node.type.of[0])
+    for key in (name, *lw.env):
+        v = lw.env.get(key)
+        if v is not None and v.type.elem == "tree" and v.type.of[0] == name:
+            return v
+    if name in lw.states:
+        return _expr(lw, S.Name(name, span=span))
+    lw.fail(span, f"this node belongs to tree `{name}`, which is not in reach here", code="E254")
+
+
+def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
+    """`target(ctx)`, `target(t)`, `head(ns, given = m)`, `model(c, at = b)`."""
+    if model.type.of[0] in ("layers", "adapter"):
+        if len(e.args) != 1 or e.kwargs:
+            lw.fail(e.span, "an adapter is applied to a trunk of layers", "adapter(target.upto(l))", code="E255")
+        return lw.one("model.derive", model, _expr(lw, e.args[0]), span=e.span, how="adapter")
+    if len(e.args) != 1:
+        lw.fail(e.span, f"a model is evaluated at one place, got {len(e.args)}",
+                "target(ctx), target(t), target(t.leaves), model(c)", code="E256")
+    place, tree = place_of(lw, model, e.args[0])
+    extra: dict[str, Value] = {}
+    if tree is not None:
+        extra["tree"] = tree
+    for k in e.kwargs:
+        if k.name not in ("at", "given", "allow"):
+            lw.fail(k.span, f"a model call takes at =, given = and allow =, not {k.name} =", code="E257")
+        extra[k.name] = _expr(lw, k.value)
+    names = [n for n in ("tree", "at", "given", "allow") if n in extra]
+    attrs: dict[str, Any] = {"with": tuple(names)}
+    if part:
+        attrs["part"] = part
+    if model.type.of[0] == "masked" and place.type.elem == "canvas" and model.name in lw.policies:
+        return policy_call(lw, model, place, extra, e)
+    return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
+
+
+def policy_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Value], e: S.Call) -> Value:
+    """A call of a model with a cache policy: the policy says what is recomputed and what is reused."""
+    from decgraph.dsl.lower.policies import governed_call
+    return governed_call(lw, model, canvas, extra, e)
+
+
+def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
+    v = _expr(lw, f.value)
+    t, n = v.type, f.name
+    if t.elem == "model":
+        if n == "memory":
+            place, tree = place_of(lw, v, e.args[0])
+            extra: dict[str, Value] = {} if tree is None else {"tree": tree}
+            for k in e.kwargs:
+                if k.name in ("at", "given"):
+                    extra[k.name] = _expr(lw, k.value)
+                elif k.name not in ("attention", "queries"):
+                    lw.fail(k.span, f"memory takes at =, given =, queries = and attention =, not {k.name} =", code="E257")
+            names = [x for x in ("tree", "at", "given") if x in extra]
+            return lw.emit("model.memory", v, place, *[extra[x] for x in names], span=e.span, **{"with": tuple(names)})[0]
+        if n == "heads":
+            return model_call(lw, v, e, part="heads")
+        if n in ("exit", "skip", "upto", "quantized"):
+            return lw.one("model.derive", v, *[_expr(lw, a) for a in e.args], span=e.span, how=n)
+        if n == "head":
+            arg = _expr(lw, e.args[0])
+            return lw.one("model.derive", v, arg, span=e.span, how="head")
+        if n == "embed":
+            return lw.one("model.embed", v, _expr(lw, e.args[0]), span=e.span)
+    if t.elem == "memory" and n in ("only", "without"):
+        return lw.one("memory.only", v, _expr(lw, e.args[0]), span=e.span, kind=n)
+    if t.elem == "memory" and n == "join":
+        return lw.one("memory.join", v, _expr(lw, e.args[0]), span=e.span)
+    if t.elem == "automaton" and n in ("allowed", "step", "state", "run", "live"):
+        return lw.one("automaton", v, *[_expr(lw, a) for a in e.args], span=e.span, what=n)
+    if t.elem == "index" and n in ("has", "after", "path", "get"):
+        args = [_expr(lw, a) for a in e.args]
+        kw = {k.name: _expr(lw, k.value) for k in e.kwargs}
+        return lw.emit("index.ask", v, *args, *kw.values(), span=e.span, what=n, named=tuple(kw))[0]
+    if t.elem == "node" and t.of[0] == "ctx" and n == "last":
+        return lw.one("ctx.get", v, _expr(lw, e.args[0]), span=e.span, field="last", vocab=lw.vocab)
+    if t.elem == "canvas" and n == "extend":
+        return lw.one("canvas.extend", v, _expr(lw, e.args[0]), span=e.span)
+    lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E258")
+
+
+def bind(lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], given: list[Value], kwargs: dict[str, Value],
+         span: Span) -> dict[str, Value]:
+    """Arguments by parameter name; defaults for what is missing."""
+    if len(given) > len(params):
+        lw.fail(span, f"{item.name} takes {len(params)} arguments, got {len(given)}", code="E260")
+    out: dict[str, Value] = {}
+    for p, v in zip(params, given):
+        out[p.name] = v
+    for k, v in kwargs.items():
+        if k not in {p.name for p in params} or k in out:
+            lw.fail(span, f"{item.name} has no parameter `{k}` left to set", code="E261")
+        out[k] = v
+    for p in params:
+        if p.name in out:
+            check_arg(lw, item, p, out[p.name], span)
+        elif p.default is not None:
+            out[p.name] = _expr(lw, p.default)
+        else:
+            lw.fail(span, f"{item.name} needs `{p.name}`", f"it takes {', '.join(x.name for x in params)}", code="E262")
+    return out
+
+
+ACCEPTS: dict[str, tuple[str, ...]] = {
+    "prob": ("prob", "real", "int"), "float": ("prob", "real", "int"), "int": ("int", "position"), "bool": ("bool",),
+    "dist": ("dist", "prob", "real"), "token": ("token", "draw", "int"), "draws": ("draw", "edit"), "tree": ("tree",),
+    "node": ("node",), "nodes": ("node",), "positions": ("position",), "span": ("position",), "canvas": ("canvas",),
+    "text": ("text",), "edit": ("edit",), "edits": ("edit", "list"), "path": ("path", "list"), "memory": ("memory",),
+    "causal": ("model",), "masked": ("model",), "features": ("model",), "suffixes": ("index",), "ngrams": ("index",),
+    "set": ("set", "int"), "automaton": ("automaton",), "topology": ("topology",),
+}
+
+
+def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> None:
+    if p.type is None:
+        return
+    want = ACCEPTS.get(p.type.name)
+    if want is not None and v.type.elem not in (*want, "any"):
+        lw.fail(span, f"{item.name}: `{p.name}` is {p.type.name}, got {show(v.type)}", code="E263")
+
+
+def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
+    """A call of a `def`: its body, lowered here with its parameters bound."""
+    if item.name in lw.calls or len(lw.calls) >= MAX_CALL_DEPTH:
+        lw.fail(e.span, f"`{item.name}` calls itself", "helpers are unrolled where they are used; use a loop", code="E264")
+    args = [_expr(lw, a) for a in e.args]
+    kwargs = {k.name: _expr(lw, k.value) for k in e.kwargs}
+    env = bind(lw, item, item.params, args, kwargs, e.span)
+    hidden = {k: v for k, v in lw.env.items() if v.type.elem == "tree" and k not in env}
+    saved, states, prefix, trees = lw.env, lw.states, list(lw.prefix), list(lw.trees)
+    source, lw.source = lw.source, lw.sources.get(item.name, lw.source)
+    lw.env, lw.states = {**hidden, **env}, {}
+    lw.prefix = [*prefix, f"{item.name}@{lw.site_number(e.span)}"]
+    lw.calls.append(item.name)
+    try:
+        lw.env["%ret"] = lw.const(None, NONE)
+        lw.env[EXIT] = lw.const(False)
+        from decgraph.dsl.lower.statements import statement
+        suite(lw, item.body, statement)
+        out = lw.env["%ret"]
+        if out.type == NONE:
+            lw.fail(e.span, f"`{item.name}` returns nothing", "end it with: return value", code="E265")
+        return out
+    finally:
+        lw.calls.pop()
+        lw.env, lw.states, lw.prefix, lw.trees, lw.source = saved, states, prefix, trees, source
+
+
+def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
+    from decgraph.dsl.lower.declare import type_of
+    args = [_expr(lw, a) for a in e.args]
+    params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
+    returns = type_of(lw, item.returns, item.name)
+    if args and args[0].type.dims and not params[0].dims:
+        returns = returns.with_dims(args[0].type.dims)
+    for want, got in zip(params, args):
+        if want.elem != got.type.elem and not (want.is_number and got.type.is_number):
+            lw.fail(e.span, f"{item.name} takes {show(want)}, got {show(got.type)}",
+                    "make text with text_of(...)" if want.elem == "text" else "", code="E266")
+    lw.used.add(item.name)
+    return lw.emit("extern", *args, span=e.span, extern=item.name, params=params, returns=returns)[0]
+
+
+def run(lw: Lowering, e: S.Run) -> Value:
+    """`run A(args) from n until cond at most k`."""
+    if not isinstance(e.call.func, S.Name):
+        lw.fail(e.span, "run needs the name of an algorithm", code="E267")
+    callee = lw.items.get(e.call.func.name)
+    if not isinstance(callee, S.Algorithm):
+        lw.fail(e.call.span, f"`{e.call.func.name}` is not an algorithm in reach",
+                "import it: from autoregressive import autoregressive", code="E268")
+    assert lw.module is not None
+    start = _expr(lw, e.start) if e.start is not None else lw.one("context", span=e.span)
+    bound = _expr(lw, e.at_most)
+    args, names = [], []
+    for p, a in zip(callee.params, e.call.args):
+        names.append(p.name)
+        args.append(_expr(lw, a))
+    for k in e.call.kwargs:
+        names.append(k.name)
+        args.append(_expr(lw, k.value))
+    lw.module.need(callee.name, lw, e.span)
+    path = Value(Type("path", (lw.vocab,)), "path")
+    saved = dict(lw.env)
+    lw.b.open([path])
+    lw.env["%path"] = path
+    lw.env["path"] = path
+    lw.path_scope.append(path)
+    cond = _expr(lw, e.until)
+    lw.path_scope.pop()
+    region = lw.b.close([cond])
+    lw.env = saved
+    operands = [start, bound, *args]
+    if start.type.elem == "node" and start.type.of[0] != "ctx":
+        operands.append(tree_value(lw, start, e.span))
+    return lw.emit("run", *operands, *lw.counters, regions=(region,), span=e.span, callee=callee.name,
+                   args=tuple(names), has_tree=len(operands) > 2 + len(args), site=lw.site(e.span, "run"),
+                   vocab=lw.vocab)[0]
+
+
+__all__ = ["BOOL", "call", "inline", "run"]

@@ -1,0 +1,178 @@
+"""Declarations: types of parameters and states, canvases, derived models, noise."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.state import Lowering
+from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
+from decgraph.ir.values import Value
+
+MODEL_KINDS = ("causal", "masked", "features", "layers", "set_block_lm")
+SCALARS = {"int": INT, "float": REAL, "prob": PROB, "bool": BOOL, "text": TEXT, "topology": TOPOLOGY, "set": SET}
+KNOWN = (*SCALARS, *MODEL_KINDS, "token", "dist", "draws", "tree", "list", "automaton", "suffixes", "ngrams", "lru", "node")
+
+
+def _expr(lw: Lowering, e: S.Node) -> Value:
+    from decgraph.dsl.lower.expr import expr
+    return expr(lw, e)
+
+
+def dims_of(lw: Lowering, t: S.TypeExpr | S.Index) -> tuple[Dim, ...]:
+    out = []
+    for d in (t.dims if isinstance(t, S.TypeExpr) else t.subs):
+        if isinstance(d, S.Name) and d.name == "vocab" and "vocab" not in lw.env:
+            out.append(Dim("vocab", lw.vocab))
+            continue
+        inner = d.bound if isinstance(d, S.UpTo) else d
+        out.append(Dim("k", "", bound_of(lw, inner)))
+    return tuple(out)
+
+
+def bound_of(lw: Lowering, e: S.Expr) -> int | None:
+    """The largest value of an arithmetic expression over parameters, from their ranges; None where it is not known."""
+    if isinstance(e, S.Number):
+        return int(e.value)
+    if isinstance(e, S.Name):
+        v = lw.env.get(e.name)
+        return lw.module.bounds.get(id(v)) if v is not None and lw.module is not None else None
+    if isinstance(e, S.Binary) and e.op in "+-*":
+        a, b = bound_of(lw, e.left), bound_of(lw, e.right)
+        if a is None or b is None:
+            return None
+        return a + b if e.op == "+" else a * b if e.op == "*" else a
+    return None
+
+
+def model_type(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
+    kind = "masked" if t.name == "set_block_lm" else t.name
+    vocab = lw.vocab
+    if t.dims:
+        d = t.dims[0]
+        vocab = d.name if isinstance(d, S.Name) else str(getattr(d, "text", "V"))
+    visibility = "causal" if kind in ("causal", "features", "layers") else "full"
+    caps = []
+    for w in t.with_:
+        if isinstance(w, S.Name):
+            caps.append(w.name)
+        elif isinstance(w, S.Call) and isinstance(w.func, S.Name):
+            caps.append(w.func.name)
+            if w.func.name == "block_causal":
+                visibility = "block"
+    if t.name == "set_block_lm":
+        visibility = "context_causal"
+    if kind == "layers":
+        kind = "layers"
+    family = name
+    if kind in ("features", "layers") and t.args:
+        a = t.args[0]
+        if not isinstance(a, S.Name) or a.name not in lw.env:
+            lw.fail(t.span, f"{kind}(...) names the model whose states are read", f"{kind}(target)", code="E370")
+        family = str(lw.env[a.name].type.of[2])
+    if "heads" in caps:
+        visibility = "causal+heads"
+    return Type("model", (kind, vocab, family, visibility))
+
+
+def type_of(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
+    """The IR type that a written type stands for."""
+    n = t.name
+    if n in SCALARS:
+        return SCALARS[n].with_dims(dims_of(lw, t))
+    if n in MODEL_KINDS:
+        return model_type(lw, t, name)
+    if n == "token":
+        return Type("token", (lw.vocab,), dims_of(lw, t))
+    if n in ("draws", "draw"):
+        return Type("draw", (lw.vocab,), dims_of(lw, t))
+    if n == "dist":
+        return Type("dist", (lw.vocab, "shaped"), dims_of(lw, t))
+    if n == "tree":
+        return Type("tree", (name, "any", lw.vocab))
+    if n == "list":
+        inner: Type = ANY
+        if t.dims and isinstance(t.dims[0], S.Index):
+            sub = t.dims[0]
+            base = sub.value.name if isinstance(sub.value, S.Name) else "any"
+            inner = type_of(lw, S.TypeExpr(base), name).with_dims(dims_of(lw, sub))
+        elif t.dims and isinstance(t.dims[0], S.Name):
+            inner = type_of(lw, S.TypeExpr(t.dims[0].name), name)
+        return listing(inner)
+    if n in ("suffixes", "ngrams"):
+        return Type("index", (n, lw.vocab))
+    if n == "lru":
+        return Type("index", ("lru", lw.vocab))
+    if n == "automaton":
+        return Type("automaton", (lw.vocab,))
+    if n.endswith(".state"):
+        return Type("astate")
+    if n == "node":
+        return Type("node", ("ctx",))
+    if n == "nodes" or n == "positions" or n == "span":
+        return Type("position", (name,), (Dim("part", name),))
+    import difflib
+    near = difflib.get_close_matches(n, KNOWN, 2)
+    lw.fail(t.span, f"there is no type `{n}`", f"did you mean {' or '.join(near)}?" if near else
+            f"types are {', '.join(KNOWN)}", code="E371")
+
+
+def literal(lw: Lowering, e: S.Expr, what: str) -> Any:
+    """The plain value of a constant expression (numbers, text, yes/no, sums of these)."""
+    if isinstance(e, S.Number):
+        return e.value
+    if isinstance(e, S.String):
+        return e.value
+    if isinstance(e, S.Name) and e.name in ("yes", "no", "true", "false"):
+        return e.name in ("yes", "true")
+    if isinstance(e, S.Name) and e.name == "none":
+        return None
+    if isinstance(e, S.Name) and e.name == "inf":
+        return "inf"
+    if isinstance(e, S.Unary) and e.op == "-":
+        v = literal(lw, e.operand, what)
+        return "-inf" if v == "inf" else -v
+    if isinstance(e, S.Binary):
+        a, b = literal(lw, e.left, what), literal(lw, e.right, what)
+        try:
+            return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b}[e.op]()
+        except (KeyError, TypeError, ZeroDivisionError):
+            pass
+    if isinstance(e, S.ListExpr):
+        return tuple(literal(lw, i, what) for i in e.items)
+    lw.fail(e.span, f"{what} must be a constant", "a number, a text, yes or no", code="E372")
+
+
+def canvas_decl(lw: Lowering, s: S.Canvas) -> None:
+    """`canvas c: length growing to n`."""
+    n = _expr(lw, s.length)
+    if not n.type.is_number or n.type.dims:
+        lw.fail(s.length.span, f"a canvas needs a length, got {show(n.type)}", code="E373")
+    extra = [_expr(lw, s.grow_to)] if s.grow_to is not None else []
+    lw.env[s.name] = lw.emit("canvas.new", n, *extra, span=s.span, names=(s.name,), canvas=s.name, vocab=lw.vocab)[0]
+
+
+def model_decl(lw: Lowering, s: S.ModelDecl) -> None:
+    """`model small = target.head(adapter(target.upto(l)))`."""
+    if isinstance(s.value, S.Call) and isinstance(s.value.func, S.Name) and s.value.func.name == "speaking":
+        if len(s.value.args) != 2:
+            lw.fail(s.value.span, "speaking takes a model and a vocabulary", "speaking(drafter, target.vocab)", code="E374")
+        base = _expr(lw, s.value.args[0])
+        to = s.value.args[1]
+        vocab = lw.vocab
+        if isinstance(to, S.Attr) and to.name == "vocab":
+            vocab = _expr(lw, to.value).type.vocab
+        v = lw.one("model.derive", base, span=s.span, how="speaking", vocab=vocab)
+    else:
+        v = _expr(lw, s.value)
+    if v.type.elem != "model":
+        lw.fail(s.value.span, f"`model {s.name} =` needs a model, got {show(v.type)}", code="E375")
+    object.__setattr__(v, "name", s.name)
+    lw.env[s.name] = v
+
+
+def noise_decl(lw: Lowering, s: S.Noise) -> None:
+    """`noise g[positions, vocab]: race`: one noise that several draws share."""
+    if s.kind != "race":
+        lw.fail(s.span, f"there is no noise of kind `{s.kind}`", "noise g[positions, vocab]: race", code="E376")
+    lw.env[s.name] = lw.noise("race", s.span)

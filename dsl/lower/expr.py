@@ -1,0 +1,214 @@
+"""Expressions to IR values."""
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower import access, calls
+from decgraph.dsl.lower.flow import region, show
+from decgraph.dsl.lower.state import Lowering
+from decgraph.ir.types import ANY, BOOL, INT, NONE, REAL, Dim, Type, listing
+from decgraph.ir.values import Region, Value
+
+BINARY = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "^": "pow"}
+COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+def number(lw: Lowering, e: S.Number) -> Value:
+    v = e.value
+    if isinstance(v, Fraction) and v.denominator == 1 and "." not in e.text and "e" not in e.text.lower():
+        v = int(v)
+    return lw.const(v, INT if isinstance(v, int) else REAL)
+
+
+def name(lw: Lowering, e: S.Name) -> Value:
+    n = e.name
+    if n in lw.env:
+        return lw.env[n]
+    if n in lw.states:
+        return access.read_state(lw, n, e.span)
+    special = SPECIAL.get(n)
+    if special is not None:
+        return special(lw, e)
+    if n in lw.gone:
+        lw.fail(e.span, f"`{n}` has no value here", lw.gone[n], code="E230")
+    item = lw.items.get(n)
+    if item is not None:
+        lw.fail(e.span, f"`{n}` is a {type(item).__name__.lower()}, not a value", f"call it: {n}(...)", code="E231")
+    import difflib
+    known = [k for k in [*lw.env, *lw.states, *SPECIAL, *lw.items] if not k.startswith("%") and "." not in k]
+    near = difflib.get_close_matches(n, known, 2)
+    lw.fail(e.span, f"nothing is called `{n}` here",
+            f"did you mean {' or '.join(near)}?" if near else "assign it first, or make it a parameter", code="E232")
+
+
+def _vocab(lw: Lowering, e: S.Name) -> Value:
+    return lw.one("tile", lw.const(0), lw.const(-1), span=e.span, kind="iota", dim="vocab", of=lw.vocab) if False else \
+        lw.const("vocab")
+
+
+def _root(lw: Lowering, e: S.Name) -> Value:
+    if not lw.trees:
+        lw.fail(e.span, "`root` is the root of a tree, and no tree is being drafted here",
+                "say ctx for the committed context", code="E233")
+    return lw.one("tree.nodes", lw.env[lw.trees[-1]], span=e.span, which="root", name="root")
+
+
+SPECIAL: dict[str, Any] = {
+    "ctx": lambda lw, e: lw.one("context", span=e.span, name="ctx"),
+    "done": lambda lw, e: lw.one("done", span=e.span),
+    "root": _root,
+    "none": lambda lw, e: lw.const(None, NONE),
+    "yes": lambda lw, e: lw.const(True), "true": lambda lw, e: lw.const(True),
+    "no": lambda lw, e: lw.const(False), "false": lambda lw, e: lw.const(False),
+    "inf": lambda lw, e: lw.const("inf", REAL),
+    "greedy": lambda lw, e: lw.one("request", span=e.span, field="greedy"),
+    "prompt": lambda lw, e: lw.one("request", span=e.span, field="prompt", vocab=lw.vocab),
+    "eos": lambda lw, e: lw.one("request", span=e.span, field="eos", vocab=lw.vocab),
+    "pad": lambda lw, e: lw.one("request", span=e.span, field="pad", vocab=lw.vocab),
+    "vocab": lambda lw, e: lw.const("vocab", Type("text")),
+    "empty": lambda lw, e: lw.one("tree.new", span=e.span, tree="%empty", vocab=lw.vocab),
+}
+
+
+def expr(lw: Lowering, e: S.Node) -> Value:
+    """The value of an expression."""
+    old, lw.span = lw.span, (e.span or lw.span)
+    try:
+        return TABLE[type(e)](lw, e)
+    except KeyError as missing:
+        if missing.args and missing.args[0] is type(e):
+            lw.fail(e.span, f"this cannot be used as a value ({type(e).__name__})", code="E234")
+        raise
+    finally:
+        lw.span = old
+
+
+def unary(lw: Lowering, e: S.Unary) -> Value:
+    if e.op == "-" and isinstance(e.operand, S.Name) and e.operand.name == "inf" and "inf" not in lw.env:
+        return lw.const("-inf", REAL)
+    v = expr(lw, e.operand)
+    return lw.one("map", v, span=e.span, fn="neg" if e.op == "-" else "not")
+
+
+def binary(lw: Lowering, e: S.Binary) -> Value:
+    a, b = expr(lw, e.left), expr(lw, e.right)
+    if e.op == "++":
+        return lw.one("concat", a, b, span=e.span)
+    if a.type.elem == "position" and b.type.elem == "position" and e.op in ("+", "-") and a.type.dims:
+        return lw.one("positions", a, b, span=e.span, kind="union" if e.op == "+" else "minus")
+    if "node" in (a.type.elem, b.type.elem) and e.op == "-":
+        keep = lw.one("map", membership(lw, a, b, e), span=e.span, fn="not")
+        return lw.one("compact", a, keep, span=e.span)
+    a, b = plain_int(lw, a), plain_int(lw, b)
+    return lw.one("map", a, b, span=e.span, fn=BINARY[e.op])
+
+
+def plain_int(lw: Lowering, v: Value) -> Value:
+    """A single position as the number it is."""
+    if v.type.elem == "position" and not v.type.dims:
+        return lw.one("map", v, lw.const(0), fn="add") if False else Value_as_int(lw, v)
+    return v
+
+
+def Value_as_int(lw: Lowering, v: Value) -> Value:
+    return lw.one("as_int", v)
+
+
+def compare(lw: Lowering, e: S.Compare) -> Value:
+    if e.op in ("in", "not in"):
+        v = membership(lw, expr(lw, e.left), expr(lw, e.right), e)
+        return lw.one("map", v, span=e.span, fn="not") if e.op == "not in" else v
+    a, b = expr(lw, e.left), expr(lw, e.right)
+    if a.type.elem != b.type.elem and "position" in (a.type.elem, b.type.elem):
+        a, b = plain_int(lw, a), plain_int(lw, b)
+    return lw.one("map", a, b, span=e.span, fn=COMPARE[e.op])
+
+
+def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:
+    return lw.one("contains", a, b, span=e.span)
+
+
+def boolop(lw: Lowering, e: S.BoolOp) -> Value:
+    values = [expr(lw, v) for v in e.values]
+    out = values[0]
+    for v in values[1:]:
+        out = lw.one("map", out, v, span=e.span, fn=e.op)
+    return out
+
+
+def ifexp(lw: Lowering, e: S.IfExp) -> Value:
+    cond = expr(lw, e.cond)
+    regions = []
+    for part in (e.then, e.orelse):
+        saved = dict(lw.env)
+        lw.b.open()
+        v = expr(lw, part)
+        regions.append(lw.b.close([v]))
+        lw.env = saved
+    return lw.emit("if", cond, regions=tuple(regions), span=e.span)[0]
+
+
+def where(lw: Lowering, e: S.Where) -> Value:
+    v = expr(lw, e.value)
+    c = expr(lw, e.cond)
+    return lw.one("compact", v, c, span=e.span)
+
+
+def listexpr(lw: Lowering, e: S.ListExpr) -> Value:
+    return lw.one("list", *[expr(lw, i) for i in e.items], span=e.span)
+
+
+def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
+    xs = iterable(lw, e.iter)
+    item = element_type(lw, xs, e.iter)
+    i, x = Value(INT, "i"), Value(item, e.names[0].name)
+
+    def fill(_: list[Value]) -> list[Value]:
+        lw.counters.append(i)
+        lw.env[e.names[0].name] = x
+        out = [expr(lw, e.element)]
+        if e.cond is not None:
+            out.append(expr(lw, e.cond))
+        return out
+
+    r, _ = region(lw, [i, x], [], [], fill)
+    return lw.emit("each", xs, regions=(r,), span=e.span, filtered=e.cond is not None)[0]
+
+
+def iterable(lw: Lowering, e: S.Expr) -> Value:
+    """What a `for` runs over: a vector, a list, a topology, or lo..hi as numbers."""
+    if isinstance(e, S.Range):
+        lo, hi = expr(lw, e.lo), expr(lw, e.hi)
+        return lw.one("tile", lo, hi, span=e.span, kind="iota")
+    return expr(lw, e)
+
+
+def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
+    t = xs.type
+    if t.elem == "list":
+        if t.of[0] == ANY:
+            return Type("any")
+        assert isinstance(t.of[0], Type)
+        return t.of[0]
+    if t.elem == "topology":
+        return Type("level")
+    if not t.dims:
+        lw.fail(e.span, f"`for ... in` needs a vector or a list, got {show(t)}",
+                "for a number of turns say `repeat n:`" if t.is_number else "", code="E235")
+    return t.drop()
+
+
+def runexpr(lw: Lowering, e: S.Run) -> Value:
+    return calls.run(lw, e)
+
+
+TABLE: dict[type, Any] = {
+    S.Name: name, S.Number: number, S.String: lambda lw, e: lw.const(e.value), S.ListExpr: listexpr,
+    S.Comprehension: comprehension, S.Call: lambda lw, e: calls.call(lw, e), S.Index: lambda lw, e: access.index(lw, e),
+    S.Attr: lambda lw, e: access.attr(lw, e), S.Unary: unary, S.Binary: binary, S.Compare: compare, S.BoolOp: boolop,
+    S.IfExp: ifexp, S.Where: where, S.Run: runexpr, S.Range: iterable,
+}
+
+__all__ = ["BOOL", "Dim", "Region", "expr", "iterable", "listing"]

@@ -1,0 +1,271 @@
+"""Structured control: carried variables, early exits, loops, branches and lanes."""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.source import Span
+from decgraph.ir.types import BOOL, INT, Type, join
+from decgraph.ir.values import Region, Value
+
+STOP, EXIT = "%stop", "%exit"
+
+
+def assigned(body: Iterable[S.Node]) -> list[str]:
+    """Names that a suite may give a new value, in order of first appearance (trees that grow and canvases included)."""
+    out: dict[str, None] = {}
+
+    def root(e: S.Node) -> None:
+        while isinstance(e, (S.Attr, S.Index)):
+            e = e.value
+        if isinstance(e, S.Name):
+            out[e.name] = None
+
+    drafts: list[str] = []
+
+    def visit(n: S.Node) -> None:
+        if isinstance(n, (S.Assign, S.Draw)):
+            for t in n.targets:
+                root(t)
+            if isinstance(n, S.Assign):
+                for v in n.values:
+                    if isinstance(v, S.Grow) and drafts:
+                        out[drafts[-1]] = None
+                    elif isinstance(v, S.Grow):
+                        out["%tree"] = None
+        elif isinstance(n, S.Grow):
+            out[drafts[-1] if drafts else "%tree"] = None
+        elif isinstance(n, S.Verify):
+            root(n.tree)
+            if isinstance(n.tree, S.Name):
+                out[n.tree.name + ".accepted"] = None
+        elif isinstance(n, S.Prune):
+            root(n.tree)
+        elif isinstance(n, (S.Unmask, S.Remask)):
+            root(n.target)
+        elif isinstance(n, (S.Canvas, S.ModelDecl, S.Noise)):
+            out[n.name] = None
+        elif isinstance(n, S.Do):
+            if isinstance(n.call.func, S.Attr):
+                root(n.call.func.value)
+        elif isinstance(n, S.Accept):
+            for x in ("%acc", "%has_acc", EXIT, STOP):
+                out[x] = None
+        elif isinstance(n, S.Emit):
+            for x in ("%emit", "%has_emit", EXIT, STOP):
+                out[x] = None
+        elif isinstance(n, S.Return):
+            for x in ("%ret", EXIT, STOP):
+                out[x] = None
+        elif isinstance(n, S.Break):
+            out[STOP] = None
+        elif isinstance(n, S.For):
+            pass
+        if isinstance(n, S.Draft):
+            out[n.tree] = None
+            drafts.append(n.tree)
+            for c in n.body:
+                visit(c)
+            drafts.pop()
+            return
+        if isinstance(n, (S.While, S.Loop, S.Repeat, S.For, S.Lanes, S.Across)):
+            inner = assigned_in(n.body)
+            for name in inner:
+                if name != STOP:
+                    out[drafts[-1] if name == "%tree" and drafts else name] = None
+            return
+        if isinstance(n, S.If):
+            for branch in n.branches:
+                for c in branch.body:
+                    visit(c)
+            for c in n.orelse:
+                visit(c)
+
+    def assigned_in(body: Iterable[S.Node]) -> list[str]:
+        saved = dict(out)
+        out.clear()
+        for c in body:
+            visit(c)
+        inner = list(out)
+        out.clear()
+        out.update(saved)
+        return inner
+
+    for n in body:
+        visit(n)
+    return list(out)
+
+
+def may_exit(n: S.Node) -> bool:
+    """Whether a statement may leave the suite it stands in (break, accept, emit, return), not counting inner loops' breaks."""
+    if isinstance(n, (S.Break, S.Accept, S.Emit, S.Return)):
+        return True
+    if isinstance(n, S.If):
+        return any(may_exit(c) for b in n.branches for c in b.body) or any(may_exit(c) for c in n.orelse)
+    if isinstance(n, (S.While, S.Loop, S.Repeat, S.For, S.Lanes, S.Across, S.Draft)):
+        return any(_leaves(c) for c in n.body)
+    return False
+
+
+def _leaves(n: S.Node) -> bool:
+    return any(isinstance(c, (S.Accept, S.Emit, S.Return)) for c in S.walk(n)) or (
+        isinstance(n, S.Draft) and any(may_exit(c) for c in n.body))
+
+
+def carried_names(lw: Lowering, names: Iterable[str]) -> list[str]:
+    out = [n for n in lw.env if n.startswith(("%mem.", "%entered.", "%calls."))]
+    for n in names:
+        n = lw.trees[-1] if n == "%tree" and lw.trees else n
+        if n in lw.env and n not in out and n not in lw.states:
+            out.append(n)
+        if n in lw.trees and n in lw.states and n in lw.env and n not in out:
+            out.append(n)
+    return out
+
+
+def region(lw: Lowering, args: list[Value], names: list[str], types: list[Type], fill: Callable[[list[Value]], list[Value]]
+           ) -> tuple[Region, dict[str, Value]]:
+    """Lower a region whose carried variables are `names`: `fill` gets the fresh arguments and returns what to yield first."""
+    saved, counters = dict(lw.env), list(lw.counters)
+    fresh = [Value(t, n) for n, t in zip(names, types)]
+    lw.b.open([*args, *fresh])
+    lw.env.update(zip(names, fresh))
+    first = fill(fresh)
+    region_ = lw.b.close([*first, *(lw.env[n] for n in names)])
+    inner = lw.env
+    lw.env, lw.counters = saved, counters
+    return region_, inner
+
+
+def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[Any, list[Type]]], span: Span) -> Any:
+    """Types of carried variables that hold before and after the body: widen until they do."""
+    types = [lw.env[n].type for n in names]
+    for _ in range(5):
+        depth, columns = lw.b.depth, dict(lw.columns)
+        built, after = build(types)
+        wider = []
+        for name, a, b in zip(names, types, after):
+            j = join(a, b)
+            if j is None:
+                lw.fail(span, f"`{name}` is {show(a)} before the loop and {show(b)} after its body",
+                        "give it one type: start it with a value like the ones assigned in the loop", code="E220")
+            wider.append(j)
+        if wider == types:
+            return built
+        types = wider
+        lw.b.unwind(depth)
+        del columns
+    lw.fail(span, "the types of the variables carried through this loop do not settle", code="E221")
+
+
+def show(t: Type) -> str:
+    """A type as an author would say it."""
+    names = {"k": "", "nodes": "nodes of", "part": "part of", "cells": "cells of", "vocab": "vocabulary", "layers": "layers"}
+    base = t.elem if t.elem != "list" else "a list"
+    if t.elem in ("token", "dist", "draw") and t.of and t.of[0] != "V":
+        base += f"[{t.of[0]}]"
+    dims = [f"{names[d.kind]} {d.of}".strip() or "many" for d in t.dims]
+    return base + (f" over {', '.join(dims)}" if dims else "")
+
+
+def suite(lw: Lowering, body: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt, S.Stmt | None], None]) -> None:
+    """Lower statements in order; what follows one that may leave the suite runs only if it did not."""
+    for i, stmt in enumerate(body):
+        following = body[i + 1] if i + 1 < len(body) else None
+        if isinstance(stmt, S.Emit) and i and isinstance(body[i - 1], S.Accept):
+            continue
+        lw.span = stmt.span
+        statement(lw, stmt, following)
+        if following is None or not may_exit(stmt):
+            continue
+        rest = body[i + 1:]
+        if isinstance(stmt, S.Accept) and isinstance(following, S.Emit):
+            rest = body[i + 2:]
+        if not rest:
+            return
+        flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
+        left = flags[0] if len(flags) == 1 else lw.one("map", *flags, fn="or", span=stmt.span)
+        go_on = lw.one("map", left, fn="not", span=stmt.span)
+        branch(lw, go_on, lambda: suite(lw, rest, statement), None, assigned(rest), stmt.span)
+        return
+
+
+def branch(lw: Lowering, cond: Value, then: Callable[[], None], orelse: Callable[[], None] | None, names: list[str],
+           span: Span) -> None:
+    """An `if`: variables that exist before, or that both branches define, have a value after it."""
+    before = carried_names(lw, names)
+    saved = lw.env
+    parts: list[Region] = []
+    inner: list[dict[str, Value]] = []
+    for body in (then, orelse or (lambda: None)):
+        lw.env = dict(saved)
+        lw.b.open()
+        body()
+        inner.append(lw.env)
+        parts.append(lw.b.close())
+    lw.env = saved
+    new: list[str] = []
+    for n in dict.fromkeys([*inner[0], *inner[1]]):
+        if n in saved or n.startswith("%"):
+            continue
+        if n not in inner[0] or n not in inner[1]:
+            lw.gone[n] = "it is defined in one branch only; give it a value before the `if`"
+        elif join(inner[0][n].type, inner[1][n].type) is None:
+            lw.gone[n] = f"it is {show(inner[0][n].type)} in one branch and {show(inner[1][n].type)} in the other"
+        else:
+            new.append(n)
+    for n in before:
+        if join(inner[0][n].type, inner[1][n].type) is None:
+            lw.fail(span, f"`{n}` is {show(inner[0][n].type)} in one branch and {show(inner[1][n].type)} in the other",
+                    "give it one type in both", code="E222")
+    keep = before + new
+    regions = tuple(Region(r.args, r.ops, tuple(e[n] for n in keep)) for r, e in zip(parts, inner))
+    values = lw.emit("if", cond, regions=regions, span=span, names=tuple(keep))
+    lw.env.update(zip(keep, values))
+
+
+def loop(lw: Lowering, opcode: str, operands: list[Value], body: tuple[S.Stmt, ...], span: Span, *,
+         enter: Callable[[Value], None], cond: Callable[[], Value] | None,
+         statement: Callable[[Lowering, S.Stmt, S.Stmt | None], None], **attrs: Any) -> None:
+    """A `for` or `while` over a suite. `enter` binds what the body sees of the counter; `cond` lowers a while's condition."""
+    names = carried_names(lw, assigned(body))
+    names = [n for n in names if n not in (STOP,)]
+    stops = any(may_exit(s) for s in body)
+    site = lw.site(span, "loop")
+
+    def build(types: list[Type]) -> tuple[Any, list[Type]]:
+        regions = []
+        if cond is not None:
+            region_, _ = region(lw, [Value(INT, "i")], names, types, lambda fresh: [cond()])
+            regions.append(Region(region_.args, region_.ops, region_.yields[:1]))
+        i = Value(INT, "i")
+
+        def fill(fresh: list[Value]) -> list[Value]:
+            lw.counters.append(i)
+            if stops:
+                lw.env[STOP] = lw.const(False)
+            enter(i)
+            suite(lw, body, statement)
+            if not stops:
+                return []
+            flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
+            return [flags[0] if len(flags) == 1 else lw.one("map", *flags, fn="or", span=span)]
+
+        region_, _ = region(lw, [i], names, types, fill)
+        regions.append(region_)
+        after = [v.type for v in region_.yields[1 if stops else 0:]]
+        return regions, after
+
+    outer_stop = lw.env.get(STOP)
+    regions = settle(lw, names, build, span)
+    if outer_stop is not None:
+        lw.env[STOP] = outer_stop
+    inits = [lw.env[n] for n in names]
+    finals = lw.emit(opcode, *operands, *inits, regions=tuple(regions), span=span, names=tuple(names), stops=stops,
+                     site=site, **attrs)
+    lw.env.update(zip(names, finals))
+
+
+__all__ = ["BOOL", "EXIT", "STOP", "assigned", "branch", "carried_names", "loop", "may_exit", "region", "settle", "show",
+           "suite"]

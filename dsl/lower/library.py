@@ -1,0 +1,106 @@
+"""What a program can name without importing it: the rules, policies, helpers and algorithms of stdlib/."""
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import resources
+from typing import Iterator
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.parse import parse_text
+from decgraph.dsl.source import Source
+from decgraph.errors import DecError
+
+SHELVES = ("rules", "policies", "helpers")
+
+
+@lru_cache(maxsize=None)
+def shelf(name: str) -> tuple[S.File, Source] | None:
+    """A file of stdlib/ by its name, parsed once; None if there is none."""
+    if not name.isidentifier():
+        return None
+    path = resources.files("decgraph.stdlib") / f"{name}.dec"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, OSError):
+        return None
+    where = f"stdlib/{name}.dec"
+    return parse_text(text, where), Source(text, where)
+
+
+@lru_cache(maxsize=1)
+def names() -> tuple[str, ...]:
+    """Every file of stdlib/, by name."""
+    return tuple(sorted(p.name[:-4] for p in resources.files("decgraph.stdlib").iterdir() if p.name.endswith(".dec")))
+
+
+@lru_cache(maxsize=1)
+def _ambient() -> dict[str, tuple[S.Item, Source]]:
+    out: dict[str, tuple[S.Item, Source]] = {}
+    for s in SHELVES:
+        found = shelf(s)
+        if found is not None:
+            file, source = found
+            out.update({i.name: (i, source) for i in file.items if isinstance(i, S.Item)})
+    return out
+
+
+class Names:
+    """Items in reach of a file: its own, what it imports, then stdlib's."""
+
+    def __init__(self, file: S.File, source: Source, folder: dict[str, str] | None = None) -> None:
+        self.own: dict[str, tuple[S.Item, Source]] = {}
+        for item in file.items:
+            if isinstance(item, S.Import):
+                self._import(item, source)
+            else:
+                if item.name in self.own and self.own[item.name][1] is source:
+                    from decgraph.dsl.diagnostics import Diagnostic
+                    raise DecError([Diagnostic("E360", f"`{item.name}` is defined twice", item.name_span or item.span,
+                                               help="give one of them another name", source=source)])
+                self.own[item.name] = (item, source)
+        self._folder = folder
+
+    def _import(self, item: S.Import, source: Source) -> None:
+        from decgraph.dsl.diagnostics import Diagnostic
+        module = item.module.removeprefix("stdlib.")
+        found = shelf(module)
+        if found is None:
+            import difflib
+            near = difflib.get_close_matches(module, names(), 2)
+            raise DecError([Diagnostic("E361", f"there is no module `{item.module}`", item.span,
+                                       help=f"did you mean {' or '.join(near)}?" if near else "modules are the files of "
+                                       "stdlib/: " + ", ".join(names()[:12]), source=source)])
+        for n in item.names:
+            inner = found[0].named(n.name)
+            if inner is None:
+                have = ", ".join(i.name for i in found[0].items if isinstance(i, S.Item))
+                raise DecError([Diagnostic("E362", f"`{item.module}` has nothing called `{n.name}`", n.span,
+                                           help=f"it has {have}", source=source)])
+            self.own[n.name] = (inner, found[1])
+
+    def _find(self, name: str) -> tuple[S.Item, Source] | None:
+        if name in self.own:
+            return self.own[name]
+        if name in _ambient():
+            return _ambient()[name]
+        found = shelf(name) if name in names() else None
+        if found is not None:
+            inner = found[0].named(name)
+            if inner is not None:
+                return inner, found[1]
+            # helpers that stand beside an algorithm are its own
+        return None
+
+    def get(self, name: str, default: S.Item | None = None) -> S.Item | None:
+        found = self._find(name)
+        return found[0] if found else default
+
+    def source(self, name: str) -> Source | None:
+        found = self._find(name)
+        return found[1] if found else None
+
+    def __contains__(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**_ambient(), **self.own})

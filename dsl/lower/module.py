@@ -1,0 +1,275 @@
+"""A file to a module: algorithms, their parameters, states and claims."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.lower.declare import SCALARS, literal, type_of
+from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.state import Lowering, StateInfo
+from decgraph.dsl.parse import parse_text
+from decgraph.dsl.source import Source, Span
+from decgraph.errors import DecError
+from decgraph.ir.types import BOOL, NONE, REAL, Dim, Type, join
+from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
+
+
+class Sources:
+    """Where an item's text is, for messages inside what a program uses of stdlib."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def get(self, name: str, default: Source) -> Source:
+        return self.names.source(name) or default
+
+
+class ModuleLowering:
+    """Lowers the algorithms of a file, and those they run or refine."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.functions: dict[str, Function] = {}
+        self.externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
+        self.bounds: dict[int, int] = {}
+        self.open: list[str] = []
+        self.keep: list[Any] = []
+
+    def need(self, name: str, lw: Lowering | None = None, span: Span | None = None) -> None:
+        """Lower an algorithm that another one runs or refines, once."""
+        if name in self.functions:
+            return
+        if name in self.open:
+            if lw is not None and span is not None:
+                lw.fail(span, f"`{name}` runs itself", "an algorithm may run others, not itself", code="E390")
+            return
+        item = self.names.get(name)
+        source = self.names.source(name)
+        assert isinstance(item, S.Algorithm) and source is not None
+        self.open.append(name)
+        try:
+            self.functions[name] = self.algorithm(item, source)
+        finally:
+            self.open.pop()
+
+    def algorithm(self, item: S.Algorithm, source: Source) -> Function:
+        lw = Lowering(source, self.names, item.name)
+        lw.module, lw.sources = self, Sources(self.names)
+        self.keep.append(lw)
+        params: list[Param] = []
+        for p in item.params:
+            if p.name in lw.env:
+                lw.fail(p.span, f"two parameters are called `{p.name}`", code="E391")
+            params.append(self.param(lw, p))
+        lw.b.open([p.value for p in params])
+        claims: list[Claim] = []
+        states: list[StateDecl] = []
+        body: list[S.Stmt] = []
+        for s in item.body:
+            if isinstance(s, S.State):
+                states.append(self.state(lw, s))
+            elif isinstance(s, (S.Refines, S.Ensures, S.KeepsSupport)):
+                claims.append(self.claim(lw, s))
+            else:
+                body.append(s)
+        from decgraph.dsl.lower.flow import suite
+        from decgraph.dsl.lower.statements import statement
+        suite(lw, tuple(body), statement)
+        region = lw.b.close()
+        states = [StateDecl(s.name, lw.states[s.name].type, s.scope, s.init) for s in states]
+        from decgraph.dsl.lower.progress import check_progress
+        check_progress(lw, item)
+        return Function(item.name, tuple(params), tuple(states), region, tuple(claims), item.doc or "", lw.loc(item.span),
+                        tuple((k, v[0].name) for k, v in lw.policies.items()))
+
+    def param(self, lw: Lowering, p: S.Param) -> Param:
+        if p.type is None:
+            lw.fail(p.span, f"parameter `{p.name}` needs a type", f"{p.name}: causal, {p.name}: int in 1..32 = 4, ...",
+                    code="E392")
+        t = type_of(lw, p.type, p.name)
+        low = literal(lw, p.type.low, "a range") if p.type.low is not None else None
+        high = literal(lw, p.type.high, "a range") if p.type.high is not None else None
+        if (low is not None or high is not None) and not t.is_number:
+            lw.fail(p.type.span, f"a range is for numbers, not for {show(t)}", code="E393")
+        if low is not None and high is not None and low > high:
+            lw.fail(p.type.span, f"the range {low}..{high} is empty", code="E394")
+        default, has = None, p.default is not None
+        if p.default is not None:
+            default = literal(lw, p.default, "a default")
+            self.check_default(lw, p, t, default, low, high)
+        v = Value(t, p.name)
+        if t.elem == "int" and high is not None:
+            self.bounds[id(v)] = int(high)
+        lw.env[p.name] = v
+        return Param(v, low, high, default, has, p.scope or "sequence")
+
+    def check_default(self, lw: Lowering, p: S.Param, t: Type, v: Any, low: Any, high: Any) -> None:
+        span = p.default.span if p.default is not None else p.span
+        ok = {"int": isinstance(v, int) and not isinstance(v, bool), "bool": isinstance(v, bool),
+              "text": isinstance(v, str), "topology": isinstance(v, (str, tuple)), "set": isinstance(v, (tuple, str))}
+        if t.elem in ok and not ok[t.elem]:
+            lw.fail(span, f"`{p.name}` is {show(t)}, its default is {v!r}", code="E395")
+        if t.elem in ("real", "prob") and (isinstance(v, (str, bool)) and v not in ("inf", "-inf")):
+            lw.fail(span, f"`{p.name}` is a number, its default is {v!r}", code="E395")
+        if t.is_number and not isinstance(v, str):
+            if (low is not None and v < low) or (high is not None and v > high):
+                lw.fail(span, f"the default of `{p.name}` is outside its range {low}..{high}", code="E396")
+            if t.elem == "prob" and not 0 <= v <= 1:
+                lw.fail(span, f"`{p.name}` is a probability, its default is {v}", code="E396")
+
+    def state(self, lw: Lowering, s: S.State) -> StateDecl:
+        if s.name in lw.env or s.name in lw.states:
+            lw.fail(s.span, f"`{s.name}` is already taken", code="E397")
+        t = type_of(lw, s.type, s.name)
+        scope = s.scope or "sequence"
+        if scope not in ("sequence", "session", "batch"):
+            lw.fail(s.span, f"a state is per sequence, per session or per batch, not per {scope}", code="E398")
+        from decgraph.dsl.lower.expr import expr
+        lw.b.open()
+        saved = dict(lw.env)
+        if t.elem == "index":
+            sizes = [expr(lw, a) for a in s.type.args] or [expr(lw, d) for d in s.type.dims[1:]]
+            init = lw.one("index.new", *sizes, span=s.span, kind=t.of[0], vocab=lw.vocab)
+            if s.init is not None:
+                init = lw.one("index.learn", init, expr(lw, s.init), span=s.span)
+        elif t.elem == "tree":
+            init = lw.const(None, NONE)
+        elif t.elem == "astate":
+            init = expr(lw, s.init) if s.init is not None else lw.const(None, NONE)
+        elif s.init is not None:
+            init = expr(lw, s.init)
+            if t.dims and not init.type.dims and init.type.elem in ("int", "real", "bool", "prob"):
+                init = self.filled(lw, s, t, init)
+        elif t.dims and not any(isinstance(d, S.UpTo) for d in s.type.dims):
+            init = self.filled(lw, s, t, lw.const(0))
+        elif t.dims or t.elem == "list":
+            init = lw.emit("list", span=s.span)[0]
+        elif t.is_number:
+            init = lw.const(0)
+        elif t == BOOL:
+            init = lw.const(False)
+        else:
+            init = lw.const(None, NONE)
+        region = lw.b.close([init])
+        lw.env = saved
+        if t.elem == "token" and init.type.is_number:
+            pass
+        elif t.elem not in ("index", "tree", "astate") and join(t, init.type) is None:
+            lw.fail(s.span, f"state `{s.name}` is {show(t)}, it starts as {show(init.type)}", code="E399")
+        lw.states[s.name] = StateInfo(t, scope, s.span)
+        return StateDecl(s.name, t, scope, region)
+
+    def filled(self, lw: Lowering, s: S.State, t: Type, value: Value) -> Value:
+        from decgraph.dsl.lower.expr import expr
+        sizes = [expr(lw, d.bound if isinstance(d, S.UpTo) else d) for d, dim in zip(s.type.dims, t.dims)
+                 if dim.kind != "vocab"]
+        zero = lw.emit("tile", *sizes, span=s.span, kind="zeros", dims=tuple(Dim(d.kind, d.of, d.bound) for d in t.dims),
+                       elem="int" if t.elem in ("int", "token") else "real")[0]
+        return lw.one("map", zero, value, span=s.span, fn="add")
+
+    def claim(self, lw: Lowering, s: S.Stmt) -> Claim:
+        text = lw.source.text[s.span.start:s.span.end].strip() if s.span else ""
+        if isinstance(s, S.Refines):
+            return self.refines(lw, s, text)
+        if isinstance(s, S.KeepsSupport):
+            names = []
+            for m in s.models:
+                if not isinstance(m, S.Name) or lw.env.get(m.name) is None or lw.env[m.name].type.elem != "model":
+                    lw.fail(m.span, "keeps support of which model?", "keeps support of target", code="E410")
+                names.append(m.name)
+            return Claim("keeps_support", text, models=tuple(names), loc=lw.loc(s.span))
+        assert isinstance(s, S.Ensures)
+        from decgraph.dsl.lower.expr import expr
+        saved = dict(lw.env)
+        model = next((v for v in lw.env.values() if v.type.elem == "model" and v.type.of[0] == "causal"), None)
+        vocab = model.type.vocab if model is not None else lw.vocab
+        p, x = Value(Type("dist", (vocab, "shaped")), "p"), Value(Type("token", (vocab,)), "x")
+        lw.b.open([p, x])
+        lw.env.update(p=p, x=x)
+        v = expr(lw, s.expr)
+        if v.type != BOOL:
+            lw.fail(s.span, f"ensures needs a condition on p and x, got {show(v.type)}", "ensures p[x] > 0.1", code="E411")
+        region = lw.b.close([v])
+        lw.env = saved
+        return Claim("ensures", text, region=region, loc=lw.loc(s.span))
+
+    def refines(self, lw: Lowering, s: S.Refines, text: str) -> Claim:
+        f = s.spec.func
+        spec = lw.items.get(f.name) if isinstance(f, S.Name) else None
+        if not isinstance(spec, S.Algorithm):
+            lw.fail(s.spec.span, f"refines names an algorithm; `{getattr(f, 'name', '?')}` is none that is in reach",
+                    "refines autoregressive(target) in distribution", code="E412")
+        if s.mode not in ("tokens", "distribution", None):
+            lw.fail(s.span, f"refines ... in tokens or in distribution, not in {s.mode}", code="E413")
+        args: list[tuple[str, Any]] = []
+        pairs = list(zip([p.name for p in spec.params], s.spec.args)) + [(k.name, k.value) for k in s.spec.kwargs]
+        if len(s.spec.args) > len(spec.params):
+            lw.fail(s.spec.span, f"{spec.name} takes {len(spec.params)} parameters", code="E414")
+        for name, a in pairs:
+            if name not in {p.name for p in spec.params}:
+                lw.fail(s.spec.span, f"{spec.name} has no parameter `{name}`", code="E414")
+            if isinstance(a, S.Name) and a.name in lw.env:
+                args.append((name, ("param", a.name)))
+            else:
+                args.append((name, ("const", literal(lw, a, "an argument of a claim"))))
+        given = {n for n, _ in args}
+        for p in spec.params:
+            if p.default is None and p.name not in given:
+                lw.fail(s.spec.span, f"{spec.name} needs `{p.name}`", code="E415")
+        when = ""
+        if s.when is not None:
+            when = lw.source.text[s.when.span.start:s.when.span.end]
+        mode = s.mode or ("greedy" if when == "greedy" else "distribution")
+        if when == "greedy" and s.mode is None:
+            mode = "greedy"
+        if spec.name != lw.function:
+            self.need(spec.name, lw, s.span)
+        return Claim("refines", text, spec=spec.name, args=tuple(args), mode=mode, when=when, loc=lw.loc(s.span))
+
+
+def lower_file(file: S.File, source: Source) -> Module:
+    """Lower every algorithm of a file (and what they use). `main` is the last one. Raises DecError with all that is wrong,
+    at most one thing an algorithm."""
+    names = Names(file, source)
+    lowering = ModuleLowering(names)
+    found: list[Diagnostic] = []
+    main = ""
+    for item in file.items:
+        try:
+            if isinstance(item, S.Algorithm):
+                main = item.name
+                lowering.need(item.name)
+            elif isinstance(item, (S.Rule, S.Def, S.Policy)):
+                check_item(lowering, item, source)
+        except DecError as error:
+            found += [d for d in error.diagnostics if d not in found]
+    if found:
+        raise DecError(found)
+    externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
+    for item in file.items:
+        if isinstance(item, S.Extern):
+            lw = Lowering(source, names, item.name)
+            externs[item.name] = (tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None),
+                                  type_of(lw, item.returns, item.name))
+    return Module(lowering.functions, main, source.path, externs)
+
+
+def check_item(lowering: ModuleLowering, item: S.Item, source: Source) -> None:
+    """What can be said of a rule, helper or policy that nothing uses yet: its parameters' types exist."""
+    lw = Lowering(source, lowering.names, item.name)
+    lw.module = lowering
+    from decgraph.dsl.lower.calls import ACCEPTS
+    if isinstance(item, (S.Rule, S.Def)):
+        for p in item.params:
+            if p.type is not None and p.type.name not in ACCEPTS and p.type.name not in SCALARS and p.type.name != "list":
+                type_of(lw, p.type, p.name)
+
+
+def load_text(text: str, path: str = "<text>") -> Module:
+    """Parse and lower. Raises DecError."""
+    return lower_file(parse_text(text, path), Source(text, path))
+
+
+__all__ = ["REAL", "load_text", "lower_file"]

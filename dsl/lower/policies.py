@@ -1,0 +1,134 @@
+"""Cache policies: which positions a call recomputes and which it reuses, carried from call to call as a memory value."""
+from __future__ import annotations
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.flow import branch
+from decgraph.dsl.lower.state import Lowering
+from decgraph.ir.types import INT
+from decgraph.ir.values import Value
+
+
+def declare(lw: Lowering, s: S.CachePolicy) -> None:
+    """`cache model by policy`."""
+    name = s.model.name if isinstance(s.model, S.Name) else ""
+    model = lw.env.get(name)
+    if model is None or model.type.elem != "model":
+        lw.fail(s.model.span, "cache names a model: cache model by dual", code="E380")
+    if model.type.of[0] != "masked":
+        lw.fail(s.model.span, "a cache policy is for a masked model: a causal model's reuse is exact and the compiler's",
+                code="E381")
+    p = s.policy.func if isinstance(s.policy, S.Call) else s.policy
+    policy = lw.items.get(p.name) if isinstance(p, S.Name) else None
+    if not isinstance(policy, S.Policy):
+        have = [n for n in lw.items if isinstance(lw.items.get(n), S.Policy)]
+        lw.fail(s.policy.span, f"no cache policy called `{getattr(p, 'name', '?')}`", f"policies in reach: {', '.join(have)}",
+                code="E382")
+    lw.policies[name] = (policy, s.policy.args if isinstance(s.policy, S.Call) else ())
+    start_memory(lw, name, model)
+
+
+def start_memory(lw: Lowering, name: str, model: Value) -> None:
+    canvas = next((v for v in lw.env.values() if v.type.elem == "canvas"), None)
+    if canvas is None:
+        lw.fail(lw.span, "a cache policy comes after the canvas it serves", "canvas c: length, then cache model by dual",
+                code="E383")
+    nothing = lw.one("canvas.get", canvas, field="all")
+    nothing = lw.one("take_first", nothing, lw.const(0))
+    lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, nothing, **{"with": ("at",)})[0]
+    lw.env[f"%entered.{name}"] = lw.const(-1, INT)
+    lw.env[f"%calls.{name}"] = lw.const(0, INT)
+
+
+def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Value], e: S.Call) -> Value:
+    """A call at positions b of a model with a policy. The first clause that applies says what is recomputed and reused."""
+    name = model.name
+    policy, args = lw.policies[name]
+    if "given" in extra:
+        lw.fail(e.span, "this call says given =, and the model has a cache policy", "use one or the other", code="E384")
+    every = lw.one("canvas.get", canvas, span=e.span, field="all")
+    b = extra.get("at", every)
+    mem, entered, calls = (lw.env[f"%{k}.{name}"] for k in ("mem", "entered", "calls"))
+    start = lw.one("as_int", lw.one("positions", b, span=e.span, kind="start"), span=e.span)
+    env = {policy.params[0].name if policy.params else "b": b}
+    for p, a in zip(policy.params[1:], args):
+        from decgraph.dsl.lower.expr import expr
+        env[p.name] = expr(lw, a)
+    for p in policy.params[1 + len(args):]:
+        if p.default is not None:
+            from decgraph.dsl.lower.expr import expr
+            env[p.name] = expr(lw, p.default)
+    saved, source = lw.env, lw.source
+    lw.env = {**lw.env, **env, "%R": every, "%G": mem}
+    lw.source = lw.sources.get(policy.name, lw.source)
+
+    def clauses(at: int) -> None:
+        if at >= len(policy.clauses):
+            lw.env["%R"], lw.env["%G"] = every, lw.one("memory.only", mem, none_of(lw, every), span=e.span, kind="only")
+            return
+        c = policy.clauses[at]
+        if c.event == "otherwise":
+            act(c)
+            return
+        cond = applies(c)
+        branch(lw, cond, lambda: act(c), lambda: clauses(at + 1), ["%R", "%G"], e.span)
+
+    def applies(c: S.Clause) -> Value:
+        from decgraph.dsl.lower.expr import expr
+        if c.event == "enter":
+            return lw.one("map", start, entered, span=e.span, fn="ne")
+        if c.event == "every":
+            assert c.subject is not None
+            n = expr(lw, c.subject)
+            return lw.one("map", lw.one("map", calls, n, span=e.span, fn="mod"), lw.const(0), span=e.span, fn="eq")
+        if c.event == "when":
+            assert c.subject is not None
+            return expr(lw, c.subject)
+        lw.fail(c.span, f"`on {c.event}` is not an event a call can see", "on enter b, on every n, when condition, otherwise",
+                code="E385")
+
+    def act(c: S.Clause) -> None:
+        recompute: Value | None = None
+        rest: S.Action | None = None
+        given: Value | None = None
+        for a in c.actions:
+            if isinstance(a.what, S.Rest):
+                rest = a
+                continue
+            ps = place(a.what)
+            if a.verb == "recompute":
+                recompute = ps if recompute is None else lw.one("positions", recompute, ps, span=e.span, kind="union")
+            elif a.verb == "reuse":
+                given = ps if given is None else lw.one("positions", given, ps, span=e.span, kind="union")
+        if recompute is None:
+            taken = given if given is not None else none_of(lw, every)
+            recompute = lw.one("positions", every, taken, span=e.span, kind="minus")
+        if given is None:
+            given = lw.one("positions", every, recompute, span=e.span, kind="minus") if rest is None or (
+                rest.verb == "reuse") else none_of(lw, every)
+        lw.env["%R"] = recompute
+        lw.env["%G"] = lw.one("memory.only", mem, given, span=e.span, kind="only")
+
+    def place(w: S.Expr) -> Value:
+        from decgraph.dsl.lower.expr import expr
+        if isinstance(w, S.Name) and w.name == "all" and "all" not in lw.env:
+            return every
+        if isinstance(w, S.Onward):
+            s = expr(lw, w.start)
+            return lw.one("positions", canvas, lw.one("as_int", s, span=e.span), span=e.span, kind="from")
+        return expr(lw, w)
+
+    clauses(0)
+    recomputed, given = lw.env["%R"], lw.env["%G"]
+    lw.env, lw.source = saved, source
+    p = lw.emit("model.eval", model, canvas, recomputed, given, span=e.span, **{"with": ("at", "given")})[0]
+    lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, recomputed, given, span=e.span,
+                                     **{"with": ("at", "given")})[0]
+    lw.env[f"%entered.{name}"] = start
+    lw.env[f"%calls.{name}"] = lw.one("map", calls, lw.const(1), span=e.span, fn="add")
+    if "at" in extra:
+        return lw.one("gather", p, b, span=e.span)
+    return p
+
+
+def none_of(lw: Lowering, every: Value) -> Value:
+    return lw.one("take_first", every, lw.const(0))

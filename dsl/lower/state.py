@@ -1,0 +1,100 @@
+"""What lowering carries about: the environment, the builder, where we are."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.source import NOWHERE, Source, Span
+from decgraph.errors import DecError
+from decgraph.ir.build import Builder
+from decgraph.ir.table import OpError
+from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
+from decgraph.ir.values import NOWHERE as NO_LOC
+from decgraph.ir.values import Loc, Value
+
+MAX_CALL_DEPTH = 24
+
+
+@dataclass
+class StateInfo:
+    """A declared state: its type (which may widen), scope, and for a carried tree its name."""
+
+    type: Type
+    scope: str
+    span: Span
+
+
+@dataclass
+class Lowering:
+    """The state of lowering one function. `env` maps names to SSA values; regions copy it."""
+
+    source: Source
+    items: Any
+    function: str
+    b: Builder = field(default_factory=Builder)
+    env: dict[str, Value] = field(default_factory=dict)
+    states: dict[str, StateInfo] = field(default_factory=dict)
+    counters: list[Value] = field(default_factory=list)
+    sites: dict[tuple[str, int], int] = field(default_factory=dict)
+    prefix: list[str] = field(default_factory=list)
+    span: Span = NOWHERE
+    vocab: str = "V"
+    gone: dict[str, str] = field(default_factory=dict)
+    trees: list[str] = field(default_factory=list)
+    policies: dict[str, tuple[S.Policy, tuple[S.Expr, ...]]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    columns: dict[tuple[str, str], Type] = field(default_factory=dict)
+    module: Any = None
+    lane_var: str = ""
+    lane_names: set[str] = field(default_factory=set)
+    in_batch: bool = False
+    path_scope: list[Value] = field(default_factory=list)
+    sources: dict[str, Source] = field(default_factory=dict)
+
+    # -- places and errors
+    def loc(self, span: Span | None = None) -> Loc:
+        s = span or self.span
+        if not s:
+            return NO_LOC
+        end_line, end_col = self.source.locate(s.end)
+        return Loc(self.source.path, s.line, s.column, end_line, end_col)
+
+    def fail(self, span: Span, message: str, help: str = "", code: str = "E200",
+             notes: tuple[tuple[Span, str], ...] = ()) -> NoReturn:
+        """Raise the author's error at a place."""
+        raise DecError([Diagnostic(code, message, span or self.span, notes=notes, help=help, source=self.source)])
+
+    # -- emitting
+    def emit(self, opcode: str, *operands: Value, regions: tuple[Any, ...] = (), span: Span | None = None,
+             names: tuple[str, ...] = (), **attrs: Any) -> tuple[Value, ...]:
+        """Append an op; an OpError becomes a diagnostic at the current place."""
+        try:
+            return self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
+        except OpError as error:
+            self.fail(span or self.span, str(error), error.hint, code="E210")
+
+    def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:
+        return self.emit(opcode, *operands, span=span, names=(name,), **attrs)[0]
+
+    def const(self, value: Any, type: Type | None = None) -> Value:
+        if type is None:
+            type = (BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str)
+                    else REAL)
+        return self.b.const(value, type, self.loc())
+
+    def site(self, span: Span, tag: str = "") -> str:
+        """The name of a draw site: function, calls on the way, and the place's number in source order of first lowering."""
+        key = ("/".join(self.prefix) + tag, span.start)
+        number = self.sites.setdefault(key, len(self.sites))
+        return "/".join([self.function, *self.prefix]) + f".{number}"
+
+    def site_number(self, span: Span) -> int:
+        return int(self.site(span, "call").rsplit(".", 1)[1])
+
+    def noise(self, kind: str, span: Span, index: Value | None = None) -> Value:
+        if kind == "output":
+            return self.one("noise", *([index] if index is not None else []), span=span, kind="output", site="output")
+        return self.one("noise", *self.counters, span=span, kind=kind, site=self.site(span))

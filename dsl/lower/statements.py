@@ -1,0 +1,331 @@
+"""Statements to IR."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower import builtins
+from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
+from decgraph.dsl.lower.expr import element_type, expr, iterable
+from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, show, suite
+from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.targets import assign_to, grow_value, names_of, set_name
+from decgraph.dsl.lower.verify import verify
+from decgraph.ir.types import BOOL, INT
+from decgraph.ir.values import Value
+
+
+def statement(lw: Lowering, s: S.Stmt, following: S.Stmt | None) -> None:
+    """Lower one statement."""
+    handler = TABLE.get(type(s))
+    if handler is None:
+        lw.fail(s.span, f"{type(s).__name__.lower()} does not stand here", code="E300")
+    if type(s) in WITH_NEXT:
+        handler(lw, s, following)
+    else:
+        handler(lw, s)
+
+
+def run_suite(lw: Lowering, body: tuple[S.Stmt, ...]) -> None:
+    suite(lw, body, statement)
+
+
+def condition(lw: Lowering, e: S.Expr, what: str) -> Value:
+    v = expr(lw, e)
+    if v.type.elem != "bool" or v.type.dims:
+        lw.fail(e.span, f"{what} must be one condition, got {show(v.type)}",
+                "say any(...) or all(...)" if v.type.elem == "bool" else "compare it with something", code="E301")
+    return v
+
+
+def while_(lw: Lowering, s: S.While) -> None:
+    done = isinstance(s.cond, S.Unary) and s.cond.op == "not" and isinstance(s.cond.operand, S.Name) and (
+        s.cond.operand.name == "done")
+    operands: list[Value] = []
+    attrs: dict[str, Any] = {"bound": "done" if done else "progress"}
+    if s.at_most is not None:
+        operands.append(number(lw, s.at_most, "a bound"))
+        attrs = {"bound": "limit", "limited": True}
+    loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: condition(lw, s.cond, "a loop condition"),
+         statement=statement, **attrs)
+
+
+def number(lw: Lowering, e: S.Expr, what: str) -> Value:
+    v = expr(lw, e)
+    if not v.type.is_number or v.type.dims:
+        lw.fail(e.span, f"{what} must be a number, got {show(v.type)}", code="E302")
+    return v
+
+
+def loop_(lw: Lowering, s: S.Loop) -> None:
+    operands: list[Value] = []
+    attrs: dict[str, Any] = {"bound": "progress"}
+    if s.at_most is not None:
+        operands, attrs = [number(lw, s.at_most, "a bound")], {"bound": "limit", "limited": True}
+    loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: lw.const(True), statement=statement,
+         **attrs)
+
+
+def repeat(lw: Lowering, s: S.Repeat) -> None:
+    n = number(lw, s.count, "repeat")
+    if s.cond is None:
+        loop(lw, "for", [lw.const(0), n], s.body, s.span, enter=lambda i: None, cond=None, statement=statement,
+             bound=builtins.static(n, lw))
+        return
+    cond = s.cond
+    loop(lw, "while", [n], s.body, s.span, enter=lambda i: None, cond=lambda: condition(lw, cond, "a loop condition"),
+         statement=statement, bound="limit", limited=True)
+
+
+def for_(lw: Lowering, s: S.For) -> None:
+    if len(s.names) != 1:
+        lw.fail(s.span, "for runs over one thing", code="E303")
+    var = s.names[0].name
+    saved = lw.env.get(var)
+    if isinstance(s.iter, S.Range):
+        lo, hi = number(lw, s.iter.lo, "a range"), number(lw, s.iter.hi, "a range")
+        loop(lw, "for", [lo, hi], s.body, s.span, enter=lambda i: set_name(lw, var, i), cond=None, statement=statement,
+             bound=builtins.static(hi, lw))
+    else:
+        xs = iterable(lw, s.iter)
+        element_type(lw, xs, s.iter)
+        n = lw.one("len", xs, span=s.iter.span)
+
+        def enter(i: Value) -> None:
+            lw.env[var] = lw.one("gather", xs, i, span=s.iter.span, name=var)
+
+        loop(lw, "for", [lw.const(0), n], s.body, s.span, enter=enter, cond=None, statement=statement,
+             bound=xs.type.dims[0].bound if xs.type.dims else None)
+    if saved is not None:
+        lw.env[var] = saved
+
+
+def lanes(lw: Lowering, s: S.Lanes) -> None:
+    """Independent copies: a `for` whose turns may not see each other; `name[i] = value` collects a value of each."""
+    collected = [n.value.name for a in s.body for n in S.walk(a) if isinstance(n, S.Index) and isinstance(n.value, S.Name)
+                 and len(n.subs) == 1 and isinstance(n.subs[0], S.Name) and n.subs[0].name == s.name
+                 and n.value.name not in lw.env]
+    for n in dict.fromkeys(collected):
+        lw.env[n] = lw.emit("list", span=s.span)[0]
+    for n in assigned(s.body):
+        if n in lw.env and n not in collected and lw.env[n].type.elem not in ("tree",) and not n.startswith("%"):
+            lw.fail(s.span, f"lanes are independent: `{n}` is carried from one to the next",
+                    f"collect with {n}[{s.name}] = value, or use a for loop", code="E304")
+    v = expr(lw, s.count)
+    vector = bool(v.type.dims) or v.type.elem == "list"
+    n_ = lw.one("len", v, span=s.count.span) if vector else v
+    saved = lw.lane_var, lw.lane_names
+    lw.lane_var, lw.lane_names = s.name, set(collected)
+
+    def enter(i: Value) -> None:
+        lw.env[s.name] = lw.one("gather", v, i, span=s.count.span, name=s.name) if vector else i
+
+    loop(lw, "for", [lw.const(0), n_], s.body, s.span, enter=enter, cond=None, statement=statement, lanes=True,
+         bound=builtins.static(n_, lw))
+    lw.lane_var, lw.lane_names = saved
+
+
+def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
+    b = s.branches[at]
+    cond = condition(lw, b.cond, "a condition")
+    rest = [c for x in s.branches[at + 1:] for c in x.body] + list(s.orelse)
+    orelse = None
+    if at + 1 < len(s.branches):
+        orelse = lambda: if_(lw, s, at + 1)  # noqa: E731
+    elif s.orelse:
+        orelse = lambda: run_suite(lw, s.orelse)  # noqa: E731
+    branch(lw, cond, lambda: run_suite(lw, b.body), orelse, assigned([*b.body, *rest]), s.span)
+
+
+def draft(lw: Lowering, s: S.Draft) -> None:
+    n = s.tree
+    if n in lw.states:
+        lw.env[n] = lw.one("tree.continue", lw.one("state.read", span=s.span, type=lw.states[n].type, state=n),
+                           span=s.span, tree=n)
+    elif s.of is not None:
+        c = expr(lw, s.of)
+        lw.env[n] = lw.one("tree.new", c, span=s.name_span or s.span, tree=n, name=n, vocab=lw.vocab)
+    else:
+        lw.env[n] = lw.one("tree.new", lw.one("context", span=s.span), span=s.name_span or s.span, tree=n, name=n,
+                           vocab=lw.vocab, edge="step" if s.over else "token")
+    lw.env.pop(n + ".accepted", None)
+    lw.trees.append(n)
+    run_suite(lw, s.body)
+
+
+def draw(lw: Lowering, s: S.Draw) -> None:
+    if len(s.targets) != 1:
+        lw.fail(s.span, "a draw gives one value", code="E305")
+    if isinstance(s.dist, S.Call) and isinstance(s.dist.func, S.Name) and s.dist.func.name == "beta":
+        a, b = (expr(lw, x) for x in s.dist.args)
+        v = lw.one("beta", a, b, lw.noise("race", s.span), span=s.span)
+        assign_to(lw, s.targets[0], v, "=")
+        return
+    q = expr(lw, s.dist)
+    if q.type.elem not in ("dist",) and not (q.type.is_number and q.type.dims and q.type.dims[-1].kind == "vocab"):
+        lw.fail(s.dist.span, f"`~` draws from a distribution, got {show(q.type)}",
+                "use = to give a name to a value" if q.type.elem != "model" else "evaluate the model: target(ctx)",
+                code="E306")
+    if s.using is not None:
+        noise = expr(lw, s.using)
+        if noise.type.elem != "noise":
+            lw.fail(s.using.span, f"using needs a noise, got {show(noise.type)}", "noise g[positions, vocab]: race",
+                    code="E307")
+    elif s.stream is not None:
+        name = s.stream.func if isinstance(s.stream, S.Call) else s.stream
+        if not (isinstance(name, S.Name) and name.name == "output"):
+            lw.fail(s.stream.span, "the one named stream is `output`", "x ~ p as output", code="E308")
+        index = expr(lw, s.stream.args[0]) if isinstance(s.stream, S.Call) and s.stream.args else None
+        noise = lw.noise("output", s.span, index)
+    else:
+        noise = lw.noise("race", s.span)
+    hint = s.targets[0].name if isinstance(s.targets[0], S.Name) else ""
+    assign_to(lw, s.targets[0], lw.one("draw", q, noise, span=s.span, name=hint), "=")
+
+
+def assign(lw: Lowering, s: S.Assign) -> None:
+    if len(s.values) == 1 and isinstance(s.values[0], S.Grow):
+        new = grow_value(lw, s.values[0])
+        assign_to(lw, s.targets[0], new, s.op)
+        return
+    if len(s.targets) > 1 and len(s.values) == 1:
+        v = s.values[0]
+        if isinstance(v, S.Call) and isinstance(v.func, S.Name) and v.func.name == "best":
+            (scores, k), _ = builtins.args(lw, v, 2)
+            outs = lw.emit("pairs.top", scores, k, span=s.span, names=tuple(names_of(s.targets)),
+                           bound=builtins.static(k, lw))
+            for t, o in zip(s.targets, outs):
+                assign_to(lw, t, o, "=")
+            return
+        if isinstance(v, S.ListExpr) and len(v.items) == len(s.targets):
+            for t, o in zip(s.targets, [expr(lw, i) for i in v.items]):
+                assign_to(lw, t, o, "=")
+            return
+        lw.fail(s.span, f"{len(s.targets)} names and one value", code="E309")
+    if len(s.targets) != len(s.values):
+        lw.fail(s.span, f"{len(s.targets)} names and {len(s.values)} values", code="E309")
+    values = [expr(lw, v) for v in s.values]
+    for t, v in zip(s.targets, values):
+        assign_to(lw, t, v, s.op)
+
+
+def prune(lw: Lowering, s: S.Prune) -> None:
+    t = expr(lw, s.tree)
+    if t.type.elem != "tree" or not isinstance(s.tree, S.Name):
+        lw.fail(s.tree.span, "prune takes a tree by its name", "prune t to nodes", code="E310")
+    name = s.tree.name
+    ns = expr(lw, s.to)
+    lw.env[name] = lw.one("tree.keep", t, ns, span=s.span, name=name)
+    tree = str(t.type.of[0])
+    for k, v in list(lw.env.items()):
+        if k != name and v.type.elem != "tree" and _mentions(v.type, tree):
+            del lw.env[k]
+            lw.gone[k] = f"it belongs to tree `{name}` as it was before `prune`; compute it again from the pruned tree"
+
+
+def _mentions(t: Any, tree: str) -> bool:
+    return (t.elem == "node" and t.of[0] == tree) or any(d.of == tree and d.kind in ("nodes", "part") for d in t.dims)
+
+
+def commit(lw: Lowering, s: S.Commit) -> None:
+    e = s.value
+    v = expr(lw, e)
+    extra: list[Value] = []
+    if v.type.elem == "node" and v.type.of[0] != "ctx":
+        from decgraph.dsl.lower.calls import tree_value
+        extra = [tree_value(lw, v, s.span)]
+    lw.emit("commit", v, *extra, span=s.span)
+    if isinstance(e, S.Attr) and e.name == "accepted" and isinstance(e.value, S.Name):
+        name = e.value.name
+        if name in lw.states and lw.states[name].type.elem == "tree":
+            t = lw.one("tree.reroot", lw.env[name], v, span=s.span, name=name)
+            lw.emit("state.write", t, span=s.span, state=name, type=lw.states[name].type)
+
+
+def accept(lw: Lowering, s: S.Accept, following: S.Stmt | None) -> None:
+    lw.env["%acc"] = expr(lw, s.value)
+    lw.env["%has_acc"] = lw.const(True)
+    if isinstance(following, S.Emit):
+        _emit(lw, following)
+    lw.env[EXIT] = lw.const(True)
+
+
+def emit(lw: Lowering, s: S.Emit, following: S.Stmt | None) -> None:
+    _emit(lw, s)
+    lw.env[EXIT] = lw.const(True)
+
+
+def _emit(lw: Lowering, s: S.Emit) -> None:
+    if "%has_emit" not in lw.env:
+        lw.fail(s.span, "emit stands in a rule", code="E311")
+    lw.env["%emit"] = expr(lw, s.value)
+    lw.env["%has_emit"] = lw.const(True)
+
+
+def return_(lw: Lowering, s: S.Return) -> None:
+    values = [expr(lw, v) for v in s.values]
+    if lw.calls and "%ret" in lw.env:
+        if len(values) != 1:
+            values = [lw.one("list", *values, span=s.span)]
+        lw.env["%ret"] = values[0]
+        lw.env[EXIT] = lw.const(True)
+        return
+    extra: list[Value] = []
+    for v in values:
+        if v.type.elem == "node" and v.type.of[0] != "ctx" and not extra:
+            from decgraph.dsl.lower.calls import tree_value
+            extra = [tree_value(lw, v, s.span)]
+    lw.emit("return", *values, *extra, span=s.span, has_tree=bool(extra))
+    if EXIT in lw.env:
+        lw.env[EXIT] = lw.const(True)
+
+
+def break_(lw: Lowering, s: S.Break) -> None:
+    if STOP not in lw.env:
+        lw.fail(s.span, "break stands in a loop", code="E312")
+    lw.env[STOP] = condition(lw, s.cond, "break if") if s.cond is not None else lw.const(True)
+
+
+def unmask(lw: Lowering, s: S.Unmask) -> None:
+    from decgraph.dsl.lower.targets import unmask as go
+    go(lw, s)
+
+
+def remask(lw: Lowering, s: S.Remask) -> None:
+    from decgraph.dsl.lower.targets import remask as go
+    go(lw, s)
+
+
+def do(lw: Lowering, s: S.Do) -> None:
+    f = s.call.func
+    if isinstance(f, S.Attr) and f.name == "extend" and isinstance(f.value, S.Name):
+        lw.env[f.value.name] = expr(lw, s.call)
+        return
+    if isinstance(f, S.Attr) and f.name == "learn" and isinstance(f.value, S.Name):
+        name = f.value.name
+        values = [expr(lw, a) for a in s.call.args]
+        v = lw.one("index.learn", expr(lw, f.value), *values, span=s.span)
+        assign_to(lw, f.value, v, "=")
+        del name
+        return
+    lw.fail(s.span, "this call does nothing on its own", "give its value a name, or grow, commit or return it", code="E313")
+
+
+def across(lw: Lowering, s: S.Across) -> None:
+    if s.name != "batch":
+        lw.fail(s.span, "across what? The one barrier is `across batch:`", code="E314")
+    saved, lw.in_batch = lw.in_batch, True
+    run_suite(lw, s.body)
+    lw.in_batch = saved
+
+
+WITH_NEXT = (S.Accept, S.Emit)
+TABLE: dict[type, Any] = {
+    S.While: while_, S.Loop: loop_, S.Repeat: repeat, S.For: for_, S.Lanes: lanes, S.If: if_, S.Draft: draft, S.Draw: draw,
+    S.Assign: assign, S.Grow: lambda lw, s: grow_value(lw, s), S.Verify: verify, S.Prune: prune, S.Commit: commit,
+    S.Accept: accept, S.Emit: emit, S.Return: return_, S.Break: break_, S.Unmask: unmask, S.Remask: remask, S.Do: do,
+    S.Across: across, S.Canvas: canvas_decl, S.ModelDecl: model_decl, S.Noise: noise_decl,
+    S.CachePolicy: lambda lw, s: __import__("decgraph.dsl.lower.policies", fromlist=["declare"]).declare(lw, s),
+}
+
+__all__ = ["BOOL", "INT", "statement"]

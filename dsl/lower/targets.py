@@ -1,0 +1,263 @@
+"""What stands on the left: names, columns, cells, tables; and what grows."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Sequence
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.expr import BINARY, expr
+from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.state import Lowering
+from decgraph.ir.types import Dim, Type, join
+from decgraph.ir.values import Value
+
+
+def set_name(lw: Lowering, name: str, v: Value) -> None:
+    lw.env[name] = v if v.name else replace_name(v, name)
+    lw.gone.pop(name, None)
+
+
+def replace_name(v: Value, name: str) -> Value:
+    object.__setattr__(v, "name", name)      # a value gets its source name once, when it is first bound
+    return v
+
+
+def names_of(targets: Sequence[S.Expr]) -> list[str]:
+    return [t.name if isinstance(t, S.Name) else "" for t in targets]
+
+
+AUG = {"+=": "+", "-=": "-", "++=": "++"}
+
+
+def assign_to(lw: Lowering, target: S.Expr, value: Value, op: str) -> None:
+    """`target op value`."""
+    if op != "=" and not isinstance(target, S.Index):
+        old = expr(lw, target)
+        value = _combined(lw, old, value, op, target)
+    if isinstance(target, S.Name):
+        n = target.name
+        if n in ("ctx", "done", "root", "vocab"):
+            lw.fail(target.span, f"`{n}` cannot be assigned", code="E320")
+        if n in lw.states:
+            write_state(lw, n, value, target)
+        else:
+            set_name(lw, n, value)
+        return
+    if isinstance(target, S.Attr):
+        set_attr(lw, target, value)
+        return
+    if isinstance(target, S.Index):
+        set_index(lw, target, value, op)
+        return
+    lw.fail(target.span, "this cannot be assigned", code="E321")
+
+
+def _combined(lw: Lowering, old: Value, value: Value, op: str, at: S.Expr) -> Value:
+    if op == "++=":
+        return lw.one("concat", old, value, span=at.span)
+    if old.type.elem == "position" and value.type.elem == "position":
+        return lw.one("positions", old, value, span=at.span, kind="union" if op == "+=" else "minus")
+    return lw.one("map", old, value, span=at.span, fn=BINARY[AUG[op]])
+
+
+def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
+    info = lw.states[n]
+    j = join(info.type, value.type)
+    if j is None:
+        lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", code="E322")
+    if j != info.type and info.type.elem in ("list", "any", "none"):
+        info.type = j
+    lw.emit("state.write", value, span=target.span, state=n, type=info.type)
+
+
+def set_attr(lw: Lowering, target: S.Attr, value: Value) -> None:
+    owner = expr(lw, target.value)
+    if owner.type.elem == "tree" and isinstance(target.value, S.Name):
+        name = target.value.name
+        if target.name == "frontier":
+            lw.env[name] = lw.one("tree.front", owner, value, span=target.span, name=name)
+            return
+        nodes = lw.one("tree.nodes", owner, span=target.span, which="all")
+        set_column(lw, name, owner, nodes, target.name, value, target)
+        return
+    lw.fail(target.span, f"{show(owner.type)} has nothing called `{target.name}` to set", code="E323")
+
+
+def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, value: Value, at: S.Expr) -> None:
+    t = str(tree.type.of[0])
+    elem = value.type
+    if elem.dims and nodes.type.dims:
+        elem = elem.drop()
+    if elem.elem == "draw":
+        elem = Type("token", elem.of, elem.dims)
+    have = lw.columns.get((t, column))
+    j = elem if have is None else join(have, elem)
+    if j is None:
+        lw.fail(at.span, f"column `{column}` holds {show(have)}, not {show(elem)}", code="E324")  # type: ignore[arg-type]
+    lw.columns[(t, column)] = j
+    lw.env[name] = lw.one("tree.set", tree, nodes, value, span=at.span, column=column, name=name)
+
+
+def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
+    inner = target.value
+    if isinstance(inner, S.Attr):
+        owner = expr(lw, inner.value)
+        if owner.type.elem == "tree" and isinstance(inner.value, S.Name):
+            nodes = expr(lw, target.subs[0])
+            if inner.name == "frontier":
+                lw.fail(target.span, "the frontier is set whole", "t.frontier = nodes", code="E325")
+            if op != "=":
+                value = _combined(lw, expr(lw, target), value, op, target)
+            set_column(lw, inner.value.name, owner, nodes, inner.name, value, target)
+            return
+        if owner.type.elem == "canvas" and inner.name == "soft" and isinstance(inner.value, S.Name):
+            put(lw, inner.value.name, owner, target.subs[0], value, "soft", target)
+            return
+        lw.fail(target.span, f"{show(owner.type)} has nothing called `{inner.name}` to set", code="E323")
+    if not isinstance(inner, S.Name):
+        lw.fail(target.span, "this cannot be assigned", "give the inner value a name first", code="E321")
+    n = inner.name
+    if n in lw.lane_names and isinstance(target.subs[0], S.Name) and target.subs[0].name == lw.lane_var:
+        item = lw.emit("list", value, span=target.span, ragged=True)[0]
+        lw.env[n] = lw.one("concat", lw.env[n], item, span=target.span, name=n)
+        return
+    if n not in lw.env and n not in lw.states:
+        lw.fail(inner.span, f"`{n}` has no value here to set a part of", f"start it first: {n} = zeros(size)", code="E326")
+    owner = expr(lw, inner)
+    if owner.type.elem == "canvas":
+        if op != "=":
+            lw.fail(target.span, "cells are decided with =", code="E327")
+        put(lw, n, owner, target.subs[0], value, "token", target)
+        return
+    if owner.type.elem == "index":
+        keys = [expr(lw, s) for s in target.subs]
+        v = lw.one("index.learn", owner, *keys, value, span=target.span)
+        _store(lw, n, v, target)
+        return
+    if op != "=":
+        if op == "-=":
+            value = lw.one("map", value, span=target.span, fn="neg")
+        mode = "sum"
+    else:
+        mode = "last"
+    ix = [expr(lw, s) for s in target.subs]
+    v = lw.one("scatter", owner, value, *ix, span=target.span, mode=mode, name=n)
+    _store(lw, n, v, target)
+
+
+def _store(lw: Lowering, n: str, v: Value, target: S.Expr) -> None:
+    if n in lw.states:
+        write_state(lw, n, v, target)
+    else:
+        lw.env[n] = v
+
+
+def put(lw: Lowering, name: str, c: Value, sub: S.Expr, value: Value, kind: str, at: S.Node) -> None:
+    """`c[ps] = x`, `c[ps where m] = x`."""
+    if isinstance(sub, S.Where):
+        ps, mask = expr(lw, sub.value), expr(lw, sub.cond)
+        lw.env[name] = lw.emit("canvas.put", c, ps, value, mask, span=at.span, names=(name,), kind=kind, has_mask=True)[0]
+        return
+    ps = expr(lw, sub)
+    if ps.type.elem == "bool":
+        every = lw.one("canvas.get", c, span=at.span, field="all")
+        lw.env[name] = lw.emit("canvas.put", c, every, value, ps, span=at.span, names=(name,), kind=kind, has_mask=True)[0]
+        return
+    lw.env[name] = lw.emit("canvas.put", c, ps, value, span=at.span, names=(name,), kind=kind)[0]
+
+
+def _canvas_target(lw: Lowering, target: S.Expr) -> tuple[str, Value, Value]:
+    """(name, canvas, positions) of `c[ps]` or `c`."""
+    inner = target.value if isinstance(target, S.Index) else target
+    if not isinstance(inner, S.Name):
+        lw.fail(target.span, "cells are named through their canvas: c[positions]", code="E328")
+    c = expr(lw, inner)
+    if c.type.elem != "canvas":
+        lw.fail(target.span, f"`{inner.name}` is {show(c.type)}, not a canvas", code="E329")
+    if isinstance(target, S.Index):
+        ps = expr(lw, target.subs[0])
+        if ps.type.elem == "bool":
+            every = lw.one("canvas.get", c, span=target.span, field="all")
+            ps = lw.one("compact", every, ps, span=target.span)
+    else:
+        ps = lw.one("canvas.get", c, span=target.span, field="all")
+    return inner.name, c, ps
+
+
+def unmask(lw: Lowering, s: S.Unmask) -> None:
+    """Decide cells that are still masked. Inside its clauses, what ranges over the positions means their open rows, so that
+    a choice of "the surest" is a choice among cells that are still open."""
+    name, c, ps = _canvas_target(lw, s.target)
+    masked = lw.one("canvas.get", c, span=s.span, field="masked")
+    at = lw.one("gather", masked, ps, span=s.span)
+    open_ = lw.one("compact", ps, at, span=s.span, name="open")
+    saved = dict(lw.env)
+    cid = str(c.type.of[0])
+    used = {n.name for e in (s.where, s.with_) if e is not None for n in S.walk(e) if isinstance(n, S.Name)}
+    for k, v in list(lw.env.items()):
+        t = v.type
+        if k not in used or k == name or not t.dims or t.elem in ("tree", "canvas") or k.startswith("%"):
+            continue
+        d = t.dims[0]
+        if v is ps:
+            lw.env[k] = open_
+        elif d.kind == "part" and d.of == cid and t.elem != "position":
+            lw.env[k] = lw.one("compact", v, at, span=s.span, name=k)
+        elif d.kind == "cells" and d.of == cid and t.elem in ("dist", "draw", "token", "prob", "real", "bool"):
+            lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)
+    mask = expr(lw, s.where) if s.where is not None else None
+    if mask is not None and (mask.type.elem != "bool"):
+        lw.fail(s.where.span if s.where else s.span, f"`where` needs a condition, got {show(mask.type)}", code="E330")
+    value = expr(lw, s.with_)
+    lw.env = saved
+    extra = [mask] if mask is not None else []
+    lw.env[name] = lw.emit("canvas.put", c, open_, value, *extra, span=s.span, names=(name,), kind="token",
+                           has_mask=mask is not None, open=True)[0]
+
+
+def remask(lw: Lowering, s: S.Remask) -> None:
+    name, c, ps = _canvas_target(lw, s.target)
+    extra = [expr(lw, s.where)] if s.where is not None else []
+    lw.env[name] = lw.emit("canvas.put", c, ps, *extra, span=s.span, names=(name,), kind="mask", has_mask=bool(extra))[0]
+
+
+def grow_value(lw: Lowering, s: S.Grow) -> Value:
+    """`grow x at ns with col = v`: the tree grows, the new nodes are the value."""
+    if not lw.trees:
+        lw.fail(s.span, "grow stands inside `draft t:`", code="E340")
+    name = lw.trees[-1]
+    chain = isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "chain"
+    if chain:
+        assert isinstance(s.what, S.Call)
+        if len(s.what.args) != 1:
+            lw.fail(s.what.span, "chain takes the tokens to grow one under the other", code="E341")
+        x = expr(lw, s.what.args[0])
+        if x.type.elem in ("token", "int"):
+            x = lw.one("draw.point", x, span=s.span)
+        elif x.type.elem == "list":
+            lw.fail(s.what.span, "chain takes a vector of tokens or draws", code="E341")
+    else:
+        x = expr(lw, s.what)
+    operands: list[Value] = []
+    if s.at is not None:
+        operands.append(expr(lw, s.at))
+    columns = []
+    tree = str(lw.env[name].type.of[0])
+    for k in s.columns:
+        v = expr(lw, k.value)
+        columns.append(k.name)
+        operands.append(v)
+        if k.name != "logprob":
+            elem = v.type.drop() if v.type.dims else v.type
+            if v.type.elem == "astate":
+                elem = v.type.scalar
+            elem = Type("token", elem.of, elem.dims) if elem.elem == "draw" else elem
+            elem = elem.scalar if x.type.dims and len(v.type.dims) == len(x.type.dims) else elem
+            lw.columns[(tree, k.name)] = elem
+    t, new = lw.emit("tree.grow", lw.env[name], x, *operands, span=s.span, names=(name, "new"), has_at=s.at is not None,
+                     columns=tuple(columns), chain=chain)
+    lw.env[name] = t
+    return new
+
+
+__all__ = ["Any", "Dim", "assign_to", "grow_value", "names_of", "replace", "set_name"]

@@ -1,0 +1,192 @@
+"""Looking around in functions and making changed copies of them: what passes are written with."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Function, Module, Op, Region, Value
+
+
+@dataclass(frozen=True)
+class Use:
+    """A place where a value is used: an operand of `op`, or what a region yields (then `op` owns it, None:
+    the body)."""
+
+    op: Op | None
+    index: int
+    region: Region | None = None
+
+
+def regions_of(function: Function) -> Iterator[Region]:
+    """The outermost regions of a function: its body, the starts of its states, the regions of its claims."""
+    yield function.body
+    for state in function.states:
+        yield state.init
+    for claim in function.claims:
+        if claim.region is not None:
+            yield claim.region
+
+
+def ops_of(function: Function) -> Iterator[Op]:
+    """Every op of a function, outer before inner, in order."""
+    for region in regions_of(function):
+        yield from region.walk()
+
+
+def uses(region: Region) -> dict[Value, list[Use]]:
+    """Where each value is used in a region and inside it, in order."""
+    found: dict[Value, list[Use]] = {}
+
+    def look(inner: Region, owner: Op | None) -> None:
+        for op in inner.ops:
+            for n, value in enumerate(op.operands):
+                found.setdefault(value, []).append(Use(op, n))
+            for r in op.regions:
+                look(r, op)
+        for n, value in enumerate(inner.yields):
+            found.setdefault(value, []).append(Use(owner, n, inner))
+
+    look(region, None)
+    return found
+
+
+def definitions(region: Region) -> dict[Value, Op]:
+    """The op that each value is a result of, in a region and inside it (arguments of regions are results of
+    none)."""
+    return {value: op for op in region.walk() for value in op.results}
+
+
+def parents(region: Region) -> dict[Op, Op | None]:
+    """For each op the op whose region it stands in; None at the top."""
+    found: dict[Op, Op | None] = {}
+
+    def look(inner: Region, owner: Op | None) -> None:
+        for op in inner.ops:
+            found[op] = owner
+            for r in op.regions:
+                look(r, op)
+
+    look(region, None)
+    return found
+
+
+def free_values(region: Region) -> list[Value]:
+    """The values that a region uses and does not define, in order of first use."""
+    own = {*region.args, *definitions(region)}
+    own.update(a for op in region.walk() for r in op.regions for a in r.args)
+    return [value for value in uses(region) if value not in own]
+
+
+def substitute(region: Region, mapping: Mapping[Value, Value]) -> Region:
+    """The region with values replaced wherever they are used. Ops in which nothing changes are kept as they
+    are."""
+    if not mapping:
+        return region
+    return rebuild(region, lambda op: None, mapping)
+
+
+def clone(region: Region, mapping: Mapping[Value, Value] | None = None) -> Region:
+    """A copy with values of its own, free values replaced by `mapping`; fit to stand beside the original."""
+    known = dict(mapping or {})
+
+    def fresh(value: Value) -> Value:
+        known[value] = replace(value)
+        return known[value]
+
+    def copy(inner: Region) -> Region:
+        args = tuple(map(fresh, inner.args))
+        ops = tuple(map(copy_op, inner.ops))
+        return Region(args, ops, tuple(known.get(v, v) for v in inner.yields))
+
+    def copy_op(op: Op) -> Op:
+        operands = tuple(known.get(v, v) for v in op.operands)
+        regions = tuple(map(copy, op.regions))
+        return Op(op.opcode, operands, dict(op.attrs), regions, tuple(map(fresh, op.results)), op.loc)
+
+    return copy(region)
+
+
+def inline(region: Region, args: Sequence[Value]) -> tuple[tuple[Op, ...], tuple[Value, ...]]:
+    """The ops of a copy of `region` with its arguments given, and the values that it yields."""
+    body = clone(Region((), region.ops, region.yields), dict(zip(region.args, args, strict=True)))
+    return body.ops, body.yields
+
+
+Rewrite = Callable[[Op], "tuple[Sequence[Op], Sequence[Value]] | None"]
+
+
+def rebuild(region: Region, rewrite: Rewrite, mapping: Mapping[Value, Value] | None = None) -> Region:
+    """The region with ops replaced, innermost first.
+
+    `rewrite(op)`, whose operands and regions are already rewritten, gives None to keep the op, or the ops to
+    put in its place with the values that stand for its results; later uses follow.
+    """
+    known = dict(mapping or {})
+
+    def value(v: Value) -> Value:
+        while v in known:
+            v = known[v]
+        return v
+
+    def inside(inner: Region) -> Region:
+        ops: list[Op] = []
+        for old in inner.ops:
+            operands, regions = tuple(map(value, old.operands)), tuple(map(inside, old.regions))
+            same = operands == old.operands and regions == old.regions
+            op = old if same else replace(old, operands=operands, regions=regions)
+            answer = rewrite(op)
+            if answer is None:
+                ops.append(op)
+                continue
+            ops.extend(answer[0])
+            known.update((a, b) for a, b in zip(op.results, answer[1], strict=True) if a is not b)
+        yields = tuple(map(value, inner.yields))
+        if len(ops) == len(inner.ops) and all(map(_is, ops, inner.ops)) and yields == inner.yields:
+            return inner
+        return Region(inner.args, tuple(ops), yields)
+
+    return inside(region)
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b
+
+
+def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
+    """The module with every function changed (the same module where none is)."""
+    changed = {name: change(f) for name, f in module.functions.items()}
+    if all(changed[name] is f for name, f in module.functions.items()):
+        return module
+    return replace(module, functions=changed)
+
+
+def map_bodies(module: Module, change: Callable[[Region], Region]) -> Module:
+    """The module with the body of every function changed."""
+
+    def one(f: Function) -> Function:
+        body = change(f.body)
+        return f if body is f.body else replace(f, body=body)
+
+    return map_functions(module, one)
+
+
+def effects(ops: Op | Iterable[Op]) -> frozenset[str]:
+    """The effects of an op, or of ops, with all that stands in their regions: of "read", "commit", "state",
+    ..."""
+    found: set[str] = set()
+    for op in (ops,) if isinstance(ops, Op) else ops:
+        found.add(lookup(op.opcode).effects)
+        for region in op.regions:
+            found |= effects(region.ops)
+    return frozenset(found - {""})
+
+
+def is_pure(op: Op) -> bool:
+    """Whether an op neither has effects nor reads what effects change: it may be moved, merged or dropped."""
+    return not effects(op)
+
+
+def is_removable(op: Op) -> bool:
+    """Whether an op whose results nobody uses may be dropped: it may read, but changes nothing."""
+    return effects(op) <= {"read"}
