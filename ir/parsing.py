@@ -373,7 +373,7 @@ class Parser:
         self.expect("module", 'at the start: module(main = "...")')
         operands, head = self.call("module")
         if operands or set(head) - {"main", "path"} or not isinstance(head.get("main"), str):
-            self.fail('a module begins with module(main = "name", path = "file"); the path may be left out', at)
+            self.fail('a module begins with module(main = "name") or with its path too: path = "file"', at)
         externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
         functions: dict[str, Function] = {}
         while not self.ended():

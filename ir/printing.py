@@ -189,7 +189,8 @@ class Printer:
 
     def claim(self, c: Claim) -> None:
         fields: dict[str, Any] = {
-            "text": c.text, "spec": c.spec, "args": c.args, "mode": c.mode, "when": c.when, "models": c.models,
+            "text": c.text, "spec": c.spec, "args": c.args, "mode": c.mode, "when": c.when,
+            "models": c.models,
         }
         if self.plain:
             del fields["text"]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Union
+from typing import Any, Union
 
 # What an element is. `of` names what it belongs to, in the order given here.
 ELEMENTS: dict[str, tuple[str, ...]] = {
     "int": (), "real": (), "prob": (), "bool": (), "text": (), "none": (),
-    "token": ("vocabulary",), "dist": ("vocabulary", "face"), "draw": ("vocabulary",), "scores": ("vocabulary",),
+    "token": ("vocabulary",), "dist": ("vocabulary", "face"), "draw": ("vocabulary",),
+    "scores": ("vocabulary",),
     "node": ("tree",), "path": ("vocabulary",), "edit": ("canvas",), "hidden": ("model",),
     "tree": ("tree", "edge", "vocabulary"), "canvas": ("canvas", "vocabulary"), "position": ("canvas",),
     "memory": ("family",), "model": ("kind", "vocabulary", "family", "visibility"), "noise": (),
@@ -42,7 +44,8 @@ class Dim:
     bound: int | None = None
 
     def __str__(self) -> str:
-        name = f"{self.kind}.{self.of if _REST.fullmatch(self.of) else json.dumps(self.of)}" if self.of else self.kind
+        of = self.of if _REST.fullmatch(self.of) else json.dumps(self.of)
+        name = f"{self.kind}.{of}" if self.of else self.kind
         return name if self.bound is None else f"{name}<={self.bound}"
 
     def same(self, other: Dim) -> bool:
@@ -92,8 +95,8 @@ class Type:
     @property
     def vocab(self) -> str:
         """The vocabulary a token-like element belongs to ('' if none)."""
-        position = {"token": 0, "dist": 0, "draw": 0, "scores": 0, "path": 0, "tree": 2, "canvas": 1, "model": 1,
-                    "index": 1, "automaton": 0}.get(self.elem)
+        position = {"token": 0, "dist": 0, "draw": 0, "scores": 0, "path": 0, "tree": 2, "canvas": 1,
+                    "model": 1, "index": 1, "automaton": 0}.get(self.elem)
         return str(self.of[position]) if position is not None and len(self.of) > position else ""
 
     @property
@@ -144,7 +147,7 @@ def join_dims(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
     if len(a) != len(b):
         return None
     out = []
-    for x, y in zip(a, b):
+    for x, y in zip(a, b, strict=True):
         if x.same(y):
             bound = None if x.bound is None or y.bound is None else max(x.bound, y.bound)
             out.append(Dim(x.kind, x.of, bound))
@@ -216,7 +219,8 @@ class _Reader:
     def take(self, want: str | None = None) -> str:
         got = self.peek()
         if not got or (want is not None and got != want):
-            raise TypeError_(f"not a type: {self.text!r}: expected {want or 'a name'}, got {got or 'the end'}")
+            expected = want or "a name"
+            raise TypeError_(f"not a type: {self.text!r}: expected {expected}, got {got or 'the end'}")
         self.at += 1
         return got
 

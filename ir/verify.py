@@ -140,7 +140,9 @@ class Verifier:
         if claim.region is not None:
             self.region(claim.region, visible, (), None)
 
-    def arguments(self, callee: str, function: Function, given: list[str], what: str, op: Op | None = None) -> None:
+    def arguments(
+        self, callee: str, function: Function, given: list[str], what: str, op: Op | None = None
+    ) -> None:
         """Arguments by name: only the callee's parameters, each once, and all that have no default."""
         known = {p.name for p in function.params}
         self.unique(given, f"argument of {callee}", op)
@@ -160,7 +162,9 @@ class Verifier:
             self.fail(f"{value!r} is defined a second time", op)
         self.defined.add(value)
 
-    def region(self, region: Region, visible: set[Value], counters: tuple[Value, ...], owner: Op | None) -> None:
+    def region(
+        self, region: Region, visible: set[Value], counters: tuple[Value, ...], owner: Op | None
+    ) -> None:
         """A region sees what is visible around it; nothing that it defines is visible after it."""
         inside = set(visible)
         for value in region.args:
@@ -201,7 +205,8 @@ class Verifier:
             self.fail(f"attribute {', '.join(missing)} is missing", op)
         known = {a.rstrip("?") for a in row.attrs}
         if self.strict and (unknown := [a for a in op.attrs if a not in known]):
-            self.fail(f"attribute {', '.join(unknown)} is not one of the op table ({', '.join(row.attrs) or 'none'})", op)
+            legal = ", ".join(row.attrs) or "none"
+            self.fail(f"attribute {', '.join(unknown)} is not one of the op table ({legal})", op)
 
     def arity(self, op: Op, row: OpDef) -> None:
         """As many regions, with as many arguments of such types, as the op table says."""
@@ -262,7 +267,7 @@ class Verifier:
         left = iter(op.operands)
         for counter in counters:
             if not any(value is counter for value in left):
-                self.fail(f"the counter {counter!r} of a loop around it is not among its keys, outermost first", op)
+                self.fail(f"{counter!r}, the turn of a loop around it, is not among its keys (outermost first)", op)
 
     def names(self, op: Op) -> None:
         """States, externs and callees are names of something."""
