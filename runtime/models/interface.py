@@ -362,7 +362,7 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> None:
 
 
 def check_scores(model: Model, position: int | None, logits: np.ndarray) -> None:
-    """Raises DecError naming the model and the position if the logits hold a NaN or an infinity that is not -inf."""
+    """Raises DecError naming the model and the position if logits hold NaN or +inf, or nothing but -inf."""
     if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any():
         where = "" if position is None else f" at position {position}"
         raise DecError(f"{model.name!r} gave logits that are not numbers{where}")
