@@ -20,7 +20,7 @@ WORD = re.compile(r"[^\W\d]\w*")
 QUOTED = r'"(?:[^"\\\n]|\\.)*"'
 STRING = re.compile(QUOTED)
 OPCODE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
-VALUE = re.compile(rf"%(?:(?P<number>\d+)|(?P<name>[^\W\d]\w*|{QUOTED}))(?:\.(?P<copy>\d+))?(?![\w.])")
+VALUE = re.compile(rf"%(?:(?P<number>\d+)|(?P<name>%?[^\W\d]\w*|{QUOTED}))(?:\.(?P<copy>\d+))?(?![\w.])")
 NUMBER = re.compile(r"-?(?:inf\b|nan\b|\d+/\d+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
 PLACE = re.compile(rf"loc\((?:(?P<path>[\w./+@<>~-]*)|(?P<quoted>{QUOTED})):(?P<line>\d+):(?P<column>\d+)"
                    r"(?:-(?P<end>\d+):(?P<ending>\d+))?\)")

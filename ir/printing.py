@@ -87,6 +87,10 @@ class Names:
         self.given: dict[Value, str] = {}
         self.taken: dict[str, int] = {}
 
+    def sign(self, name: str) -> str:
+        """A name behind its `%`; names that lowering made up begin with another."""
+        return f"%%{name[1:]}" if name[:1] == "%" and PLAIN_NAME.fullmatch(name[1:]) else f"%{bare(name)}"
+
     def define(self, value: Value, *, keep: bool = False) -> str:
         """The name of a value, made at its definition."""
         if value not in self.given:
@@ -96,12 +100,12 @@ class Names:
             if not name:
                 self.given[value] = f"%{number}"
             else:
-                self.given[value] = f"%{bare(name)}.{number}" if number else f"%{bare(name)}"
+                self.given[value] = self.sign(name) + (f".{number}" if number else "")
         return self.given[value]
 
     def use(self, value: Value) -> str:
         """The name of a value where it is used; one that nothing defined is shown as such."""
-        return self.given.get(value) or f"%{bare(value.name or '_')}.undefined"
+        return self.given.get(value) or f"{self.sign(value.name or '_')}.undefined"
 
 
 class Printer:
