@@ -175,7 +175,7 @@ def under(keys: np.ndarray, ceiling: float) -> np.ndarray:
     if not top > -np.inf:
         return np.full(len(keys), -np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
-        v = ceiling - keys + np.log1p(-np.exp(keys - top))
+        v = ceiling - keys + np.log(-np.expm1(keys - top))
         moved = ceiling - np.maximum(v, 0.0) - np.log1p(np.exp(-np.abs(v)))
     # The maximum itself has v = -inf, and a sibling with no mass has v = inf: both have exact answers.
     moved = np.where(keys == top, ceiling, moved)

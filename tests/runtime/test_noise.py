@@ -169,9 +169,11 @@ def test_races_with_nobody_or_almost_nobody() -> None:
 def test_conditioning_on_the_parent_adds_one_time_to_all(keys: list[float], ceiling: float) -> None:
     moved = under(np.array([*keys, -np.inf]), ceiling)
     assert moved.max() == ceiling and moved[-1] == -np.inf
-    first = min(math.exp(-k) for k in keys)
+    top = max(keys)
     for key, m in zip(keys, moved.tolist(), strict=False):
-        assert math.exp(-m) == pytest.approx(math.exp(-ceiling) + math.exp(-key) - first, rel=1e-6)
+        assert math.exp(-m) == pytest.approx(
+            math.exp(-ceiling) + math.exp(-top) * math.expm1(top - key), rel=1e-9
+        )
     assert moved[np.argmax(keys)] == ceiling
 
 
