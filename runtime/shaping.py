@@ -41,7 +41,7 @@ def raw_probs(
     """
     kept = _allowed(scores.size, tuple(path), request, allow)
     if scores.weights is not None:
-        return _normal(scores.weights if kept is None else exact.masked(scores.weights, kept))
+        return _constrained(scores.weights, kept)
     return _softmax(_logits(scores, kept))
 
 
@@ -53,7 +53,7 @@ def shaped_probs(
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
     if scores.weights is not None:
-        return _shape_exact(_normal(exact.masked(scores.weights, kept)), path, request)
+        return _shape_exact(_constrained(scores.weights, kept), path, request)
     return _shape_float(_logits(scores, kept), path, request)
 
 
@@ -124,13 +124,16 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _shape_float(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
-    logits = _penalised(logits, path, request)
+    if request.penalised:
+        logits = _penalised(logits, path, request)
     if request.temperature == 0:
         point = np.zeros(len(logits))
         point[int(np.argmax(logits))] = 1.0
         return point
     # The shift by the maximum comes first: with a tiny temperature a quotient would overflow otherwise.
     probs = _softmax((logits - logits.max()) / float(request.temperature))
+    if request.top_k is None and request.top_p is None and request.min_p is None:
+        return probs
     order = np.argsort(-probs, kind="stable")
     if request.top_k is not None and request.top_k < len(probs):
         probs = _keep(probs, order[: request.top_k])
@@ -176,6 +179,11 @@ def _amount(value: Amount) -> float:
 # -------------------------------------------------------------------------------------------------
 
 
+def _constrained(weights: tuple[Fraction, ...], kept: np.ndarray | None) -> tuple[Fraction, ...]:
+    """The weights of the tokens kept, summing to one; a row of scores sums to one already."""
+    return weights if kept is None else _normal(exact.masked(weights, kept))
+
+
 def _normal(weights: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
     total = sum(weights)
     if total == 0:
@@ -186,7 +194,8 @@ def _normal(weights: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
 def _shape_exact(
     probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request
 ) -> tuple[Fraction, ...]:
-    probs = _penalised_exact(probs, path, request)
+    if request.penalised:
+        probs = _penalised_exact(probs, path, request)
     if request.temperature == 0:
         best = max(range(len(probs)), key=lambda v: (probs[v], -v))
         return tuple(Fraction(v == best) for v in range(len(probs)))
@@ -194,6 +203,8 @@ def _shape_exact(
         top = max(probs)
         power = 1 / exact.rational(request.temperature, "temperature")
         probs = _normal(tuple(exact.power(w / top, power, "temperature") for w in probs))
+    if request.top_k is None and request.top_p is None and request.min_p is None:
+        return probs
     order = sorted(range(len(probs)), key=lambda v: (-probs[v], v))
     if request.top_k is not None:
         probs = _normal(exact.only(probs, order[: request.top_k]))

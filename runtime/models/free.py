@@ -12,6 +12,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from decgraph.runtime.models.features import Features
@@ -24,6 +25,7 @@ def digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
+@lru_cache(maxsize=100_000)
 def small_weights(
     key: str, size: int, *, zeros: bool = False, power: int = 1, top: int = 9
 ) -> tuple[Fraction, ...]:

@@ -350,14 +350,15 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> None:
         raise DecError(
             f"{len(cells)} positions are past the context length of {model.name!r} ({model.context})"
         )
+    size = model.vocab.size
     for i, cell in enumerate(cells):
-        if isinstance(cell, _Mask | Soft):
+        if isinstance(cell, (_Mask, Soft)):  # several times faster than a union type here
             if model.kind != "masked":
                 raise DecError(f"{model.name!r} is causal: position {i} must hold a token, not {cell!r}")
-        elif not 0 <= cell < model.vocab.size:
+        elif not 0 <= cell < size:
             raise DecError(
                 f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, "
-                f"which has {model.vocab.size} tokens"
+                f"which has {size} tokens"
             )
 
 

@@ -42,22 +42,26 @@ class _Table:
     ) -> None:
         self._size, self._seed, self.zeros, self.power = size, seed, zeros, power
         self._given = {tuple(k) if not isinstance(k, int) else (k,): _row(v, size) for k, v in given.items()}
-        self.touched: dict[Key, tuple[Fraction, ...]] = {}
+        self.touched: dict[Key, Scores] = {}
 
     def __call__(self, key: Key, name: str) -> Scores:
         if key not in self.touched:
             if key in self._given:
-                self.touched[key] = self._given[key]
+                weights = self._given[key]
             elif self._seed is None:
                 raise DecError(f"table model {name!r} has no entry for {_spell(key)}")
             else:
-                self.touched[key] = small_weights(
+                weights = small_weights(
                     f"{self._seed}:{key!r}", self._size, zeros=self.zeros, power=self.power
                 )
-        return Scores(weights=self.touched[key])
+            self.touched[key] = Scores(weights=weights)
+        return self.touched[key]
+
+    def entries(self) -> dict[Key, tuple[Fraction, ...]]:
+        return {key: row.weights for key, row in self.touched.items() if row.weights is not None}
 
     def describe(self, title: str) -> str:
-        rows = (f"  p(. | {_spell(k)}) = {' '.join(map(str, row))}" for k, row in self.touched.items())
+        rows = (f"  p(. | {_spell(k)}) = {' '.join(map(str, row))}" for k, row in self.entries().items())
         return "\n".join([title, *rows])
 
 
@@ -183,6 +187,8 @@ class TableModel(Model):
         return self._table(state, self.name)
 
     def _context(self, path: Path, given: Memory | None) -> Key:
+        if given is None and self.window is None and path in self._table.touched and len(path) > 0:
+            return path  # an entry is only made for a path that passed the checks
         check_cells(self, path)
         check_family(self, given)
         fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
@@ -194,7 +200,7 @@ class TableModel(Model):
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
         """The entries touched so far, in the order they were first asked for."""
-        return dict(self._table.touched)
+        return self._table.entries()
 
     def forget(self) -> None:
         """Start `entries` and `describe` afresh; the answers stay what they are."""
@@ -232,7 +238,7 @@ class TableFeatures(Model):
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
         """The entries touched so far."""
-        return dict(self._table.touched)
+        return self._table.entries()
 
     def forget(self) -> None:
         """Start `entries` and `describe` afresh; the answers stay what they are."""
