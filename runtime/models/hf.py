@@ -5,6 +5,7 @@ Weights are safetensors, read as float32 on the CPU; no code from a model's fold
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_masked import HFMasked
+
+# Model types that transformers lacks, and the module that registers them there. By name, because heads are
+# defined beside their training, in a room that builds on this one.
+_DEFINED_IN = {
+    "decgraph_medusa": "decgraph.zoo.modeling",
+    "decgraph_eagle": "decgraph.zoo.modeling",
+    "decgraph_exit": "decgraph.zoo.modeling",
+}
 
 
 def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal:
@@ -132,12 +141,11 @@ def _part(path: str | Path, target: HFCausal, kind: str, model_type: str) -> tup
     import transformers
 
     from decgraph.runtime.models.hf_heads import check_width
-    from decgraph.zoo import modeling
 
     folder, config = _folder(path, kind, "")
     if config.get("model_type") != model_type:
         raise DecError(f"{folder} is not a {kind} model but a {config.get('model_type')}")
-    assert modeling  # importing it registers the heads
+    importlib.import_module(_DEFINED_IN[model_type])
     module = _pretrained(transformers.AutoModel, folder, torch.float32, "eager").eval().requires_grad_(False)
     check_width(module, target, folder.name)
     if (folder / "tokenizer.json").is_file():
