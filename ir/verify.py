@@ -98,7 +98,7 @@ class Verifier:
     # -- modules and functions
     def module_(self) -> None:
         known = ", ".join(self.module.functions)
-        if self.module.main not in self.module.functions and (known or self.module.main):  # a library has neither
+        if self.module.main not in self.module.functions and (known or self.module.main):  # libraries have none
             self.fail(f"main is {self.module.main!r}, which is not one of its functions ({known})")
         for key, function in self.module.functions.items():
             self.key, self.function = key, function
@@ -267,7 +267,7 @@ class Verifier:
         left = iter(op.operands)
         for counter in counters:
             if not any(value is counter for value in left):
-                self.fail(f"{counter!r}, the turn of a loop around it, is not among its keys in their order", op)
+                self.fail(f"{counter!r}, the turn of a loop around it, is not among its keys in order", op)
 
     def names(self, op: Op) -> None:
         """States, externs and callees are names of something."""

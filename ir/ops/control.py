@@ -26,8 +26,8 @@ def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tu
 
 @op("for")
 class For:
-    """Run the body for i in lo..hi (hi excluded). Attributes: bound (static), stops (the body first yields "stop now").
-    Operands lo, hi, then the carried values; region (i, *carried) -> ([stop], *carried)."""
+    """Run the body for i in lo..hi (hi excluded). Attributes: bound (static), stops (the body first yields "stop now"), lanes
+    (the turns are independent copies). Operands lo, hi, then the carried values; region (i, *carried) -> ([stop], *carried)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(len(types) >= 2 and types[0].is_number and types[1].is_number, "for needs integer bounds")
@@ -116,34 +116,6 @@ class If:
         return tuple(m.region(op.regions[0 if m.decide(op, cond) else 1], ()))
 
     attrs = ("reads?",)
-    label, batch = "region", "region"
-
-
-@op("lanes")
-class Lanes:
-    """n independent copies of the body, each with its own noise. Operands n, then values that every lane starts from;
-    region (lane) -> values; results are lists over the lanes."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].is_number, "lanes needs a number of lanes")
-        out = []
-        for v in regions[0].yields:
-            stacks = v.type.elem not in ("tree", "canvas", "path", "list", "memory", "none", "node") or v.type.elem == "node"
-            out.append(v.type.over(Dim("k", "", attrs.get("bound"))) if stacks else listing(v.type, attrs.get("bound")))
-        return tuple(out)
-
-    def regions(types: Any, attrs: Any) -> Any:
-        return ((INT,),)
-
-    def meaning(m: Any, op: Any, n: Any) -> Any:
-        runs = [m.lane(op, i) for i in range(as_int(n))]
-        out = []
-        for j, result in enumerate(op.results):
-            column = [r[j] for r in runs]
-            out.append(column if result.type.elem == "list" else stack(m, column))
-        return tuple(out)
-
-    attrs = ("bound?",)
     label, batch = "region", "region"
 
 

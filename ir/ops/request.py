@@ -159,6 +159,20 @@ class Return:
     label, batch, effects = "none", "ragged", "return"
 
 
+@op("completes")
+class Completes:
+    """Whether the text of a path holds a string."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "path" and types[1].elem == "text", f"completes needs a path and a text, got {types[0]}, {types[1]}")
+        return (BOOL,)
+
+    def meaning(m: Any, op: Any, path: Any, s: Any) -> Any:
+        return (s in m.text(path, None),)
+
+    label, batch, effects = "own", "host", "host"
+
+
 @op("vocab_size")
 class VocabSize:
     """The number of tokens of the target's vocabulary."""

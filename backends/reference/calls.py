@@ -1,0 +1,237 @@
+"""Model calls of the reference: every call computed from scratch, from what its place says."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from decgraph.backends.reference.values import Held
+from decgraph.errors import DecError
+from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.canvas import Soft as SoftCell
+from decgraph.ir.data.dist import Dist, Draw, Path, Row, resolve_path
+from decgraph.ir.data.tree import Tree
+from decgraph.runtime import trace
+from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Scores, Soft
+from decgraph.runtime.shaping import raw_probs, shaped_probs
+
+
+class Calls:
+    """The part of the machine that asks models."""
+
+    def main_model(self: Any) -> Any:
+        """The model that claims are about: the first one that the function takes."""
+        for p in self.function.params:
+            if p.value.type.elem == "model" and p.name in self.models:
+                return self.models[p.name]
+        return None
+
+    def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
+        role = "target" if model is self.main_model() else "draft"
+        self.emit_event(lambda: trace.ModelCall(model.name, rows, cells, role))
+
+    # -- places
+    def place_states(self: Any, place: Any, extra: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], Any]:
+        """(states, shape, node ids) of a place: paths or canvases, in order."""
+        if isinstance(place, Tree):
+            ids = np.arange(len(place))
+            return [place.state(int(i)) for i in ids], (len(ids),), None
+        if isinstance(place, tuple):
+            return [place], (), None
+        if isinstance(place, Canvas):
+            return [place], (), None
+        if isinstance(place, Path):
+            return [self.context() + tuple(place.tokens)], (), None
+        tree = extra["tree"]
+        ids = np.asarray(place, dtype=np.int64)
+        return [tree.state(int(i)) for i in ids.ravel()], ids.shape, (ids if ids.ndim == 1 else None)
+
+    def evaluate(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+        """The meaning of `model.eval`."""
+        given = extra.get("given")
+        if op.attrs.get("part") == "heads":
+            return self.eval_heads(model, place, extra)
+        if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
+            return self.eval_canvases(model, place, extra)
+        states, shape, ids = self.place_states(place, extra)
+        nodes = list(range(len(states))) if isinstance(place, Tree) else (
+            [int(i) for i in np.asarray(place).ravel()] if "tree" in extra else [0] * len(states))
+        self.count_call(model, len(states), sum(len(s) for s in states))
+        scores = self.score_paths(model, states, given.memory if isinstance(given, Held) else given)
+        allow = extra.get("allow")
+        rows = np.empty(len(states), dtype=object)
+        for i, s in enumerate(states):
+            rows[i] = self.model_row(model, scores[i], s, nodes[i], self.allow_at(allow, i, shape))
+        if shape == ():
+            out = np.empty((), dtype=object)
+            out[()] = rows[0]
+            return Dist(out)
+        return Dist(rows.reshape(shape), "shaped", ids)
+
+    def allow_at(self: Any, allow: Any, i: int, shape: tuple[int, ...]) -> Any:
+        if allow is None:
+            return None
+        a = np.asarray(allow, dtype=bool)
+        return a if a.ndim == 1 else a[i]
+
+    def score_paths(self: Any, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Scores]]:
+        """The scores after each path; together, since a real model batches them."""
+        paths = [resolve_path(s) for s in states]
+        distinct = list(dict.fromkeys(paths))
+        got = dict(zip(distinct, model.eval(distinct, given)))
+        return [lambda p=p: got[p] for p in paths]
+
+    def model_row(self: Any, model: Any, scores: Callable[[], Scores], path: tuple[Any, ...], node: int | None, allow: Any,
+                  position: int | None = None) -> Row:
+        """A row whose faces come from a model's scores and the request."""
+        def face(name: str) -> Any:
+            s = scores()
+            tokens = resolve_path(path)
+            if name == "raw":
+                return self.vector(raw_probs(s, tokens, self.request, allow=self.ids(allow)))
+            if name == "logits":
+                return self.logits(s, raw_probs(s, tokens, self.request, allow=self.ids(allow)))
+            return self.vector(shaped_probs(s, tokens, self.request, allow=self.ids(allow)))
+
+        return Row(face, position=len(path) if position is None else position, node=node, path=path, label=model.name)
+
+    def ids(self: Any, allow: Any) -> Any:
+        return None if allow is None else [int(i) for i in np.flatnonzero(allow)]
+
+    def vector(self: Any, probs: Any) -> Any:
+        """Probabilities as the machine's vectors."""
+        if self.num.exact:
+            out = np.empty(len(probs), dtype=object)
+            out[:] = list(probs)
+            return out
+        return np.asarray(probs, dtype=np.float64)
+
+    def logits(self: Any, scores: Scores, raw: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            if scores.logits is not None:
+                return np.where(np.asarray(raw, dtype=np.float64) > 0, scores.logits, -np.inf)
+            return self.num.fn("log")(self.vector(raw))
+
+    def eval_heads(self: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+        states, shape, _ = self.place_states(place, extra)
+        self.emit_event(lambda: trace.ModelCall(model.name + ".heads", 1, len(states[0]), "draft"))
+        path = resolve_path(states[0])
+        scores = model.heads(path)
+        rows = np.empty(len(scores), dtype=object)
+        for h, s in enumerate(scores):
+            rows[h] = self.model_row(model, lambda s=s: s, states[0], None, None, position=len(path) + 1 + h)
+        return Dist(rows)
+
+    # -- canvases
+    def cells(self: Any, c: Canvas) -> tuple[Any, ...]:
+        """The cells that a masked model reads: the context, then the canvas."""
+        out: list[Any] = list(resolve_path(c.base))
+        for x in c.cells:
+            if x is None:
+                out.append(MASK)
+            elif isinstance(x, SoftCell):
+                v = x.value
+                out.append(v if isinstance(v, Soft) else Soft(tuple(v)))
+            else:
+                out.append(x.token if isinstance(x, Draw) else int(x))
+        return tuple(out)
+
+    def fresh(self: Any, c: Canvas, at: Any, given: Held | None) -> tuple[list[int] | None, Any]:
+        """Absolute positions that a call computes, and the memory it sees. A call that computes the whole canvas computes
+        everything, the context too."""
+        base = len(c.base)
+        wanted = [base + int(i) for i in np.ravel(np.asarray(at))] if at is not None else None
+        if wanted is None or len(set(wanted)) == len(c):
+            return None, None
+        if given is None:
+            return wanted, None
+        held = given.memory.positions
+        return sorted({*wanted, *(i for i in range(base) if i not in held)}), given.memory
+
+    def eval_canvases(self: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+        states, shape, _ = self.place_states(place, extra)
+        at = extra.get("at")
+        n = len(states[0])
+        which = [int(i) for i in np.ravel(np.asarray(at))] if at is not None else list(range(n))
+        out = np.empty((len(states), len(which)), dtype=object)
+        memo: dict[Any, Any] = {}
+        for s, c in enumerate(states):
+            base = len(c.base)
+            cells = self.cells(c)
+            fresh, given = self.fresh(c, at, extra.get("given"))
+            key = cells
+            if key not in memo:
+                rows = [base + i for i in which]
+                computed = model.eval_canvas(cells, fresh if given is not None else rows, given) if rows else []
+                if given is not None:
+                    assert fresh is not None
+                    place_of = {p: i for i, p in enumerate(fresh)}
+                    computed = [computed[place_of[p]] for p in rows]
+                memo[key] = computed
+            computed = memo[key]
+            for j, i in enumerate(which):
+                path = tuple(self.mask_token if x is MASK or isinstance(x, Soft) else x for x in cells[:base + i])
+                out[s, j] = self.model_row(model, lambda sc=computed[j]: sc, path, i, None)
+        fresh, _ = self.fresh(states[0], at, extra.get("given"))
+        self.count_call(model, len(which) * len(memo), len(memo) * (len(fresh) if fresh is not None and extra.get("given")
+                                                                    is not None else len(states[0].base) + n))
+        if shape == ():
+            return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
+        return Dist(out)
+
+    # -- memories and derived models
+    def memory(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Held:
+        """The meaning of `model.memory`."""
+        given = extra.get("given")
+        if isinstance(place, Canvas):
+            at = extra.get("at")
+            if at is not None and len(at) == 0 and given is None:
+                empty = Memory(model.family, len(place.base) + len(place), (LayerMemory({}, {}),) * model.layers)
+                return Held(empty, len(place.base))
+            fresh, seen = self.fresh(place, at, given)
+            return Held(model.memory(self.cells(place), fresh, seen), len(place.base))
+        states, _, _ = self.place_states(place, extra)
+        path = resolve_path(states[0])
+        if not path:
+            raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
+        return Held(model.memory(path, None, given.memory if given is not None else None), 0)
+
+    def restrict(self: Any, mem: Held, positions: Any, kind: str) -> Held:
+        return mem.restrict([int(i) for i in np.ravel(np.asarray(positions))], kind)
+
+    def derive(self: Any, op: Any, base: Any, args: tuple[Any, ...]) -> Any:
+        """The meaning of `model.derive`."""
+        how = op.attrs["how"]
+        key = (how, id(base), tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
+        if key not in self.memo:
+            self.memo[key] = (derive(base, how, *[a if hasattr(a, "vocab") else plain(a) for a in args]), base, args)
+        return self.memo[key][0]
+
+    def warp_row(self: Any, values: Any, path: Any, is_probs: bool, old: Row | None) -> Row:
+        """A row that the request shapes: scores, or probabilities, standing after `path`."""
+        path = path if path is not None else self.context()
+        scores = self.as_scores(values, is_probs)
+        return self.model_row(_Named("warp"), lambda: scores, tuple(path), old.node if old is not None else None, None)
+
+    def as_scores(self: Any, values: Any, is_probs: bool) -> Scores:
+        if self.num.exact:
+            return Scores(weights=tuple(values))
+        with np.errstate(divide="ignore"):
+            return Scores(logits=np.log(values) if is_probs else np.asarray(values, dtype=np.float64))
+
+    def paths(self: Any, at: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+        """The paths of a place that `warp` names."""
+        if isinstance(at[0], tuple):
+            return [at[0]] * (int(np.prod(shape)) if shape else 1)
+        states, _, _ = self.place_states(at[0], {"tree": at[1]} if len(at) > 1 else {})
+        return states
+
+
+class _Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def plain(a: Any) -> Any:
+    return int(a) if isinstance(a, (int, np.integer)) else a

@@ -1,0 +1,152 @@
+"""The reference interpreter: runs an IR function op by op, in NumPy float64. Slow, obvious, and the meaning.
+
+It evaluates regions, holds the committed context and the states, and reports events. Randomness, model calls, walks and
+stores stand in the files beside it. The exact checker runs the same machine over rationals, with another source of choices.
+"""
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+
+from decgraph.backends.reference.calls import Calls
+from decgraph.backends.reference.effects import Effects
+from decgraph.backends.reference.randomness import Randomness
+from decgraph.backends.reference.stores import Stores
+from decgraph.backends.reference.walk import Walk
+from decgraph.errors import DecError, InternalError
+from decgraph.ir.data.numbers import FLOAT
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.table import OpError, load
+from decgraph.ir.values import Function, Module, Op, Region, Value
+
+
+class Machine(Randomness, Calls, Walk, Effects, Stores):
+    """One request running one function of a module.
+
+    models: by parameter name. params: by name, checked by the caller (runtime/session.py). listener: called with every
+    event (runtime/trace.py). shared: states per session, by (function, name). externs: Python functions by name.
+    """
+
+    num: Any = FLOAT
+
+    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, *,
+                 listener: Callable[[Any], None] | None = None, shared: dict[Any, Any] | None = None,
+                 externs: Mapping[str, Callable[..., Any]] | None = None, detokenizer: Any = None,
+                 parent: Machine | None = None) -> None:
+        self.module, self.function = module, module.functions[function]
+        self.models, self.params, self.request = dict(models), dict(params), request
+        self.listener, self.externs = listener, dict(externs or {})
+        self.shared = shared if shared is not None else {}
+        self.detokenizer = detokenizer
+        self.parent = parent
+        self.env: dict[Value, Any] = {}
+        self.table = load()
+        self.memo: dict[Any, Any] = {}
+        self.site_prefix, self.counter_prefix = "", ()
+        self.results: list[Any] = []
+        self.op: Op | None = None
+        main = self.main_model()
+        self.vocab_size = main.vocab.size if main is not None else 0
+        self.mask_token = next((m.mask for m in self.models.values() if m.mask is not None), -1)
+        self.start_effects()
+
+    # -- running
+    def run_function(self) -> Any:
+        """Run the body to its end; returns the committed tokens."""
+        f = self.function
+        for p in f.params:
+            self.env[p.value] = self.models[p.name] if p.value.type.elem == "model" else self.parameter(p)
+        self.start_states()
+        self.region(f.body, [self.env[p.value] for p in f.params])
+        self.finish()
+        return self.committed_tokens()
+
+    def parameter(self, p: Any) -> Any:
+        if p.name not in self.params:
+            raise DecError(f"{self.function.name} needs a value for `{p.name}`")
+        v = self.params[p.name]
+        if p.value.type.elem == "topology" and not isinstance(v, Topology):
+            return Topology.of(v)
+        return self.num.const(v)
+
+    def region(self, region: Region, args: Sequence[Any]) -> list[Any]:
+        """Run a region's ops with its arguments; returns what it yields."""
+        env, table = self.env, self.table
+        env.update(zip(region.args, args))
+        for op in region.ops:
+            self.op = op
+            try:
+                out = table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
+            except (DecError, InternalError, KeyboardInterrupt, Stop):
+                raise
+            except OpError as error:
+                raise self.failure(op, str(error), error.hint) from error
+            except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError) as error:
+                raise self.failure(op, f"{type(error).__name__}: {error}") from error
+            for value, result in zip(op.results, out):
+                env[value] = result
+        return [env[v] for v in region.yields]
+
+    def failure(self, op: Op, message: str, hint: str = "") -> DecError:
+        """An error of the program while it runs, at its line."""
+        where = f"{op.loc}: " if op.loc.line else ""
+        return DecError(f"{where}{op.opcode} cannot go on: {message}", hint=hint)
+
+    def turn(self, op: Op, i: int) -> None:
+        """Called before every turn of a while loop: a place to notice a loop that makes no progress."""
+        if op.attrs.get("bound") == "done":
+            if i and self.committed() == self.last_committed:
+                raise DecError(f"{op.loc}: a turn of `while not done` committed nothing",
+                               hint="commit at least one token on every way through the loop")
+            self.last_committed = self.committed()
+        elif i > self.most_turns:
+            raise DecError(f"{op.loc}: this loop has turned {i} times without ending", hint="bound it: while condition at "
+                           "most n:")
+
+    most_turns = 100_000
+    last_committed = -1
+
+    def decide(self, op: Op, cond: Any) -> bool:
+        return self.num.truth(cond)
+
+    # -- numbers
+    def reals(self, values: Sequence[Any]) -> Any:
+        """A vector of numbers."""
+        if self.num.exact:
+            out = np.empty(len(values), dtype=object)
+            out[:] = values
+            return out
+        return np.array(values, dtype=np.float64)
+
+    def column(self, values: list[Any], type: Any) -> Any:
+        """An author's column over all nodes; where it was never set it is zero."""
+        from decgraph.ir.ops.common import array
+        zero = next((np.zeros_like(np.asarray(array(self, v))) for v in values if v is not None), 0)
+        filled = [zero if v is None else array(self, v) for v in values]
+        if type.elem == "astate":
+            out = np.empty(len(values), dtype=object)
+            out[:] = values
+            return out
+        if self.num.exact and type.elem in ("real", "prob"):
+            return self.reals([plain_zero(x) for x in filled])
+        return np.array(filled)
+
+    def no_mass(self, op: Op, weights: Any) -> Any:
+        """normalize of zeros: reached only where the law that called for it had no mass left (rounding); keep it uniform
+        over nothing by raising."""
+        return np.zeros_like(weights)
+
+    def nothing(self, op: Op, what: str) -> Any:
+        raise self.failure(op, what, "make sure that there is at least one candidate")
+
+
+def plain_zero(x: Any) -> Any:
+    return x.item() if isinstance(x, np.ndarray) and x.shape == () else x
+
+
+class Stop(Exception):
+    """Ends a sub-run whose condition holds."""
+
+
+__all__ = ["Function", "Machine", "Stop"]

@@ -1,0 +1,89 @@
+"""Draws of the reference: exponential races over keyed Philox noise."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.errors import DecError
+from decgraph.ir.data.dist import Draw, Row
+from decgraph.ir.ops.draws import NoiseKey
+from decgraph.runtime import noise
+
+
+class Randomness:
+    """The part of the machine that draws. `lane` is the element's number in a vector of draws."""
+
+    num: Any
+    request: Any
+    site_prefix: str
+    counter_prefix: tuple[int, ...]
+
+    def key(self, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: Any = None) -> noise.Key:
+        """The Philox key of a draw."""
+        seed, request = self.request.seed, self.request.request_id
+        if key.kind != "output":
+            return noise.Key(seed, request, self.site_prefix + key.site, self.counter_prefix + key.counters, lane)
+        position = index if index is not None else (row.position if row is not None else None)
+        if position is None:
+            raise DecError("`as output` needs an index here: the distribution has no place of its own",
+                           hint="say x ~ p as output(count(c.decided))")
+        place = (row.node,) if index is not None and row is not None and row.node is not None else ()
+        if self.site_prefix:
+            return noise.Key(seed, request, self.site_prefix + "output", self.counter_prefix + (int(position),), place)
+        return noise.output_key(seed, request, int(position), place)
+
+    def draw(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
+        q = np.asarray(row.face(face), dtype=np.float64)
+        times = noise.exponentials(self.key(key, (lane,), row, index), len(q))
+        if not (q > 0).any():
+            raise DecError("a draw from a distribution without mass")
+        return Draw(noise.race(q, times), row, face)
+
+    def draw_many(self, op: Any, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
+        q = np.asarray(row.face(face), dtype=np.float64)
+        if replace:
+            out = []
+            for j in range(k):
+                times = noise.exponentials(self.key(key, (lane, j), row), len(q))
+                out.append(Draw(noise.race(q, times), row, face, group=lane, rank=j))
+            return out
+        times = noise.exponentials(self.key(key, (lane,), row), len(q))
+        with np.errstate(divide="ignore"):
+            order = noise.race_order(noise.race_keys(np.log(q), times), k)
+        return self.group(row, face, [int(v) for v in order], lane)
+
+    def group(self, row: Row, face: str, tokens: list[int], lane: int, race: Any = None) -> list[Draw]:
+        """Draws without replacement, in order: the law of each is the distribution less the ones before it."""
+        out: list[Draw] = []
+        for j, v in enumerate(tokens):
+            law = row if j == 0 else Row(lambda f, gone=tuple(tokens[:j]): self.less(row.face(face), gone),
+                                         position=row.position, node=row.node, path=row.path)
+            out.append(Draw(v, law, face, source=row, group=lane, rank=j, race=None if race is None else race[v]))
+        return out
+
+    def less(self, q: Any, gone: tuple[int, ...]) -> Any:
+        """q without some tokens, renormalised."""
+        left = np.array(q)
+        left[list(gone)] = left[list(gone)] * 0
+        return left / left.sum()
+
+    def draw_race(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, under: Any) -> list[Draw]:
+        q = np.asarray(row.face(face), dtype=np.float64)
+        times = noise.exponentials(self.key(key, (lane,), row), len(q))
+        above = sum(np.log(d.source.face(face)[d.token]) for d in (row.path or ()) if isinstance(d, Draw))
+        with np.errstate(divide="ignore"):
+            keys = noise.race_keys(np.log(q) + above, times)
+        if under is not None:
+            keys = noise.under(keys, float(under))
+        order = [int(v) for v in noise.race_order(keys, len(q))]
+        return self.group(row, face, order, lane, race=keys)
+
+    def flip(self, op: Any, p: Any, key: NoiseKey, lane: int) -> bool:
+        if p != p:
+            raise DecError("bernoulli of a number that is none (0 / 0)")
+        return bool(noise.unit(self.key(key, (lane,))) < min(1.0, max(0.0, float(p))))
+
+    def beta(self, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
+        words = noise.words(self.key(key, ()), 4)
+        return float(np.random.Generator(np.random.Philox(key=[int(words[0]), int(words[1])])).beta(float(a), float(b)))

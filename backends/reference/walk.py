@@ -1,0 +1,98 @@
+"""Verification: applying a rule from the root of a tree down."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, box
+from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.runtime import trace
+
+
+def single(x: Any) -> Any:
+    """The one draw or edit in a value."""
+    return x.items[()] if isinstance(x, Draws) else x
+
+
+class Walk:
+    """The part of the machine that verifies. `emit_event` and `region` are the machine's."""
+
+    def walk(self: Any, op: Any, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+        region = op.regions[0]
+        if op.attrs["scope"] == "tree":
+            has, node, emits, token = self.region(region, (0, t, evidence))
+            end = int(node) if self.num.truth(has) else 0
+            self.report_tree(t, end)
+            return self.walked(op, t, end, single(token) if self.num.truth(emits) else None)
+        node, depth = 0, 0
+        while True:
+            try:
+                row = self.evidence_at(evidence, node)
+            except LookupError:
+                return self.walked(op, t, node, None)
+            children = t.children(node)
+            edges = [t.nodes[c].edge for c in children]
+            draws = Draws(box(edges)) if not isinstance(t.base, Canvas) else box(edges)
+            has, taken, emits, token = self.region(region, (depth, row, draws))
+            if not self.num.truth(has):
+                emitted = single(token) if self.num.truth(emits) else None
+                self.report_step(t, children, None, depth)
+                if emitted is not None:
+                    self.emit_event(lambda: trace.Emitted(edge_token(emitted), "residual" if children else (
+                        "bonus" if depth else "plain")))
+                return self.walked(op, t, node, emitted)
+            edge = single(taken)
+            child = next(c for c, e in zip(children, edges) if e is edge)
+            self.report_step(t, children, child, depth)
+            node, depth = child, depth + 1
+            if self.num.truth(emits):
+                return self.walked(op, t, node, single(token))
+
+    def evidence_at(self: Any, evidence: Any, node: int) -> Any:
+        if isinstance(evidence, Dist):
+            return evidence.take(node)
+        if isinstance(evidence, (list, np.ndarray)):
+            if node >= len(evidence) or evidence[node] is None:
+                raise LookupError(node)
+            return evidence[node]
+        return evidence
+
+    def walked(self: Any, op: Any, t: Tree, node: int, emitted: Any) -> Any:
+        if isinstance(t.base, Canvas):
+            return t.state(node)
+        edges = t.path_edges(node)
+        tokens: list[Any] = []
+        for e in edges:
+            tokens += e.tokens if isinstance(e, Path) else [e]
+        if emitted is not None:
+            tokens.append(emitted if isinstance(emitted, Draw) else int(emitted))
+        return Path(tokens, node=node, depth=t.nodes[node].depth, emitted=emitted)
+
+    def report_step(self: Any, t: Tree, children: list[int], child: int | None, depth: int) -> None:
+        if self.listener is None or isinstance(t.base, Canvas):
+            return
+        for c in children:
+            edge = t.nodes[c].edge
+            if not isinstance(edge, Draw):
+                continue
+            if c == child:
+                self.emit_event(lambda: trace.Accepted(c, edge.token, depth + 1))
+                return
+            self.emit_event(lambda: trace.Rejected(c, edge.token, depth + 1, "not the token that the target chose"))
+
+    def report_tree(self: Any, t: Tree, end: int) -> None:
+        if self.listener is None:
+            return
+        taken = t.path_nodes(end)[1:]
+        for depth, n in enumerate(taken):
+            for c in t.children(t.nodes[n].parent):
+                edge = t.nodes[c].edge
+                if c != n and isinstance(edge, Draw) and c < n:
+                    self.emit_event(lambda: trace.Rejected(c, edge.token, depth + 1, "another path was longer"))
+            self.emit_event(lambda: trace.Accepted(n, t.nodes[n].edge.token, depth + 1))
+        for c in t.children(end):
+            edge = t.nodes[c].edge
+            if isinstance(edge, Draw):
+                self.emit_event(lambda: trace.Rejected(c, edge.token, len(taken) + 1, "not typical"))

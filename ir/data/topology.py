@@ -1,0 +1,134 @@
+"""Topologies: constant tree shapes. A shape is a list of levels; a level lists (parent in the level above, rank)."""
+from __future__ import annotations
+
+import heapq
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from decgraph.errors import DecError
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level: `parent[i]` is an index into the level above (the root alone above the first), `rank[i]` which child."""
+
+    parent: tuple[int, ...]
+    rank: tuple[int, ...]
+    index: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A tree shape. `width` is the most children (highest rank + 1) that any node has."""
+
+    levels: tuple[Level, ...]
+    name: str = ""
+
+    @property
+    def width(self) -> int:
+        return max((level.width for level in self.levels), default=0)
+
+    @property
+    def size(self) -> int:
+        return sum(len(level.parent) for level in self.levels)
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    def __getitem__(self, i: int) -> Level:
+        return self.levels[i]
+
+    @staticmethod
+    def of(value: Any) -> Topology:
+        """A topology from its name ("medusa_63", "recycling_80"), a branching per level ("4x2x1"), or paths of ranks
+        ([[0], [1], [0, 0]]). Raises DecError."""
+        if isinstance(value, Topology):
+            return value
+        if isinstance(value, str):
+            text = value.strip()
+            if text.startswith("["):
+                try:
+                    return from_paths(json.loads(text), text)
+                except ValueError as error:
+                    raise DecError(f"not a topology: {text!r} ({error})", hint="write paths of ranks: [[0], [1], [0, 0]]") \
+                        from None
+            head, _, tail = text.rpartition("_")
+            if head and tail.isdigit() and head in ACCEPTANCE:
+                return likely(head, int(tail))
+            parts = text.split("x")
+            if all(p.isdigit() and 0 < int(p) <= 64 for p in parts):
+                return regular([int(p) for p in parts], text)
+            raise DecError(f"not a topology: {text!r}", hint=f"say a branching per level like 4x2x1, paths of ranks like "
+                           f"[[0], [1], [0, 0]], or NAME_SIZE with a name of {', '.join(ACCEPTANCE)}")
+        return from_paths(value, "")
+
+
+# Assumed acceptance of the rank-r guess at depth d (d, r from 0), from which a shape of a given size is the likeliest tree.
+# Round numbers of ours: heads fade with depth, a successor table does not, and both fall off by rank.
+ACCEPTANCE: dict[str, tuple[Fraction, Fraction, Fraction]] = {
+    # first guess at depth 0, factor per depth, factor per rank
+    "medusa": (Fraction(6, 10), Fraction(85, 100), Fraction(35, 100)),
+    "recycling": (Fraction(5, 10), Fraction(1), Fraction(45, 100)),
+}
+
+
+def from_paths(paths: Any, name: str) -> Topology:
+    """A topology from paths of ranks; parents must be there. Raises DecError."""
+    try:
+        wanted = sorted({tuple(int(r) for r in p) for p in paths}, key=lambda p: (len(p), p))
+    except (TypeError, ValueError):
+        raise DecError("a topology is a list of paths of ranks: [[0], [1], [0, 0]]") from None
+    if any(r < 0 or r > 255 for p in wanted for r in p) or any(not p for p in wanted) or len(wanted) > 4096:
+        raise DecError("a topology's paths hold ranks from 0 to 255, none is empty, and there are at most 4096")
+    above: dict[tuple[int, ...], int] = {(): 0}
+    levels = []
+    for d in range(1, max((len(p) for p in wanted), default=0) + 1):
+        here = [p for p in wanted if len(p) == d]
+        for p in here:
+            if p[:-1] not in above:
+                raise DecError(f"the topology has {list(p)} but not its parent {list(p[:-1])}")
+        levels.append(Level(tuple(above[p[:-1]] for p in here), tuple(p[-1] for p in here), d - 1,
+                            max(p[-1] for p in here) + 1))
+        above = {p: i for i, p in enumerate(here)}
+    return Topology(tuple(levels), name)
+
+
+def regular(branching: list[int], name: str = "") -> Topology:
+    """Every node of level d has branching[d] children."""
+    size, total = 1, 0
+    for b in branching:
+        size *= b
+        total += size
+    if total > 4096:
+        raise DecError(f"the topology {name} has {total} nodes; at most 4096")
+    paths: list[tuple[int, ...]] = [()]
+    out: list[tuple[int, ...]] = []
+    for b in branching:
+        paths = [(*p, r) for p in paths for r in range(b)]
+        out += paths
+    return from_paths(out, name)
+
+
+@lru_cache(maxsize=64)
+def likely(kind: str, size: int) -> Topology:
+    """The `size` nodes most likely to be accepted under the assumed acceptances of `kind`."""
+    if not 1 <= size <= 1024:
+        raise DecError(f"a topology has 1 to 1024 nodes, not {size}")
+    first, depth, rank = ACCEPTANCE[kind]
+    deepest = 5 if kind == "medusa" else 6
+    heap: list[tuple[Fraction, int, tuple[int, ...]]] = [(-first, 0, (0,))]
+    chosen: list[tuple[int, ...]] = []
+    serial = 0
+    while heap and len(chosen) < size:
+        score, _, path = heapq.heappop(heap)
+        chosen.append(path)
+        serial += 1
+        heapq.heappush(heap, (score * rank, serial, (*path[:-1], path[-1] + 1)))
+        if len(path) < deepest:
+            serial += 1
+            heapq.heappush(heap, (score * first * depth ** len(path), serial, (*path, 0)))
+    return from_paths(chosen, f"{kind}_{size}")

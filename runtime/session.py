@@ -1,0 +1,155 @@
+"""Sessions: bind models and parameters to an algorithm, run requests, stream events, keep what was produced."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.ir.values import Function, Module
+from decgraph.runtime.request import Request
+from decgraph.runtime.trace import Stats
+
+
+@dataclass
+class Result:
+    """What a request produced. `error` is set when it ended early; `tokens` is kept all the same."""
+
+    tokens: tuple[int, ...]
+    text: str
+    stats: Stats
+    reason: str
+    seconds: float
+    events: list[Any] = field(default_factory=list)
+    results: list[tuple[int, ...]] = field(default_factory=list)
+    error: DecError | None = None
+
+
+def check_params(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameter values with defaults filled in. Raises DecError for unknown names, missing values and values outside their
+    range."""
+    known = {p.name: p for p in function.params if p.value.type.elem != "model"}
+    for name in given:
+        if name not in known:
+            import difflib
+            near = difflib.get_close_matches(name, known, 1)
+            raise DecError(f"{function.name} has no parameter `{name}`", hint=f"did you mean {near[0]}?" if near else
+                           f"it has {', '.join(known) or 'none'}")
+    out = {}
+    for name, p in known.items():
+        if name not in given and not p.has_default:
+            raise DecError(f"{function.name} needs a value for `{name}`", hint=f"give it: {name} = ...")
+        v = given.get(name, p.default)
+        out[name] = check_value(function.name, p, v)
+    return out
+
+
+def check_value(owner: str, p: Any, v: Any) -> Any:
+    """One parameter's value, converted to its type. Raises DecError."""
+    elem, name = p.value.type.elem, p.name
+    text = isinstance(v, str)
+    try:
+        if elem == "int":
+            if isinstance(v, bool) or (not text and int(v) != v):
+                raise ValueError
+            v = int(v)
+        elif elem in ("real", "prob"):
+            v = Fraction(v) if text and v not in ("inf", "-inf") else v
+            if isinstance(v, float):
+                if v != v:
+                    raise ValueError
+                v = Fraction(str(v)) if abs(v) != float("inf") else v
+        elif elem == "bool":
+            if text:
+                if v.lower() not in ("yes", "no", "true", "false"):
+                    raise ValueError
+                v = v.lower() in ("yes", "true")
+            v = bool(v)
+        elif elem == "topology":
+            from decgraph.ir.data.topology import Topology
+            v = Topology.of(v)
+        elif elem == "set":
+            if text:
+                v = [int(x) for x in v.split(",") if x.strip()]
+            v = frozenset(int(x) for x in v)
+    except (ValueError, TypeError, OverflowError, ZeroDivisionError):
+        raise DecError(f"{owner}: `{name}` must be {'a whole number' if elem == 'int' else 'a number' if elem != 'bool' else 'yes or no'}, "
+                       f"not {v!r}") from None
+    low, high = p.low, p.high
+    if elem == "prob":
+        low, high = 0 if low is None else low, 1 if high is None else high
+    if elem in ("int", "real", "prob") and not isinstance(v, str):
+        if (low is not None and v < low) or (high is not None and v > high):
+            raise DecError(f"{owner}: `{name}` is {v}; it must be in {low}..{high}")
+    return v
+
+
+def check_models(function: Function, models: Mapping[str, Any]) -> dict[str, Any]:
+    """The models of a function, by name. Raises DecError for one missing, of the wrong kind, or of another vocabulary."""
+    wanted = {p.name: p.value.type for p in function.params if p.value.type.elem == "model"}
+    for name in models:
+        if name not in wanted:
+            raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted)}")
+    vocabs: dict[str, Any] = {}
+    kinds = {"causal": ("causal",), "masked": ("masked",), "features": ("features",), "layers": ("layers",)}
+    for name, t in wanted.items():
+        if name not in models:
+            raise DecError(f"{function.name} needs the model `{name}` ({t.of[0]})", hint=f"give one: {name} = folder or model")
+        m = models[name]
+        if m.kind not in kinds[str(t.of[0])]:
+            raise DecError(f"{function.name}: `{name}` must be a {t.of[0]} model, {m.name!r} is a {m.kind} model")
+        vocab = str(t.of[1])
+        first = vocabs.setdefault(vocab, m)
+        if first.vocab != m.vocab:
+            from decgraph.runtime.models.interface import check_vocab
+            check_vocab(first, m)
+    return dict(models)
+
+
+class Session:
+    """Models and parameters bound to one algorithm. State `per session` lives here.
+
+    >>> session = Session(module, {"target": target, "drafter": drafter}, {"gamma": 4})     # doctest: +SKIP
+    """
+
+    def __init__(self, module: Module, models: Mapping[str, Any], params: Mapping[str, Any] | None = None, *,
+                 name: str | None = None, tokenizer: Any = None, externs: Mapping[str, Callable[..., Any]] | None = None
+                 ) -> None:
+        self.module = module
+        self.function = module.functions[name or module.main]
+        self.models = check_models(self.function, models)
+        self.params = check_params(self.function, params or {})
+        self.tokenizer, self.externs = tokenizer, dict(externs or {})
+        self.shared: dict[Any, Any] = {}
+
+    def run(self, request: Request, *, listener: Callable[[Any], None] | None = None, keep_events: bool = True) -> Result:
+        """Run one request. An error after the start is returned in the result, with what was produced before it."""
+        from decgraph.backends.reference.machine import Machine
+        events: list[Any] = []
+
+        def hear(event: Any) -> None:
+            if keep_events:
+                events.append(event)
+            if listener is not None:
+                listener(event)
+
+        main = next(iter(self.models.values()), None)
+        if main is not None:
+            request.check_vocab(main.vocab.size)
+        detokenizer = self.tokenizer.detokenizer() if self.tokenizer is not None else None
+        started = time.perf_counter()
+        machine = Machine(self.module, self.function.name, self.models, self.params, request, listener=hear,
+                          shared=self.shared, externs=self.externs, detokenizer=detokenizer)
+        error: DecError | None = None
+        try:
+            machine.run_function()
+            reason = machine.reason
+        except DecError as problem:
+            error, reason = problem, "error"
+        except KeyboardInterrupt:
+            error, reason = DecError("interrupted"), "interrupted"
+        tokens = machine.committed_tokens()
+        text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
+        return Result(tokens, text, Stats.of(events), reason, time.perf_counter() - started, events, machine.results, error)
