@@ -1,0 +1,186 @@
+"""The op table is whole, and every op's meaning gives what its type rule says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from op_machine import Machine
+from op_samples import ANYTHING, ERRORS, OPERANDS, SAMPLES, TAKES_ANYTHING
+
+from decgraph.ir.data.canvas import Canvas, Edit
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path
+from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.table import BATCHES, EFFECTS, EXACTS, LABELS, TABLE, OpDef, OpError, load, lookup, op
+from decgraph.ir.text import parse_module
+from decgraph.ir.types import BOOL, INT, parse_type
+from decgraph.ir.values import Module, Region, Value
+from decgraph.ir.verify import verify
+
+OPS = sorted(load())
+CASES = [(name, n) for name in OPS for n in range(len(SAMPLES.get(name, [])))]
+
+
+def module_of(text: str) -> Module:
+    """A module whose function `f` has the operands that the sample names as parameters, and the sample as its body."""
+    heads = " ".join(re.findall(r"^%[\w%, ]+ = ", text, re.M))
+    inner = {*re.findall(r"%(\w+): ", text), *re.findall(r"%(\w+)", heads)}
+    used = [n for n in dict.fromkeys(re.findall(r"%(\w+)", text)) if n in OPERANDS and n not in inner]
+    params = ", ".join(f"%{n}: {OPERANDS[n][0]} = none" for n in used)
+    return parse_module(
+        f'module(main = "f")\nextern judge(text) -> bool\nfunc f({params}) {{\n'
+        "state count: int per sequence {\n%c = const(value = 0, type = !int)\nyield %c\n}\n"
+        f"body {{\n{text}\n}}\n}}\n"
+    )
+
+
+def plain(value: Any) -> Any:
+    """A value as plain data: tokens of draws, probabilities of distributions, tokens of a tree's edges."""
+    if isinstance(value, (int, float, bool, str, type(None))):
+        return value
+    if isinstance(value, Draw):
+        return value.token
+    if isinstance(value, Draws):
+        flat = [None if d is None else d.token for d in value.items.ravel()]
+        return np.array(flat, dtype=object).reshape(value.shape).tolist()
+    if isinstance(value, Dist):
+        return plain(value.vector())
+    if isinstance(value, Path):
+        return [edge_token(x) for x in value.tokens]
+    if isinstance(value, Tree):
+        return [n.edge.token for n in value.nodes[1:]]
+    if isinstance(value, Canvas):
+        return [c.token if isinstance(c, Draw) else c for c in value.cells]
+    if isinstance(value, Edit):
+        return (value.position, value.token)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(value.tolist())
+    if hasattr(value, "positions"):
+        return value.positions
+    return [plain(v) for v in value] if isinstance(value, list) else value
+
+
+def same(got: Any, wanted: Any) -> bool:
+    if isinstance(wanted, list):
+        return isinstance(got, list) and len(got) == len(wanted) and all(map(same, got, wanted))
+    if isinstance(wanted, float) and not isinstance(got, bool):
+        return bool(abs(got - wanted) < 1e-12)
+    return bool(type(got) is type(wanted) and got == wanted)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_has_samples(name: str) -> None:
+    assert SAMPLES.get(name), f"write a sample of {name} in tests/op_samples.py"
+
+
+@pytest.mark.parametrize(("name", "n"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
+def test_meaning_is_what_the_type_rule_says(name: str, n: int) -> None:
+    text, expected = SAMPLES[name][n]
+    module = module_of(text)
+    verify(module, level=2)
+    function = module.functions["f"]
+    assert function.body.ops[-1].opcode == name
+    machine = Machine()
+    machine.env = {p.value: OPERANDS[p.name][1] for p in function.params}
+    results = machine.run_ops(function.body.ops)  # holds every result against its type
+    if expected is not ANYTHING:
+        got = plain(results[0]) if results else None
+        assert same(got, expected), f"{name} gives {got}, not {expected}"
+
+
+@pytest.mark.parametrize(("name", "types", "attrs", "word"), ERRORS, ids=[f"{e[0]}-{e[3]}" for e in ERRORS])
+def test_refusals_say_what_to_do(name: str, types: str, attrs: dict[str, Any], word: str) -> None:
+    operands = tuple(parse_type(t) for t in re.split(r", (?![^<\[]*[>\]])", types) if t)
+    with pytest.raises(OpError) as caught:
+        lookup(name).type(operands, attrs, ())
+    assert word in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_op_that_can_refuse_has_an_error_sample(name: str) -> None:
+    assert (name in {e[0] for e in ERRORS}) != (name in TAKES_ANYTHING)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_columns(name: str) -> None:
+    row = TABLE[name]
+    assert row.label in LABELS and row.batch in BATCHES and row.exact in EXACTS and row.effects in EFFECTS
+    assert row.doc.rstrip().endswith((".", ")", '"')), "a docstring is sentences"
+    assert len(set(row.attrs)) == len(row.attrs)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_attributes_that_rules_read_are_in_the_table(name: str) -> None:
+    row = TABLE[name]
+    known = {a.rstrip("?") for a in row.attrs}
+    read = _attributes(row.type) | _attributes(row.meaning) | (_attributes(row.regions) if row.regions else set())
+    assert read <= known, f"{name} reads {sorted(read - known)}: add to its attrs"
+
+
+def _attributes(rule: Any) -> set[str]:
+    """The names in `attrs["x"]`, `attrs.get("x")` and the same of `op.attrs` in a rule's source."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.cleandoc("\n" + inspect.getsource(rule)))):
+        if isinstance(node, ast.Subscript) and _is_attrs(node.value) and isinstance(node.slice, ast.Constant):
+            found.add(str(node.slice.value))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            if _is_attrs(node.func.value) and isinstance(node.args[0], ast.Constant):
+                found.add(str(node.args[0].value))
+    return found
+
+
+def _is_attrs(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Name) and node.id == "attrs") or (
+        isinstance(node, ast.Attribute) and node.attr == "attrs")
+
+
+class _Whole:
+    """Nothing."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:  # noqa: N805
+        return ()
+
+    def meaning(m: Any, op: Any) -> Any:  # noqa: N805
+        return ()
+
+    label, batch = "none", "scalar"
+
+
+@pytest.mark.parametrize(("changes", "word"), [
+    ({"label": None}, "lacks: label"), ({"meaning": None}, "lacks: meaning"), ({"__doc__": None}, "docstring"),
+    ({"label": "loud"}, "label = 'loud'"), ({"effects": "boom"}, "effects = 'boom'"),
+])
+def test_an_incomplete_op_cannot_be_registered(changes: dict[str, Any], word: str) -> None:
+    members = {k: v for k, v in {**vars(_Whole), **changes}.items() if v is not None or k == "__doc__"}
+    with pytest.raises(TypeError, match=re.escape(word)):
+        op("test.incomplete")(type("Incomplete", (), members))
+    assert "test.incomplete" not in TABLE
+
+
+def test_an_op_cannot_be_defined_twice() -> None:
+    with pytest.raises(TypeError, match="defined twice"):
+        op("map")(_Whole)
+
+
+def test_unknown_ops_are_answered_with_the_nearest() -> None:
+    with pytest.raises(OpError) as caught:
+        lookup("tree.gorw")
+    assert "tree.grow" in caught.value.hint
+
+
+def test_conditions_of_loops_are_single_bools() -> None:
+    some = Value(parse_type("bool[k]"))
+    with pytest.raises(OpError, match="one bool"):
+        lookup("while").type((), {}, (Region((Value(INT),), (), (some,)), Region((Value(INT),), (), ())))
+    with pytest.raises(OpError) as caught:
+        lookup("if").type((some.type,), {}, (Region((), (), ()), Region((), (), ())))
+    assert "any(...)" in caught.value.hint
+    assert lookup("if").type((BOOL,), {}, (Region((), (), ()), Region((), (), ()))) == ()
+
+
+def test_the_table_is_made_of_rows() -> None:
+    assert all(isinstance(row, OpDef) and row.name == name for name, row in load().items())
