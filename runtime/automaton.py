@@ -12,8 +12,7 @@ from decgraph.errors import DecError
 
 @dataclass(frozen=True)
 class Automaton:
-    """A deterministic automaton: `next[state][token]` is the state after, or -1 where the token is not
-    allowed.
+    """A deterministic automaton: `next[state][token]` is the state after, or -1 for a token not allowed.
 
     States are `0 .. states-1`. A state is live if an accepting state can be reached from it; a token that
     leads to a state that is not live is not allowed, so a walk over allowed tokens never gets stuck before

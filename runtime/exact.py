@@ -30,8 +30,7 @@ def only(weights: Weights, tokens: Collection[int]) -> Weights:
 
 
 def rational(value: int | float | Fraction, name: str) -> Fraction:
-    """The fraction meant by a number: 0.5 is 1/2, 0.9 is 9/10. Raises DecError for a float no short decimal
-    spells."""
+    """The fraction meant by a number: 0.9 is 9/10. Raises DecError for a float that is no short decimal."""
     if not isinstance(value, float):
         return Fraction(value)
     short = Fraction(str(value))
@@ -41,8 +40,7 @@ def rational(value: int | float | Fraction, name: str) -> Fraction:
 
 
 def power(base: Fraction, exponent: Fraction, name: str) -> Fraction:
-    """base ** exponent as a fraction, for a base >= 0 and an exponent > 0. Raises DecError where it is
-    irrational."""
+    """base ** exponent, for a base >= 0 and an exponent > 0. Raises DecError where it is irrational."""
     a, b = exponent.numerator, exponent.denominator
     if base in (0, 1):
         return base

@@ -93,8 +93,7 @@ def _words(
 
 
 def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Philox 4x32-10. counter: uint32[..., 4]; key: uint32[..., 2] broadcast against it. Returns uint32[...,
-    4]."""
+    """Philox 4x32-10. counter: uint32[..., 4]; key: uint32[..., 2], broadcast. Returns uint32[..., 4]."""
     c = [counter[..., i].astype(np.uint64) for i in range(4)]
     k0, k1 = (key[..., i].astype(np.uint64) for i in range(2))
     low, half = np.uint64(_LOW), np.uint64(32)
@@ -131,10 +130,10 @@ def exponentials(key: Key, n: int) -> np.ndarray:
 
 
 def race(q: np.ndarray, times: np.ndarray) -> int:
-    """The winner of a race: argmin times[v] / q[v] over q[v] > 0, ties to the lowest token. q need not sum to
-    one.
+    """The winner of a race: argmin times[v] / q[v] over q[v] > 0, ties to the lowest token.
 
-    q: float64[V], times: float64[V] from `exponentials`. Raises ValueError if nothing in q is positive.
+    q: float64[V], which need not sum to one; times: float64[V] from `exponentials`. Raises ValueError if
+    nothing in q is positive.
     """
     runs = q > 0
     if not runs.any():
@@ -148,8 +147,7 @@ def race(q: np.ndarray, times: np.ndarray) -> int:
 
 
 def race_keys(log_q: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The same race in logarithms, highest first: log_q - log(times), that is log-probability plus Gumbel
-    noise.
+    """The same race in logarithms, highest first: log_q - log(times), which is log q plus Gumbel noise.
 
     log_q: float64[...], -inf where there is no mass; times of the same shape. With a whole path's
     log-probability in log_q the keys of different parents are comparable.
@@ -158,18 +156,15 @@ def race_keys(log_q: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def race_order(keys: np.ndarray, k: int) -> np.ndarray:
-    """The indices of the k highest keys, highest first, ties to the lowest index: int64[<= k]. Keys of -inf
-    never run."""
+    """The indices of the k highest keys, highest first, ties to the lowest: int64[<= k]; never a -inf."""
     order = np.argsort(-keys, kind="stable")[: max(k, 0)]
     return order[keys[order] > -np.inf]
 
 
 def under(keys: np.ndarray, ceiling: float) -> np.ndarray:
-    """Race keys of siblings conditioned on their maximum being `ceiling`, the key of their parent:
-    float64[n].
+    """Race keys of siblings, float64[n], conditioned on their maximum being `ceiling`, their parent's key.
 
-    In arrival times this adds one constant to all of them; it is computed in logarithms, where long paths do
-    not overflow.
+    In arrival times this adds one constant to all. Logarithms are used because long paths overflow.
     """
     top = np.max(keys)
     if not top > -np.inf:

@@ -39,8 +39,7 @@ Allow: TypeAlias = Callable[[tuple[int, ...]], Collection[int]] | Automaton
 
 @dataclass(frozen=True)
 class Request:
-    """One request. Frozen and hashable; mappings and sets may be given in any form and are kept in a
-    canonical one.
+    """One request, a hashable value. Mappings and sets may be given in any form.
 
     prompt: token ids, not empty. limit: most new tokens. eos: ids that end the text. stop: strings that end
     it. seed and request_id: the key of all noise. temperature 0 is greedy. top_k, top_p, min_p: None is off.

@@ -32,12 +32,10 @@ Probs = np.ndarray | tuple[Fraction, ...]
 def raw_probs(
     scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None
 ) -> Probs:
-    """The model's distribution after `path` under the constraints alone: float64[V] or V fractions, summing
-    to one.
+    """The distribution after `path` under the constraints alone: float64[V] or V fractions, summing to one.
 
     `path` is the whole context, prompt included. `allow`, if given, is a set of tokens that the algorithm
-    itself allows here, on top of the request's constraints. Raises DecError if the constraints leave no token
-    with mass.
+    itself allows here, on top of the request's. Raises DecError if the constraints leave nothing with mass.
     """
     kept = _allowed(scores.size, tuple(path), request, allow)
     if scores.weights is not None:
@@ -48,8 +46,7 @@ def raw_probs(
 def shaped_probs(
     scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None
 ) -> Probs:
-    """The distribution that `~` and `verify` use: constraints, then the request's shaping. Otherwise as
-    `raw_probs`."""
+    """What `~` and `verify` use: constraints, then the request's shaping. Otherwise as `raw_probs`."""
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
     if scores.weights is not None:

@@ -63,8 +63,7 @@ class StopMachine:
 
     @staticmethod
     def cut(state: StopState, tokens: Iterable[int]) -> tuple[tuple[int, ...], StopState]:
-        """Feeds tokens until the machine fires: the tokens committed, and the state after. A done state takes
-        none."""
+        """Feeds tokens until the machine fires: the tokens committed, none if done, and the state after."""
         kept: list[int] = []
         for token in tokens:
             if state.done:
@@ -81,8 +80,7 @@ def _read(state: StopState, token: int) -> StopState:
     text = state.tail + new
     keep = max(len(s) for s in state.request.stop) - 1
     state = replace(state, pending=pending, tail=text[max(0, len(text) - keep) :])
-    # A string that is complete in the old tail would have fired before, so the first one to end is the one
-    # that fires.
+    # What is complete in the old tail has fired before, so the string that ends first is the one.
     found = [(at + len(s), at, s) for s in state.request.stop if (at := text.find(s)) >= 0]
     if not found:
         return state

@@ -32,8 +32,7 @@ class Detokenizer:
         return b""
 
     def feed(self, pending: Pending, token: int) -> tuple[Pending, str]:
-        """The state after a token, and the characters it completes. Bytes that are not UTF-8 become
-        U+FFFD."""
+        """The state after a token, and the characters it completes; U+FFFD for what is not UTF-8."""
         if not 0 <= token < len(self.pieces):
             return pending, ""  # padding rows of an embedding table have no text
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -87,8 +86,7 @@ class Tokenizer:
         return "tokens-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The token ids of a text, with whatever the tokenizer's own template adds (a beginning-of-text
-        token)."""
+        """The token ids of a text, with what the tokenizer's template adds (a beginning-of-text token)."""
         return tuple(self._backend.encode(text).ids)
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -133,8 +131,7 @@ def _decoders(spec: Any) -> set[str]:
 
 @lru_cache(maxsize=1)
 def _alphabet() -> dict[str, int]:
-    """Byte-level BPE's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100
-    onwards."""
+    """Byte-level BPE's alphabet: printable Latin-1 bytes are themselves, the others U+0100 and on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table = {chr(b): b for b in printable}
     others = (b for b in range(256) if b not in set(printable))

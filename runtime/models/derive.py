@@ -11,8 +11,7 @@ from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, 
 
 
 def derive(model: Model, how: str, *args: Any) -> Model:
-    """A model that shares `model`'s weights. All are pure and of the target's family where they read its
-    memory.
+    """A model that shares `model`'s weights, and its family where it reads its memory.
 
     derive(target, "exit", l)        causal: the first l layers and the head
     derive(target, "skip", layers)   causal: all layers but those

@@ -21,8 +21,7 @@ from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, 
 
 
 class Features(Model):
-    """A features model of `target`. A subclass says `_feature`, the newest slot's feature from all slots so
-    far."""
+    """A features model of `target`. A subclass says `_feature`, the newest slot's from all so far."""
 
     def __init__(self, target: Any, name: str) -> None:  # Any: a model with `read_out(state)`
         self.kind = "features"

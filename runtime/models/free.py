@@ -29,8 +29,7 @@ def digest(*parts: object) -> str:
 def small_weights(
     key: str, size: int, *, zeros: bool = False, power: int = 1, top: int = 9
 ) -> tuple[Fraction, ...]:
-    """`size` fractions drawn from `key`: whole weights up to `top` to the power `power`, divided by their
-    sum.
+    """`size` fractions drawn from `key`: whole weights up to `top` ** `power`, divided by their sum.
 
     With `zeros` about a quarter of the tokens have no mass. With power 4 temperature 2 and 1/2 stay rational.
     """
@@ -104,8 +103,7 @@ class FreeFeatures(Features):
 
 
 class FreeAdapter(Model):
-    """A sequence model from states to states, to stand between some layers of a free target and its head
-    (Kangaroo)."""
+    """A model from states to states, to stand between a free target's layers and its head (Kangaroo)."""
 
     def __init__(self, target: FreeModel, seed: int = 1, layers: int = 1, name: str = "") -> None:
         self.kind = "layers"

@@ -43,8 +43,7 @@ def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal:
 
 
 def load_masked(path: str | Path) -> HFMasked:
-    """A masked language model; visibility ("block", b) if its configuration says `decgraph_block: b`, else
-    full.
+    """A masked language model, of visibility ("block", b) if its config.json says `decgraph_block: b`.
 
     Raises DecError if the folder, its configuration or its architecture cannot be used.
     """
@@ -82,8 +81,7 @@ def load_features(path: str | Path, target: HFCausal) -> HFFeatures:
 
 
 def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
-    """A Kangaroo adapter for `target`: `derive(target, "head", derive(adapter, "on", derive(target, "upto",
-    l)))`."""
+    """A Kangaroo adapter for `target`, to be used as `derive` says."""
     from decgraph.runtime.models.hf_heads import HFAdapter
 
     folder, module = _part(path, target, "adapter", "decgraph_exit")
@@ -156,8 +154,7 @@ def _part(path: str | Path, target: HFCausal, kind: str, model_type: str) -> tup
 
 
 def _vocab(folder: Path, config: dict[str, Any]) -> Vocab:
-    """The vocabulary: of the tokenizer if there is one (named by a digest of its entries), else the model's
-    ids.
+    """The vocabulary: the tokenizer's, named by a digest of its entries, or else the model's ids.
 
     An output matrix is often padded; rows past the tokenizer's size are not tokens.
     """

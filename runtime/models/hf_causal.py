@@ -77,8 +77,7 @@ class HFCausal(Model):
         return Scores(logits=row)
 
     def _run(self, paths: Sequence[Path], given: Memory | None) -> tuple[Forest, dict[Path, list[int]]]:
-        """A forest in which the paths' nodes are computed, and those nodes: from `given.length` on, or
-        all."""
+        """A forest with the paths' nodes computed, and those nodes: from `given.length` on, or all."""
         for path in paths:
             check_cells(self, path)
         check_family(self, given)

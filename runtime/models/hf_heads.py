@@ -50,8 +50,7 @@ class HFHeads(_Head):
 
 
 class HFAdapter(_Head):
-    """An adapter from the target's states after `exit_layer` layers to states that its norm and head can
-    read."""
+    """An adapter from the target's states after `exit_layer` layers to states its norm and head can read."""
 
     def __init__(self, module: Any, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
@@ -114,8 +113,7 @@ class HFFeatures(_Head):
         """The features [n, width] at paths of one length whose prefixes' are known."""
         length = len(paths[0])
         known = min(given.length, length - 1)
-        # All paths of one call hang below one context in practice; where they do not, they get a forward
-        # each.
+        # The paths of a call hang below one context; where they do not, they get a forward each.
         if len({p[: known + 1] for p in paths}) > 1 and len(paths) > 1:
             return torch.cat([self._forward([p], given) for p in paths])
         root = paths[0][: known + 1]

@@ -76,16 +76,14 @@ class HFMasked(Model):
         return made if given is None else given.join(made)
 
     def _run(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> _Call:
-        """One forward over the positions `at` (over all without a memory): its tape, last states and
-        positions."""
+        """One forward over `at`, or over all without a memory: its tape, last states and positions."""
         check_cells(self, cells)
         check_family(self, given)
         at = list(at)
         if any(not 0 <= i < len(cells) for i in at):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
         fresh = sorted(set(at)) if given is not None else list(range(len(cells)))
-        # A memory is remembered by identity, and kept alive by being remembered: an equal one is just
-        # computed again.
+        # A memory is remembered by identity, and kept alive by that: an equal one is computed again.
         key = (cells, tuple(fresh), id(given))
         if key in self._calls and self._calls[key][0] is given:
             self._calls.move_to_end(key)

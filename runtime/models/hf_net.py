@@ -64,8 +64,7 @@ def _attention(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Softmax attention [1, heads, fresh, dim] over held and fresh rows, in the model's dtype, weights in
-    float32."""
+    """Softmax attention of queries [1, heads, fresh, dim] over held and fresh rows, weights in float32."""
     if decgraph is None:
         raise DecError("the model does not hand keyword arguments on to its attention")
     if others.get("softcap") is not None or others.get("s_aux") is not None:
@@ -164,8 +163,7 @@ class Net:
         return made
 
     def quantized(self, bits: int) -> Net:
-        """A copy whose layers' matrices are rounded, row by row, to 2**bits - 1 levels symmetric around
-        zero."""
+        """A copy whose layers' matrices are rounded, row by row, to 2**bits - 1 symmetric levels."""
         made = copy.copy(self)
         made.base = copy.deepcopy(self.base)
         made.layers, made.norm = _layers(made.base), copy.deepcopy(self.norm)

@@ -38,8 +38,7 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Vocab:
-    """A vocabulary: token ids `0 .. size-1` under a name. Models speak to each other only if theirs are
-    equal."""
+    """A vocabulary: token ids `0 .. size-1` under a name. Models work together only if theirs are equal."""
 
     name: str
     size: int
@@ -67,8 +66,7 @@ MASK: Final = _Mask()
 
 @dataclass(frozen=True)
 class Soft:
-    """A cell that is a mixture of embeddings: `weights[v]` of token v's and `mask` of the mask's (LRD,
-    IterSmooth)."""
+    """A cell that is a mixture of embeddings: `weights[v]` of token v's, `mask` of the mask's (LRD)."""
 
     weights: tuple[Any, ...]
     mask: Any = 0
@@ -134,8 +132,7 @@ def fingerprint(row: Row) -> object:
 
 @dataclass(frozen=True, eq=False)
 class LayerMemory:
-    """One layer of a memory: `kv[i]` is the key and value row of position i, `states[i]` the state that
-    entered."""
+    """One layer of a memory: `kv[i]` is position i's key and value row, `states[i]` the state entering."""
 
     kv: Mapping[int, Row]
     states: Mapping[int, Row]
@@ -179,8 +176,7 @@ class LayerMemory:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What a model computed: keys and values by layer and position, features, and the cells they were
-    computed from.
+    """What a model computed: K/V by layer and position, features, and the cells they came from.
 
     `length` is the number of positions covered; `only` and `without` evict rows and leave it alone.
     `features[i]` is the last layer's state at position i (what EAGLE and Medusa heads read). `cells[i]` is
