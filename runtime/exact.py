@@ -11,9 +11,7 @@ import numpy as np
 from decgraph.errors import DecError
 
 Weights = tuple[Fraction, ...]
-_LARGEST = (
-    64  # numerators and denominators of exponents above this are somebody's float, not somebody's fraction
-)
+_LARGEST = 64  # numerators and denominators of exponents above this are somebody's float, not somebody's fraction
 
 
 def masked(weights: Weights, kept: np.ndarray | None) -> Weights:

@@ -83,9 +83,7 @@ def _rotl(w: int, bits: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _words(
-    request: int, site: int | str, counters: tuple[int, ...], lane: tuple[int, ...]
-) -> tuple[int, int, int]:
+def _words(request: int, site: int | str, counters: tuple[int, ...], lane: tuple[int, ...]) -> tuple[int, int, int]:
     s = 2**31 | hash32(site.encode()) >> 1 if isinstance(site, str) else site
     if isinstance(site, int) and not 0 <= site < 2**31:
         raise ValueError(f"a numbered site lies in 0..2**31-1, not {site}")

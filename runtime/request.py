@@ -89,9 +89,7 @@ class Request:
         _need(self.min_length >= 0, "min_length", self.min_length, "0 or more")
         _need(0 <= self.seed < 2**64, "seed", self.seed, "between 0 and 2**64 - 1")
         _need(0 <= self.request_id < 2**64, "request_id", self.request_id, "between 0 and 2**64 - 1")
-        _need(
-            _finite(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "0 or more"
-        )
+        _need(_finite(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "0 or more")
         if self.top_k is not None:
             _need(self.top_k >= 1, "top_k", self.top_k, "at least 1")
         if self.top_p is not None:
@@ -126,10 +124,7 @@ class Request:
     def penalised(self) -> bool:
         """Whether a penalty or a bias changes any logit."""
         return (
-            self.repetition_penalty != 1
-            or self.presence_penalty != 0
-            or self.frequency_penalty != 0
-            or bool(self.bias)
+            self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0 or bool(self.bias)
         )
 
     def check_vocab(self, size: int) -> None:

@@ -29,9 +29,7 @@ from decgraph.runtime.request import Amount, Factor, Request
 Probs = np.ndarray | tuple[Fraction, ...]
 
 
-def raw_probs(
-    scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None
-) -> Probs:
+def raw_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:
     """The distribution after `path` under the constraints alone: float64[V] or V fractions, summing to one.
 
     `path` is the whole context, prompt included. `allow`, if given, is a set of tokens that the algorithm
@@ -43,9 +41,7 @@ def raw_probs(
     return _softmax(_logits(scores, kept))
 
 
-def shaped_probs(
-    scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None
-) -> Probs:
+def shaped_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:
     """What `~` and `verify` use: constraints, then the request's shaping. Otherwise as `raw_probs`."""
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
@@ -60,9 +56,7 @@ def forbidden(size: int, path: Sequence[int], request: Request) -> frozenset[int
     return frozenset() if kept is None else frozenset(v for v in range(size) if not kept[v])
 
 
-def _allowed(
-    size: int, path: tuple[int, ...], request: Request, allow: Collection[int] | None
-) -> np.ndarray | None:
+def _allowed(size: int, path: tuple[int, ...], request: Request, allow: Collection[int] | None) -> np.ndarray | None:
     """bool[V], the tokens the constraints leave; None when nothing is constrained."""
     generated = path[len(request.prompt) :]
     ends = request.eos if len(generated) < request.min_length else frozenset()
@@ -188,9 +182,7 @@ def _normal(weights: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
     return weights if total == 1 else tuple(w / total for w in weights)
 
 
-def _shape_exact(
-    probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request
-) -> tuple[Fraction, ...]:
+def _shape_exact(probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request) -> tuple[Fraction, ...]:
     if request.penalised:
         probs = _penalised_exact(probs, path, request)
     if request.temperature == 0:
@@ -217,9 +209,7 @@ def _shape_exact(
     return probs
 
 
-def _penalised_exact(
-    probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request
-) -> tuple[Fraction, ...]:
+def _penalised_exact(probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request) -> tuple[Fraction, ...]:
     seen, generated = _counts(path, request)
     weights = list(probs)
     if request.repetition_penalty != 1:

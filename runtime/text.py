@@ -109,9 +109,7 @@ class Tokenizer:
         elif kinds & {"Metaspace", "ByteFallback"}:
             to_bytes = _metaspace
         else:
-            raise DecError(
-                f"{self.path}: text cannot be shown token by token with the decoder {sorted(kinds)}"
-            )
+            raise DecError(f"{self.path}: text cannot be shown token by token with the decoder {sorted(kinds)}")
         pieces = []
         for i in range(self.size):
             piece = self._backend.id_to_token(i)

@@ -69,9 +69,7 @@ class Applied(_Partial):
         check_vocab(adapter, inner)
         meant, got = getattr(adapter, "exit_layer", None), getattr(inner, "layer", None)
         if meant is not None and meant != got:
-            raise DecError(
-                f"{adapter.name!r} was trained on the states after {meant} layers, not after {got}"
-            )
+            raise DecError(f"{adapter.name!r} was trained on the states after {meant} layers, not after {got}")
         self.adapter, self.inner = adapter, inner
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:

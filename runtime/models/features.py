@@ -44,9 +44,7 @@ class Features(Model):
         check_family(self, memory)
         known = min(memory.length, len(path) - 1)
         if known and known - 1 not in memory.features:
-            raise DecError(
-                f"{self.name!r} needs the target's feature of position {known - 1}, which was evicted"
-            )
+            raise DecError(f"{self.name!r} needs the target's feature of position {known - 1}, which was evicted")
         own: dict[int, Row] = {}
         pairs: list[tuple[Row, int]] = [] if known else [(None, path[0])]
         for j in range(1, known + 1):
@@ -62,6 +60,4 @@ class Features(Model):
 def check_known(model: Model, memory: Memory, known: int) -> None:
     """Raises DecError if the memory lost the feature that the root's slot reads."""
     if known and known - 1 not in memory.features:
-        raise DecError(
-            f"{model.name!r} needs the target's feature of position {known - 1}, which was evicted"
-        )
+        raise DecError(f"{model.name!r} needs the target's feature of position {known - 1}, which was evicted")

@@ -26,9 +26,7 @@ def digest(*parts: object) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def small_weights(
-    key: str, size: int, *, zeros: bool = False, power: int = 1, top: int = 9
-) -> tuple[Fraction, ...]:
+def small_weights(key: str, size: int, *, zeros: bool = False, power: int = 1, top: int = 9) -> tuple[Fraction, ...]:
     """`size` fractions drawn from `key`: whole weights up to `top` ** `power`, divided by their sum.
 
     With `zeros` about a quarter of the tokens have no mass. With power 4 temperature 2 and 1/2 stay rational.
@@ -86,9 +84,7 @@ class FreeModel(Layered):
 
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         key = state if head is None else digest(self.seed, "head", head, state)
-        return Scores(
-            weights=small_weights(key, self.vocab.size, zeros=self._zeros, power=self._power, top=97)
-        )
+        return Scores(weights=small_weights(key, self.vocab.size, zeros=self._zeros, power=self._power, top=97))
 
 
 class FreeFeatures(Features):
@@ -116,9 +112,7 @@ class FreeAdapter(Model):
         for layer in range(self.layers):
             rows = {i: digest("adapter", self.seed, layer, i, states[i]) for i in states}
             states = {
-                i: digest(
-                    "adapter", self.seed, layer, states[i], tuple(rows[j] for j in sorted(rows) if j <= i)
-                )
+                i: digest("adapter", self.seed, layer, states[i], tuple(rows[j] for j in sorted(rows) if j <= i))
                 for i in states
             }
         return states

@@ -37,9 +37,7 @@ def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal:
     from decgraph.runtime.models.hf_causal import HFCausal
 
     net, vocab = _net(folder, "AutoModelForCausalLM"), _vocab(folder, config)
-    return HFCausal(
-        net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse
-    )
+    return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
 
 
 def load_masked(path: str | Path) -> HFMasked:
@@ -181,7 +179,5 @@ def _mask(folder: Path, config: dict[str, Any]) -> int:
     text = named.get("content") if isinstance(named, dict) else named
     found = Tokenizer(folder).token(text) if text and (folder / "tokenizer.json").is_file() else None
     if found is None:
-        raise DecError(
-            f"{folder} does not say which token is the mask", hint="put mask_token_id in its config.json"
-        )
+        raise DecError(f"{folder} does not say which token is the mask", hint="put mask_token_id in its config.json")
     return found

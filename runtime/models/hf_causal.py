@@ -92,9 +92,7 @@ class HFCausal(Model):
         forest.compute(self.net, given)
         return forest, nodes
 
-    def memory(
-        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
-    ) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         path: Path = tuple(cells)  # type: ignore[arg-type]  # check_cells refuses what is not a token
         if not path:
             return Memory(self.family, 0, tuple(LayerMemory({}, {}) for _ in range(self.layers)))
@@ -105,9 +103,7 @@ class HFCausal(Model):
         fresh = range(len(path) - len(nodes[path]), len(path))
         keep = fresh if at is None else at
         if not set(keep) <= set(fresh):
-            raise DecError(
-                f"{self.name!r} computes positions {fresh.start}..{fresh.stop - 1}, not all of {list(keep)}"
-            )
+            raise DecError(f"{self.name!r} computes positions {fresh.start}..{fresh.stop - 1}, not all of {list(keep)}")
         made = forest.memory(self.family, self.layers, path, nodes[path], keep)
         if plain:
             self._memories[path] = made
@@ -122,9 +118,7 @@ class HFCausal(Model):
         forest, nodes = self._run([path], given)
         states = forest.states(layer, nodes[path])
         first = len(path) - len(states)
-        out: dict[int, Row] = (
-            {} if given is None else {i: r for i, r in given[layer].states.items() if i < first}
-        )
+        out: dict[int, Row] = {} if given is None else {i: r for i, r in given[layer].states.items() if i < first}
         out.update({first + i: row for i, row in enumerate(states)})
         return out
 
@@ -156,9 +150,7 @@ class HFCausal(Model):
                 return self._with(f"exit({n})", self.net.using(every[:n]))
             case "skip", (skipped,) if set(skipped) <= set(every):
                 inside = ", ".join(map(str, sorted(skipped)))
-                return self._with(
-                    f"skip({{{inside}}})", self.net.using([k for k in every if k not in skipped])
-                )
+                return self._with(f"skip({{{inside}}})", self.net.using([k for k in every if k not in skipped]))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
                 return self._with(f"quantized({bits})", self.net.quantized(bits))
         raise DecError(f"{self.name!r} has {self.layers} layers and no {how}{args}")

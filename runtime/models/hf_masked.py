@@ -52,9 +52,7 @@ class HFMasked(Model):
         self.layers, self.net = len(net.layers), net
         self._calls: OrderedDict[tuple[Any, ...], tuple[Memory | None, _Call]] = OrderedDict()
 
-    def eval_canvas(
-        self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None
-    ) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         _, last, fresh = self._run(cells, at, given)
         row_of = {i: n for n, i in enumerate(fresh)}
         logits = self.net.logits(last[[row_of[i] for i in at]]).numpy() if len(at) else np.zeros((0, 0))
@@ -67,9 +65,7 @@ class HFMasked(Model):
         check_scores(self, position, row)
         return Scores(logits=row)
 
-    def memory(
-        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
-    ) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         cells = tuple(cells)
         tape, last, fresh = self._run(cells, range(len(cells)) if at is None else at, given)
         made = memory_of(tape, last, self.family, self.layers, cells, fresh)

@@ -100,17 +100,11 @@ class Net:
         model.eval().requires_grad_(False)
         self.base: Any = model.base_model
         self.layers = _layers(self.base)
-        self.norm: Any = next(
-            (getattr(self.base, n) for n in ("norm", "final_norm") if hasattr(self.base, n)), None
-        )
-        self._head: Any = getattr(
-            model, "head", None
-        )  # ModernBERT's, between the last state and the output matrix
+        self.norm: Any = next((getattr(self.base, n) for n in ("norm", "final_norm") if hasattr(self.base, n)), None)
+        self._head: Any = getattr(model, "head", None)  # ModernBERT's, between the last state and the output matrix
         self._out: Any = model.get_output_embeddings()
         if self._out is None or self.norm is None:
-            raise DecError(
-                f"{type(model).__name__} is not supported: no final norm or no output matrix was found"
-            )
+            raise DecError(f"{type(model).__name__} is not supported: no final norm or no output matrix was found")
         if getattr(model.config, "final_logit_softcapping", None):
             raise DecError(f"{type(model).__name__} is not supported: it caps its logits")
         for index, layer in enumerate(self.layers):
@@ -118,9 +112,7 @@ class Net:
         probe = Tape(torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
         self.run(torch.zeros(1, dtype=torch.long), probe)
         if set(probe.keys) != set(range(len(self.layers))) or set(probe.states) != set(probe.keys):
-            raise DecError(
-                f"{type(model).__name__} is not supported: its layers do not use the attention registered"
-            )
+            raise DecError(f"{type(model).__name__} is not supported: its layers do not use the attention registered")
 
     @property
     def width(self) -> int:

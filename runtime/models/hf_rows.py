@@ -87,9 +87,7 @@ class Forest:
         """The states entering a layer [n, width] of computed nodes."""
         return self._states[layer][list(nodes)]
 
-    def memory(
-        self, family: str, layers: int, path: Path, nodes: Sequence[int], keep: Iterable[int]
-    ) -> Memory:
+    def memory(self, family: str, layers: int, path: Path, nodes: Sequence[int], keep: Iterable[int]) -> Memory:
         """The memory of a path's computed nodes, at the positions `keep`."""
         assert self._last is not None
         wanted = set(keep)
@@ -99,9 +97,7 @@ class Forest:
             len(path),
             tuple(
                 LayerMemory(
-                    {i: (self._keys[k][n], self._values[k][n]) for i, n in at.items()}
-                    if k in self._keys
-                    else {},
+                    {i: (self._keys[k][n], self._values[k][n]) for i, n in at.items()} if k in self._keys else {},
                     {i: self._states[k][n] for i, n in at.items()} if k in self._states else {},
                 )
                 for k in range(layers)
@@ -154,9 +150,7 @@ def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int,
     return out
 
 
-def memory_of(
-    tape: Tape, last: Tensor, family: str, layers: int, cells: Sequence[Cell], at: Sequence[int]
-) -> Memory:
+def memory_of(tape: Tape, last: Tensor, family: str, layers: int, cells: Sequence[Cell], at: Sequence[int]) -> Memory:
     """What a forward over the fresh positions `at` computed."""
 
     def rows(of: Mapping[int, Tensor], layer: int) -> dict[int, Tensor]:

@@ -169,9 +169,7 @@ class LayerMemory:
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        return tuple(
-            tuple((i, fingerprint(rows[i])) for i in sorted(rows)) for rows in (self.kv, self.states)
-        )
+        return tuple(tuple((i, fingerprint(rows[i])) for i in sorted(rows)) for rows in (self.kv, self.states))
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,9 +218,7 @@ class Memory:
         """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different
         families."""
         if self.family != other.family or len(self.layers) != len(other.layers):
-            raise DecError(
-                f"cannot join memories of {self.family!r} and {other.family!r}: different models made them"
-            )
+            raise DecError(f"cannot join memories of {self.family!r} and {other.family!r}: different models made them")
         return Memory(
             self.family,
             max(self.length, other.length),
@@ -274,9 +270,7 @@ class Model:
         empty."""
         raise self._cannot("score the token after a path")
 
-    def eval_canvas(
-        self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None
-    ) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         """The scores at the absolute positions `at` of a canvas (prefix tokens included in `cells`).
 
         With `given`, only `at` is computed, seeing `at` and what `given` holds. Without, everything is
@@ -284,9 +278,7 @@ class Model:
         """
         raise self._cannot("score the positions of a canvas")
 
-    def memory(
-        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
-    ) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         """What the call computes: `given`, overwritten at the fresh positions (default: all that the call
         computes)."""
         raise self._cannot("give its memory")
@@ -333,9 +325,7 @@ def check_vocab(a: Model, b: Model) -> None:
 def check_family(model: Model, given: Memory | None) -> None:
     """Raises DecError unless `model` may read `given`."""
     if given is not None and (given.family != model.family or len(given.layers) != model.layers):
-        raise DecError(
-            f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values"
-        )
+        raise DecError(f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values")
 
 
 def check_cells(model: Model, cells: Sequence[Cell]) -> None:
@@ -343,9 +333,7 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> None:
     if not cells:
         raise DecError(f"{model.name!r} needs at least one token of context")
     if model.context is not None and len(cells) > model.context:
-        raise DecError(
-            f"{len(cells)} positions are past the context length of {model.name!r} ({model.context})"
-        )
+        raise DecError(f"{len(cells)} positions are past the context length of {model.name!r} ({model.context})")
     size = model.vocab.size
     for i, cell in enumerate(cells):
         if isinstance(cell, (_Mask, Soft)):  # several times faster than a union type here
@@ -353,8 +341,7 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> None:
                 raise DecError(f"{model.name!r} is causal: position {i} must hold a token, not {cell!r}")
         elif not 0 <= cell < size:
             raise DecError(
-                f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, "
-                f"which has {size} tokens"
+                f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, which has {size} tokens"
             )
 
 

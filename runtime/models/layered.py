@@ -79,17 +79,13 @@ class Layered(Model):
             raise self._cannot("score the token after a path")
         return [self.read_out(self._path(path, given)[len(path) - 1].last) for path in paths]
 
-    def eval_canvas(
-        self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None
-    ) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         if self.kind != "masked":
             raise self._cannot("score the positions of a canvas")
         columns = self._canvas(cells, at, given)
         return [self.read_out(columns[i].last) for i in at]
 
-    def memory(
-        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
-    ) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         cells = tuple(cells)
         if not cells:
             return Memory(self.family, 0, tuple(LayerMemory({}, {}) for _ in range(self.layers)))
@@ -128,9 +124,7 @@ class Layered(Model):
         new = {i: c.states[layer] if layer < self.layers else c.last for i, c in columns.items()}
         return {**{i: r for i, r in old.items() if i < len(path)}, **new}
 
-    def _path(
-        self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None
-    ) -> dict[int, Column]:
+    def _path(self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None) -> dict[int, Column]:
         """The columns that a causal call computes."""
         cells = tuple(path)
         check_cells(self, cells)
@@ -170,9 +164,7 @@ class Layered(Model):
             state = self._attend(layer, i, state, [before[j].kv[layer] for j in range(i)] + [kv[layer]])
         return Column(states, kv, state)
 
-    def _compute(
-        self, cells: tuple[Cell, ...], fresh: Iterable[int], given: Memory | None
-    ) -> dict[int, Column]:
+    def _compute(self, cells: tuple[Cell, ...], fresh: Iterable[int], given: Memory | None) -> dict[int, Column]:
         """Layer by layer: the fresh positions see each other and what `given` holds, as far as they see at
         all."""
         fresh = sorted(set(fresh))

@@ -51,9 +51,7 @@ class _Table:
             elif self._seed is None:
                 raise DecError(f"table model {name!r} has no entry for {_spell(key)}")
             else:
-                weights = small_weights(
-                    f"{self._seed}:{key!r}", self._size, zeros=self.zeros, power=self.power
-                )
+                weights = small_weights(f"{self._seed}:{key!r}", self._size, zeros=self.zeros, power=self.power)
             self.touched[key] = Scores(weights=weights)
         return self.touched[key]
 
@@ -68,9 +66,7 @@ class _Table:
 def _row(weights: Sequence[Any], size: int) -> tuple[Fraction, ...]:
     row = tuple(Fraction(w) for w in weights)
     if len(row) != size or min(row) < 0 or not any(row):
-        raise DecError(
-            f"a row of a table with {size} tokens is {size} weights, not negative and not all zero: {row}"
-        )
+        raise DecError(f"a row of a table with {size} tokens is {size} weights, not negative and not all zero: {row}")
     return tuple(w / sum(row) for w in row)
 
 
@@ -113,9 +109,7 @@ class TableModel(Model):
             raise self._cannot("score the token after a path")
         return [self._table(self._context(path, given), self.name) for path in paths]
 
-    def eval_canvas(
-        self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None
-    ) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         if self.kind != "masked":
             raise self._cannot("score the positions of a canvas")
         check_cells(self, cells)
@@ -129,9 +123,7 @@ class TableModel(Model):
             rows.append(self._table((_canonical(visible), i), self.name))
         return rows
 
-    def memory(
-        self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None
-    ) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         cells = tuple(cells)
         if cells:
             check_cells(self, cells)
@@ -214,9 +206,7 @@ class TableFeatures(Model):
     """An EAGLE head as a table: an entry per (cells of the target's memory at the root's parent, the path
     below)."""
 
-    def __init__(
-        self, target: Model, seed: int, *, zeros: bool = False, power: int = 1, name: str = ""
-    ) -> None:
+    def __init__(self, target: Model, seed: int, *, zeros: bool = False, power: int = 1, name: str = "") -> None:
         self.kind = "features"
         self.target, self.vocab, self.context = target, target.vocab, target.context
         self.layers, self.family, self.exact = target.layers, target.family, True
@@ -280,8 +270,5 @@ def _canonical(visible: Sequence[tuple[int, Cell]]) -> Key:
 
 def _spell(key: Any) -> str:
     if isinstance(key, tuple):
-        return (
-            " ".join(f"({_spell(part)})" if isinstance(part, tuple) else str(part) for part in key)
-            or "nothing"
-        )
+        return " ".join(f"({_spell(part)})" if isinstance(part, tuple) else str(part) for part in key) or "nothing"
     return str(key)

@@ -67,11 +67,7 @@ def test_exit_reads_the_targets_keys_and_values_and_skip_does_not_get_away_with_
     assert skipping.eval([PATH], given=prefix) != skipping.eval([PATH])
     coarse = derive(target, "quantized", 4)
     assert coarse.eval([PATH], given=prefix) != coarse.eval([PATH]) != target.eval([PATH])
-    assert (
-        derive(target, "exit", 3).eval([PATH])
-        == target.eval([PATH])
-        == derive(target, "skip", ()).eval([PATH])
-    )
+    assert derive(target, "exit", 3).eval([PATH]) == target.eval([PATH]) == derive(target, "skip", ()).eval([PATH])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -80,9 +76,7 @@ def test_exit_is_the_head_on_the_states_up_to_it(seed: int) -> None:
         upto = derive(target, "upto", 2)
         assert same(derive(target, "head", upto).eval([PATH]), derive(target, "exit", 2).eval([PATH]))
         given = target.memory(PATH[:2])
-        assert same(
-            derive(target, "head", upto).eval([PATH], given=given), derive(target, "exit", 2).eval([PATH])
-        )
+        assert same(derive(target, "head", upto).eval([PATH], given=given), derive(target, "exit", 2).eval([PATH]))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -158,9 +158,7 @@ def test_derived_models_share_the_targets_keys_and_values_as_far_as_that_is_exac
         derive(target, "exit", 4)
 
 
-def test_an_exit_adapter_is_its_module_under_the_targets_head(
-    folders: dict[str, Path], target: HFCausal
-) -> None:
+def test_an_exit_adapter_is_its_module_under_the_targets_head(folders: dict[str, Path], target: HFCausal) -> None:
     adapter, path = hf.load_adapter(folders["exit"], target), PATHS[0]
     small = derive(target, "head", derive(adapter, "on", derive(target, "upto", 2)))
     own = transformers.LlamaForCausalLM.from_pretrained(folders["llama"], dtype=torch.float32).eval()
@@ -170,9 +168,7 @@ def test_an_exit_adapter_is_its_module_under_the_targets_head(
     assert all(close(small.eval([path[: i + 1]])[0], wanted[i]) for i in range(len(path)))
     assert alike(small.eval([path], target.memory(path[:3])), small.eval([path]))
     gap = adapter.apply({i: row for i, row in enumerate(early[0]) if i != 1})
-    assert sorted(gap) == [0, 2, 3, 4] and not torch.allclose(
-        gap[4], adapter.apply(dict(enumerate(early[0])))[4]
-    )
+    assert sorted(gap) == [0, 2, 3, 4] and not torch.allclose(gap[4], adapter.apply(dict(enumerate(early[0])))[4])
     with pytest.raises(DecError, match="after 2 layers, not after 1"):
         derive(adapter, "on", derive(target, "upto", 1))
 
@@ -210,9 +206,7 @@ def test_an_eagle_head_pairs_features_with_the_next_token(folders: dict[str, Pat
         assert close(row, chain(path))
     fresh = hf.load_features(folders["eagle"], target)
     assert alike(fresh.eval(tree[::-1], given), head.eval(tree[::-1], given))
-    assert not alike(
-        head.eval([tree[1]]), head.eval([tree[1]], given)
-    )  # committed: the target's feature instead
+    assert not alike(head.eval([tree[1]]), head.eval([tree[1]], given))  # committed: the target's feature instead
     assert alike(head.eval([root]), head.eval([root], given))
     assert len(head.eval([(1,), (1, 2)], target.memory(()))) == 2
     mixed = [(1, 2, 3, 9), (1, 2, 3, 4, 5), (1, 2)]
@@ -240,30 +234,22 @@ def test_memory_of_a_canvas(folders: dict[str, Path], name: str) -> None:
     stale = model.memory(masked)
     everything = range(len(now))
     assert alike(model.eval_canvas(now, everything, stale), model.eval_canvas(now, everything))
-    assert alike(
-        model.eval_canvas(masked, [2, 4], stale), model.eval_canvas(masked, [2, 4])
-    )  # nothing changed
+    assert alike(model.eval_canvas(masked, [2, 4], stale), model.eval_canvas(masked, [2, 4]))  # nothing changed
     assert not alike(model.eval_canvas(now, [2, 4], stale), model.eval_canvas(now, [2, 4]))
-    assert not alike(
-        model.eval_canvas(now, [2, 3, 4], stale.only([0])), model.eval_canvas(now, [2, 3, 4], stale)
-    )
+    assert not alike(model.eval_canvas(now, [2, 3, 4], stale.only([0])), model.eval_canvas(now, [2, 3, 4], stale))
     again = model.memory(now, at=[2, 3, 4], given=stale.without([2, 3, 4]))
     assert again.positions == frozenset(everything) and again.cells[3] == 6
     for old, layer in zip(stale.layers, again.layers, strict=True):
         assert old.kv[0] is layer.kv[0] and old.kv[3] is not layer.kv[3]
     # What is held at a fresh position is overridden, so holding it or not is the same.
-    assert alike(
-        model.eval_canvas(now, [2, 3, 4], stale), model.eval_canvas(now, [2, 3, 4], stale.without([2, 3, 4]))
-    )
+    assert alike(model.eval_canvas(now, [2, 3, 4], stale), model.eval_canvas(now, [2, 3, 4], stale.without([2, 3, 4])))
 
 
 def test_a_soft_cell_is_a_mixture_of_embeddings(folders: dict[str, Path]) -> None:
     model = hf.load_masked(folders["eurobert"])
     point = Soft(tuple(float(v == 7) for v in range(V)))
     assert alike(model.eval_canvas((3, point, MASK), [2]), model.eval_canvas((3, 7, MASK), [2]))
-    assert alike(
-        model.eval_canvas((3, Soft((0.0,) * V, 1.0), MASK), [2]), model.eval_canvas((3, MASK, MASK), [2])
-    )
+    assert alike(model.eval_canvas((3, Soft((0.0,) * V, 1.0), MASK), [2]), model.eval_canvas((3, MASK, MASK), [2]))
     half = Soft(tuple(0.5 * (v == 7) for v in range(V)), 0.5)
     assert not alike(model.eval_canvas((3, half, MASK), [2]), model.eval_canvas((3, 7, MASK), [2]))
 
@@ -278,9 +264,7 @@ def test_a_block_causal_model_does_not_see_later_blocks(folders: dict[str, Path]
     assert alike(model.eval_canvas(cells, [0, 1]), model.eval_canvas((3, 4, 5, 6), [0, 1]))
     assert not alike(model.eval_canvas(cells, [0, 1]), model.eval_canvas((3, 5, MASK, MASK), [0, 1]))
     assert alike(model.eval_canvas(cells, [2, 3], model.memory((3, 4))), model.eval_canvas(cells, [2, 3]))
-    assert not alike(
-        model.eval_canvas(cells, [2, 3], model.memory((3, MASK))), model.eval_canvas(cells, [2, 3])
-    )
+    assert not alike(model.eval_canvas(cells, [2, 3], model.memory((3, MASK))), model.eval_canvas(cells, [2, 3]))
 
 
 def test_what_cannot_be_loaded_says_why(folders: dict[str, Path], target: HFCausal, tmp_path: Path) -> None:

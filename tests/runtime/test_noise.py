@@ -171,9 +171,7 @@ def test_conditioning_on_the_parent_adds_one_time_to_all(keys: list[float], ceil
     assert moved.max() == ceiling and moved[-1] == -np.inf
     top = max(keys)
     for key, m in zip(keys, moved.tolist(), strict=False):
-        assert math.exp(-m) == pytest.approx(
-            math.exp(-ceiling) + math.exp(-top) * math.expm1(top - key), rel=1e-9
-        )
+        assert math.exp(-m) == pytest.approx(math.exp(-ceiling) + math.exp(-top) * math.expm1(top - key), rel=1e-9)
     assert moved[np.argmax(keys)] == ceiling
 
 
@@ -189,9 +187,7 @@ def test_a_beam_of_two_levels_samples_sequences_without_replacement() -> None:
         top = race_keys(np.log(first), exponentials(Key(5, 0, 1, (i,)), 2))
         leaves = np.concatenate(
             [
-                under(
-                    race_keys(np.log(first[a] * second[a]), exponentials(Key(5, 0, 2, (i,), (a,)), 2)), top[a]
-                )
+                under(race_keys(np.log(first[a] * second[a]), exponentials(Key(5, 0, 2, (i,), (a,)), 2)), top[a])
                 for a in (0, 1)
             ]
         )

@@ -62,9 +62,7 @@ def test_the_two_domains_agree(row: Scores, fields: dict[str, Any], path: tuple[
     assert isinstance(want, tuple) and sum(want) == 1
     if fields.get("temperature") == 0 and list(want).count(Fraction(1)) == 1:
         weights = [w for w in want if w]
-        assert (
-            len(weights) == 1
-        )  # a tie in fractions may round either way in floats, so only its shape is compared
+        assert len(weights) == 1  # a tie in fractions may round either way in floats, so only its shape is compared
         assert np.count_nonzero(got) == 1
     else:
         assert np.allclose(got, floats(want), atol=1e-9)

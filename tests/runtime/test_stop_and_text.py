@@ -213,10 +213,6 @@ def test_statistics_of_a_run() -> None:
     stats = Stats.of(events)
     assert (stats.tokens, stats.target_calls, stats.draft_calls, stats.drafted) == (4, 3, 2, 6)
     assert stats.tested == (2, 1) and stats.accepted == (1, 0) and stats.acceptance == (0.5, 0.0)
-    assert (
-        stats.tokens_per_call == 4 / 3
-        and stats.stopped == "limit"
-        and stats.calls == {"drafter": 2, "target": 3}
-    )
+    assert stats.tokens_per_call == 4 / 3 and stats.stopped == "limit" and stats.calls == {"drafter": 2, "target": 3}
     assert (stats.unmasked, stats.remasked) == (1, 1)
     assert Stats.of([]) == Stats() and Stats().tokens_per_call == 0 and Stats().acceptance == ()
