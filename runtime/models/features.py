@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_cells, check_family
+from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_family, check_path
 
 
 class Features(Model):
@@ -39,7 +39,7 @@ class Features(Model):
         return [self.target.read_out(self._last(path, given)) for path in paths]
 
     def _last(self, path: Path, given: Memory | None) -> Row:
-        check_cells(self, path)
+        path = check_path(self, path)
         memory = self.target.memory(path[:-1]) if given is None else given
         check_family(self, memory)
         known = min(memory.length, len(path) - 1)

@@ -21,8 +21,8 @@ from decgraph.runtime.models.interface import (
     Row,
     Scores,
     Vocab,
-    check_cells,
     check_family,
+    check_path,
     check_scores,
 )
 
@@ -79,7 +79,7 @@ class HFCausal(Model):
     def _run(self, paths: Sequence[Path], given: Memory | None) -> tuple[Forest, dict[Path, list[int]]]:
         """A forest with the paths' nodes computed, and those nodes: from `given.length` on, or all."""
         for path in paths:
-            check_cells(self, path)
+            check_path(self, path)
         check_family(self, given)
         if self.reuse and given is None:
             if len(self._forest) + sum(map(len, paths)) > _NODES:
@@ -93,9 +93,9 @@ class HFCausal(Model):
         return forest, nodes
 
     def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
-        path: Path = tuple(cells)  # type: ignore[arg-type]  # check_cells refuses what is not a token
-        if not path:
+        if not cells:
             return Memory(self.family, 0, tuple(LayerMemory({}, {}) for _ in range(self.layers)))
+        path = check_path(self, cells)
         plain = given is None and at is None
         if plain and path in self._memories:
             return self._memories[path]

@@ -18,8 +18,8 @@ from decgraph.runtime.models.interface import (
     Path,
     Row,
     Scores,
-    check_cells,
     check_family,
+    check_path,
 )
 
 
@@ -89,7 +89,7 @@ class HFFeatures(_Head):
             return [self.eval([p], self.target.memory(p[:-1]))[0] for p in paths]
         check_family(self, given)
         for path in paths:
-            check_cells(self, path)
+            check_path(self, path)
             check_known(self, given, min(given.length, len(path) - 1))
         if given is not self._given:
             self._given, self._own = given, {}

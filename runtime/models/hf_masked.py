@@ -73,7 +73,7 @@ class HFMasked(Model):
 
     def _run(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> _Call:
         """One forward over `at`, or over all without a memory: its tape, last states and positions."""
-        check_cells(self, cells)
+        cells = check_cells(self, cells)
         check_family(self, given)
         at = list(at)
         if any(not 0 <= i < len(cells) for i in at):

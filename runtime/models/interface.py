@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from operator import index
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -328,13 +329,16 @@ def check_family(model: Model, given: Memory | None) -> None:
         raise DecError(f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values")
 
 
-def check_cells(model: Model, cells: Sequence[Cell]) -> None:
-    """Raises DecError for an empty or over-long context, or for a token outside the vocabulary."""
+def check_cells(model: Model, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The cells as a tuple in which every token is an `int`, whatever kind of whole number it came as.
+
+    Raises DecError for an empty or over-long context, or for a token outside the vocabulary.
+    """
     if not cells:
         raise DecError(f"{model.name!r} needs at least one token of context")
     if model.context is not None and len(cells) > model.context:
         raise DecError(f"{len(cells)} positions are past the context length of {model.name!r} ({model.context})")
-    size = model.vocab.size
+    size, same = model.vocab.size, isinstance(cells, tuple)
     for i, cell in enumerate(cells):
         if isinstance(cell, (_Mask, Soft)):  # several times faster than a union type here
             if model.kind != "masked":
@@ -343,6 +347,16 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> None:
             raise DecError(
                 f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, which has {size} tokens"
             )
+        elif type(cell) is not int:
+            same = False  # a NumPy integer: equal to an int, but written and hashed into free models otherwise
+    if same:
+        return cells  # type: ignore[return-value]  # it is a tuple, see above
+    return tuple(c if isinstance(c, (_Mask, Soft)) else index(c) for c in cells)
+
+
+def check_path(model: Model, path: Sequence[Cell]) -> Path:
+    """`check_cells` of a model that reads tokens only."""
+    return check_cells(model, path)  # type: ignore[return-value]  # such a model's cells are all tokens
 
 
 def check_scores(model: Model, position: int | None, logits: np.ndarray) -> None:

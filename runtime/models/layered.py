@@ -126,8 +126,7 @@ class Layered(Model):
 
     def _path(self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None) -> dict[int, Column]:
         """The columns that a causal call computes."""
-        cells = tuple(path)
-        check_cells(self, cells)
+        cells = check_cells(self, path)
         check_family(self, given)
         if given is None:
             columns = self._prefixes(cells)
@@ -137,7 +136,7 @@ class Layered(Model):
 
     def _canvas(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> dict[int, Column]:
         """The columns that a masked call computes, at least those of `at`."""
-        check_cells(self, cells)
+        cells = check_cells(self, cells)
         check_family(self, given)
         at = tuple(at)
         if any(not 0 <= i < len(cells) for i in at):

@@ -27,6 +27,7 @@ from decgraph.runtime.models.interface import (
     Vocab,
     check_cells,
     check_family,
+    check_path,
     sees,
 )
 from decgraph.runtime.noise import hash32
@@ -112,7 +113,7 @@ class TableModel(Model):
     def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         if self.kind != "masked":
             raise self._cannot("score the positions of a canvas")
-        check_cells(self, cells)
+        cells = check_cells(self, cells)
         check_family(self, given)
         now = _seen(cells, given, range(len(cells)) if given is None else at)
         rows = []
@@ -124,9 +125,7 @@ class TableModel(Model):
         return rows
 
     def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
-        cells = tuple(cells)
-        if cells:
-            check_cells(self, cells)
+        cells = check_cells(self, cells) if cells else ()
         check_family(self, given)
         if at is None:
             held = 0 if given is None or self.kind == "masked" else min(given.length, max(len(cells) - 1, 0))
@@ -164,7 +163,7 @@ class TableModel(Model):
     def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Key]:
         """The state entering a layer: the cells seen up to each position, which is all that such a model
         computes."""
-        check_cells(self, path)
+        path = check_path(self, path)
         check_family(self, given)
         fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
         seen = _seen(path, given, fresh)
@@ -181,7 +180,7 @@ class TableModel(Model):
     def _context(self, path: Path, given: Memory | None) -> Key:
         if given is None and self.window is None and path in self._table.touched and len(path) > 0:
             return path  # an entry is only made for a path that passed the checks
-        check_cells(self, path)
+        path = check_path(self, path)
         check_family(self, given)
         fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
         visible = sorted(_seen(path, given, fresh).items())
@@ -218,7 +217,7 @@ class TableFeatures(Model):
         it is the target's memory of everything but the path's last token."""
         rows = []
         for path in paths:
-            check_cells(self, path)
+            path = check_path(self, path)
             memory = self.target.memory(path[:-1]) if given is None else given
             check_family(self, memory)
             known = min(memory.length, len(path) - 1)

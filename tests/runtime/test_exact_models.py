@@ -242,3 +242,13 @@ def test_memories_are_values() -> None:
     assert tiny.memory(PATH) == tiny.memory(PATH) != tiny.memory(PATH[:3])
     with pytest.raises(TypeError):
         a[0].kv[0] = "x"  # type: ignore[index]
+
+
+def test_numpy_integers_are_tokens_like_any_other() -> None:
+    odd = tuple(np.array(PATH))
+    for model in causal_models(3):
+        fresh = type(model)(3, 3) if isinstance(model, TableModel) else type(model)(3)
+        assert fresh.eval([odd]) == fresh.eval([PATH]) and fresh.memory(odd) == fresh.memory(PATH)
+    cells = (np.int64(1), MASK, 2)
+    for model in masked_models(3):
+        assert same(model.eval_canvas(cells, [1]), model.eval_canvas((1, MASK, 2), [1]))
