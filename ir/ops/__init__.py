@@ -5,5 +5,17 @@ A meaning is `meaning(m, op, *operands)`. Of the machine `m` (backends/reference
 `m.ended(path)`, `m.state`, `m.draw / draw_many / draw_race / flip` (randomness), `m.evaluate` (models) and `m.host`.
 """
 from decgraph.ir.ops import (  # noqa: F401
-    canvases, control, distributions, draws, host, models, request, selection, stores, trees, vectors,
+    canvases,
+    control,
+    distributions,
+    draws,
+    host,
+    models,
+    parts,
+    paths,
+    request,
+    selection,
+    stores,
+    trees,
+    vectors,
 )

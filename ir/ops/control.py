@@ -122,13 +122,13 @@ class If:
 @op("each")
 class Each:
     """A value for every element of a vector, list or topology: region (i, element) -> value, and optionally a bool to keep
-    it (attribute filtered). A vector where the values stack, else a list."""
+    it (attribute filtered). A vector where the values stack, else (vectors whose lengths may differ, trees, paths) a list."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t, v = types[0], regions[0].yields[0].type
         need(bool(t.dims) or t.elem in ("list", "topology"), f"for ... in needs a vector or list, got {t}")
         stacks = v.elem not in ("tree", "canvas", "path", "list", "memory", "none") and not any(
-            d.kind == "part" for d in v.dims)
+            d.kind in ("part", "k") for d in v.dims)
         d = t.dims[0] if t.dims and not attrs.get("filtered") else Dim("k", "", t.dims[0].bound if t.dims else None)
         return (v.over(d) if stacks else listing(v),)
 

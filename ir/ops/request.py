@@ -51,16 +51,16 @@ class CtxGet:
 
 @op("request")
 class RequestField:
-    """A field of the request: prompt (tokens), limit, eos (the first stop token), pad, greedy (temperature 0), room (tokens that
-    may still be committed)."""
+    """A field of the request: prompt (tokens), limit, eos (the first stop token), pad, mask (the mask token), greedy (temperature 0),
+    room (tokens that may still be committed)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v = attrs.get("vocab", "V")
         return ({"prompt": Type("token", (v,), (Dim("k"),)), "limit": INT, "room": INT, "eos": Type("token", (v,)),
-                 "pad": Type("token", (v,)), "greedy": BOOL}[attrs["field"]],)
+                 "pad": Type("token", (v,)), "mask": Type("token", (v,)), "greedy": BOOL}[attrs["field"]],)
 
     def meaning(m: Any, op: Any) -> Any:
-        return (m.request_field(op.attrs["field"]),)
+        return (m.mask_token if op.attrs["field"] == "mask" else m.request_field(op.attrs["field"]),)
 
     attrs = ("field", "vocab?")
     label, batch, effects = "none", "pointwise", "read"

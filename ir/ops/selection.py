@@ -112,7 +112,7 @@ class SelectTop:
         keys = [k2 for b in by for k2 in _keys(m, b)] or [list(np.asarray(x).ravel())]
         if len(keys[0]) != len(items) and len(keys[0]) == len(live):
             place = {i: n for n, i in enumerate(live)}
-            pick = lambda key, i: key[place[i]]  # noqa: E731
+            pick = lambda key, i: key[place[i]]
         else:
             # keys over the whole tree (or canvas) for candidates that are part of it
             ids = [int(v) for v in items] if not isinstance(x, Draws) and len(keys[0]) != len(items) else None

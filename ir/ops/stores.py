@@ -3,7 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from decgraph.ir.ops.common import need
+import numpy as np
+
+from decgraph.ir.ops.common import array, need, numeric
 from decgraph.ir.table import op
 from decgraph.ir.types import BOOL, INT, Dim, Type
 
@@ -25,7 +27,8 @@ class IndexNew:
 @op("index.ask")
 class IndexAsk:
     """Ask an index (attribute what): "has" (does the context occur), "after" (what followed), "path" (the longest continuation,
-    as draws without randomness), "get" (the entries under a key of an lru table)."""
+    as draws without randomness), "get" (the entries under a key of an lru table), "score" (for each token how often it
+    followed, as probabilities)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "index", f"{attrs['what']} needs an index, got {types[0]}")
@@ -37,13 +40,15 @@ class IndexAsk:
             return (Type("draw", (v,), (Dim("k", "", attrs.get("bound")),)),)
         if what == "get":
             return (Type("list", (Type("token", (v,), (Dim("k"),)), -1)),)
+        if what == "score":
+            return (Type("prob", (), (Dim("vocab", v),)),)
         return (types[0],)
 
     def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
         return (m.ask(op, index, args),)
 
-    attrs = ("what", "bound?")
-    label, batch = "none", "host"
+    attrs = ("what", "named?", "bound?")
+    label, batch = "own", "host"
 
 
 @op("index.learn")
@@ -62,7 +67,9 @@ class IndexLearn:
 
 @op("automaton")
 class AutomatonOp:
-    """An automaton over tokens: attribute what: "start", "step" (state, token), "allowed" (tokens a state allows), "live"."""
+    """An automaton over tokens: attribute what: "start", "state" (after the context's committed tokens), "step" (state,
+    token), "run" (state, tokens), "allowed" (tokens a state allows), "live" (for every state, whether it can still end),
+    "weights" (for every state 0 where it is this one, else minus infinity)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "automaton", f".{attrs['what']} needs an automaton, got {types[0]}")
@@ -71,13 +78,54 @@ class AutomatonOp:
         if what == "allowed":
             return (Type("bool", (), dims + (Dim("vocab", types[0].vocab),)),)
         if what == "live":
-            return (Type("bool", (), dims),)
+            return (Type("bool", (), (Dim("k", "states"),)),)
+        if what == "weights":
+            need(types[1].elem == "astate", f".weights needs a state, got {types[1]}")
+            return (Type("real", (), (Dim("k", "states"),)),)
         if what == "states":
             return (INT,)
+        if what == "run":
+            dims = ()
         return (Type("astate", (), dims),)
 
     def meaning(m: Any, op: Any, g: Any, *args: Any) -> Any:
+        what = op.attrs["what"]
+        if what == "states":
+            return (g.states,)
+        if what == "live":
+            return (np.array([s in g.live for s in range(g.states)], dtype=bool),)
+        if what == "weights":
+            return (m.reals([m.num.zero if s == args[0] else -m.num.inf for s in range(g.states)]),)
         return (m.automaton(op, g, args),)
 
     attrs = ("what",)
     label, batch = "own", "host"
+
+
+@op("relax")
+class Relax:
+    """One step of the best path through an automaton: operands automaton, a score for each state, a score for each token.
+    Results over the states after the step: the best score, the state it came from, the token it took (0 where none)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "automaton", f"relax needs an automaton, got {types[0]}")
+        s = numeric(types[2])
+        need(numeric(types[1]).is_number and len(types[1].dims) == 1, f"relax needs a score for each state, got {types[1]}")
+        need(s.is_number and len(s.dims) == 1 and s.dims[0].kind == "vocab", f"relax needs a score for each token, "
+             f"got {types[2]}")
+        d = Dim("k", "states")
+        return (Type("real", (), (d,)), INT.over(d), Type("token", (types[0].vocab,), (d,)))
+
+    def meaning(m: Any, op: Any, g: Any, w: Any, s: Any) -> Any:
+        w, s = np.asarray(array(m, w)), np.asarray(array(m, s))
+        best: list[Any] = [-m.num.inf] * g.states
+        back, tokens = np.zeros(g.states, dtype=np.int64), np.zeros(g.states, dtype=np.int64)
+        for state in range(g.states):
+            if not w[state] > -m.num.inf:
+                continue
+            for token, after in enumerate(g.next[state]):
+                if after >= 0 and w[state] + s[token] > best[after]:
+                    best[after], back[after], tokens[after] = w[state] + s[token], state, token
+        return (m.reals(best), back, tokens)
+
+    label, batch = "all", "host"

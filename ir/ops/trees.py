@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
-from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box
+from decgraph.ir.data.dist import Dist, Draws, Path, Row, box
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.ops.common import array, as_int, need, numeric, plain
 from decgraph.ir.ops.draws import point
@@ -58,52 +58,6 @@ class TreeContinue:
 
     attrs = ("tree",)
     label, batch = "none", "ragged"
-
-
-@op("edit")
-class EditOp:
-    """Edits of a canvas: decide a position with a token (or draw). Vectors of both make a vector of edits."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        i, x = types
-        need(i.elem in ("position", "int"), f"edit needs a position, got {i}")
-        need(x.is_token or x.elem == "int", f"edit needs a token, got {x}")
-        return (Type("edit", (attrs.get("canvas", "c"),), i.dims),)
-
-    def meaning(m: Any, op: Any, i: Any, x: Any) -> Any:
-        at = np.asarray(i)
-        if at.shape == ():
-            return (Edit(int(at), _cell(x)),)
-        values = x.items if isinstance(x, Draws) else np.asarray(x)
-        return (box([Edit(int(p), _item(v)) for p, v in zip(at, values)]),)
-
-    attrs = ("canvas?",)
-    label, batch = "join", "ragged"
-
-
-def _cell(x: Any) -> Any:
-    return x.items[()] if isinstance(x, Draws) else _item(x)
-
-
-def _item(v: Any) -> Any:
-    return v if isinstance(v, Draw) else int(v)
-
-
-@op("edit.get")
-class EditGet:
-    """The position or the token of an edit."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem == "edit", f".{attrs['field']} needs an edit, got {types[0]}")
-        c = types[0].of
-        return (Type("position", c, types[0].dims) if attrs["field"] == "position" else
-                Type("token", (attrs.get("vocab", "V"),), types[0].dims),)
-
-    def meaning(m: Any, op: Any, e: Any) -> Any:
-        return (e.position if op.attrs["field"] == "position" else e.token,)
-
-    attrs = ("field", "vocab?")
-    label, batch = "join", "pointwise"
 
 
 @op("tree.grow")
@@ -470,76 +424,6 @@ class TreeWalk:
 
     attrs = ("scope", "rule?", "vocab?")
     label, batch = "walk", "ragged"
-
-
-@op("path.get")
-class PathGet:
-    """A field of a path: depth (accepted drafts), token (all its tokens), length, prob (of sampled ones), emitted."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = types[0]
-        need(t.elem == "path", f".{attrs['field']} needs a path, got {t}")
-        d = Dim("k")
-        f = attrs["field"]
-        return ({"depth": INT, "length": INT, "token": Type("token", t.of, (d,)), "prob": Type("prob", (), (d,)),
-                 "path": Type("token", t.of, (d,)), "node": Type("node", (attrs.get("tree", "t"),)),
-                 "emitted": Type("token", t.of)}[f],)
-
-    def meaning(m: Any, op: Any, p: Path) -> Any:
-        f = op.attrs["field"]
-        if f in ("token", "path"):
-            return (np.array([edge_token(x) for x in p.tokens], dtype=np.int64),)
-        if f == "prob":
-            return (m.reals([x.source.face("raw")[x.token] for x in p.tokens]),)
-        return ({"depth": p.depth, "length": len(p.tokens), "node": p.node, "emitted": p.emitted}[f],)
-
-    attrs = ("field", "tree?")
-    label, batch = "own", "ragged"
-
-
-@op("topology")
-class TopologyOp:
-    """A constant tree shape (attribute levels: per level a list of (parent in the level above, rank), and width). The result is
-    a list of levels; a level has parent, rank and index."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        return (Type("topology"),)
-
-    def meaning(m: Any, op: Any) -> Any:
-        return (op.attrs["shape"],)
-
-    attrs = ("shape",)
-    label, batch = "none", "scalar"
-
-
-@op("level.get")
-class LevelGet:
-    """A field of a level of a topology: parent (index in the level above), rank (which child), index (its number), width."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        f = attrs["field"]
-        need(f in ("parent", "rank", "index", "width"), f"a level has parent, rank, index and width, not {f}")
-        return (INT if f in ("index", "width") else INT.over(Dim("k", "", attrs.get("bound"))),)
-
-    def meaning(m: Any, op: Any, level: Any) -> Any:
-        return (m.level_field(level, op.attrs["field"]),)
-
-    attrs = ("field", "bound?")
-    label, batch = "none", "scalar"
-
-
-@op("best_first")
-class BestFirst:
-    """Tree growth by an index's continuation probabilities: the most probable node first, `size` nodes, none under `above`."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem == "index", f"best_first needs an index to ask, got {types[0]}")
-        return (Type("path", (types[0].vocab,)),)
-
-    def meaning(m: Any, op: Any, ask: Any, size: Any, above: Any) -> Any:
-        return (m.best_first(ask, as_int(size), above),)
-
-    label, batch = "point", "host"
 
 
 __all__ = ["Canvas", "join", "point"]

@@ -1,0 +1,109 @@
+"""Parts of models as values: layers of a memory, attention scores, arithmetic on embeddings."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.ops.common import array, need, numeric
+from decgraph.ir.table import op
+from decgraph.ir.types import Dim, Type
+
+
+def _memory(t: Type, what: str) -> Type:
+    need(t.elem == "memory", f"{what} needs a memory, got {t}")
+    return t
+
+
+@op("memory.layer")
+class MemoryLayer:
+    """One layer of a memory: m[l]."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        _memory(types[0], "m[l]")
+        need(types[1].elem == "int" and not types[1].dims, f"a layer is a number, got {types[1]}",
+             "for l in model.layers: ... m[l]")
+        return (types[0],)
+
+    def meaning(m: Any, op: Any, mem: Any, layer: Any) -> Any:
+        return (m.host("layer", mem, layer),)
+
+    label, batch = "join", "ragged"
+
+
+@op("memory.put")
+class MemoryPut:
+    """A memory with one layer replaced: m[l] = other."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        _memory(types[0], "m[l] =")
+        need(types[1].elem == "memory" and types[1].of == types[0].of, f"a layer of {types[0]} is a memory of the same "
+             f"model, got {types[1]}")
+        need(types[2].elem == "int" and not types[2].dims, f"a layer is a number, got {types[2]}")
+        return (types[0],)
+
+    def meaning(m: Any, op: Any, mem: Any, part: Any, layer: Any) -> Any:
+        return (m.host("put", mem, part, layer),)
+
+    label, batch = "join", "ragged"
+
+
+@op("memory.scores")
+class MemoryScores:
+    """How much the queries at positions look at every position, before the softmax: the mean over queries and heads of
+    q . k. The memory must hold queries (model.memory(c, queries = yes)). real[cells]."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        _memory(types[0], ".scores")
+        need(types[1].elem == "position", f".scores(b) needs positions of a canvas, got {types[1]}")
+        return (Type("real", (), (Dim("cells", str(types[1].of[0])),)),)
+
+    def meaning(m: Any, op: Any, mem: Any, ps: Any) -> Any:
+        return (m.host("scores", mem, ps),)
+
+    label, batch = "join", "ragged"
+
+
+@op("maxpool")
+class MaxPool:
+    """The largest of each value and its neighbours, `width` wide, same length."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = numeric(types[0])
+        need(t.is_number and len(t.dims) == 1, f"maxpool needs a vector of numbers, got {types[0]}")
+        need(types[1].is_number, f"maxpool needs a width, got {types[1]}")
+        return (t,)
+
+    def meaning(m: Any, op: Any, x: Any, width: Any) -> Any:
+        a = np.asarray(array(m, x))
+        half = max(0, int(width) - 1) // 2
+        out = a.copy()
+        for i in range(len(a)):
+            out[i] = max(a[max(0, i - half):i + half + 1])
+        return (out,)
+
+    label, batch = "all", "ragged"
+
+
+@op("hidden.map")
+class HiddenMap:
+    """Arithmetic on embeddings (attribute fn: add, sub, mul, div, neg): each with each, or with numbers that line up with
+    what the embeddings range over."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        hs = [t for t in types if t.elem == "hidden"]
+        need(bool(hs), f"{attrs['fn']} of embeddings needs one, got {', '.join(map(str, types))}")
+        need(all(t.elem == "hidden" or (numeric(t).is_number and not any(d.kind == "vocab" for d in numeric(t).dims))
+                 for t in types), f"embeddings go with numbers and embeddings, got {', '.join(map(str, types))}",
+             "embed weights over the vocabulary with model.embed(weights)")
+        need(len({t.of for t in hs}) == 1, "embeddings of different models do not go together")
+        return (max(types, key=lambda t: len(numeric(t).dims)).with_dims(max((numeric(t).dims for t in types), key=len))
+                if len(hs) == len(types) else Type("hidden", hs[0].of, max((numeric(t).dims for t in types), key=len)),)
+
+    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+        values = [np.asarray(x) if v.type.elem == "hidden" else np.asarray(array(m, x))[..., None]
+                  for v, x in zip(op.operands, xs)]
+        return (m.num.fn(op.attrs["fn"])(*values),)
+
+    attrs = ("fn",)
+    label, batch = "join", "pointwise"
