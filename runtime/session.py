@@ -111,13 +111,14 @@ def check_models(function: Function, models: Mapping[str, Any]) -> dict[str, Any
 class Session:
     """Models and parameters bound to one algorithm. State `per session` lives here.
 
-    >>> session = Session(module, {"target": target, "drafter": drafter}, {"gamma": 4})     # doctest: +SKIP
+    `machine` is the class that runs a request: `decgraph.backends.registry.machine("reference")`. With a `tokenizer`
+    (runtime/text.py) results have text, and stop strings work. `externs`: a Python function for each extern.
     """
 
     def __init__(self, module: Module, models: Mapping[str, Any], params: Mapping[str, Any] | None = None, *,
-                 name: str | None = None, tokenizer: Any = None, externs: Mapping[str, Callable[..., Any]] | None = None
-                 ) -> None:
-        self.module = module
+                 machine: Any, name: str | None = None, tokenizer: Any = None,
+                 externs: Mapping[str, Callable[..., Any]] | None = None) -> None:
+        self.module, self.machine = module, machine
         self.function = module.functions[name or module.main]
         self.models = check_models(self.function, models)
         self.params = check_params(self.function, params or {})
@@ -126,7 +127,6 @@ class Session:
 
     def run(self, request: Request, *, listener: Callable[[Any], None] | None = None, keep_events: bool = True) -> Result:
         """Run one request. An error after the start is returned in the result, with what was produced before it."""
-        from decgraph.backends.reference.machine import Machine
         events: list[Any] = []
 
         def hear(event: Any) -> None:
@@ -138,10 +138,10 @@ class Session:
         main = next(iter(self.models.values()), None)
         if main is not None:
             request.check_vocab(main.vocab.size)
-        detokenizer = self.tokenizer.detokenizer() if self.tokenizer is not None else None
+        detokenizer = self.tokenizer.detokenizer if self.tokenizer is not None else None
         started = time.perf_counter()
-        machine = Machine(self.module, self.function.name, self.models, self.params, request, listener=hear,
-                          shared=self.shared, externs=self.externs, detokenizer=detokenizer)
+        machine = self.machine(self.module, self.function.name, self.models, self.params, request, listener=hear,
+                               shared=self.shared, externs=self.externs, detokenizer=detokenizer)
         error: DecError | None = None
         try:
             machine.run_function()
