@@ -27,6 +27,10 @@ class Builder:
     def depth(self) -> int:
         return len(self._stack)
 
+    def splice(self, region: Region) -> None:
+        """Append the ops of a region that was closed to the region now open."""
+        self._stack[-1][1].extend(region.ops)
+
     def unwind(self, depth: int) -> None:
         """Drop the regions opened beyond `depth` (after an error)."""
         del self._stack[depth:]

@@ -186,7 +186,8 @@ def join(a: Type, b: Type) -> Type | None:
         if a.elem == "dist" and a.of[0] == b.of[0]:
             return Type("dist", (a.of[0], a.of[1] if a.of[1] == b.of[1] else "shaped"), dims)
         if a.elem == "tree" and a.of[2] == b.of[2]:
-            return Type("tree", (a.of[0], a.of[1] if a.of[1] == b.of[1] else "any", a.of[2]), dims)
+            names = sorted({str(t.of[0]) for t in (a, b)} - {"%empty"}) or ["%empty"]
+            return Type("tree", (names[0], a.of[1] if a.of[1] == b.of[1] else "any", a.of[2]), dims)
         return Type(a.elem, a.of, dims) if a.of == b.of else None
     order = ("int", "prob", "real")
     if a.elem in order and b.elem in order:

@@ -127,6 +127,8 @@ def _position(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
         return lw.one("positions", v, span=e.span, kind=e.name)
     if e.name == "index":
         return lw.one("block_index", v, span=e.span)
+    if e.name == "calls" and "%calls.here" in lw.env:
+        return lw.env["%calls.here"]
     return None
 
 
@@ -157,7 +159,7 @@ def _topology(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
 
 
 def _automaton(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("start", "states"):
+    if e.name in ("start", "states", "live"):
         return lw.one("automaton", v, span=e.span, what=e.name)
     return None
 
@@ -195,7 +197,9 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         lw.fail(span, "a slice stands alone in an index", "slice one dimension at a time: v[i][a:b]", code="E243")
     ix = [_expr(lw, s) for s in subs]
     if t.elem == "index":
-        return lw.one("index.ask", v, *ix, span=span, what="get")
+        return lw.one("index.ask", v, *ix, span=span, what="get", named=())
+    if t.elem == "memory" and len(ix) == 1:
+        return lw.one("memory.layer", v, ix[0], span=span)
     if t.elem in ("node",) and not t.dims:
         lw.fail(span, "a single node cannot be indexed", code="E244")
     if len(ix) == 1 and ix[0].type.elem == "bool":

@@ -12,15 +12,19 @@ from decgraph.ir.values import Value
 TABLE: dict[str, Callable[[Lowering, S.Call], Value]] = {}
 METHODS = {
     "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .upto(l), .head(trunk), .embed(x)",
-    "memory": "memories have .only(positions), .without(positions), .join(other)",
+    "memory": "memories have .only(positions), .without(positions), .join(other), .scores(positions), and layers: m[l]",
     "canvas": "canvases have .extend(k)", "index": "indexes have .has(tokens), .after(tokens), .path(node, at_least =, at_most =)",
-    "automaton": "automata have .allowed(s), .step(s, x), .state(ctx), .run(s, xs), .live(s)",
+    "automaton": "automata have .start, .live, .allowed(s), .step(s, x), .state(ctx), .run(s, xs), .weights(s)",
 }
 
 
 def _expr(lw: Lowering, e: S.Node) -> Value:
     from decgraph.dsl.lower.expr import expr
     return expr(lw, e)
+
+
+WRITTEN = ("by", "descending", "replace", "over")
+"""Options that are read as they are written, not as one value."""
 
 
 def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[str, ...] = ()) -> tuple[list[Value], dict[str, Value]]:
@@ -34,7 +38,7 @@ def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[s
         if k.name not in kw:
             lw.fail(k.name_span or k.span, f"{fname} has no option `{k.name}`",
                     f"it has {', '.join(kw)}" if kw else "it has none", code="E271")
-    return [_expr(lw, a) for a in e.args], {k.name: _expr(lw, k.value) for k in e.kwargs}
+    return [_expr(lw, a) for a in e.args], {k.name: _expr(lw, k.value) for k in e.kwargs if k.name not in WRITTEN}
 
 
 def builtin(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
@@ -70,6 +74,7 @@ _simple("leading", "scan", 1, fn="leading")
 _simple("point", "draw.point", 1)
 _simple("len", "len", 1)
 _simple("spread", "schedule", 2)
+_simple("maxpool", "maxpool", 2)
 
 
 @builtin("any", "all", "count", "mean", "sum", "ratio")
@@ -129,7 +134,7 @@ def arg(lw: Lowering, e: S.Call) -> Value:
 def at_candidates(lw: Lowering, x: Value, key: Value, e: S.Call) -> Value:
     """A key over a whole tree or canvas, read at candidates that are part of it."""
     if x.type.elem in ("node", "position") and x.type.dims and key.type.dims and key.type.dims[0].kind in ("nodes", "cells"):
-        if x.type.dims[0].kind == "part" or x.type.elem == "position":
+        if x.type.dims[0].kind != "nodes":
             return lw.one("gather", key, x, span=e.span)
     return key
 
@@ -276,6 +281,51 @@ def chain(lw: Lowering, e: S.Call) -> Value:
 @builtin("every")
 def every(lw: Lowering, e: S.Call) -> Value:
     lw.fail(e.span, "every(...) is what best(...) chooses from", "rows, tokens, scores = best(s, k)", code="E275")
+
+
+def best(lw: Lowering, e: S.Call) -> tuple[Value, ...]:
+    """The k best of rows times vocabulary: their rows, tokens and scores."""
+    (scores, k), _ = args(lw, e, 2)
+    return lw.emit("pairs.top", scores, k, span=e.span, bound=static(k, lw))
+
+
+def relax(lw: Lowering, e: S.Call) -> tuple[Value, ...]:
+    """One step of the best path through an automaton: scores, states they come from, tokens."""
+    a, _ = args(lw, e, 3)
+    return lw.emit("relax", *a, span=e.span)
+
+
+SEVERAL: dict[str, tuple[Callable[[Lowering, S.Call], tuple[Value, ...]], str]] = {
+    "best": (best, "rows, tokens, scores = best(s, k)"), "relax": (relax, "w, back, token = relax(g, w, s)"),
+}
+
+
+@builtin(*SEVERAL)
+def several(lw: Lowering, e: S.Call) -> Value:
+    name = e.func.name  # type: ignore[union-attr]
+    lw.fail(e.span, f"{name}(...) gives three values", SEVERAL[name][1], code="E279")
+
+
+@builtin("best_first")
+def best_first(lw: Lowering, e: S.Call) -> Value:
+    lw.fail(e.span, "best_first(...) is what `grow` grows", "grow best_first(index.after(m), size = n, above = p)", code="E274")
+
+
+@builtin("soft")
+def soft(lw: Lowering, e: S.Call) -> Value:
+    """An embedding as an edge: a node that has no token."""
+    (h,), _ = args(lw, e, 1)
+    if h.type.elem != "hidden" or h.type.dims:
+        lw.fail(e.span, f"soft takes one embedding, got {show(h.type)}", "soft(target.embed(weights))", code="E272")
+    return h
+
+
+@builtin("counts")
+def counts(lw: Lowering, e: S.Call) -> Value:
+    """How often each token of the vocabulary is among tokens."""
+    (x,), _ = args(lw, e, 1)
+    zero = lw.emit("tile", span=e.span, kind="zeros", dims=(Dim("vocab", x.type.vocab or lw.vocab),))[0]
+    return lw.one("scatter", zero, lw.const(1), x, span=e.span, mode="sum")
 
 
 @builtin("edit")

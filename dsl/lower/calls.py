@@ -27,7 +27,7 @@ def call(lw: Lowering, e: S.Call) -> Value:
             if v.type.elem == "model":
                 return model_call(lw, v, e)
             if v.type.elem == "index":
-                return lw.one("index.ask", v, *[_expr(lw, a) for a in e.args], span=e.span, what="score")
+                return lw.one("index.ask", v, *[_expr(lw, a) for a in e.args], span=e.span, what="score", named=())
             lw.fail(f.span, f"`{f.name}` is {show(v.type)} and cannot be called", code="E250")
         item = lw.items.get(f.name)
         if isinstance(item, S.Def):
@@ -47,6 +47,9 @@ def call(lw: Lowering, e: S.Call) -> Value:
                 code="E252")
     if isinstance(f, S.Attr):
         return method(lw, f, e)
+    v = _expr(lw, f)
+    if v.type.elem == "model":
+        return model_call(lw, v, e)
     lw.fail(e.span, "only names and methods can be called", code="E253")
 
 
@@ -109,6 +112,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     t, n = v.type, f.name
     if t.elem == "model":
         if n == "memory":
+            if len(e.args) != 1:
+                lw.fail(e.span, "memory is of one place: a context, a node or a canvas", "target.memory(ctx.parent)", code="E259")
             place, tree = place_of(lw, v, e.args[0])
             extra: dict[str, Value] = {} if tree is None else {"tree": tree}
             for k in e.kwargs:
@@ -123,25 +128,39 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
         if n in ("exit", "skip", "upto", "quantized"):
             return lw.one("model.derive", v, *[_expr(lw, a) for a in e.args], span=e.span, how=n)
         if n == "head":
-            arg = _expr(lw, e.args[0])
-            return lw.one("model.derive", v, arg, span=e.span, how="head")
+            return lw.one("model.derive", v, _one(lw, e, n), span=e.span, how="head")
         if n == "embed":
-            return lw.one("model.embed", v, _expr(lw, e.args[0]), span=e.span)
+            return lw.one("model.embed", v, _one(lw, e, n), span=e.span)
     if t.elem == "memory" and n in ("only", "without"):
-        return lw.one("memory.only", v, _expr(lw, e.args[0]), span=e.span, kind=n)
+        return lw.one("memory.only", v, _one(lw, e, n), span=e.span, kind=n)
+    if t.elem == "memory" and n == "scores":
+        return lw.one("memory.scores", v, _one(lw, e, n), span=e.span)
     if t.elem == "memory" and n == "join":
-        return lw.one("memory.join", v, _expr(lw, e.args[0]), span=e.span)
-    if t.elem == "automaton" and n in ("allowed", "step", "state", "run", "live"):
+        return lw.one("memory.join", v, _one(lw, e, n), span=e.span)
+    if t.elem == "automaton" and n in ARITY:
+        if len(e.args) != ARITY[n] or e.kwargs:
+            lw.fail(e.span, f".{n} takes {ARITY[n]} argument{'s' if ARITY[n] > 1 else ''}", builtins.METHODS["automaton"],
+                    code="E259")
         return lw.one("automaton", v, *[_expr(lw, a) for a in e.args], span=e.span, what=n)
     if t.elem == "index" and n in ("has", "after", "path", "get"):
         args = [_expr(lw, a) for a in e.args]
         kw = {k.name: _expr(lw, k.value) for k in e.kwargs}
         return lw.emit("index.ask", v, *args, *kw.values(), span=e.span, what=n, named=tuple(kw))[0]
     if t.elem == "node" and t.of[0] == "ctx" and n == "last":
-        return lw.one("ctx.get", v, _expr(lw, e.args[0]), span=e.span, field="last", vocab=lw.vocab)
+        return lw.one("ctx.get", v, _one(lw, e, n), span=e.span, field="last", vocab=lw.vocab)
     if t.elem == "canvas" and n == "extend":
-        return lw.one("canvas.extend", v, _expr(lw, e.args[0]), span=e.span)
+        return lw.one("canvas.extend", v, _one(lw, e, n), span=e.span)
     lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E258")
+
+
+ARITY = {"allowed": 1, "step": 2, "state": 1, "run": 2, "weights": 1}
+
+
+def _one(lw: Lowering, e: S.Call, what: str) -> Value:
+    """The single argument of a method."""
+    if len(e.args) != 1:
+        lw.fail(e.span, f".{what} takes 1 argument, got {len(e.args)}", code="E259")
+    return _expr(lw, e.args[0])
 
 
 def bind(lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], given: list[Value], kwargs: dict[str, Value],

@@ -43,11 +43,6 @@ def name(lw: Lowering, e: S.Name) -> Value:
             f"did you mean {' or '.join(near)}?" if near else "assign it first, or make it a parameter", code="E232")
 
 
-def _vocab(lw: Lowering, e: S.Name) -> Value:
-    return lw.one("tile", lw.const(0), lw.const(-1), span=e.span, kind="iota", dim="vocab", of=lw.vocab) if False else \
-        lw.const("vocab")
-
-
 def _root(lw: Lowering, e: S.Name) -> Value:
     if not lw.trees:
         lw.fail(e.span, "`root` is the root of a tree, and no tree is being drafted here",
@@ -67,6 +62,7 @@ SPECIAL: dict[str, Any] = {
     "prompt": lambda lw, e: lw.one("request", span=e.span, field="prompt", vocab=lw.vocab),
     "eos": lambda lw, e: lw.one("request", span=e.span, field="eos", vocab=lw.vocab),
     "pad": lambda lw, e: lw.one("request", span=e.span, field="pad", vocab=lw.vocab),
+    "mask_": lambda lw, e: lw.one("request", span=e.span, field="mask", vocab=lw.vocab),
     "vocab": lambda lw, e: lw.const("vocab", Type("text")),
     "empty": lambda lw, e: lw.one("tree.new", span=e.span, tree="%empty", vocab=lw.vocab),
 }
@@ -89,7 +85,8 @@ def unary(lw: Lowering, e: S.Unary) -> Value:
     if e.op == "-" and isinstance(e.operand, S.Name) and e.operand.name == "inf" and "inf" not in lw.env:
         return lw.const("-inf", REAL)
     v = expr(lw, e.operand)
-    return lw.one("map", v, span=e.span, fn="neg" if e.op == "-" else "not")
+    opcode = "hidden.map" if v.type.elem == "hidden" else "map"
+    return lw.one(opcode, v, span=e.span, fn="neg" if e.op == "-" else "not")
 
 
 def binary(lw: Lowering, e: S.Binary) -> Value:
@@ -101,6 +98,8 @@ def binary(lw: Lowering, e: S.Binary) -> Value:
     if "node" in (a.type.elem, b.type.elem) and e.op == "-":
         keep = lw.one("map", membership(lw, a, b, e), span=e.span, fn="not")
         return lw.one("compact", a, keep, span=e.span)
+    if "hidden" in (a.type.elem, b.type.elem):
+        return lw.one("hidden.map", a, b, span=e.span, fn=BINARY[e.op])
     a, b = plain_int(lw, a), plain_int(lw, b)
     return lw.one("map", a, b, span=e.span, fn=BINARY[e.op])
 
@@ -108,12 +107,8 @@ def binary(lw: Lowering, e: S.Binary) -> Value:
 def plain_int(lw: Lowering, v: Value) -> Value:
     """A single position as the number it is."""
     if v.type.elem == "position" and not v.type.dims:
-        return lw.one("map", v, lw.const(0), fn="add") if False else Value_as_int(lw, v)
+        return lw.one("as_int", v)
     return v
-
-
-def Value_as_int(lw: Lowering, v: Value) -> Value:
-    return lw.one("as_int", v)
 
 
 def compare(lw: Lowering, e: S.Compare) -> Value:
@@ -130,12 +125,35 @@ def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:
     return lw.one("contains", a, b, span=e.span)
 
 
+# What may have no value, or costs much: the second half of `a and b` computes it only where it is needed.
+GUARDED = frozenset(("gather", "lookup", "arg", "reduce", "model.eval", "model.memory", "extern", "run", "text_of",
+                     "index.ask", "automaton", "slice"))
+
+
 def boolop(lw: Lowering, e: S.BoolOp) -> Value:
-    values = [expr(lw, v) for v in e.values]
-    out = values[0]
-    for v in values[1:]:
-        out = lw.one("map", out, v, span=e.span, fn=e.op)
+    """`a and b`: of single conditions, b is looked at only where a leaves it open."""
+    out = expr(lw, e.values[0])
+    for part in e.values[1:]:
+        saved = dict(lw.env)
+        lw.b.open()
+        v = expr(lw, part)
+        inner = lw.b.close([v])
+        lw.env = saved
+        single = out.type.elem == v.type.elem == "bool" and not out.type.dims and not v.type.dims
+        if single and any(op.opcode in GUARDED for op in inner.walk()):
+            settled = _settled(lw, e.op == "or")
+            regions = (settled, inner) if e.op == "or" else (inner, settled)
+            out = lw.emit("if", out, regions=regions, span=e.span)[0]
+        else:
+            lw.b.splice(inner)
+            out = lw.one("map", out, v, span=e.span, fn=e.op)
     return out
+
+
+def _settled(lw: Lowering, value: bool) -> Region:
+    lw.b.open()
+    v = lw.const(value)
+    return lw.b.close([v])
 
 
 def ifexp(lw: Lowering, e: S.IfExp) -> Value:

@@ -1,6 +1,7 @@
 """Structured control: carried variables, early exits, loops, branches and lanes."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Callable, Iterable
 
 from decgraph.dsl import syntax as S
@@ -141,8 +142,8 @@ def region(lw: Lowering, args: list[Value], names: list[str], types: list[Type],
 def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[Any, list[Type]]], span: Span) -> Any:
     """Types of carried variables that hold before and after the body: widen until they do."""
     types = [lw.env[n].type for n in names]
-    for _ in range(5):
-        depth, columns = lw.b.depth, dict(lw.columns)
+    for turn in range(6):
+        depth = lw.b.depth
         built, after = build(types)
         wider = []
         for name, a, b in zip(names, types, after):
@@ -150,13 +151,20 @@ def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[A
             if j is None:
                 lw.fail(span, f"`{name}` is {show(a)} before the loop and {show(b)} after its body",
                         "give it one type: start it with a value like the ones assigned in the loop", code="E220")
-            wider.append(j)
+            wider.append(_unbounded(a, j) if turn >= 2 else j)
         if wider == types:
             return built
         types = wider
         lw.b.unwind(depth)
-        del columns
     lw.fail(span, "the types of the variables carried through this loop do not settle", code="E221")
+
+
+def _unbounded(a: Type, b: Type) -> Type:
+    """b, without the bounds that keep growing from turn to turn."""
+    if len(a.dims) != len(b.dims):
+        return b
+    return b.with_dims(tuple(y if x.bound == y.bound else replace(y, bound=None)
+                             for x, y in zip(a.dims, b.dims, strict=True)))
 
 
 def show(t: Type) -> str:

@@ -9,7 +9,7 @@ from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
 from decgraph.dsl.lower.expr import element_type, expr, iterable
 from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, show, suite
 from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.targets import assign_to, grow_value, names_of, set_name
+from decgraph.dsl.lower.targets import assign_to, grow_value, set_name
 from decgraph.dsl.lower.verify import verify
 from decgraph.ir.types import BOOL, INT
 from decgraph.ir.values import Value
@@ -190,11 +190,12 @@ def assign(lw: Lowering, s: S.Assign) -> None:
         return
     if len(s.targets) > 1 and len(s.values) == 1:
         v = s.values[0]
-        if isinstance(v, S.Call) and isinstance(v.func, S.Name) and v.func.name == "best":
-            (scores, k), _ = builtins.args(lw, v, 2)
-            outs = lw.emit("pairs.top", scores, k, span=s.span, names=tuple(names_of(s.targets)),
-                           bound=builtins.static(k, lw))
-            for t, o in zip(s.targets, outs):
+        if isinstance(v, S.Call) and isinstance(v.func, S.Name) and v.func.name in builtins.SEVERAL:
+            give, usage = builtins.SEVERAL[v.func.name]
+            outs = give(lw, v)
+            if len(outs) != len(s.targets):
+                lw.fail(s.span, f"{v.func.name}(...) gives {len(outs)} values, not {len(s.targets)}", usage, code="E279")
+            for t, o in zip(s.targets, outs, strict=True):
                 assign_to(lw, t, o, "=")
             return
         if isinstance(v, S.ListExpr) and len(v.items) == len(s.targets):

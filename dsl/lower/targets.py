@@ -118,7 +118,8 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         lw.fail(target.span, "this cannot be assigned", "give the inner value a name first", code="E321")
     n = inner.name
     if n in lw.lane_names and isinstance(target.subs[0], S.Name) and target.subs[0].name == lw.lane_var:
-        item = lw.emit("list", value, span=target.span, ragged=True)[0]
+        loose = value.type.dims or value.type.elem in ("tree", "canvas", "path", "list", "memory", "none")
+        item = lw.emit("list", value, span=target.span, **({"ragged": True} if loose else {}))[0]
         lw.env[n] = lw.one("concat", lw.env[n], item, span=target.span, name=n)
         return
     if n not in lw.env and n not in lw.states:
@@ -133,6 +134,11 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         keys = [expr(lw, s) for s in target.subs]
         v = lw.one("index.learn", owner, *keys, value, span=target.span)
         _store(lw, n, v, target)
+        return
+    if owner.type.elem == "memory":
+        if op != "=" or len(target.subs) != 1:
+            lw.fail(target.span, "a layer is set with m[l] = ...", code="E327")
+        lw.env[n] = lw.one("memory.put", owner, value, expr(lw, target.subs[0]), span=target.span, name=n)
         return
     if op != "=":
         if op == "-=":
@@ -236,6 +242,8 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
             x = lw.one("draw.point", x, span=s.span)
         elif x.type.elem == "list":
             lw.fail(s.what.span, "chain takes a vector of tokens or draws", code="E341")
+    elif isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "best_first":
+        return grow_best(lw, name, s, s.what)
     else:
         x = expr(lw, s.what)
     operands: list[Value] = []
@@ -256,6 +264,20 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
             lw.columns[(tree, k.name)] = elem
     t, new = lw.emit("tree.grow", lw.env[name], x, *operands, span=s.span, names=(name, "new"), has_at=s.at is not None,
                      columns=tuple(columns), chain=chain)
+    lw.env[name] = t
+    return new
+
+
+def grow_best(lw: Lowering, name: str, s: S.Grow, e: S.Call) -> Value:
+    """`grow best_first(index.after(m), size = n, above = p)`."""
+    size, above = e.kwarg("size"), e.kwarg("above")
+    if len(e.args) != 1 or size is None or {k.name for k in e.kwargs} - {"size", "above"} or s.at is not None or s.columns:
+        lw.fail(s.span, "best_first takes an index that was asked, size = and above =",
+                "grow best_first(index.after(m), size = n, above = p)", code="E341")
+    asked, n = expr(lw, e.args[0]), expr(lw, size)
+    least = expr(lw, above) if above is not None else lw.const(0)
+    t, new = lw.emit("tree.best_first", lw.env[name], asked, n, least, span=s.span, names=(name, "new"),
+                     bound=lw.module.bounds.get(id(n)) if lw.module else None)
     lw.env[name] = t
     return new
 

@@ -137,6 +137,7 @@ class DrawRace:
         size = max((len(g) for g in groups), default=0)
         return (Draws(pad(groups, rows.shape, size), at),)
 
+    attrs = ("has_under?",)
     label, batch, exact = "draw", "ragged", "choice"
 
 

@@ -156,6 +156,7 @@ class Return:
         m.returned(op, values)
         return ()
 
+    attrs = ("has_tree?",)
     label, batch, effects = "none", "ragged", "return"
 
 

@@ -107,6 +107,8 @@ class SelectTop:
         return (t.with_dims((keep_bound(t, attrs.get("bound")),) + t.dims[1:]),)
 
     def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
+        if op.attrs.get("by_race") and m.num.exact:
+            return (m.select_race(x, as_int(k)),)
         items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
         live = [i for i, v in enumerate(items) if v is not None]
         keys = [k2 for b in by for k2 in _keys(m, b)] or [list(np.asarray(x).ravel())]

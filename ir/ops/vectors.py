@@ -57,7 +57,7 @@ class Map:
                 name = "int"
             out = Type(name, elem.of if name == elem.elem else ())
         else:
-            out = Type(result)
+            out = Type("int" if fn == "sub" and elem.elem in ("int", "bool") else result)
         return (out.with_dims(broadcast(ts)),)
 
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
