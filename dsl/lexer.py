@@ -35,8 +35,8 @@ _PIECE = re.compile(
 _WORD, _NUMBER, _SYMBOL, _LINE, _COMMENT, _QUOTE = range(1, 7)
 _NOT_A_KEYWORD = re.compile(r"[ \t]*(?:=(?!=)|~|\+=|-=|\+\+=|,|\.(?!\.))")
 _NAME_FOLLOWS = re.compile(r"[ \t]+[A-Za-z_]|[ \t]*(?:[\r\n#:]|\Z)")
-_RUN = re.compile(rf"[ \t]+(?!(?:{'|'.join(JOINTS)})\b)[A-Za-z_]")
-_IN, _MOST, _REST = (re.compile(rf"[ \t]+{word}\b") for word in ("in", "most", "rest"))
+_RUN = re.compile(rf"[ \t\r\n]+(?!(?:not|{'|'.join(JOINTS)})\b)[A-Za-z_]")
+_IN, _MOST, _REST = (re.compile(rf"[ \t\r\n]+{word}\b") for word in ("in", "most", "rest"))
 _WORD_GOES_ON = re.compile(r"[A-Za-z_0-9]+")
 _STRING = re.compile(r'(?:[^"\\\r\n]|\\[^\r\n])*')
 _TEXT = re.compile(r'(?:[^"\\]|\\[\s\S]|"(?!""))*')
@@ -140,6 +140,8 @@ class _Lexer:
                 self.fresh = False
             if group == _WORD:
                 at = self._word(found[group], span)
+                if at != span.end:
+                    self._relocate(at)
             elif group == _SYMBOL:
                 self._symbol(found[group], span)
             elif group == _NUMBER:
@@ -239,9 +241,9 @@ class _Lexer:
         if last == "DOT":
             pass
         elif self.operand:
-            if word == "at" and (more := _MOST.match(self.text, end)):
+            if word == "at" and (more := self._follows(_MOST, end)):
                 kind, end = "_AT_MOST", more.end()
-            elif word == "not" and (more := _IN.match(self.text, end)):
+            elif word == "not" and (more := self._follows(_IN, end)):
                 kind, end = "NOT_IN", more.end()
             elif word in JOINTS or word == "not":
                 kind = self.literals[word]
@@ -251,23 +253,31 @@ class _Lexer:
                 self.in_policy = word == "policy"
         elif (
             word in RESERVED
-            or (word == "run" and _RUN.match(self.text, end))
+            or (word == "run" and self._follows(_RUN, end))
             or (word == "grow" and last.endswith("EQUAL"))
         ):
             kind = self.literals[word]
         elif word == "from" and last in ("RECOMPUTE", "REUSE", "FORGET"):
             kind = "FROM"
-        elif word == "the" and (more := _REST.match(self.text, end)):
+        elif word == "the" and (more := self._follows(_REST, end)):
             kind, end = "THE_REST", more.end()
         if end != span.end:
             span = span._replace(end=end)
         self.tokens.append(Token(kind, self.text[span.start : end], span))
         self.starting = False
-        # `loop at most`, `break if` and `growing to` go on like an operand.
-        self.operand = kind in ("NAME", "THE_REST", "LOOP", "BREAK", "GROWING")
+        # `loop at most`, `break if` and `growing to` go on like an operand; the event in `on enter b` does not.
+        event = last == "ON" and self.head == "on"
+        self.operand = not event and kind in ("NAME", "THE_REST", "LOOP", "BREAK", "GROWING")
         if kind not in ("NAME", "THE_REST"):
             self._deeper(span)
         return end
+
+    def _follows(self, pattern: re.Pattern[str], end: int) -> re.Match[str] | None:
+        """Whether a word goes on in another word, on the next line only inside brackets."""
+        found = pattern.match(self.text, end)
+        if found and not self.brackets and ("\n" in found[0] or "\r" in found[0]):
+            return None
+        return found
 
     def _starts(self, word: str, end: int) -> bool:
         """Whether a word at the start of a statement is the keyword it looks like."""
@@ -390,9 +400,13 @@ class _Lexer:
         self.tokens.append(Token("STRING", self.text[begin:end], span._replace(end=end)))
         self.starting, self.operand = False, True
         if triple:
-            self.line, self.line_start = self.source.locate(end)
-            self.line_start = self.source.line_start(self.line)
+            self._relocate(end)
         return end
+
+    def _relocate(self, offset: int) -> None:
+        """Counts the lines inside a token that may have gone over several."""
+        self.line = self.source.locate(offset)[0]
+        self.line_start = self.source.line_start(self.line)
 
     def _check(self, begin: int, end: int) -> None:
         """Refuses control characters, and those that make a text look other than it is, in comments and

@@ -69,7 +69,7 @@ def _comprehension(node: s.Comprehension) -> Printed:
 
 def _run(node: s.Run) -> Printed:
     start = "" if node.start is None else f" from {_at(node.start, _POSTFIX)}"
-    until, most = _at(node.until, _POSTFIX), _at(node.at_most, _POSTFIX)
+    until, most = _at(node.until, _OR), _at(node.at_most, _POSTFIX)
     return _RUN, f"run {expression(node.call)}{start} until {until} at most {most}"
 
 

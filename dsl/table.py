@@ -106,7 +106,7 @@ def make_table(grammar: str) -> dict[str, Any]:
         def lex(self, lexer_state: Any, parser_state: Any) -> Any:
             return iter(())
 
-    lark = Lark(grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=True)
+    lark = Lark(grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=True, strict=True)
     table = lark.parser.parser._parse_table
     number = {rule: i for i, rule in enumerate(lark.rules)}
     through = _passing(lark.rules)

@@ -1,0 +1,29 @@
+"""The programs of tests/dsl/programs: algorithms of the literature in the language, and one file with every construct."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "dsl" / "programs"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.dec"))
+
+
+def program(name: str) -> str:
+    """The text of a program."""
+    return (FOLDER / f"{name}.dec").read_text(encoding="utf-8")
+
+
+def many_lines(least: int) -> str:
+    """A text of at least so many lines: the programs again and again, each time with other names."""
+    texts: list[str] = []
+    lines = number = 0
+    while lines < least:
+        for name in NAMES:
+            for line in program(name).split("\n"):
+                word, _, rest = line.partition(" ")
+                if word in ("algorithm", "rule", "def", "policy", "extern"):
+                    line = f"{word} {rest.replace('(', f'_{number}(', 1)}"
+                texts.append(line)
+                lines += 1
+            number += 1
+    return "\n".join(line for line in texts if not line.startswith("from "))
