@@ -1,1 +1,99 @@
-"""Published decoding algorithms, one .dec file each."""
+"""Published decoding algorithms, one .dec file each, and what a shelf of them can be asked without running one.
+
+>>> "speculative" in names()
+True
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.parse import parse_text
+from decgraph.errors import DecError
+
+__all__ = ["Entry", "entry", "names", "path", "text"]
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One algorithm of the shelf: its file, how it works in a word, what it claims, and where it was published."""
+
+    name: str
+    family: str
+    claim: str
+    source: str
+    file: Path
+
+
+@lru_cache(maxsize=1)
+def names() -> tuple[str, ...]:
+    """The algorithms that have a file of their name, sorted; files of rules and helpers are not among them."""
+    heads = re.compile(r"^algorithm[ \t]+(\w+)", re.M)
+    return tuple(f.stem for f in sorted(FOLDER.glob("*.dec")) if f.stem in heads.findall(f.read_text(encoding="utf-8")))
+
+
+def path(name: str) -> Path:
+    """The file of an algorithm. Raises DecError for a name that is not on the shelf."""
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), 2)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`decgraph list` shows what there is; a file needs its .dec"
+        raise DecError(f"there is no algorithm called {name!r}", hint=hint)
+    return FOLDER / f"{name}.dec"
+
+
+def text(name: str) -> str:
+    """The text of an algorithm's file. Raises DecError for a name that is not on the shelf."""
+    return path(name).read_text(encoding="utf-8")
+
+
+def entry(name: str) -> Entry:
+    """What `decgraph list` shows of an algorithm, read from its text. Raises DecError if that does not parse."""
+    source = text(name)
+    item = parse_text(source, f"stdlib/{name}.dec").named(name)
+    assert isinstance(item, S.Algorithm)
+    claims = (S.Refines, S.Ensures, S.KeepsSupport)
+    claim = "; ".join(source[s.span.start : s.span.end].strip() for s in item.body if isinstance(s, claims))
+    return Entry(name, family(item), claim, published(item.doc or ""), path(name))
+
+
+def published(doc: str) -> str:
+    """The papers that a docstring cites: every parenthesis that ends in a year.
+
+    >>> published("Medusa (Cai et al., 2024): heads (three of them) guess ahead")
+    'Cai et al., 2024'
+    """
+    found = re.findall(r"\(([^()]*\b(?:19|20)\d\d[a-z]?)\)", " ".join(doc.split()))
+    return "; ".join(dict.fromkeys(found))
+
+
+def family(item: S.Algorithm) -> str:
+    """What an algorithm is by what it is made of: the models and stores that it drafts with.
+
+    A canvas makes it diffusion; several paths or a verified tree without a drafter are search or Jacobi.
+    """
+    inside = list(S.walk(item))
+    types = [p.type for p in item.params if p.type is not None]
+    kinds = [t.name for t in types if t.name in ("causal", "masked", "features", "layers")]
+    verifies = any(isinstance(s, S.Verify) for s in inside)
+    calls = {c.func.name for c in inside if isinstance(c, S.Call) and isinstance(c.func, S.Attr)}
+    if "masked" in kinds or any(isinstance(s, S.Canvas) for s in inside):
+        return "diffusion"
+    if not verifies:
+        return "search" if any(isinstance(s, S.Return) for s in inside) else "baseline"
+    if "features" in kinds or "heads" in calls:
+        return "heads"
+    if "layers" in kinds or calls & {"exit", "skip", "quantized"}:
+        return "self"
+    if kinds.count("causal") > 1:
+        return "model drafter"
+    stores = [s for s in inside if isinstance(s, S.State) and s.type.name in ("token", "ngrams", "suffixes", "lru")]
+    if stores or calls & {"after", "path"} or any(isinstance(e, S.Name) and e.name == "ngrams" for e in inside):
+        return "retrieval"
+    return "jacobi"

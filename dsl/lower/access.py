@@ -127,8 +127,8 @@ def _position(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
         return lw.one("positions", v, span=e.span, kind=e.name)
     if e.name == "index":
         return lw.one("block_index", v, span=e.span)
-    if e.name == "calls" and "%calls.here" in lw.env:
-        return lw.env["%calls.here"]
+    if e.name == "calls" and "%here" in lw.env:
+        return lw.env["%here"]
     return None
 
 

@@ -396,6 +396,16 @@ def canvas_near(lw: Lowering, e: S.Call) -> Value:
     return found[-1]
 
 
+@builtin("settled")
+def settled(lw: Lowering, e: S.Call) -> Value:
+    """In a policy: the positions that were decided n calls ago."""
+    n = int(e.args[1].value) if len(e.args) == 2 and isinstance(e.args[1], S.Number) else 0
+    if not 1 <= n <= len(lw.history):
+        lw.fail(e.span, "settled(c, n) stands in a cache policy, with n a number from 1 to 8", "recompute all - settled(c, 2)",
+                code="E277")
+    return lw.history[n - 1]
+
+
 @builtin("last")
 def last(lw: Lowering, e: S.Call) -> Value:
     (x,), _ = args(lw, e, 1)

@@ -235,9 +235,9 @@ def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
     args = [_expr(lw, a) for a in e.args]
     params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
     returns = type_of(lw, item.returns, item.name)
-    if args and args[0].type.dims and not params[0].dims:
-        returns = returns.with_dims(args[0].type.dims)
-    for want, got in zip(params, args):
+    if len(args) != len(params) or e.kwargs:
+        lw.fail(e.span, f"{item.name} takes {len(params)} arguments, got {len(args)}", code="E266")
+    for want, got in zip(params, args, strict=True):
         if want.elem != got.type.elem and not (want.is_number and got.type.is_number):
             lw.fail(e.span, f"{item.name} takes {show(want)}, got {show(got.type)}",
                     "make text with text_of(...)" if want.elem == "text" else "", code="E266")

@@ -23,11 +23,36 @@ def declare(lw: Lowering, s: S.CachePolicy) -> None:
         have = [n for n in lw.items if isinstance(lw.items.get(n), S.Policy)]
         lw.fail(s.policy.span, f"no cache policy called `{getattr(p, 'name', '?')}`", f"policies in reach: {', '.join(have)}",
                 code="E382")
-    lw.policies[name] = (policy, s.policy.args if isinstance(s.policy, S.Call) else ())
-    start_memory(lw, name, model)
+    written = s.policy if isinstance(s.policy, S.Call) else S.Call(s.policy, span=s.policy.span)
+    spans = [q for q in policy.params if q.type is not None and q.type.name == "span"]
+    others = [q for q in policy.params if q not in spans]
+    args = dict(zip([q.name for q in others], written.args, strict=False))
+    args.update({k.name: k.value for k in written.kwargs})
+    unknown = set(args) - {q.name for q in others}
+    if len(written.args) > len(others) or unknown or len(spans) > 1:
+        lw.fail(s.policy.span, f"policy {policy.name} takes {', '.join(q.name for q in others) or 'no arguments'}",
+                "its span is the positions that a call asks for", code="E386")
+    for q in others:
+        if q.name not in args and q.default is None:
+            lw.fail(s.policy.span, f"policy {policy.name} needs `{q.name}`", code="E386")
+    lw.policies[name] = (policy, args)
+    start_memory(lw, name, model, lags(policy))
 
 
-def start_memory(lw: Lowering, name: str, model: Value) -> None:
+def lags(policy: S.Policy) -> int:
+    """How many calls back the policy looks with settled(c, n)."""
+    most = 0
+    for c in S.walk(policy):
+        if isinstance(c, S.Call) and isinstance(c.func, S.Name) and c.func.name == "settled" and len(c.args) == 2:
+            n = c.args[1]
+            most = max(most, int(n.value) if isinstance(n, S.Number) else 0)
+    return min(most, MOST_LAGS)
+
+
+MOST_LAGS = 8
+
+
+def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
     canvas = next((v for v in lw.env.values() if v.type.elem == "canvas"), None)
     if canvas is None:
         lw.fail(lw.span, "a cache policy comes after the canvas it serves", "canvas c: length, then cache model by dual",
@@ -37,6 +62,9 @@ def start_memory(lw: Lowering, name: str, model: Value) -> None:
     lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, nothing, **{"with": ("at",)})[0]
     lw.env[f"%entered.{name}"] = lw.const(-1, INT)
     lw.env[f"%calls.{name}"] = lw.const(0, INT)
+    lw.env[f"%calls.in.{name}"] = lw.const(0, INT)
+    for n in range(back):
+        lw.env[f"%mem.past{n}.{name}"] = nothing
 
 
 def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Value], e: S.Call) -> Value:
@@ -49,16 +77,22 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
     b = extra.get("at", every)
     mem, entered, calls = (lw.env[f"%{k}.{name}"] for k in ("mem", "entered", "calls"))
     start = lw.one("as_int", lw.one("positions", b, span=e.span, kind="start"), span=e.span)
-    env = {policy.params[0].name if policy.params else "b": b}
-    for p, a in zip(policy.params[1:], args):
-        from decgraph.dsl.lower.expr import expr
-        env[p.name] = expr(lw, a)
-    for p in policy.params[1 + len(args):]:
-        if p.default is not None:
-            from decgraph.dsl.lower.expr import expr
-            env[p.name] = expr(lw, p.default)
-    saved, source = lw.env, lw.source
-    lw.env = {**lw.env, **env, "%R": every, "%G": mem}
+    from decgraph.dsl.lower.expr import expr
+    entering = lw.one("map", start, entered, span=e.span, fn="ne")
+    inside = lw.one("map", entering, lw.const(0), lw.env[f"%calls.in.{name}"], span=e.span, fn="select")
+    env: dict[str, Value] = {"all": every, "%here": inside}
+    for q in policy.params:
+        if q.type is not None and q.type.name == "span":
+            env[q.name] = b
+        elif q.name in args:
+            env[q.name] = canvas if isinstance(args[q.name], S.Name) and lw.env.get(args[q.name].name) is canvas else expr(
+                lw, args[q.name])
+        elif q.default is not None:
+            env[q.name] = expr(lw, q.default)
+    past = [lw.env[f"%mem.past{n}.{name}"] for n in range(lags(policy))]
+    saved, source, history = lw.env, lw.source, lw.history
+    lw.env = {**env, "%R": every, "%G": mem}
+    lw.history = past
     lw.source = lw.sources.get(policy.name, lw.source)
 
     def clauses(at: int) -> None:
@@ -73,9 +107,8 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
         branch(lw, cond, lambda: act(c), lambda: clauses(at + 1), ["%R", "%G"], e.span)
 
     def applies(c: S.Clause) -> Value:
-        from decgraph.dsl.lower.expr import expr
         if c.event == "enter":
-            return lw.one("map", start, entered, span=e.span, fn="ne")
+            return entering
         if c.event == "every":
             assert c.subject is not None
             n = expr(lw, c.subject)
@@ -109,9 +142,6 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
         lw.env["%G"] = lw.one("memory.only", mem, given, span=e.span, kind="only")
 
     def place(w: S.Expr) -> Value:
-        from decgraph.dsl.lower.expr import expr
-        if isinstance(w, S.Name) and w.name == "all" and "all" not in lw.env:
-            return every
         if isinstance(w, S.Onward):
             s = expr(lw, w.start)
             return lw.one("positions", canvas, lw.one("as_int", s, span=e.span), span=e.span, kind="from")
@@ -119,11 +149,16 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
 
     clauses(0)
     recomputed, given = lw.env["%R"], lw.env["%G"]
-    lw.env, lw.source = saved, source
+    lw.env, lw.source, lw.history = saved, source, history
     p = lw.emit("model.eval", model, canvas, recomputed, given, span=e.span, **{"with": ("at", "given")})[0]
     lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, recomputed, given, span=e.span,
                                      **{"with": ("at", "given")})[0]
     lw.env[f"%entered.{name}"] = start
+    lw.env[f"%calls.in.{name}"] = lw.one("map", inside, lw.const(1), span=e.span, fn="add")
+    if past:
+        decided = lw.one("compact", every, lw.one("canvas.get", canvas, span=e.span, field="decided"), span=e.span)
+        for n, v in enumerate([decided, *past[:-1]]):
+            lw.env[f"%mem.past{n}.{name}"] = v
     lw.env[f"%calls.{name}"] = lw.one("map", calls, lw.const(1), span=e.span, fn="add")
     if "at" in extra:
         return lw.one("gather", p, b, span=e.span)

@@ -43,7 +43,8 @@ class Lowering:
     vocab: str = "V"
     gone: dict[str, str] = field(default_factory=dict)
     trees: list[str] = field(default_factory=list)
-    policies: dict[str, tuple[S.Policy, tuple[S.Expr, ...]]] = field(default_factory=dict)
+    policies: dict[str, tuple[S.Policy, dict[str, S.Expr]]] = field(default_factory=dict)
+    history: list[Value] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)

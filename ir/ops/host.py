@@ -10,12 +10,14 @@ from decgraph.ir.types import Type
 
 @op("extern")
 class Extern:
-    """Call a Python function handed over by the caller (attribute extern); memoised by its arguments within a request."""
+    """Call a Python function handed over by the caller (attribute extern); memoised by its arguments within a request.
+    Where an argument is a vector of what it takes, it is called for each."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         want = attrs["params"]
         need(len(types) == len(want), f"{attrs['extern']} takes {len(want)} arguments, got {len(types)}")
-        return (attrs["returns"],)
+        vector = next((t.dims for t, w in zip(types, want, strict=True) if t.dims and not w.dims), ())
+        return (attrs["returns"].over(*vector),)
 
     def meaning(m: Any, op: Any, *args: Any) -> Any:
         return (m.extern(op, args),)

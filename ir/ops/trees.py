@@ -88,7 +88,7 @@ class TreeGrow:
             need(at.of[0] == t.of[0], f"grow ... at: a node of tree {at.of[0]} in tree {t.of[0]}")
         bounds = [d.bound for d in what.dims]
         n = None
-        if all(b is not None for b in bounds):
+        if what.elem != "list" and all(b is not None for b in bounds):
             n = int(np.prod([b for b in bounds if b is not None])) if bounds else 1
         single = not what.dims and edge != "step" and not (attrs.get("has_at") and types[2].dims)
         new = Type("node", (t.of[0],), (Dim("part", str(t.of[0]), 1 if single else n),))
