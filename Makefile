@@ -41,7 +41,7 @@ lint: $(READY)  ## ruff
 types: $(READY)  ## mypy over every room
 	@echo "types: mypy -p decgraph"
 	@mkdir -p build/types/decgraph
-	@for file in __init__.py errors.py py.typed; do ln -sfn ../../../decgraph/$$file build/types/decgraph/$$file; done
+	@for file in decgraph/*.py decgraph/py.typed; do ln -sfn ../../../$$file build/types/$$file; done
 	@for room in $(ROOMS); do ln -sfn ../../../$$room build/types/decgraph/$$room; done
 	@MYPYPATH=build/types $(BIN)/mypy -p decgraph
 

@@ -14,17 +14,19 @@ __version__ = "0.1.0"
 
 # public name -> (module, attribute); no attribute means the module itself
 _LAZY: dict[str, tuple[str, str]] = {
-    "parse": ("decgraph.dsl", "parse"),
-    "load": ("decgraph.stdlib", "load"),
-    "algorithm": ("decgraph.dsl", "algorithm"),
-    "run": ("decgraph.runtime", "run"),
+    "Algorithm": ("decgraph.api", "Algorithm"),
+    "load": ("decgraph.api", "load"),
+    "parse": ("decgraph.api", "parse"),
+    "run": ("decgraph.api", "run"),
+    "algorithm": ("decgraph.dsl.capture", "algorithm"),
     "check": ("decgraph.check", ""),
-    "testing": ("decgraph.check.testing", ""),
+    "testing": ("decgraph.testing", ""),
     "stdlib": ("decgraph.stdlib", ""),
     "zoo": ("decgraph.zoo", ""),
 }
 
 __all__ = [
+    "Algorithm",
     "DecError",
     "InternalError",
     "algorithm",

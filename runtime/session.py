@@ -28,8 +28,8 @@ class Result:
 
 
 def check_params(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameter values with defaults filled in. Raises DecError for unknown names, missing values and values outside their
-    range."""
+    """Parameter values with defaults filled in. Raises DecError for unknown names, missing values and values outside
+    their range."""
     known = {p.name: p for p in function.params if p.value.type.elem != "model"}
     for name in given:
         if name not in known:
@@ -75,8 +75,8 @@ def check_value(owner: str, p: Any, v: Any) -> Any:
                 v = [int(x) for x in v.split(",") if x.strip()]
             v = frozenset(int(x) for x in v)
     except (ValueError, TypeError, OverflowError, ZeroDivisionError):
-        raise DecError(f"{owner}: `{name}` must be {'a whole number' if elem == 'int' else 'a number' if elem != 'bool' else 'yes or no'}, "
-                       f"not {v!r}") from None
+        wanted = {"int": "a whole number", "bool": "yes or no", "topology": "a topology", "set": "token ids"}
+        raise DecError(f"{owner}: `{name}` must be {wanted.get(elem, 'a number')}, not {v!r}") from None
     low, high = p.low, p.high
     if elem == "prob":
         low, high = 0 if low is None else low, 1 if high is None else high
@@ -87,7 +87,8 @@ def check_value(owner: str, p: Any, v: Any) -> Any:
 
 
 def check_models(function: Function, models: Mapping[str, Any]) -> dict[str, Any]:
-    """The models of a function, by name. Raises DecError for one missing, of the wrong kind, or of another vocabulary."""
+    """The models of a function, by name. Raises DecError for one missing, of the wrong kind, or with another
+    vocabulary."""
     wanted = {p.name: p.value.type for p in function.params if p.value.type.elem == "model"}
     for name in models:
         if name not in wanted:
@@ -96,7 +97,8 @@ def check_models(function: Function, models: Mapping[str, Any]) -> dict[str, Any
     kinds = {"causal": ("causal",), "masked": ("masked",), "features": ("features",), "layers": ("layers",)}
     for name, t in wanted.items():
         if name not in models:
-            raise DecError(f"{function.name} needs the model `{name}` ({t.of[0]})", hint=f"give one: {name} = folder or model")
+            hint = f"give one: {name} = folder or model"
+            raise DecError(f"{function.name} needs the model `{name}` ({t.of[0]})", hint=hint)
         m = models[name]
         if m.kind not in kinds[str(t.of[0])]:
             raise DecError(f"{function.name}: `{name}` must be a {t.of[0]} model, {m.name!r} is a {m.kind} model")
@@ -125,7 +127,9 @@ class Session:
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         self.shared: dict[Any, Any] = {}
 
-    def run(self, request: Request, *, listener: Callable[[Any], None] | None = None, keep_events: bool = True) -> Result:
+    def run(
+        self, request: Request, *, listener: Callable[[Any], None] | None = None, keep_events: bool = True
+    ) -> Result:
         """Run one request. An error after the start is returned in the result, with what was produced before it."""
         events: list[Any] = []
 
@@ -152,4 +156,5 @@ class Session:
             error, reason = DecError("interrupted"), "interrupted"
         tokens = machine.committed_tokens()
         text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
-        return Result(tokens, text, Stats.of(events), reason, time.perf_counter() - started, events, machine.results, error)
+        seconds = time.perf_counter() - started
+        return Result(tokens, text, Stats.of(events), reason, seconds, events, machine.results, error)

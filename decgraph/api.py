@@ -1,0 +1,192 @@
+"""Algorithms as objects: load, parse, run, check, explain. What `decgraph.load` and `decgraph.parse` give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decgraph import stdlib
+from decgraph.dsl.lower import load_text
+from decgraph.errors import DecError
+from decgraph.ir.values import Claim, Function, Module, Param
+
+if TYPE_CHECKING:
+    from decgraph.runtime.session import Result, Session
+
+__all__ = ["Algorithm", "load", "of", "parse", "run"]
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """A decoding algorithm: its module (`ir/values.py`), the text it was written in, and what can be done with it.
+
+    >>> load("speculative").params["gamma"].high
+    32
+    """
+
+    module: Module
+    text: str = ""
+    path: str = ""
+
+    @property
+    def function(self) -> Function:
+        """The algorithm itself; the module also holds what it refines or runs."""
+        if self.module.main not in self.module.functions:
+            raise DecError(f"{self.path or 'this text'} has no algorithm", hint="algorithm name(target: causal): ...")
+        return self.module.entry
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    @property
+    def doc(self) -> str:
+        return self.function.doc
+
+    @property
+    def source(self) -> str:
+        """The papers that the docstring cites: every parenthesis that ends in a year."""
+        return stdlib.published(self.doc)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What it says of itself (`refines ...`, `ensures ...`, `keeps support of ...`); `.text` is the line."""
+        return self.function.claims
+
+    @cached_property
+    def params(self) -> dict[str, Param]:
+        """Its parameters that are not models, by name, with type, range and default."""
+        return {p.name: p for p in self.function.params if p.value.type.elem != "model"}
+
+    @cached_property
+    def models(self) -> dict[str, str]:
+        """The models it takes, by name, and the kind of each: causal, masked, features or layers."""
+        return {p.name: str(p.value.type.of[0]) for p in self.function.params if p.value.type.elem == "model"}
+
+    def __repr__(self) -> str:
+        params = [*self.models, *(f"{n}={p.default}" if p.has_default else n for n, p in self.params.items())]
+        return f"<algorithm {self.name}({', '.join(params)})>"
+
+    def ir(self, *, locs: bool = False) -> str:
+        """The text form of the module; with `locs`, the source line of every operation."""
+        from decgraph.ir.text import print_module
+
+        return print_module(self.module, locs)
+
+    def cost(self) -> Any:
+        """The static report: model calls in a step, capacities, host work (`passes/cost.py`)."""
+        from decgraph.passes.cost import cost_of
+
+        return cost_of(self.module)
+
+    def explain(self) -> str:
+        """What it does, step by step, in words."""
+        from decgraph.passes.explain import explain
+
+        return explain(self.module)
+
+    def check(self, **options: Any) -> Any:
+        """Decide its claims; options and the report are those of `decgraph.check`."""
+        from decgraph.check import check_algorithm
+
+        return check_algorithm(self.module, **options)
+
+    def session(
+        self,
+        models: Mapping[str, Any] | None = None,
+        *,
+        tokenizer: Any = None,
+        externs: Mapping[str, Callable[..., Any]] | None = None,
+        backend: str = "reference",
+        **params: Any,
+    ) -> Session:
+        """Models and parameters bound, ready to run requests.
+
+        `models`: by parameter name, each a folder, the name of a shipped model or a model object; what is left out
+        is a shipped model of the kind asked for. Raises DecError for models and parameters that do not fit.
+        """
+        from decgraph.backends.registry import machine
+        from decgraph.models import bind
+        from decgraph.runtime.session import Session, check_params
+
+        engine = machine(backend)
+        check_params(self.function, params)  # before models are read, which takes seconds
+        bound = bind(self.function, models or {}, tokenizer=tokenizer)
+        return Session(self.module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs)
+
+    def run(self, prompt: str | Sequence[int], models: Mapping[str, Any] | None = None, **options: Any) -> Result:
+        """Decode one prompt, as `decgraph.run` does."""
+        return run(self, prompt, models, **options)
+
+
+def load(name: str | Path) -> Algorithm:
+    """An algorithm of the standard library by name, or of a file by path (what has a folder or a suffix is a path).
+
+    Raises DecError for an unknown name, a file that cannot be read, and everything that is wrong with the text.
+
+    >>> load("speculative")
+    <algorithm speculative(target, drafter, gamma=4)>
+    """
+    if isinstance(name, str) and name.isidentifier():
+        return parse(stdlib.text(name), path=f"stdlib/{name}.dec", main=name)
+    path = Path(name)
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DecError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except (OSError, ValueError) as error:
+        raise DecError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    return parse(text, path=str(path))
+
+
+def parse(text: str, *, path: str = "<text>", main: str = "") -> Algorithm:
+    """An algorithm from a text: the one called `main`, or the last one in it.
+
+    Raises DecError: file, line, caret and a suggestion for everything that is wrong.
+    """
+    from dataclasses import replace
+
+    module = load_text(text, path)
+    return Algorithm(replace(module, main=main) if main in module.functions else module, text, path)
+
+
+def of(algorithm: Any) -> Algorithm:
+    """The algorithm meant by a name, a path, an `Algorithm`, a module or a decorated function."""
+    if isinstance(algorithm, Algorithm):
+        return algorithm
+    if isinstance(algorithm, Module):
+        return Algorithm(algorithm, path=algorithm.path)
+    if isinstance(algorithm, str | Path):
+        return load(algorithm)
+    module = getattr(algorithm, "module", None)
+    if isinstance(module, Module):
+        return Algorithm(module, path=module.path)
+    raise DecError(f"{algorithm!r} is not an algorithm", hint="a name, a path, or what decgraph.parse gives")
+
+
+def run(
+    algorithm: Any,
+    prompt: str | Sequence[int],
+    models: Mapping[str, Any] | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
+    externs: Mapping[str, Callable[..., Any]] | None = None,
+    backend: str = "reference",
+    listener: Callable[[Any], None] | None = None,
+    **request: Any,
+) -> Result:
+    """Decode one prompt, text or token ids, with an algorithm given by name, path or object.
+
+    `params` are the algorithm's, `request` the fields of `runtime.request.Request` (limit, temperature, top_k, seed,
+    stop, ...); eos is the target's unless given. `listener` hears every event (`runtime/trace.py`) as it happens.
+    Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.
+    Raises DecError for what cannot start.
+    """
+    session = of(algorithm).session(models, tokenizer=tokenizer, externs=externs, backend=backend, **dict(params or {}))
+    from decgraph.models import request_for
+
+    return session.run(request_for(session, prompt, **request), listener=listener)
