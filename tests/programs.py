@@ -1,4 +1,4 @@
-"""The programs of tests/dsl/programs: algorithms of the literature in the language, and one file with every construct."""
+"""The programs of tests/dsl/programs: algorithms of the literature, policies, and one file with every construct."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from decgraph.dsl import syntax as s
 from decgraph.dsl.words import CLAUSES, ITEMS, RESERVED, STATEMENTS
 
 # Words that mean something elsewhere are names where the grammar wants names: `at`, `state`, `where`, `the`, ...
-_SOFT = "at by to with until as using of over against per growing where import state model canvas run the rest steps tokens"
+_SOFT = "at by to with until as using of over against per growing where import state model canvas run the rest steps"
 _TAKEN = {*RESERVED, *CLAUSES, *ITEMS, *STATEMENTS, "most"} - set(_SOFT.split())
 names = st.sampled_from(["x", "y", "t", "ctx", "p2", "_a", "Longer_Name", *_SOFT.split()]) | st.from_regex(
     r"[a-z_]{1,4}[0-9]?", fullmatch=True
@@ -72,7 +72,7 @@ def _larger(inner: st.SearchStrategy[s.Expr]) -> st.SearchStrategy[s.Expr]:
 
 
 _nested: st.SearchStrategy[s.Expr] = st.recursive(name_nodes | numbers | strings, _larger, max_leaves=5)
-expressions: st.SearchStrategy[s.Expr] = st.deferred(lambda: _nested)  # deferred: a name instead of a page of text
+expressions: st.SearchStrategy[s.Expr] = st.deferred(lambda: _nested)
 small = name_nodes | numbers | st.builds(s.Binary, st.sampled_from(["+", "*"]), name_nodes, numbers)
 calls = _calls(expressions)
 named_calls = name_nodes | st.builds(s.Call, name_nodes, some(expressions), _keywords(expressions))
@@ -118,11 +118,12 @@ def assigns(draw: st.DrawFn) -> s.Assign:
     return s.Assign(targets if op == "=" else targets[:1], op, (draw(expressions | grows),))
 
 
+_claims = st.builds(s.Call, places, some(expressions), _keywords(expressions))
 supports = some(expressions, 1).filter(
     lambda models: len(models) > 1 or not (isinstance(models[0], s.BoolOp) and models[0].op == "or")
 )
 simple = st.one_of(
-    st.builds(s.Refines, st.builds(s.Call, places, some(expressions), _keywords(expressions)), st.sampled_from([None, "tokens", "distribution"]), maybe(expressions)),
+    st.builds(s.Refines, _claims, st.sampled_from([None, "tokens", "distribution"]), maybe(expressions)),
     st.builds(s.Ensures, expressions),
     st.builds(s.KeepsSupport, supports),
     st.builds(s.State, names, types(), scopes, maybe(expressions)),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from syntax_trees import expressions, files, statements
 
 from decgraph.dsl import syntax as s
 from decgraph.dsl.format import format_source, format_tree
 from decgraph.dsl.parse import parse_text
+
+# hypothesis prints strategies for its messages; this one is as large as the language
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 
 @settings(max_examples=50)
