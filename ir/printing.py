@@ -89,7 +89,7 @@ class Names:
 
     def sign(self, name: str) -> str:
         """A name behind its `%`; names that lowering made up begin with another."""
-        return f"%%{name[1:]}" if name[:1] == "%" and PLAIN_NAME.fullmatch(name[1:]) else f"%{bare(name)}"
+        return f"%{name}" if PLAIN_NAME.fullmatch(name.removeprefix("%")) else f"%{quoted(name)}"
 
     def define(self, value: Value, *, keep: bool = False) -> str:
         """The name of a value, made at its definition."""

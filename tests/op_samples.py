@@ -4,7 +4,7 @@ A sample `(text, expected)` is run by tests/ir/test_ops.py; `expected` is the fi
 An error sample `(op, operand types, attributes, word)` says a word that the refusal or its hint must contain.
 """
 
-# ruff: noqa: E501  (a table: a sample a line reads better than three)
+# ruff: noqa: E501, ISC004  (a table: a sample a line reads better than three)
 from __future__ import annotations
 
 from typing import Any

@@ -26,7 +26,7 @@ CASES = [(name, n) for name in OPS for n in range(len(SAMPLES.get(name, [])))]
 
 
 def module_of(text: str) -> Module:
-    """A module whose function `f` has the operands that the sample names as parameters, and the sample as its body."""
+    """A module whose function `f` has the sample as its body and the operands that it names as parameters."""
     heads = " ".join(re.findall(r"^%[\w%, ]+ = ", text, re.M))
     inner = {*re.findall(r"%(\w+): ", text), *re.findall(r"%(\w+)", heads)}
     used = [n for n in dict.fromkeys(re.findall(r"%(\w+)", text)) if n in OPERANDS and n not in inner]
@@ -77,6 +77,10 @@ def test_has_samples(name: str) -> None:
     assert SAMPLES.get(name), f"write a sample of {name} in tests/op_samples.py"
 
 
+def test_samples_are_of_ops() -> None:
+    assert {*SAMPLES, *TAKES_ANYTHING, *(e[0] for e in ERRORS)} <= set(OPS)
+
+
 @pytest.mark.parametrize(("name", "n"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
 def test_meaning_is_what_the_type_rule_says(name: str, n: int) -> None:
     text, expected = SAMPLES[name][n]
@@ -92,7 +96,9 @@ def test_meaning_is_what_the_type_rule_says(name: str, n: int) -> None:
         assert same(got, expected), f"{name} gives {got}, not {expected}"
 
 
-@pytest.mark.parametrize(("name", "types", "attrs", "word"), ERRORS, ids=[f"{e[0]}-{e[3]}" for e in ERRORS])
+@pytest.mark.parametrize(
+    ("name", "types", "attrs", "word"), ERRORS, ids=[f"{name}-{word}" for name, _, _, word in ERRORS]
+)
 def test_refusals_say_what_to_do(name: str, types: str, attrs: dict[str, Any], word: str) -> None:
     operands = tuple(parse_type(t) for t in re.split(r", (?![^<\[]*[>\]])", types) if t)
     with pytest.raises(OpError) as caught:
@@ -141,10 +147,10 @@ def _is_attrs(node: ast.expr) -> bool:
 class _Whole:
     """Nothing."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:  # noqa: N805
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
         return ()
 
-    def meaning(m: Any, op: Any) -> Any:  # noqa: N805
+    def meaning(m: Any, op: Any) -> Any:
         return ()
 
     label, batch = "none", "scalar"
