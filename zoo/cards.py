@@ -58,9 +58,7 @@ def section(name: str, text: str) -> str:
         told = json.loads(training.read_text(encoding="utf-8"))
         rows = {"seed": told["seed"], "steps": told["steps"], "minutes": round(told["seconds"] / 60, 1)}
         rows |= {"training loss (mean of the last 50 steps)": told["loss"]}
-        rows |= {
-            key: value for key, value in told["settings"].items() if key not in ("seed", "minutes", "steps")
-        }
+        rows |= {key: value for key, value in told["settings"].items() if key not in ("seed", "minutes", "steps")}
     measured = MODELS / "measured.json"
     if measured.exists():
         rows |= json.loads(measured.read_text(encoding="utf-8")).get(name, {})
@@ -71,12 +69,8 @@ def section(name: str, text: str) -> str:
 
 def write() -> Path:
     """Write models/README.md for the models that are there; its path."""
-    present = [
-        n for n in ORDER if (MODELS / n / ("tokenizer.json" if n == "tokenizer" else "config.json")).exists()
-    ]
+    present = [n for n in ORDER if (MODELS / n / ("tokenizer.json" if n == "tokenizer" else "config.json")).exists()]
     texts = template()
     card = MODELS / "README.md"
-    card.write_text(
-        "\n".join([texts[""] + "\n", *(section(name, texts[name]) for name in present)]), encoding="utf-8"
-    )
+    card.write_text("\n".join([texts[""] + "\n", *(section(name, texts[name]) for name in present)]), encoding="utf-8")
     return card

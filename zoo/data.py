@@ -167,7 +167,5 @@ def canvas_examples(
     for _ in range(count):
         task = next(source)
         answer = encode(tokenizer, f" {task.answer}")
-        examples.append(
-            (encode(tokenizer, task.prompt), answer + [tokenizer.eos_token_id] * (CANVAS - len(answer)))
-        )
+        examples.append((encode(tokenizer, task.prompt), answer + [tokenizer.eos_token_id] * (CANVAS - len(answer))))
     return examples

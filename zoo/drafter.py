@@ -38,6 +38,4 @@ def train(out: Path, target_folder: Path, budget: loop.Budget, *, written: int, 
 
     settings = {"rows_written_by_target": lessons.written, "rows_of_code": len(lessons.ids) - lessons.written}
     optimizer = Optimizer(model, other_lr=6e-3)
-    return loop.fit(
-        model, loss_of, export, name="drafter", budget=budget, optimizer=optimizer, settings=settings
-    )
+    return loop.fit(model, loss_of, export, name="drafter", budget=budget, optimizer=optimizer, settings=settings)

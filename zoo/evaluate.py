@@ -134,9 +134,7 @@ def measure_medusa(ref: Reference, heads: Any) -> dict[str, float]:
     }
 
 
-def eagle_tree(
-    head: Any, lm_head: Any, tokens: torch.Tensor, features: torch.Tensor
-) -> dict[tuple[int, ...], float]:
+def eagle_tree(head: Any, lm_head: Any, tokens: torch.Tensor, features: torch.Tensor) -> dict[tuple[int, ...], float]:
     """EAGLE-2's draft tree as paths with their log-probabilities, pruned to `TREE_BUDGET`.
 
     `tokens` `[length]` are the committed tokens but the first, `features` `[length, width]` the target's
@@ -147,9 +145,7 @@ def eagle_tree(
     scores = torch.zeros(1)
     tails = torch.zeros(1, 0, features.shape[-1])
     for _ in range(TREE_DEPTH):
-        ids = torch.cat(
-            (tokens.expand(len(paths), -1), torch.tensor(paths, dtype=torch.long).view(len(paths), -1)), 1
-        )
+        ids = torch.cat((tokens.expand(len(paths), -1), torch.tensor(paths, dtype=torch.long).view(len(paths), -1)), 1)
         states = head(ids, torch.cat((features.expand(len(paths), -1, -1), tails), 1))[:, -1]
         values, chosen = lm_head(states).log_softmax(-1).topk(TREE_WIDTH)
         totals = (scores[:, None] + values).flatten()
@@ -256,9 +252,7 @@ def measure(names: list[str], *, rows: int, per_kind: int) -> dict[str, dict[str
         figures["target"] |= measure_tasks(target, tokenizer, per_kind)
     if "drafter" in causal:
         drafter = load("drafter")
-        figures["drafter"] = measure_chain(ref, drafter) | {
-            "held_out_loss": held_out_loss(drafter, tokenizer)
-        }
+        figures["drafter"] = measure_chain(ref, drafter) | {"held_out_loss": held_out_loss(drafter, tokenizer)}
     if "medusa" in causal:
         figures["medusa"] = measure_medusa(ref, load("medusa"))
     if "eagle" in causal:

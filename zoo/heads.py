@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from decgraph.zoo import loop, pool
 from decgraph.zoo.optim import Optimizer
 
-ROWS = 24
+ROWS = 12
 HARD = 0.5
 FROM = 4
 MEDUSA_HEADS = 4
@@ -47,9 +47,7 @@ def new_head(name: str, target: Any) -> Any:
     from decgraph.zoo import modeling
 
     if name == "medusa":
-        return modeling.MedusaHeads(
-            modeling.MedusaConfig(hidden_size=target.config.hidden_size, heads=MEDUSA_HEADS)
-        )
+        return modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=target.config.hidden_size, heads=MEDUSA_HEADS))
     if name == "exit":
         settings = _llama_settings(target.config)
         head: Any = modeling.ExitAdapter(modeling.ExitConfig(exit_layer=EXIT_LAYER, **settings))
@@ -57,13 +55,10 @@ def new_head(name: str, target: Any) -> Any:
         head.layer.load_state_dict(target.model.layers[-1].state_dict())
         return head
     head = modeling.EagleHead(modeling.EagleConfig(**_llama_settings(target.config)))
-    head.layer.load_state_dict(target.model.layers[-1].state_dict())
+    torch.nn.init.zeros_(head.layer.self_attn.o_proj.weight)
+    torch.nn.init.zeros_(head.layer.mlp.down_proj.weight)
     head.embed_tokens.load_state_dict(target.model.embed_tokens.state_dict())
     head.embed_tokens.weight.requires_grad_(False)
-    with torch.no_grad():
-        size = target.config.hidden_size
-        head.fc.weight[:, :size] = torch.eye(size)
-        head.fc.weight[:, size:] = torch.eye(size)
     return head
 
 
@@ -109,18 +104,14 @@ LOSSES: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def train(
-    name: str, out: Path, target_folder: Path, budget: loop.Budget, *, written: int, plain: int
-) -> loop.Outcome:
+def train(name: str, out: Path, target_folder: Path, budget: loop.Budget, *, written: int, plain: int) -> loop.Outcome:
     """Train the head `name` for the target in `target_folder` and write it to `out`."""
     from transformers import AutoModelForCausalLM
 
     lessons = pool.obtain(target_folder, budget.work, written=written, plain=plain, seed=budget.seed)
     labels = pool.soft_labels(lessons.logp, HARD)
     torch.manual_seed(budget.seed)
-    target = (
-        AutoModelForCausalLM.from_pretrained(target_folder, dtype=torch.float32).eval().requires_grad_(False)
-    )
+    target = AutoModelForCausalLM.from_pretrained(target_folder, dtype=torch.float32).eval().requires_grad_(False)
     head = new_head(name, target)
 
     def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:
@@ -136,5 +127,5 @@ def train(
         loop.save_model(head, out, weights, outcome)
 
     settings = {"rows_written_by_target": lessons.written, "rows_of_code": len(lessons.ids) - lessons.written}
-    gentle = Optimizer(head, matrix_lr=0.01, other_lr=2e-3)
+    gentle = Optimizer(head, matrix_lr=0.02, other_lr=2e-3)
     return loop.fit(head, loss_of, export, name=name, budget=budget, optimizer=gentle, settings=settings)

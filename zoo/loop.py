@@ -110,9 +110,7 @@ def fit(
     details = {**(settings or {}), **{k: v for k, v in asdict(budget).items() if k not in ("work", "resume")}}
 
     def outcome() -> Outcome:
-        return Outcome(
-            name, budget.seed, step, round(before + time.monotonic() - start, 1), round(mean, 4), details
-        )
+        return Outcome(name, budget.seed, step, round(before + time.monotonic() - start, 1), round(mean, 4), details)
 
     columns = (
         TextColumn("{task.description}"),
@@ -141,9 +139,7 @@ def fit(
                     "rate": round(rate, 4),
                     "loss": round(mean, 4),
                 }
-                lines.write(
-                    json.dumps({**record, "seconds": round(before + time.monotonic() - start, 1)}) + "\n"
-                )
+                lines.write(json.dumps({**record, "seconds": round(before + time.monotonic() - start, 1)}) + "\n")
                 lines.flush()
             if time.monotonic() - kept > 60 * budget.checkpoint_minutes:
                 kept = time.monotonic()
@@ -187,6 +183,4 @@ def save_model(
     copy.to(torch.bfloat16).save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
-    (folder / "training.json").write_text(
-        json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8"
-    )
+    (folder / "training.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8")

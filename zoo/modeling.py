@@ -17,12 +17,13 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 
 
 class MedusaConfig(PreTrainedConfig):
-    """`heads` residual blocks on hidden states of `hidden_size`."""
+    """`heads` residual blocks of `inner_size` on hidden states of `hidden_size`."""
 
     model_type = "decgraph_medusa"
 
-    def __init__(self, hidden_size: int = 256, heads: int = 4, **rest: Any) -> None:
+    def __init__(self, hidden_size: int = 256, inner_size: int = 512, heads: int = 4, **rest: Any) -> None:
         self.hidden_size = hidden_size
+        self.inner_size = inner_size
         self.heads = heads
         super().__init__(**rest)
 
@@ -47,27 +48,31 @@ class MedusaHeads(PreTrainedModel):
     """Medusa (Cai et al., 2024), section 2.1: head i guesses the token i + 1 places after the next one.
 
     `forward(hidden)` takes the target's last hidden state after its final norm, `[batch, length, hidden]`,
-    and gives one tensor of that shape per head; the target's lm head turns each into logits.
+    and gives one tensor of that shape per head; the target's lm head turns each into logits. A
+    block is h + B silu(A h); the paper's h + silu(A h) has an lm head per head to take things away again.
     """
 
     config_class = MedusaConfig
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
-        self.blocks = nn.ModuleList(
-            nn.Linear(config.hidden_size, config.hidden_size) for _ in range(config.heads)
+        self.rise = nn.ModuleList(nn.Linear(config.hidden_size, config.inner_size) for _ in range(config.heads))
+        self.fall = nn.ModuleList(
+            nn.Linear(config.inner_size, config.hidden_size, bias=False) for _ in range(config.heads)
         )
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
         # A head starts as the identity, that is as a repetition of the target's own guess.
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and module.out_features == self.config.hidden_size:
             nn.init.zeros_(module.weight)
-            nn.init.zeros_(module.bias)
 
     def forward(self, hidden: torch.Tensor) -> list[torch.Tensor]:
         """`[batch, length, hidden]` -> one `[batch, length, hidden]` per head."""
-        return [hidden + nn.functional.silu(block(hidden)) for block in self.blocks]
+        return [
+            hidden + fall(nn.functional.silu(rise(hidden))) for rise, fall in zip(self.rise, self.fall, strict=True)
+        ]
 
 
 class _Layer(PreTrainedModel):

@@ -59,9 +59,7 @@ class Optimizer:
         self.weight_decay, self.average_decay = weight_decay, average_decay
         self.steps = 0
         self.named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.matrices = [
-            n for n, p in self.named.items() if p.ndim == 2 and "embed" not in n and "lm_head" not in n
-        ]
+        self.matrices = [n for n, p in self.named.items() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
         self.others = [n for n in self.named if n not in set(self.matrices)]
         self.first = {n: torch.zeros_like(p) for n, p in self.named.items()}
         self.second = {n: torch.zeros_like(self.named[n]) for n in self.others}

@@ -56,14 +56,10 @@ def windows(tokens: torch.Tensor, rows: int, length: int, generator: torch.Gener
     return torch.stack([tokens[s : s + length] for s in starts.tolist()]).long()
 
 
-def mixture(
-    code: torch.Tensor, lines: torch.Tensor, progress: float, generator: torch.Generator
-) -> torch.Tensor:
+def mixture(code: torch.Tensor, lines: torch.Tensor, progress: float, generator: torch.Generator) -> torch.Tensor:
     """One batch of windows of code and of task lines, int64 `[rows, length]`."""
     length, code_rows, line_rows = LONG if progress >= LONG_FROM else SHORT
-    return torch.cat(
-        [windows(code, code_rows, length, generator), windows(lines, line_rows, length, generator)]
-    )
+    return torch.cat([windows(code, code_rows, length, generator), windows(lines, line_rows, length, generator)])
 
 
 def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcome:

@@ -24,17 +24,11 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="length in steps; overrides --minutes and is reproducible")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument(
-        "--written", type=int, default=5_000, help="rows the target writes for drafter and heads"
-    )
+    parser.add_argument("--written", type=int, default=5_000, help="rows the target writes for drafter and heads")
     parser.add_argument("--plain", type=int, default=9_000, help="rows of plain code beside them")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent / "models", help="where model folders go"
-    )
-    parser.add_argument(
-        "--work", type=Path, default=Path(tempfile.gettempdir()) / "decgraph-zoo", help="checkpoints"
-    )
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "models", help="where model folders go")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "decgraph-zoo", help="checkpoints")
     return parser.parse_args(arguments)
 
 
@@ -68,9 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
         elif name == "drafter":
             outcome = module.train(folder, teacher, budget, written=options.written, plain=options.plain)
         else:
-            outcome = module.train(
-                name, folder, teacher, budget, written=options.written, plain=options.plain
-            )
+            outcome = module.train(name, folder, teacher, budget, written=options.written, plain=options.plain)
         print(f"{name}: {outcome.steps} steps, {outcome.seconds:.0f} s, loss {outcome.loss}")
 
 
