@@ -1,1 +1,1 @@
-"""Lazy enumeration with rational probabilities."""
+"""The exact backend: the reference interpreter over rationals, with every random choice enumerated."""

@@ -79,7 +79,7 @@ class Calls:
         """The scores after each path; together, since a real model batches them."""
         paths = [resolve_path(s) for s in states]
         distinct = list(dict.fromkeys(paths))
-        got = dict(zip(distinct, model.eval(distinct, given)))
+        got = dict(zip(distinct, [s.to_float() for s in model.eval(distinct, given)], strict=True))
         return [lambda p=p: got[p] for p in paths]
 
     def model_row(self: Any, model: Any, scores: Callable[[], Scores], path: tuple[Any, ...], node: int | None, allow: Any,
@@ -117,7 +117,7 @@ class Calls:
         states, shape, _ = self.place_states(place, extra)
         self.emit_event(lambda: trace.ModelCall(model.name + ".heads", 1, len(states[0]), "draft"))
         path = resolve_path(states[0])
-        scores = model.heads(path)
+        scores = [s if self.num.exact else s.to_float() for s in model.heads(path)]
         rows = np.empty(len(scores), dtype=object)
         for h, s in enumerate(scores):
             rows[h] = self.model_row(model, lambda s=s: s, states[0], None, None, position=len(path) + 1 + h)
@@ -164,6 +164,7 @@ class Calls:
             if key not in memo:
                 rows = [base + i for i in which]
                 computed = model.eval_canvas(cells, fresh if given is not None else rows, given) if rows else []
+                computed = [x if self.num.exact else x.to_float() for x in computed]
                 if given is not None:
                     assert fresh is not None
                     place_of = {p: i for i, p in enumerate(fresh)}

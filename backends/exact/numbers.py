@@ -1,0 +1,188 @@
+"""Numbers of the exact checker: object arrays of rationals (and logs and roots of them), ints and bools."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.exact import reals
+
+
+def _number(x: Any) -> Any:
+    """A Python number: ints stay ints (NumPy's would overflow inside fractions)."""
+    if isinstance(x, np.bool_):
+        return bool(x)
+    if isinstance(x, np.integer):
+        return int(x)
+    if isinstance(x, np.floating | float):
+        return float(x) if not np.isfinite(x) else Fraction(float(x))
+    return x
+
+
+def _div(a: Any, b: Any) -> Any:
+    if b == 0:
+        return float("inf") if a > 0 else Fraction(0)
+    return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _mul(a: Any, b: Any) -> Any:
+    if isinstance(a, float) or isinstance(b, float):      # infinities: 0 * inf is 0, as a masked score means it
+        return Fraction(0) if a == 0 or b == 0 else (float("inf") if (a > 0) == (b > 0) else -float("inf"))
+    return a * b
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": _add, "sub": lambda a, b: a - b, "mul": _mul, "div": _div, "mod": lambda a, b: a % b, "pow": reals.power,
+    "neg": lambda a: -a, "exp": reals.exp, "log": reals.log, "relu": lambda a: max(a, 0) if a > 0 else Fraction(0), "abs": abs,
+    "minimum": lambda a, b: b if b < a else a, "maximum": lambda a, b: b if b > a else a,
+    "floor": lambda a: int(a // 1), "sqrt": lambda a: reals.power(a, Fraction(1, 2)),
+    "clamp": lambda a, lo, hi: lo if a < lo else hi if a > hi else a, "select": lambda c, a, b: a if c else b,
+}
+_TESTS: dict[str, Callable[..., bool]] = {
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "and": lambda a, b: bool(a) and bool(b),
+    "or": lambda a, b: bool(a) or bool(b), "not": lambda a: not a,
+}
+
+
+class Exact:
+    """The twin of `ir.data.numbers.Float` over rationals."""
+
+    exact = True
+    zero: Any = reals.Log(Fraction(1))
+    one: Any = Fraction(1)
+    inf: Any = float("inf")
+
+    def const(self, value: Any) -> Any:
+        return Fraction(str(value)) if isinstance(value, float) and np.isfinite(value) else value
+
+    def lift(self, value: Any) -> Any:
+        a = np.asarray(value)
+        if a.dtype == object and a.shape:
+            return a
+        out = np.empty(a.shape, dtype=object)
+        for i in np.ndindex(a.shape):
+            out[i] = _number(a[i])
+        return out
+
+    def fn(self, name: str) -> Callable[..., Any]:
+        test = name in _TESTS
+        f = _TESTS[name] if test else _FUNCTIONS[name]
+
+        def apply(*arrays: Any) -> Any:
+            lifted = np.broadcast_arrays(*[np.asarray(a, dtype=object) for a in arrays])
+            out = np.empty(lifted[0].shape, dtype=bool if test else object)
+            for i in np.ndindex(out.shape):
+                out[i] = f(*[_number(a[i]) for a in lifted])
+            return out
+
+        return apply
+
+    def reduce(self, name: str, a: Any, axis: int) -> Any:
+        a = np.asarray(a)
+        if name in ("any", "all"):
+            return getattr(np, name)(a.astype(bool), axis=axis)
+        if name == "count":
+            return np.sum(a.astype(bool).astype(np.int64), axis=axis)
+        fold: dict[str, Callable[[list[Any]], Any]] = {
+            "sum": lambda v: functools.reduce(_add, v, 0), "max": lambda v: functools.reduce(_FUNCTIONS["maximum"], v)
+            if v else -self.inf, "min": lambda v: functools.reduce(_FUNCTIONS["minimum"], v) if v else self.inf,
+            "mean": lambda v: _div(functools.reduce(_add, v, 0), len(v)) if v else Fraction(0),
+            "prod": lambda v: functools.reduce(_mul, v, 1),
+            "logsumexp": lambda v: reals.log(functools.reduce(_add, [reals.exp(x) for x in v], Fraction(0))),
+        }
+        return self._along(a, axis, lambda v: fold[name](v))
+
+    def _along(self, a: Any, axis: int, f: Callable[[list[Any]], Any]) -> Any:
+        moved = np.moveaxis(np.asarray(a, dtype=object), axis, -1)
+        out = np.empty(moved.shape[:-1], dtype=object)
+        for i in np.ndindex(out.shape):
+            out[i] = f([_number(x) for x in moved[i]])
+        return out if out.shape else out[()]
+
+    def scan(self, name: str, a: Any, axis: int) -> Any:
+        a = np.asarray(a)
+        if name == "leading":
+            return np.sum(np.cumprod(a.astype(bool).astype(np.int64), axis=axis), axis=axis)
+        if name == "cumsum" and a.dtype == bool:
+            return np.cumsum(a, axis=axis)
+        step = {"cumsum": _add, "cumprod": _mul, "cummax": _FUNCTIONS["maximum"]}[name]
+        out = np.array(a, dtype=object)
+        moved = np.moveaxis(out, axis, -1)
+        for i in np.ndindex(moved.shape[:-1]):
+            for j in range(1, moved.shape[-1]):
+                moved[i][j] = step(_number(moved[i][j - 1]), _number(moved[i][j]))
+        return out
+
+    def softmax(self, a: Any) -> Any:
+        a = np.asarray(a, dtype=object)
+        out = np.empty(a.shape, dtype=object)
+        for i in np.ndindex(a.shape[:-1]):
+            weights = [reals.exp(_number(x)) for x in a[i]]
+            weights = [reals.approximate(w) if isinstance(w, reals.Root) else w for w in weights]
+            total = sum(weights)
+            out[i] = [w / total for w in weights]
+        return out
+
+    def entropy(self, p: Any) -> Any:
+        """-sum p log p, as one logarithm: (1/N) log of a product."""
+        def one(v: list[Any]) -> Any:
+            total: Any = reals.Log(Fraction(1))
+            for x in v:
+                if x > 0:
+                    total = total + reals.Log(1 / Fraction(x)) * Fraction(x)
+            return total
+        return self._along(p, -1, one)
+
+    def kl(self, p: Any, q: Any) -> Any:
+        p, q = np.broadcast_arrays(np.asarray(p, dtype=object), np.asarray(q, dtype=object))
+        out = np.empty(p.shape[:-1], dtype=object)
+        for i in np.ndindex(out.shape):
+            total: Any = reals.Log(Fraction(1))
+            for x, y in zip(p[i], q[i], strict=True):
+                if x > 0:
+                    total = self.inf if y == 0 else total + reals.Log(Fraction(x) / Fraction(y)) * Fraction(x)
+            out[i] = total
+        return out if out.shape else out[()]
+
+    def onehot(self, token: int, size: int) -> Any:
+        out = np.empty(size, dtype=object)
+        out[:] = [Fraction(int(v == token)) for v in range(size)]
+        return out
+
+    def zeros(self, shape: tuple[int, ...], elem: str) -> Any:
+        if elem in ("int", "token"):
+            return np.zeros(shape, dtype=np.int64)
+        if elem == "bool":
+            return np.zeros(shape, dtype=bool)
+        out = np.empty(shape, dtype=object)
+        out.fill(Fraction(0))
+        return out
+
+    def order(self, keys: list[Any], descending: bool) -> list[int]:
+        """Stable order of indices by the keys, most significant first."""
+        sign = -1 if descending else 1
+
+        def compare(i: int, j: int) -> int:
+            for k in keys:
+                a, b = _number(k[i]), _number(k[j])
+                if a < b:
+                    return -sign
+                if b < a:
+                    return sign
+            return i - j
+
+        return sorted(range(len(keys[0])), key=functools.cmp_to_key(compare))
+
+    def truth(self, value: Any) -> bool:
+        return bool(value)
+
+
+EXACT = Exact()

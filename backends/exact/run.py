@@ -1,0 +1,272 @@
+"""The reference machine over rationals, with choices instead of noise. A draw is split when its token is looked at."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.exact.choices import Choices
+from decgraph.backends.exact.numbers import EXACT
+from decgraph.backends.exact.races import Race
+from decgraph.backends.exact.reals import Log
+from decgraph.backends.reference.machine import Machine
+from decgraph.errors import DecError
+from decgraph.ir.data.dist import Draw, Draws, Row, resolve_path
+from decgraph.ir.ops.draws import NoiseKey
+from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.stop import StopMachine
+
+
+class Enough(Exception):
+    """Raised to leave a run after the steps that are wanted."""
+
+
+class Unlikely(Exception):
+    """The law of this program needs the joint law of races that is not worked out here (undecided, not wrong)."""
+
+
+class BetaVariable:
+    """A Beta(a, b) variable known through its Bernoulli events (a Polya urn)."""
+
+    def __init__(self, a: Fraction, b: Fraction) -> None:
+        self.a, self.b = a, b
+
+
+class RaceKey:
+    """The race key of a token among its siblings: which row, and its place in the row's order."""
+
+    def __init__(self, row: Row, rank: int) -> None:
+        self.row, self.rank = row, rank
+
+
+class World:
+    """What runs of one check share: the choices of the run, the noise read so far, and rows already computed."""
+
+    def __init__(self, coupled: bool) -> None:
+        self.choices = Choices(())
+        self.coupled = coupled
+        self.races: dict[Any, Race] = {}
+        self.groups: dict[Any, list[int]] = {}
+        self.units: dict[Any, tuple[Fraction, Fraction]] = {}
+        self.adversary: dict[Any, Any] = {}
+        self.rows: dict[Any, Any] = {}
+        self.log: list[str] = []
+
+    def restart(self, choices: Choices) -> None:
+        """Forget a run; computed rows stay."""
+        self.choices = choices
+        self.races, self.groups, self.units, self.adversary, self.log = {}, {}, {}, {}, []
+
+
+class ExactMachine(Machine):
+    """A machine whose noise is unknown: every draw is a choice of `world`."""
+
+    num = EXACT
+    world: World
+    steps: int | None = None
+    full_support = False
+
+    def on(self, world: World, steps: int | None = None) -> ExactMachine:
+        """Set the world, and how many turns of the outer `while not done` to run (None: all)."""
+        self.world, self.steps = world, steps
+        return self
+
+    def adopt(self, parent: Any) -> None:
+        self.world = parent.world
+
+    def turn(self, op: Any, i: int) -> None:
+        if op.attrs.get("bound") == "done" and self.steps is not None and i >= self.steps and self.parent is None:
+            raise Enough
+        super().turn(op, i)
+
+    most_turns = 2_000
+
+    # -- draws
+    def draw(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
+        place = self.key(key, (lane,), row, index)
+        return Draw(None, row, face, resolve=lambda: self.race_token(place, row.face(face), key.kind == "output"))
+
+    def race_token(self, place: Any, q: Any, output: bool) -> int:
+        """The token of a race at a key."""
+        q = tuple(Fraction(x) for x in q)
+        race = self.world.races.get(place)
+        if race is None:
+            race = self.world.races[place] = Race(len(q))
+        known = race.known(q)
+        if known is not None:
+            return known
+        options = race.possible(q)
+        label = f"output[{place.counters[0] if place.counters else ''}]" if output else place.site
+        if not race.reads:
+            weights = [q[y] for y in options]
+        elif self.world.coupled:
+            weights = [Fraction(1, len(options))] * len(options)     # only what is possible matters to a claim in tokens
+        else:
+            raise Unlikely(f"two different draws read the noise of {label}")
+        y = self.world.choices.choose(weights, options, label)
+        race.read(q, y)
+        return int(y)
+
+    def draw_many(self, op: Any, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
+        if replace:
+            return [Draw(None, row, face, group=lane, rank=j, resolve=lambda p=self.key(key, (lane, j), row):
+                         self.race_token(p, row.face(face), False)) for j in range(k)]
+        if not self.full_support:
+            k = min(k, sum(1 for x in row.face(face) if x > 0))
+        else:
+            k = min(k, self.vocab_size)
+        return self.siblings(row, face, self.key(key, (lane,), row), k, lane)
+
+    def siblings(self, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
+        """k draws without replacement, each lazily, in order."""
+        group = self.world.groups.setdefault(place, [])
+        out: list[Draw] = []
+        for j in range(k):
+            law = row if j == 0 else Row(lambda f, j=j: self.less(row.face(face), tuple(self.sibling(group, row, face, i, place)
+                                         for i in range(j))), position=row.position, node=row.node, path=row.path)
+            out.append(Draw(None, law, face, source=row, group=lane, rank=j, race=RaceKey(row, j) if race else None,
+                            resolve=lambda j=j: self.sibling(group, row, face, j, place)))
+        return out
+
+    def sibling(self, group: list[int], row: Row, face: str, j: int, place: Any) -> int:
+        """The j-th token of a group in its order."""
+        while len(group) <= j:
+            q = [Fraction(x) for x in row.face(face)]
+            for v in group:
+                q[v] = Fraction(0)
+            total = sum(q)
+            if total == 0:
+                raise DecError("more draws without replacement than the distribution has tokens")
+            group.append(self.world.choices.choose([x / total for x in q], list(range(len(q))), f"{place.site}#{len(group)}"))
+        return group[j]
+
+    def less(self, q: Any, gone: tuple[int, ...]) -> Any:
+        left = np.array(q, dtype=object)
+        for v in gone:
+            left[v] = Fraction(0)
+        return left / left.sum()
+
+    def draw_race(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, under: Any) -> list[Draw]:
+        k = sum(1 for x in row.face(face) if x > 0)
+        return self.siblings(row, face, self.key(key, (lane,), row), k, lane, race=True)
+
+    def select_race(self, x: Draws, k: int) -> Draws:
+        """The k candidates with the highest race keys, given the order of their rows' own keys: leaves are drawn without
+        replacement over all rows; a row's first candidate may only come after the first of the row before it."""
+        rows: dict[int, list[Draw]] = {}
+        for d in x.items.ravel():
+            if d is not None:
+                rows.setdefault(id(d.source), []).append(d)
+        lists = list(rows.values())
+        mass = [self.path_mass(r[0]) for r in lists]
+        left = [Fraction(1)] * len(lists)
+        at = [0] * len(lists)
+        seen, total_outside = 1, 1 - sum(mass, Fraction(0))
+        out: list[Draw] = []
+        first = True
+        while len(out) < k and any(at[i] < len(r) for i, r in enumerate(lists)):
+            if first:
+                pick, first = 0, False
+            else:
+                options = [i for i in range(seen) if at[i] < len(lists[i])]
+                weights = [mass[i] * left[i] for i in options]
+                if seen < len(lists):
+                    options.append(seen)
+                    weights.append(sum(mass[seen:], Fraction(0)) + total_outside)
+                total = sum(weights)
+                if not options or total == 0:
+                    break
+                pick = self.world.choices.choose([w / total for w in weights], options, "race")
+                if pick == seen:
+                    seen += 1
+            d = lists[pick][at[pick]]
+            at[pick] += 1
+            left[pick] -= Fraction(d.source.face(d.law_face)[d.token])
+            out.append(d)
+        items = np.empty(len(out), dtype=object)
+        items[:] = out
+        return Draws(items)
+
+    def path_mass(self, d: Draw) -> Fraction:
+        mass = Fraction(1)
+        for e in d.source.path or ():
+            if isinstance(e, Draw):
+                mass *= Fraction(e.source.face(e.law_face)[e.token])
+        return mass
+
+    def flip(self, op: Any, p: Any, key: NoiseKey, lane: int) -> bool:
+        if isinstance(p, BetaVariable):
+            hit = self.world.choices.choose([p.a / (p.a + p.b), p.b / (p.a + p.b)], [True, False], key.site)
+            p.a, p.b = (p.a + 1, p.b) if hit else (p.a, p.b + 1)
+            return bool(hit)
+        p = Fraction(1) if isinstance(p, float) and p > 0 else Fraction(p)
+        p = min(Fraction(1), max(Fraction(0), p))
+        place = self.key(key, (lane,))
+        lo, hi = self.world.units.get(place, (Fraction(0), Fraction(1)))
+        below = max(Fraction(0), min(hi, p) - lo) / (hi - lo)
+        hit = self.world.choices.choose([below, 1 - below], [True, False], f"{key.site} < {p}")
+        self.world.units[place] = (lo, min(hi, p)) if hit else (max(lo, p), hi)
+        return bool(hit)
+
+    def beta(self, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
+        return BetaVariable(Fraction(a), Fraction(b))
+
+    def resume(self, tokens: Sequence[int]) -> ExactMachine:
+        """Start with tokens already committed."""
+        for t in tokens:
+            self.tokens.append(int(t))
+            self.stop_state = StopMachine.feed(self.stop_state, int(t))
+        return self
+
+    # -- models: a row is computed when it is looked at, once for all runs
+    def score_paths(self, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Scores]]:
+        return [lambda s=s: model.eval([resolve_path(s)], given)[0] for s in states]
+
+    def model_row(self, model: Any, scores: Callable[[], Scores], path: tuple[Any, ...], node: int | None, allow: Any,
+                  position: int | None = None) -> Row:
+        row = super().model_row(model, scores, path, node, allow, position)
+        slow, request = row.face, self.request
+        by_path = request.penalised or request.min_length or request.allow is not None
+
+        def face(name: str) -> Any:
+            s = scores()
+            key = (id(s), name, None if allow is None else allow.tobytes(), resolve_path(path) if by_path else None)
+            found = self.world.rows.get(key)
+            if found is None:
+                found = self.world.rows[key] = (slow(name), s)
+            return found[0]
+
+        return Row(face, position=row.position, node=node, path=path, label=row.label)
+
+    def lazy_log(self, logprob: Any, edge: Draw) -> Any:
+        return logprob + Log(lambda: Fraction(edge.source.face("raw")[edge.token]))
+
+    def reals(self, values: Sequence[Any]) -> Any:
+        out = np.empty(len(values), dtype=object)
+        out[:] = list(values)
+        return out
+
+    def no_mass(self, op: Any, weights: Any) -> Any:
+        return np.array([Fraction(0)] * len(weights), dtype=object)
+
+    # -- the host: an adversary who answers equal questions equally
+    def extern_once(self, name: str, f: Any, args: tuple[Any, ...]) -> Any:
+        key = (name, tuple(str(a) for a in args))
+        if key not in self.world.adversary:
+            if f is not None and not isinstance(f, str):
+                self.world.adversary[key] = f(*args)
+            else:
+                options = [True, False] if f == "bool" else [Fraction(0), Fraction(1, 2), Fraction(1)]
+                self.world.adversary[key] = self.world.choices.choose([Fraction(0)] * len(options), options, f"{name}{args}",
+                                                                      "adversary")
+        return self.world.adversary[key]
+
+
+def exact_machine(module: Any, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, world: World,
+                  steps: int | None = None, **more: Any) -> ExactMachine:
+    """A machine ready to run one function over rationals."""
+    m = ExactMachine(module, function, models, params, request, **more)
+    m.on(world, steps)
+    return m

@@ -1,0 +1,169 @@
+"""Counterexamples that can be read: the smallest world in which a claim fails, with both laws side by side."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from decgraph.backends.exact.choices import TooMany
+from decgraph.backends.exact.run import Unlikely
+from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.laws import Law, Tally
+from decgraph.check.worlds import models_for, params_for
+from decgraph.errors import DecError
+from decgraph.runtime.request import Request
+
+
+@dataclass
+class Counterexample:
+    """A claim, a world, and what goes wrong in it."""
+
+    claim: str
+    kind: str
+    prompt: tuple[int, ...]
+    request: str
+    params: dict[str, Any]
+    tables: list[str]
+    decisions: list[str]
+    ours: Law
+    theirs: Law
+    distance: Fraction
+    words: str
+    names: tuple[str, str]
+
+    def render(self, rows: int = 12) -> str:
+        """A page of text."""
+        out = [f"claim      {self.claim}", f"prompt     {list(self.prompt)}"]
+        if self.request:
+            out.append(f"request    {self.request}")
+        if self.params:
+            out.append("parameters " + ", ".join(f"{k} = {_short(v)}" for k, v in self.params.items()))
+        out += ["models"] + ["    " + line for t in self.tables for line in t.splitlines()]
+        if self.decisions:
+            out += ["decisions"] + [f"    {d}" for d in self.decisions]
+        if self.kind == "tokens":
+            out.append("with the same noise")
+            out.append(f"    {self.names[0]:<24} commits {_one(self.ours)}")
+            out.append(f"    {self.names[1]:<24} commits {_one(self.theirs)}")
+        elif self.kind == "token":
+            out.append(f"    {self.words}")
+        else:
+            if self.words:
+                out.append(f"    {self.words}")
+            width = max(len(n) for n in self.names)
+            keys = sorted({*self.ours, *self.theirs}, key=lambda k: (-abs(self.ours.get(k, 0) - self.theirs.get(k, 0)), k))
+            out.append(f"law of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
+            out.append(f"    {'tokens':<16} {self.names[0]:>{max(width, 14)}}   {self.names[1]:>{max(width, 14)}}")
+            for k in keys[:rows]:
+                a, b = self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0))
+                mark = "" if a == b else "   <-"
+                out.append(f"    {' '.join(map(str, k)):<16} {_ratio(a):>{max(width, 14)}}   {_ratio(b):>{max(width, 14)}}{mark}")
+            if len(keys) > rows:
+                out.append(f"    ... and {len(keys) - rows} more")
+        return "\n".join(out)
+
+    def to_json(self) -> dict[str, Any]:
+        law = lambda d: {" ".join(map(str, k)): str(v) for k, v in sorted(d.items())}  # noqa: E731
+        return {"claim": self.claim, "kind": self.kind, "prompt": list(self.prompt), "request": self.request,
+                "params": {k: str(v) for k, v in self.params.items()}, "models": self.tables, "decisions": self.decisions,
+                "ours": law(self.ours), "theirs": law(self.theirs), "total_variation": str(self.distance), "words": self.words}
+
+
+def _short(v: Any) -> str:
+    return getattr(v, "name", "") or str(v)
+
+
+def _one(law: Law) -> str:
+    return str(list(next(iter(law), ())))
+
+
+def _ratio(x: Fraction) -> str:
+    text = str(x)
+    return text if len(text) <= 14 else f"{float(x):.6f}"
+
+
+def plain_request(r: Request) -> Request:
+    return Request(prompt=r.prompt, limit=r.limit, temperature=r.temperature)
+
+
+def smaller(failure: Failure, tally: Tally, tries: int = 60) -> Failure:
+    """The same failure in a smaller world, as far as a few dozen tries find one: fewer tokens of vocabulary, a plain request,
+    a shorter prompt, smaller parameters, simpler tables, a shorter law."""
+    best = failure
+    for candidate in _candidates(failure.case):
+        if tries <= 0:
+            break
+        tries -= 1
+        try:
+            again = decide(candidate, Tally())
+        except (TooMany, Unlikely, DecError):
+            continue
+        if again is not None and _size(again.case) < _size(best.case):
+            best = again
+    for change in (_short_prompt, _shorter, _plain):
+        try:
+            moved = change(best.case)
+            again = decide(moved, Tally()) if moved is not None else None
+        except (TooMany, Unlikely, DecError):
+            again = None
+        if again is not None:
+            best = again
+    return best
+
+
+def _size(case: Case) -> tuple[int, ...]:
+    v = next((m.vocab.size for m in case.models.values()), 0)
+    p = sum(int(x) for x in case.params.values() if isinstance(x, int) and not isinstance(x, bool))
+    return (v, p, case.length, len(case.request.prompt), int(case.request != plain_request(case.request)))
+
+
+def _candidates(case: Case) -> list[Case]:
+    out = []
+    least = {p.name: max(1, int(p.low) if p.low is not None else 1) for p in case.function.params if p.value.type.elem == "int"}
+    size = next((m.vocab.size for m in case.models.values()), 3)
+    for v in range(2, size + 1):
+        for p in ({**case.params, **least}, case.params):
+            for seed in range(8):
+                out.append(replace(case, models=models_for(case.function, v, 500 + seed), params=p, length=min(case.length, 2),
+                                   request=Request(prompt=(0, 1)[:len(case.request.prompt)], limit=case.request.limit,
+                                                   temperature=case.request.temperature)))
+    return out
+
+
+def _short_prompt(case: Case) -> Case | None:
+    return replace(case, request=replace(case.request, prompt=(0,))) if len(case.request.prompt) > 1 else None
+
+
+def _shorter(case: Case) -> Case | None:
+    return replace(case, length=1) if case.length > 1 else None
+
+
+def _plain(case: Case) -> Case | None:
+    plain = plain_request(case.request)
+    return replace(case, request=plain) if plain != case.request else None
+
+
+def explain(failure: Failure) -> Counterexample:
+    """A failure as something to show: the tables hold only what was looked at."""
+    case = failure.case
+    for m in case.models.values():
+        if hasattr(m, "forget"):
+            m.forget()
+    again = decide(case, Tally()) or failure
+    r = case.request
+    said = [f"{k} = {_value(getattr(r, k))}" for k in ("temperature", "top_k", "top_p", "min_p", "eos", "bans", "min_length", "bias",
+            "presence_penalty", "repetition_penalty") if getattr(r, k) != getattr(plain_request(replace(r, temperature=1)), k)]
+    decisions = [f"{p.label} -> {p.value}" for p in again.points]
+    names = (case.function.name, case.claim.spec or "the claim")
+    return Counterexample(case.claim.text, again.kind, r.prompt, ", ".join(said) + (", " if said else "") + f"limit = {r.limit}",
+                          dict(case.params), [m.describe() for m in case.models.values() if hasattr(m, "describe")], decisions,
+                          again.ours, again.theirs, again.distance, again.words, names)
+
+
+def _value(v: Any) -> str:
+    if isinstance(v, frozenset):
+        return "{" + ", ".join(map(str, sorted(v))) + "}"
+    return str(getattr(v, "value", v))
+
+
+__all__ = ["Counterexample", "explain", "params_for", "smaller"]
