@@ -17,14 +17,14 @@ from torch.nn import functional as F
 
 from decgraph.zoo import data, loop
 
-EXAMPLES = 400_000
 ROWS, CODE_ROWS, GROUPS = 72, 4, 3
 # Sums are the hardest to learn and the cheapest to show, so they come more often.
 MIX = (
     *("add", "sub", "get", "sort", "add", "sub", "copy"),
     *("add", "sub", "get", "sort", "reverse", "json"),
 )
-SHORT_CANVAS = 16
+# An answer is shown on any of these canvases that leaves room for one <|eos|>; most are cheap that way.
+CANVASES = (8, 16, data.CANVAS)
 # Cells after the first <|eos|> are trivial and many; they count little.
 FILLER_WEIGHT = 0.1
 # Code cannot be foretold; at full weight its noise would drown what the tasks teach.
@@ -63,17 +63,17 @@ def build(seed: int, *, width: int = 256, layers: int = 6, heads: int = 4, inner
     return model
 
 
-def rows_of(examples: list[tuple[list[int], list[int]]], code: list[int], step: int, seed: int, eos: int) -> list[Row]:
-    """The rows of one step: tasks in order of the pool, then code at random places."""
+def rows_of(tokenizer: Any, code: list[int], step: int, seed: int) -> list[Row]:
+    """The rows of one step, drawn anew from (seed, step): tasks of `MIX` in turn, then code at random places."""
     generator = random.Random(f"decgraph-zoo masked {seed} {step}")
-    tasks = ROWS - CODE_ROWS
     rows = []
-    for index in range(step * tasks, (step + 1) * tasks):
-        prompt, canvas = examples[index % len(examples)]
-        short = canvas[SHORT_CANVAS - 1] == eos and generator.random() < 0.6
-        rows.append((prompt, canvas[:SHORT_CANVAS] if short else canvas, 1.0))
+    start = generator.randrange(10**9)
+    for prompt, canvas in data.canvas_examples(tokenizer, ROWS - CODE_ROWS, start, kinds=MIX):
+        answer = data.CANVAS - canvas.count(tokenizer.eos_token_id)
+        size = generator.choice([size for size in CANVASES if size > answer])
+        rows.append((prompt, canvas[:size], 1.0))
     for _ in range(CODE_ROWS):
-        size, prefix = generator.choice((SHORT_CANVAS, data.CANVAS)), generator.randint(4, 28)
+        size, prefix = generator.choice(CANVASES[1:]), generator.randint(4, 28)
         start = generator.randrange(len(code) - size - prefix)
         end = start + prefix + size
         rows.append((code[start : start + prefix], code[start + prefix : end], CODE_WEIGHT))
@@ -111,11 +111,10 @@ def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcom
     tokenizer = data.load_tokenizer(tokenizer_folder)
     eos, pad, mask = tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id
     code = data.code_tokens(tokenizer, held=False).tolist()
-    examples = data.canvas_examples(tokenizer, EXAMPLES, seed=2, kinds=MIX)
     model = build(budget.seed)
 
     def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:
-        rows = sorted(rows_of(examples, code, step, budget.seed, eos), key=lambda row: len(row[0] + row[1]))
+        rows = sorted(rows_of(tokenizer, code, step, budget.seed), key=lambda row: len(row[0] + row[1]))
         generator = loop.rng(budget.seed, step)
         size = -(-len(rows) // GROUPS)
         groups = [noise(rows[i : i + size], mask, pad, eos, generator) for i in range(0, len(rows), size)]
@@ -131,5 +130,5 @@ def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcom
     def export(weights: dict[str, torch.Tensor], outcome: loop.Outcome) -> None:
         loop.save_model(model, out, weights, outcome, tokenizer)
 
-    settings = {"examples": len(examples), "rows": ROWS, "code_rows": CODE_ROWS, "canvas": data.CANVAS}
+    settings = {"rows": ROWS, "code_rows": CODE_ROWS, "kinds_in_turn": " ".join(MIX)}
     return loop.fit(model, loss_of, export, name="masked", budget=budget, settings=settings)

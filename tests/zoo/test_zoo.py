@@ -121,24 +121,6 @@ def test_heads_take_the_targets_states_and_do_not_see_ahead(tokenizer: Any) -> N
         torch.testing.assert_close(full[:, :8], part, rtol=1e-4, atol=1e-3)
 
 
-def test_the_masked_model_answers_held_out_tasks(tokenizer: Any) -> None:
-    import torch
-
-    from decgraph.zoo import evaluate
-
-    model = load("masked")
-    with torch.no_grad():
-        answers = [
-            task.check(
-                evaluate.answer_text(tokenizer, evaluate.fill_canvas(model, prompt, tokenizer.mask_token_id))
-            )
-            for task in islice(tasks.stream(99, held=True), len(tasks.KINDS))
-            for prompt in [data.encode(tokenizer, task.prompt)]
-        ]
-    # 95 % is measured by zoo/evaluate.py; here, seven tasks show that layout and weights belong together.
-    assert sum(answers) >= 5
-
-
 def test_the_tokenizer_gives_every_byte_back(tokenizer: Any) -> None:
     rng = random.Random(0)
     texts = [
