@@ -105,18 +105,15 @@ class Float:
     def zeros(self, shape: tuple[int, ...], elem: str) -> Any:
         return np.zeros(shape, dtype={"int": np.int64, "token": np.int64, "bool": bool}.get(elem, np.float64))
 
-    def order(self, keys: list[Any], descending: bool) -> list[int]:
+    def order(self, keys: list[Any], descending: bool) -> Any:
         """Stable order of indices by the keys, most significant first; ties keep the first index first."""
-        n = len(keys[0])
-        sign = -1 if descending else 1
-        return sorted(range(n), key=lambda i: tuple(sign * _number(k[i]) for k in keys))
+        columns = [np.asarray(k, dtype=np.float64) for k in keys]
+        if descending:
+            columns = [-c for c in columns]
+        return np.lexsort(columns[::-1]) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
 
     def truth(self, value: Any) -> bool:
         return bool(value)
-
-
-def _number(x: Any) -> Any:
-    return x.item() if isinstance(x, np.generic) else x
 
 
 FLOAT = Float()

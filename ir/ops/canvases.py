@@ -7,7 +7,7 @@ import numpy as np
 
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, locate
-from decgraph.ir.ops.common import array, as_int, need
+from decgraph.ir.ops.common import array, as_int, need, need_one
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import BOOL, INT, Dim, Type, listing
 
@@ -22,7 +22,7 @@ class CanvasNew:
     """A canvas of masked cells after the committed context. Attribute canvas: its name; grow_to: its capacity."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].is_number, f"a canvas needs a length, got {types[0]}")
+        need_one(types[0], "the length of a canvas")
         return (Type("canvas", (attrs["canvas"], attrs.get("vocab", "V"))),)
 
     def meaning(m: Any, op: Any, length: Any, capacity: Any = None) -> Any:
@@ -40,6 +40,7 @@ class CanvasExtend:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _c(types[0], "extend")
+        need_one(types[1], "extend")
         return (types[0],)
 
     def meaning(m: Any, op: Any, c: Canvas, k: Any) -> Any:
@@ -56,7 +57,8 @@ class CanvasPut:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _c(types[0], "deciding cells")
-        need(types[1].elem in ("position", "int"), f"cells are chosen by positions, got {types[1]}")
+        need(types[1].elem in ("position", "int") and len(types[1].dims) <= 1,
+             f"cells are chosen by positions, got {types[1]}")
         if attrs["kind"] == "token":
             x = types[2]
             need(x.is_token or x.elem == "int", f"a cell takes a token, got {x}",
@@ -162,10 +164,15 @@ class Positions:
             need(types[0].elem == "position" and types[1].elem == "position", f"{kind} needs positions")
             c = types[0].of
             return (Type("position", c, (Dim("part", str(c[0])),)),)
+        if kind in ("span", "blocks", "from", "before"):
+            need(types[0].elem == "canvas", f"{kind} needs a canvas, got {types[0]}")
+            for t in types[1:]:
+                need_one(t, kind)
+        if kind in ("start", "stop"):
+            need(types[0].elem == "position" and bool(types[0].dims), f".{kind} needs a span, got {types[0]}")
         c = attrs.get("canvas") or (str(types[0].of[0]) if types[0].elem in ("canvas", "position") else "c")
         one = Type("position", (c,), (Dim("part", c, attrs.get("bound")),))
         if kind == "blocks":
-            need(types[0].elem == "canvas", f"blocks needs a canvas, got {types[0]}")
             return (listing(one, attrs.get("count")),)
         if kind in ("start", "stop"):
             return (Type("position", (c,)),)
@@ -215,6 +222,8 @@ class Schedule:
     """How many cells each of `steps` steps decides: n spread evenly, the first ones one more (kind "spread")."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need_one(types[0], "a schedule's count")
+        need_one(types[1], "a schedule's steps")
         return (INT.over(Dim("k", "", attrs.get("bound"))),)
 
     def meaning(m: Any, op: Any, n: Any, steps: Any) -> Any:

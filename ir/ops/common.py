@@ -17,6 +17,20 @@ def need(cond: bool, message: str, hint: str = "") -> None:
         raise OpError(message, hint)
 
 
+def need_one(t: Type, what: str) -> None:
+    """Raise OpError unless `t` is one whole number (or a position), not a vector of them."""
+    need(not t.dims and (t.is_number or t.elem in ("position", "any")), f"{what} needs one number, got {t}",
+         "index it, or say sum(...), max(...) or len(...)" if t.dims else "")
+
+
+def need_keys(types: Any, what: str) -> None:
+    """Raise OpError unless every type is a vector of things with an order."""
+    for t in types:
+        n = numeric(t)
+        need(n.elem in ("list", "any") or bool(n.dims) and (n.is_number or n.elem in ("bool", "token", "position")),
+             f"{what} needs a number for every candidate, got {t}", "by = a vector over the same things")
+
+
 def vocab_dim(t: Type) -> Dim:
     return Dim("vocab", t.vocab)
 

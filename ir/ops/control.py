@@ -31,6 +31,8 @@ class For:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(len(types) >= 2 and types[0].is_number and types[1].is_number, "for needs integer bounds")
+        need(not types[0].dims and not types[1].dims, "for needs one number for each bound",
+             "to go through a vector say: for x in xs")
         return _carried(types[2:], regions[0], attrs.get("stops", False), "for")
 
     def regions(types: Any, attrs: Any) -> Any:
@@ -60,7 +62,7 @@ class While:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         if attrs.get("limited"):
-            need(bool(types) and types[0].is_number, "a bound must be a number")
+            need(bool(types) and types[0].is_number and not types[0].dims, "a bound must be a number")
             types = types[1:]
         need(len(regions[0].yields) == 1 and regions[0].yields[0].type.elem == "bool"
              and not regions[0].yields[0].type.dims, "a loop condition must be one bool",
@@ -157,7 +159,7 @@ class Run:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "node", "run ... from needs a node or ctx")
-        need(types[1].is_number, "run ... at most needs a number")
+        need(types[1].is_number and not types[1].dims, "run ... at most needs a number")
         return (Type("path", (attrs.get("vocab", "V"),)),)
 
     def regions(types: Any, attrs: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draw, Row, tokens_of, value_row
-from decgraph.ir.ops.common import align, array, need, numeric
+from decgraph.ir.ops.common import align, array, need, need_one, numeric
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import Dim, Type
 
@@ -116,6 +116,8 @@ class Lookup:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         p, x = numeric(types[0]), numeric(types[1])
         need(bool(p.dims) and p.dims[-1].kind == "vocab", f"[token] needs a distribution, got {types[0]}")
+        need(x.elem in ("token", "int", "any"), f"a distribution is looked up by a token, got {types[1]}",
+             "a condition selects with `where`" if x.elem == "bool" else "")
         if x.elem == "token" and x.vocab and p.dims[-1].of and x.vocab != p.dims[-1].of:
             raise OpError(f"a token of vocabulary {x.vocab} looks into a distribution over {p.dims[-1].of}",
                           "bring one model to the other's vocabulary with speaking(model, other.vocab)")
@@ -164,7 +166,12 @@ class Info:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         n = numeric(types[0])
-        need(bool(n.dims) and n.dims[-1].kind == "vocab", f"{attrs['kind']} needs a distribution, got {types[0]}")
+        for t in types:
+            d = numeric(t)
+            need(d.is_number and bool(d.dims) and d.dims[-1].kind == "vocab",
+                 f"{attrs['kind']} needs a distribution, got {t}")
+            need(d.dims[-1].of == n.dims[-1].of, f"{attrs['kind']} of distributions over different vocabularies",
+                 "bring one model to the other's vocabulary with speaking(model, other.vocab)")
         return (Type("real", (), n.dims[:-1]),)
 
     def meaning(m: Any, op: Any, *ps: Any) -> Any:
@@ -195,13 +202,14 @@ class Renorm:
     """The k most probable tokens (attribute kind "topk"), or the smallest prefix with mass p ("topp"), renormalised."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need_one(types[1], "renorm")
         return (_over_vocab(types[0], "renorm"),)
 
     def meaning(m: Any, op: Any, p: Any, k: Any) -> Any:
         a = np.asarray(array(m, p))
         out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
         for i in np.ndindex(a.shape[:-1]):
-            order = m.num.order([a[i]], True)
+            order = [int(v) for v in m.num.order([a[i]], True)]
             if op.attrs["kind"] == "topk":
                 keep = order[: int(k)]
             else:

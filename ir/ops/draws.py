@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box0, tokens_of
-from decgraph.ir.ops.common import as_int, need, numeric
+from decgraph.ir.ops.common import as_int, need, need_one, numeric
 from decgraph.ir.table import op
 from decgraph.ir.types import ANY, BOOL, NOISE, PROB, REAL, Dim, Type
 
@@ -22,8 +22,9 @@ class NoiseKey:
     index: Any = None
 
 
-def vocab_of(types: Any) -> str:
-    return str(types[0].vocab)
+def drawn(t: Type) -> Type:
+    """The type of one draw from each distribution of type `t` (or from probabilities over a vocabulary)."""
+    return Type("draw", t.of[:1], t.dims) if t.elem == "dist" else Type("draw", (t.dims[-1].of,), t.dims[:-1])
 
 
 @op("noise")
@@ -77,8 +78,7 @@ class DrawOp:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need_dist(types[0], "a draw")
         need(types[1].elem == "noise", "draw needs a noise")
-        t = types[0]
-        return (Type("draw", (t.vocab or t.dims[-1].of,), t.dims if t.elem == "dist" else t.dims[:-1]),)
+        return (drawn(types[0]),)
 
     def meaning(m: Any, op: Any, q: Any, key: NoiseKey) -> Any:
         rows, face, at = rows_of(q)
@@ -97,8 +97,9 @@ class DrawMany:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need_dist(types[0], "sample")
-        need(types[1].is_number, "sample needs a number of draws")
-        return (Type("draw", (vocab_of(types),), types[0].dims + (Dim("k", "", attrs.get("bound")),)),)
+        need_one(types[1], "sample")
+        t = drawn(types[0])
+        return (t.with_dims(t.dims + (Dim("k", "", attrs.get("bound")),)),)
 
     def meaning(m: Any, op: Any, q: Any, k: Any, key: NoiseKey) -> Any:
         rows, face, at = rows_of(q)
@@ -127,7 +128,8 @@ class DrawRace:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need_dist(types[0], "race")
-        return (Type("draw", (vocab_of(types),), types[0].dims + (Dim("vocab", types[0].vocab),)),)
+        t = drawn(types[0])
+        return (t.with_dims(t.dims + (Dim("vocab", t.vocab),)),)
 
     def meaning(m: Any, op: Any, q: Any, key: NoiseKey, under: Any = None) -> Any:
         rows, face, at = rows_of(q)
@@ -227,7 +229,8 @@ class Beta:
     """A Beta(a, b) variable, known only through `bernoulli`."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].is_number and types[1].is_number, "beta needs two numbers")
+        need(types[0].is_number and types[1].is_number and not types[0].dims and not types[1].dims,
+             "beta needs two numbers")
         return (PROB,)
 
     def meaning(m: Any, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from decgraph.ir.ops.common import need
+from decgraph.ir.ops.common import need, need_keys, need_one
 from decgraph.ir.table import op
-from decgraph.ir.types import Type
+from decgraph.ir.types import Type, join
 
 
 @op("extern")
@@ -33,6 +33,8 @@ class BatchTop:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
         need(bool(t.dims), f"top needs candidates, got {t}")
+        need_one(types[1], "top")
+        need_keys(types[2:], "top")
         return (t,)
 
     def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:

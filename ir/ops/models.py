@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decgraph.ir.ops.common import need
+from decgraph.ir.ops.common import need, numeric
 from decgraph.ir.table import op
 from decgraph.ir.types import Dim, Type
 
@@ -157,6 +157,8 @@ class ModelEmbed:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model = _model(types[0], ".embed")
         t = types[1]
+        over_vocab = numeric(t).is_number and bool(numeric(t).dims) and numeric(t).dims[-1].kind == "vocab"
+        need(t.is_token or t.elem == "int" or over_vocab, f".embed needs tokens or weights over the vocabulary, got {t}")
         dims = t.dims[:-1] if t.dims and t.dims[-1].kind == "vocab" else t.dims
         return (Type("hidden", (model.of[2],), dims),)
 

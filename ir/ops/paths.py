@@ -10,8 +10,9 @@ import numpy as np
 
 from decgraph.ir.data.canvas import Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, Row, box
+from decgraph.ir.data.topology import Topology
 from decgraph.ir.data.tree import Tree, edge_token
-from decgraph.ir.ops.common import as_int, need
+from decgraph.ir.ops.common import as_int, need, need_one
 from decgraph.ir.ops.draws import point
 from decgraph.ir.ops.trees import nodes_type, tree_of
 from decgraph.ir.table import op
@@ -26,14 +27,15 @@ class EditOp:
         i, x = types
         need(i.elem in ("position", "int"), f"edit needs a position, got {i}")
         need(x.is_token or x.elem == "int", f"edit needs a token, got {x}")
+        need(len(x.dims) <= len(i.dims) <= 1, f"edit needs a token for each position, got {i} and {x}")
         return (Type("edit", (attrs.get("canvas", "c"),), i.dims),)
 
     def meaning(m: Any, op: Any, i: Any, x: Any) -> Any:
         at = np.asarray(i)
         if at.shape == ():
             return (Edit(int(at), _cell(x)),)
-        values = x.items if isinstance(x, Draws) else np.asarray(x)
-        return (box([Edit(int(p), _item(v)) for p, v in zip(at, values)]),)
+        values = np.broadcast_to(x.items if isinstance(x, Draws) else np.asarray(x), at.shape)
+        return (box([Edit(int(p), _item(v)) for p, v in zip(at, values, strict=True)]),)
 
     attrs = ("canvas?",)
     label, batch = "join", "ragged"
@@ -91,14 +93,14 @@ class PathGet:
 
 @op("topology")
 class TopologyOp:
-    """A constant tree shape (attribute levels: per level a list of (parent in the level above, rank), and width). The result is
-    a list of levels; a level has parent, rank and index."""
+    """A constant tree shape, level by level. Attribute shape: a name ("recycling_80"), a branching per level ("4x2x1"), or
+    paths of ranks ([[0], [1], [0, 0]])."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         return (Type("topology"),)
 
     def meaning(m: Any, op: Any) -> Any:
-        return (op.attrs["shape"],)
+        return (Topology.of(op.attrs["shape"]),)
 
     attrs = ("shape",)
     label, batch = "none", "scalar"
@@ -110,6 +112,8 @@ class LevelGet:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         f = attrs["field"]
+        need(types[0].elem == "level" or types[0].elem == "topology" and f == "width",
+             f".{f} needs a level of a topology, got {types[0]}")
         need(f in ("parent", "rank", "index", "width"), f"a level has parent, rank, index and width, not {f}")
         return (INT if f in ("index", "width") else INT.over(Dim("k", "", attrs.get("bound"))),)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.ops.common import need
+from decgraph.ir.ops.common import need, need_one
 from decgraph.ir.table import op
 from decgraph.ir.types import BOOL, INT, TEXT, Dim, Type, join
 
@@ -31,6 +31,9 @@ class CtxGet:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v = attrs.get("vocab", "V")
+        need(types[0].elem == "node" and not types[0].dims, f".{attrs['field']} needs a context, got {types[0]}")
+        for t in types[1:]:
+            need_one(t, f".{attrs['field']}")
         d = Dim("k", "", attrs.get("bound"))
         return ({"token": Type("token", (v,)), "path": Type("token", (v,), (d,)), "length": INT,
                  "last": Type("token", (v,), (d,))}[attrs["field"]],)
@@ -192,6 +195,7 @@ class TextOf:
     """The text of tokens, of a path, or of a node's path."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem in ("token", "draw", "path", "node", "int", "list"), f"text needs tokens or a path, got {types[0]}")
         return (Type("text", (), types[0].dims if types[0].elem == "node" else ()),)
 
     def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box0
-from decgraph.ir.ops.common import array, as_int, need, numeric
+from decgraph.ir.ops.common import array, as_int, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import INT, Dim, Type
@@ -35,16 +35,19 @@ class Arg:
         n = numeric(t)
         if len(types) == 1:
             need(bool(n.dims) and n.elem not in ("list",), f"arg{attrs['fn']} needs a vector, got {t}")
+            need(n.is_number or n.elem in ("bool", "token", "position"), f"arg{attrs['fn']} needs numbers, got {t}",
+                 "say which: by = a vector over the same things")
             d = n.dims[-1]
             return ((Type("token", (d.of,), n.dims[:-1]) if d.kind == "vocab" else Type("int", (), n.dims[:-1])),)
         need(bool(t.dims), f"arg{attrs['fn']} needs candidates, got {t}")
+        need_keys(types[1:], f"arg{attrs['fn']}")
         return (t.drop(),)
 
     def meaning(m: Any, op: Any, x: Any, *by: Any) -> Any:
         down = op.attrs["fn"] == "max"
         if not by:
             a = np.asarray(array(m, x))
-            out = np.array([m.num.order([list(a[i])], down)[0] for i in np.ndindex(a.shape[:-1])],
+            out = np.array([m.num.order([a[i]], down)[0] for i in np.ndindex(a.shape[:-1])],
                            dtype=np.int64).reshape(a.shape[:-1])
             return (out if out.shape else int(out),)
         keys = [k for b in by for k in _keys(m, b)]
@@ -70,6 +73,7 @@ class TopK:
         n = numeric(types[0])
         need(bool(n.dims) and n.dims[-1].kind == "vocab", f"topk needs a distribution, got {types[0]}",
              "to choose among nodes or draws use top(candidates, k, by = key)")
+        need_one(types[1], "topk")
         return (Type("draw", (n.dims[-1].of,), n.dims[:-1] + (Dim("k", "", attrs.get("bound")),)),)
 
     def meaning(m: Any, op: Any, q: Any, k: Any) -> Any:
@@ -81,9 +85,9 @@ class TopK:
         for i in np.ndindex(q.shape):
             row: Row = q.rows[i]
             vector = row.face(q.face)
-            order = m.num.order([list(vector)], True)[:k]
+            order = m.num.order([vector], True)[:k]
             seen = Row(lambda face, row=row, f=q.face: row.face(f), node=row.node, position=row.position)
-            groups.append([point(m, v, source=seen) for v in order])
+            groups.append([point(m, v, source=seen) for v in map(int, order)])
         return (Draws(pad(groups, q.shape, min(k, m.vocab_size)), q.at),)
 
     attrs = ("bound?",)
@@ -98,6 +102,8 @@ class SelectTop:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
+        need_one(types[1], "top")
+        need_keys(types[2:], "top")
         if t.elem == "list":
             return (t,)
         need(bool(t.dims), f"top needs candidates to choose from, got {t}",
@@ -161,6 +167,7 @@ class PairsTop:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         n = numeric(types[0])
         need(len(n.dims) == 2 and n.dims[-1].kind == "vocab", f"every needs scores [rows, vocab], got {types[0]}")
+        need_one(types[1], "top")
         d = Dim("k", "", attrs.get("bound"))
         return (INT.over(d), Type("token", (n.dims[-1].of,), (d,)), Type("real", (), (d,)))
 
@@ -183,6 +190,7 @@ class Sort:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(bool(types[0].dims), f"sort needs a vector, got {types[0]}")
+        need_keys(types[1:] or types[:1], "sort")
         return (types[0].with_dims((keep_bound(types[0], None),) + types[0].dims[1:]),)
 
     def meaning(m: Any, op: Any, x: Any, *by: Any) -> Any:
@@ -196,7 +204,7 @@ class Sort:
 
 @op("rank")
 class Rank:
-    """The place of each value from the largest (0), ties in order."""
+    """The place of each value from the largest (0) along the last dimension, ties in order."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = numeric(types[0])
@@ -204,10 +212,11 @@ class Rank:
         return (Type("int", (), t.dims),)
 
     def meaning(m: Any, op: Any, x: Any) -> Any:
-        a = list(np.asarray(array(m, x)))
-        out = np.zeros(len(a), dtype=np.int64)
-        for place, i in enumerate(m.num.order([a], True)):
-            out[i] = place
+        a = np.asarray(array(m, x))
+        out = np.zeros(a.shape, dtype=np.int64)
+        for row in np.ndindex(a.shape[:-1]):
+            for place, i in enumerate(m.num.order([list(a[row])], True)):
+                out[row][i] = place
         return (out,)
 
     label, batch = "all", "ragged"
@@ -215,7 +224,7 @@ class Rank:
 
 @op("first_max")
 class FirstMax:
-    """True at the first of the largest values of a vector (none of an empty one)."""
+    """True at the first of the largest values along the last dimension (nowhere in an empty vector)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = numeric(types[0])
@@ -223,10 +232,10 @@ class FirstMax:
         return (Type("bool", (), t.dims),)
 
     def meaning(m: Any, op: Any, x: Any) -> Any:
-        a = list(np.asarray(array(m, x)))
-        out = np.zeros(len(a), dtype=bool)
-        if a:
-            out[m.num.order([a], True)[0]] = True
+        a = np.asarray(array(m, x))
+        out = np.zeros(a.shape, dtype=bool)
+        for row in np.ndindex(a.shape[:-1] if a.size else (0,)):
+            out[row][m.num.order([list(a[row])], True)[0]] = True
         return (out,)
 
     label, batch = "all", "ragged"
@@ -277,6 +286,7 @@ class TakeFirst:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
+        need_one(types[1], "first")
         if t.elem == "list":
             return (t,)
         need(bool(t.dims), f"first needs a vector, got {t}")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.ops.common import array, need, numeric
+from decgraph.ir.ops.common import array, need, need_one, numeric
 from decgraph.ir.table import op
 from decgraph.ir.types import BOOL, INT, Dim, Type
 
@@ -15,6 +15,8 @@ class IndexNew:
     """An empty index: attribute kind ("suffixes", "ngrams", "lru"); operands its sizes (depth; n; capacity per key)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
+        for t in types:
+            need_one(t, attrs["kind"])
         return (Type("index", (attrs["kind"], attrs.get("vocab", "V"))),)
 
     def meaning(m: Any, op: Any, *sizes: Any) -> Any:

@@ -280,6 +280,9 @@ class TreeNodes:
         which = attrs["which"]
         if which == "root":
             return (Type("node", (t.of[0],)),)
+        if which in ("children", "path"):
+            need(types[1].elem == "node" and types[1].of[0] == t.of[0] and not types[1].dims,
+                 f".{which}(n) needs one node of tree {t.of[0]}, got {types[1]}")
         return (nodes_type(t, "nodes" if which == "all" else "part", attrs.get("bound")),)
 
     def meaning(m: Any, op: Any, t: Tree, *n: Any) -> Any:
@@ -310,6 +313,21 @@ class TreeSize:
     label, batch = "none", "ragged"
 
 
+def _folded(t: Type, v: Type, given: Type, fn: str, what: str) -> Type:
+    """The type of a fold over a tree: of bools for any and all, else of numbers (sums of probabilities are plain numbers)."""
+    need(len(v.dims) == 1 and v.dims[0].kind == "nodes" and v.dims[0].of == t.of[0],
+         f"{what} needs a column over the nodes of {t.of[0]}, got {given}")
+    logic = fn in ("any", "all")
+    need(v.elem == "bool" if logic else v.is_number, f"{what} by {fn} needs {'bools' if logic else 'numbers'}, got {given}")
+    return Type("real", (), v.dims) if fn == "sum" and v.elem == "prob" else v
+
+
+def _column(m: Any, t: Type, values: list[Any]) -> Any:
+    if t.elem in ("bool", "int"):
+        return np.array(values, dtype=bool if t.elem == "bool" else np.int64)
+    return m.reals(values)
+
+
 @op("tree.down")
 class TreeDown:
     """Fold a column along each path from the root (attribute fn: all, any, sum, max, min): the root's own value is left out
@@ -318,9 +336,7 @@ class TreeDown:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "down")
         v = numeric(types[1])
-        need(bool(v.dims) and v.dims[0].kind == "nodes" and v.dims[0].of == t.of[0], f"down needs a column over the nodes of "
-             f"{t.of[0]}, got {types[1]}")
-        return (v,)
+        return (_folded(t, v, types[1], attrs["fn"], "down"),)
 
     def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
         fn = op.attrs["fn"]
@@ -331,7 +347,7 @@ class TreeDown:
             up = out[t.nodes[i].parent]
             out.append({"all": lambda: bool(up) and bool(a[i]), "any": lambda: bool(up) or bool(a[i]),
                         "sum": lambda: up + a[i], "max": lambda: max(up, a[i]), "min": lambda: min(up, a[i])}[fn]())
-        return (np.array(out, dtype=bool) if fn in ("all", "any") else m.reals(out),)
+        return (_column(m, op.results[0].type, out),)
 
     attrs = ("fn",)
     label, batch = "own", "ragged"
@@ -342,8 +358,7 @@ class TreeUp:
     """Fold a column over each node's subtree (attribute fn: all, any, sum, max, min), the node included."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        tree_of(types, "up")
-        return (numeric(types[1]),)
+        return (_folded(tree_of(types, "up"), numeric(types[1]), types[1], attrs["fn"], "up"),)
 
     def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
         fn = op.attrs["fn"]
@@ -353,7 +368,7 @@ class TreeUp:
         for i in range(len(t) - 1, 0, -1):
             p = t.nodes[i].parent
             out[p] = fold(out[p], out[i])
-        return (np.array(out, dtype=bool) if fn in ("all", "any") else m.reals(out),)
+        return (_column(m, op.results[0].type, out),)
 
     attrs = ("fn",)
     label, batch = "all", "ragged"
@@ -382,6 +397,7 @@ class TreeReroot:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "commit")
+        need(types[1].elem == "path", f"a tree goes on below an accepted path, got {types[1]}")
         return (t,)
 
     def meaning(m: Any, op: Any, t: Tree, path: Any) -> Any:

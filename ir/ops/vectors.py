@@ -7,7 +7,7 @@ import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draws, Path, box
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
-from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, numeric, spread, stack
+from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import ANY, INT, Dim, Type, join, listing
 
@@ -116,6 +116,8 @@ class Reduce:
     def meaning(m: Any, op: Any, x: Any) -> Any:
         t = numeric(op.operands[0].type)
         a = m.num.lift(array(m, x))
+        if t.elem == "bool" and op.results[0].type.elem == "int":
+            a = np.asarray(a).astype(np.int64)
         return (m.num.reduce(op.attrs["fn"], a, _axis(op.attrs, t) if t.dims else 0),)
 
     attrs = ("fn", "over?")
@@ -202,6 +204,8 @@ class Slice:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v = types[0]
+        for end in types[1:]:
+            need_one(end, "a slice")
         if v.elem in ("list", "path"):
             return (v,)
         need(bool(v.dims), f"a slice needs a vector, got {v}")
@@ -314,6 +318,8 @@ class Tile:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         kind = attrs["kind"]
+        for t in types[1:] if kind == "tile" else types:
+            need_one(t, {"tile": "fill", "iota": "a range"}.get(kind, "a size"))
         d = Dim(attrs.get("dim", "k"), attrs.get("of", ""), attrs.get("bound"))
         if kind == "iota":
             return (INT.over(d),)
@@ -382,7 +388,11 @@ class Contains:
     """Whether each element of the first is among the second (a vector, a list or a set)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(bool(types[1].dims) or types[1].elem in ("set", "list", "topology"), f"`in` needs a vector or a set, got {types[1]}")
+        need(bool(types[1].dims) or types[1].elem in ("set", "list"), f"`in` needs a vector or a set, got {types[1]}")
+        whole = ("int", "token", "draw", "position", "node", "any")
+        of = types[1].of[0] if types[1].elem == "list" else types[1]
+        need(types[0].elem in whole and (types[1].elem == "set" or of.elem in whole),
+             f"`in` compares tokens, nodes, positions or whole numbers, got {types[0]} and {types[1]}")
         return (Type("bool", (), types[0].dims),)
 
     def meaning(m: Any, op: Any, x: Any, xs: Any) -> Any:
