@@ -1,7 +1,7 @@
 """The command `decgraph`: a file of this folder whose docstring begins with `decgraph <verb>:` is a verb.
 
-A verb's module has either `command`, a function with typer annotations, or `app`, a `typer.Typer` with verbs
-of its own. Only the verb asked for is imported; the help of the others is the first line of their files.
+A verb's module has either `command`, a function with typer annotations (and perhaps `settings`, click's context
+settings), or `app`, a `typer.Typer` with verbs of its own. Only the verb asked for is imported; the help of the others is the first line of their files.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb, help=line)
         else:
-            app.command(verb)(module.command)
+            app.command(verb, context_settings=getattr(module, "settings", None))(module.command)
     return app
 
 

@@ -125,6 +125,10 @@ class Session:
         self.models = check_models(self.function, models)
         self.params = check_params(self.function, params or {})
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
+        for extern in module.externs:
+            if extern not in self.externs:
+                raise DecError(f"{self.function.name} needs the function `{extern}`", hint="hand it over: --extern "
+                               f"file.py:{extern}, or externs={{{extern!r}: function}}")
         self.shared: dict[Any, Any] = {}
 
     def run(

@@ -1,0 +1,129 @@
+"""What `run` reads from its command line: parameters, models, functions, prompts, tokens."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from decgraph.errors import DecError
+
+
+def pairs(items: Iterable[str], option: str) -> dict[str, str]:
+    """`name=value` items as a dict. Raises DecError for an item without `=` and a name given twice."""
+    out: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise DecError(f"{option} {item} has no value", hint=f"{option} name=value")
+        if name in out:
+            raise DecError(f"{option} gives {name} twice")
+        out[name] = value
+    return out
+
+
+def direct(words: Sequence[str], known: Iterable[str], options: Iterable[str] = ()) -> dict[str, str]:
+    """Parameters written as options: `--gamma 4` or `--gamma=4`.
+
+    `known` are the algorithm's parameters, `options` the verb's own, for suggestions. Raises DecError for others.
+    """
+    out: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        name = name.lstrip("-").replace("-", "_")
+        if not word.startswith("--") or name not in set(known):
+            near = difflib.get_close_matches(name, [*known, *options], 1, 0.5)
+            hint = f"did you mean --{near[0].replace('_', '-')}?" if near else f"parameters: {', '.join(known) or 'none'}"
+            what = "option" if word.startswith("-") else "argument"
+            raise DecError(f"there is no {what} {word}", hint=hint)
+        if not equals:
+            if not rest:
+                raise DecError(f"{word} has no value", hint=f"{word} 4")
+            value = rest.pop(0)
+        out[name] = value
+    return out
+
+
+def functions(items: Iterable[str]) -> dict[str, Callable[..., Any]]:
+    """Externs from `file.py:function` or `name=file.py:function`.
+
+    Raises DecError for a file that cannot be read or run, and one without that function.
+    """
+    out: dict[str, Callable[..., Any]] = {}
+    for item in items:
+        name, _, place = item.rpartition("=")
+        file, colon, function = place.rpartition(":")
+        if not colon:
+            raise DecError(f"--extern {item} names no function", hint="--extern judge.py:same_meaning")
+        found = getattr(_module(Path(file)), function, None)
+        if not callable(found):
+            raise DecError(f"{file} has no function {function}")
+        out[name or function] = found
+    return out
+
+
+def _module(file: Path) -> Any:  # Any: whatever the caller's file holds
+    if not file.is_file():
+        raise DecError(f"cannot read {file}: no such file")
+    spec = importlib.util.spec_from_file_location(f"decgraph_extern_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise DecError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the caller's code: whatever it raises is the caller's to read
+        raise DecError(f"{file} raised {type(error).__name__}: {error}") from error
+    return module
+
+
+def prompt(text: str | None, file: Path | None) -> str:
+    """The prompt: given, read from a file, or from stdin where something is piped in.
+
+    One line end at the end of a file or of stdin is not part of the prompt.
+    """
+    if text is not None and file is not None:
+        raise DecError("there are two prompts", hint="either --prompt or --prompt-file")
+    if text is not None:
+        return text
+    if file is not None and str(file) != "-":
+        try:
+            return _without_line_end(file.read_bytes().decode("utf-8"))
+        except OSError as error:
+            raise DecError(f"cannot read {file}: {error.strerror or error}") from None
+        except UnicodeDecodeError as error:
+            raise DecError(f"{file} is not UTF-8 text (byte {error.start})") from None
+    if file is None and sys.stdin.isatty():
+        raise DecError("there is no prompt", hint='--prompt "def f(x):", --prompt-file FILE, or text on stdin')
+    return _without_line_end(sys.stdin.read())
+
+
+def _without_line_end(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def tokens(items: Iterable[str], option: str, tokenizer: Any) -> frozenset[int]:
+    """Token ids from ids or texts; a text must be one token. Raises DecError for others."""
+    out = set()
+    for item in items:
+        if item.isdigit():
+            out.add(int(item))
+            continue
+        ids: Sequence[int] = ()
+        if tokenizer is not None:
+            special = tokenizer.token(item)
+            ids = (special,) if special is not None else tokenizer.encode(item)
+        if len(ids) != 1:
+            raise DecError(f"{option} {item!r} is {len(ids)} tokens, not one", hint="give token ids")
+        out.add(ids[0])
+    return frozenset(out)
+
+
+def listed(values: Mapping[str, Any]) -> str:
+    """`name=value` for a line of the summary."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())

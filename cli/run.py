@@ -1,0 +1,135 @@
+"""decgraph run: Decode a prompt with an algorithm and real models."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import decgraph
+from decgraph.cli import given, output
+from decgraph.models import request_for
+from decgraph.runtime.session import Result, Session, check_params
+
+settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+OWN = ("prompt", "prompt_file", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
+       "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "trace", "backend", "quiet", "json")  # fmt: skip
+
+
+def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
+    return typer.Option(*names, help=help)
+
+
+def command(
+    context: typer.Context,
+    algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
+    prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None,
+    prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
+    model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER or a shipped model's name.")] = None,
+    set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
+    max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
+    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens that hold p.")] = None,
+    min_p: Annotated[float | None, option("--min-p", help="Keep tokens above p times the likeliest's.")] = None,
+    repetition_penalty: Annotated[float, option("--repetition-penalty", help="1 is off.")] = 1.0,
+    seed: Annotated[int, option("--seed", help="Key of all noise: the same seed gives the same tokens.")] = 0,
+    stop: Annotated[list[str] | None, option("--stop", help="Text that ends the run.")] = None,
+    eos: Annotated[list[str] | None, option("--eos", help="Tokens that end it; default: the model's.")] = None,
+    ban: Annotated[list[str] | None, option("--ban", help="Tokens never chosen: ids or texts.")] = None,
+    extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
+    trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
+    backend: Annotated[str, option("--backend", help="What runs it.")] = "reference",
+    quiet: Annotated[bool, option("--quiet", "-q", help="The new text alone.")] = False,
+    json: Annotated[bool, option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Decode a prompt with an algorithm and real models.
+
+    Models default to the shipped ones. Parameters of the algorithm are options too: --gamma 4.
+    """
+    chosen = decgraph.load(algorithm)
+    params: dict[str, Any] = given.pairs(set_ or (), "--set")
+    params |= given.direct(context.args, chosen.params, OWN)
+    check_params(chosen.function, params)
+    externs = given.functions(extern or ())
+    text = given.prompt(prompt, prompt_file)
+    session = open_session(chosen, given.pairs(model or (), "--model"), params, externs, backend)
+    fields: dict[str, Any] = {
+        "limit": max_new,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "stop": tuple(stop or ()),
+        "bans": given.tokens(ban or (), "--ban", session.tokenizer),
+    }
+    if eos:
+        fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
+    request = request_for(session, text, **fields)
+    if json:
+        from decgraph.cli.summary import result_of
+
+        result = session.run(request)
+        output.emit_json(result_of(session, result))
+    else:
+        result = show(session, request, text, quiet=quiet)
+    if trace is not None:
+        write_trace(trace, session, result)
+    if result.reason == "interrupted":
+        raise typer.Exit(output.INTERRUPTED)
+    if result.error is not None:
+        raise typer.Exit(output.USER_ERROR) if json else result.error
+
+
+def open_session(
+    chosen: decgraph.Algorithm, models: dict[str, str], params: dict[str, Any], externs: dict[str, Any], backend: str
+) -> Session:
+    """Models read from their folders, with a word about it while that takes its seconds."""
+    if not sys.stderr.isatty():
+        return chosen.session(models, externs=externs, backend=backend, **params)
+    with output.console(stderr=True).status("reading the models"):
+        return chosen.session(models, externs=externs, backend=backend, **params)
+
+
+def show(session: Session, request: Any, text: str, *, quiet: bool) -> Result:
+    """Run, with the text appearing as it is committed, and the summary after it."""
+    from decgraph.cli.stream import Stream
+    from decgraph.cli.summary import show as show_summary
+    from decgraph.runtime.text import detokenizer_of
+
+    console = output.console()
+    detokenizer = session.tokenizer.detokenizer if session.tokenizer is not None else detokenizer_of(())
+    colour = console.is_terminal and "NO_COLOR" not in os.environ and not quiet
+    canvas = any(model.kind == "masked" for model in session.models.values())
+    stream = Stream(console, detokenizer, colour=colour, canvas=canvas)
+    if not quiet:
+        stream.legend()
+        stream.prompt(text)
+        console.file.flush()
+    result = session.run(request, listener=stream.hear)
+    stream.finish()
+    print()
+    if not quiet:
+        show_summary(console, session, result)
+    return result
+
+
+def write_trace(path: Path, session: Session, result: Result) -> None:
+    """Every event in order, with the result, as JSON."""
+    from decgraph.cli.summary import result_of
+
+    events = [{"event": type(e).__name__, **dataclasses.asdict(e)} for e in result.events]
+    document = output.plain({**result_of(session, result), "events": events})
+    try:
+        path.write_text(json_.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None
+
+

@@ -1,0 +1,86 @@
+"""The end of a run on one screen, and the same as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from decgraph.cli.given import listed
+from decgraph.runtime.session import Result, Session
+from decgraph.runtime.trace import Stats
+
+WHY = {
+    "limit": "the limit of new tokens",
+    "eos": "the end-of-text token",
+    "stop": "a stop string",
+    "context": "the context is full",
+    "end": "the algorithm came to its end",
+    "error": "an error",
+    "interrupted": "interrupted",
+}
+
+
+def stats_of(stats: Stats) -> dict[str, Any]:
+    """The statistics of a run for a program."""
+    return {
+        "tokens": stats.tokens,
+        "target_calls": stats.target_calls,
+        "draft_calls": stats.draft_calls,
+        "tokens_per_call": stats.tokens_per_call,
+        "acceptance": list(stats.acceptance),
+        "tested": list(stats.tested),
+        "accepted": list(stats.accepted),
+        "drafted": stats.drafted,
+        "unmasked": stats.unmasked,
+        "remasked": stats.remasked,
+        "calls": dict(stats.calls),
+    }
+
+
+def result_of(session: Session, result: Result) -> dict[str, Any]:
+    """A run for a program."""
+    return {
+        "algorithm": session.function.name,
+        "params": {name: str(v) if not isinstance(v, int) else v for name, v in session.params.items()},
+        "models": {name: model.name for name, model in session.models.items()},
+        "tokens": list(result.tokens),
+        "text": result.text,
+        "stats": stats_of(result.stats),
+        "reason": result.reason,
+        "seconds": round(result.seconds, 4),
+        "results": [list(tokens) for tokens in result.results],
+        "error": str(result.error) if result.error is not None else None,
+    }
+
+
+def rows(session: Session, result: Result) -> list[tuple[str, str]]:
+    """The lines of the summary: what is counted, and its value in words."""
+    s = result.stats
+    out = [("algorithm", f"{session.function.name}  {listed(session.params)}".rstrip())]
+    out.append(("models", ", ".join(f"{name}: {model.name}" for name, model in session.models.items())))
+    out.append(("tokens", f"{s.tokens}, ended by {WHY.get(result.reason, result.reason)}"))
+    per_call = f": {s.tokens_per_call:.2f} tokens per call" if s.target_calls else ""
+    out.append(("target calls", f"{s.target_calls}{per_call}"))
+    if s.draft_calls:
+        out.append(("draft calls", str(s.draft_calls)))
+    if s.drafted:
+        taken = sum(s.accepted)
+        out.append(("drafts", f"{s.drafted} drafted, {taken} accepted ({taken / s.drafted:.0%})"))
+    if s.acceptance:
+        shown = [f"{i}: {a:.0%}" for i, a in enumerate(s.acceptance, 1)]
+        out.append(("accepted at", "  ".join(shown[:12]) + ("  ..." if len(shown) > 12 else "")))
+    if s.unmasked:
+        out.append(("unmasked", f"{s.unmasked} positions" + (f", {s.remasked} masked again" if s.remasked else "")))
+    rate = f" ({s.tokens / result.seconds:.0f} tokens/s on the reference interpreter)" if result.seconds > 0 else ""
+    out.append(("seconds", f"{result.seconds:.1f}{rate}"))
+    return out
+
+
+def show(console: Console, session: Session, result: Result) -> None:
+    """The summary, aligned."""
+    console.print()
+    for name, value in rows(session, result):
+        line = Text(f"{name:<14}", "bold").append(value, "not bold")
+        console.print(line)
