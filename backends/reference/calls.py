@@ -1,7 +1,8 @@
 """Model calls of the reference: every call computed from scratch, from what its place says."""
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Calls:
 
     def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
         role = "target" if model is self.main_model() else "draft"
-        self.emit_event(lambda: trace.ModelCall(model.name, rows, cells, role))
+        self.emit_event(trace.ModelCall(model.name, rows, cells, role))
 
     # -- places
     def place_states(self: Any, place: Any, extra: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], Any]:
@@ -115,7 +116,7 @@ class Calls:
 
     def eval_heads(self: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
         states, shape, _ = self.place_states(place, extra)
-        self.emit_event(lambda: trace.ModelCall(model.name + ".heads", 1, len(states[0]), "draft"))
+        self.emit_event(trace.ModelCall(model.name + ".heads", 1, len(states[0]), "draft"))
         path = resolve_path(states[0])
         scores = [s if self.num.exact else s.to_float() for s in model.heads(path)]
         rows = np.empty(len(scores), dtype=object)
@@ -203,7 +204,7 @@ class Calls:
 
     def derive(self: Any, op: Any, base: Any, args: tuple[Any, ...]) -> Any:
         """The meaning of `model.derive`."""
-        how = op.attrs["how"]
+        how = {"adapter": "on"}.get(op.attrs["how"], op.attrs["how"])
         key = (how, id(base), tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
         if key not in self.memo:
             self.memo[key] = (derive(base, how, *[a if hasattr(a, "vocab") else plain(a) for a in args]), base, args)
