@@ -1,7 +1,8 @@
 """What happens besides values: commits, the stop machine, states, sub-runs, events."""
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Effects:
                 break
         self.learn_committed(fed)
         if fed:
-            self.emit_event(lambda: trace.Committed(tuple(fed)))
+            self.emit_event(trace.Committed(tuple(fed)))
         if self.until is not None and self.until(self):
             from decgraph.backends.reference.machine import Stop
             raise Stop
@@ -81,7 +82,7 @@ class Effects:
     def finish(self: Any) -> None:
         state = self.stop_state
         reason = state.reason if state.done else ("context" if self.done() else "end")
-        self.emit_event(lambda: trace.Stopped(str(reason)))
+        self.emit_event(trace.Stopped(str(reason)))
         self.reason = str(reason)
 
     def returned(self: Any, op: Any, values: Sequence[Any]) -> None:
@@ -239,14 +240,14 @@ class Effects:
         return lambda e: self.listener(e) if isinstance(e, keep) else None
 
     # -- events
-    def emit_event(self: Any, make: Callable[[], Any]) -> None:
+    def emit_event(self: Any, event: Any) -> None:
         if self.listener is not None:
-            self.listener(make())
+            self.listener(event)
 
     def grew(self: Any, tree: Tree, node: int, edge: Any) -> None:
         if self.listener is None or not isinstance(edge, Draw):
             return
-        self.emit_event(lambda: trace.Drafted(node, tree.nodes[node].parent, edge.token,
+        self.emit_event(trace.Drafted(node, tree.nodes[node].parent, edge.token,
                                               float(edge.source.face("raw")[edge.token]), edge.source.label or "point"))
 
     def pruned(self: Any, before: Tree, after: Tree) -> None:
@@ -258,11 +259,11 @@ class Effects:
         for i, v in zip(positions, values):
             token = edge_token(v)
             score = float(v.source.face("raw")[token]) if isinstance(v, Draw) else 1.0
-            self.emit_event(lambda: trace.Unmasked(i, token, score))
+            self.emit_event(trace.Unmasked(i, token, score))
 
     def masked_again(self: Any, c: Canvas, positions: list[int]) -> None:
         for i in positions:
-            self.emit_event(lambda: trace.Remasked(i))
+            self.emit_event(trace.Remasked(i))
 
     def level_field(self: Any, level: Level, field: str) -> Any:
         if isinstance(level, Topology):

@@ -5,7 +5,8 @@ stores stand in the files beside it. The exact checker runs the same machine ove
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 

@@ -1,8 +1,9 @@
 """Small values that the reference interpreter passes around: memories with their place, and stores."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Sequence
+from typing import Any
 
 
 @dataclass(frozen=True)

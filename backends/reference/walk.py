@@ -40,7 +40,7 @@ class Walk:
                 emitted = single(token) if self.num.truth(emits) else None
                 self.report_step(t, children, None, depth)
                 if emitted is not None:
-                    self.emit_event(lambda: trace.Emitted(edge_token(emitted), "residual" if children else (
+                    self.emit_event(trace.Emitted(edge_token(emitted), "residual" if children else (
                         "bonus" if depth else "plain")))
                 return self.walked(op, t, node, emitted)
             edge = single(taken)
@@ -78,9 +78,9 @@ class Walk:
             if not isinstance(edge, Draw):
                 continue
             if c == child:
-                self.emit_event(lambda: trace.Accepted(c, edge.token, depth + 1))
+                self.emit_event(trace.Accepted(c, edge.token, depth + 1))
                 return
-            self.emit_event(lambda: trace.Rejected(c, edge.token, depth + 1, "not the token that the target chose"))
+            self.emit_event(trace.Rejected(c, edge.token, depth + 1, "not the token that the target chose"))
 
     def report_tree(self: Any, t: Tree, end: int) -> None:
         if self.listener is None:
@@ -90,9 +90,9 @@ class Walk:
             for c in t.children(t.nodes[n].parent):
                 edge = t.nodes[c].edge
                 if c != n and isinstance(edge, Draw) and c < n:
-                    self.emit_event(lambda: trace.Rejected(c, edge.token, depth + 1, "another path was longer"))
-            self.emit_event(lambda: trace.Accepted(n, t.nodes[n].edge.token, depth + 1))
+                    self.emit_event(trace.Rejected(c, edge.token, depth + 1, "another path was longer"))
+            self.emit_event(trace.Accepted(n, t.nodes[n].edge.token, depth + 1))
         for c in t.children(end):
             edge = t.nodes[c].edge
             if isinstance(edge, Draw):
-                self.emit_event(lambda: trace.Rejected(c, edge.token, len(taken) + 1, "not typical"))
+                self.emit_event(trace.Rejected(c, edge.token, len(taken) + 1, "not typical"))

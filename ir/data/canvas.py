@@ -1,8 +1,9 @@
 """Canvases: a run of cells after the committed context, each masked, decided (a token or a draw), or soft. Immutable."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Sequence
+from typing import Any
 
 from decgraph.ir.data.dist import Draw
 

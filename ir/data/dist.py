@@ -1,7 +1,8 @@
 """Distributions and draws. A draw carries its law; both are computed only when something looks at them."""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 

@@ -5,8 +5,9 @@ A `Numbers` object is all that a vector op's meaning knows of arithmetic: `fn` g
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 

@@ -4,8 +4,9 @@ Node 0 is the root. Ids are growth order; `keep` renumbers in the same order.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Sequence
+from typing import Any
 
 from decgraph.ir.data.dist import Draw
 
@@ -102,7 +103,7 @@ class Tree:
                 inside.add(i)
         new_id = {old: new for new, old in enumerate(kept)}
         nodes = tuple(replace(self.nodes[i], parent=new_id[self.nodes[i].parent]) for i in kept)
-        again = lambda old: tuple(new_id[i] for i in old if i in new_id)  # noqa: E731
+        again = lambda old: tuple(new_id[i] for i in old if i in new_id)
         tree = replace(self, nodes=nodes, new=again(self.new), frontier=again(self.frontier))
         return tree, new_id
 
