@@ -44,9 +44,7 @@ class Doc(s.Stmt):
     text: str
 
 
-def refuse(
-    code: str, message: str, span: Span, *, label: str = "", help: str = "", why: str = ""
-) -> NoReturn:
+def refuse(code: str, message: str, span: Span, *, label: str = "", help: str = "", why: str = "") -> NoReturn:
     """Stops the parse with a diagnostic."""
     raise Refused(Diagnostic(code, message, span, label=label, help=help, why=why))
 

@@ -14,9 +14,7 @@ from decgraph.dsl.source import Span
 @_rule
 def refines(span: Span, parts: Parts) -> s.Refines:
     spec, mode, when = parts
-    return s.Refines(
-        spec, None if mode is None else one_of(mode, MODES, "a kind of refinement"), when, span=span
-    )
+    return s.Refines(spec, None if mode is None else one_of(mode, MODES, "a kind of refinement"), when, span=span)
 
 
 @_rule

@@ -84,9 +84,7 @@ class Collector:
             return
         shown: list[Diagnostic | str] = list(errors[:MOST])
         if len(errors) > MOST:
-            shown.append(
-                f"error: {len(errors) - MOST} more, not shown; the first ones usually cause the rest"
-            )
+            shown.append(f"error: {len(errors) - MOST} more, not shown; the first ones usually cause the rest")
         raise DecError(shown)
 
 

@@ -51,9 +51,7 @@ class _Writer:
     def __init__(self, parsed: Parsed | None) -> None:
         self.lines: list[str] = []
         self.comments: deque[Comment] = deque(parsed.comments if parsed else ())
-        self.tokens: list[Token] = (
-            [t for t in parsed.tokens if t.text and t.kind != "_INDENT"] if parsed else []
-        )
+        self.tokens: list[Token] = [t for t in parsed.tokens if t.text and t.kind != "_INDENT"] if parsed else []
         self.starts = [t.span.start for t in self.tokens]
         self.source = parsed.source if parsed else None
         self.last_line = 0  # the line of the source that was written last
@@ -97,9 +95,7 @@ class _Writer:
 
     def _doc(self, doc: str, head_end: int) -> None:
         """A docstring, which keeps its own lines."""
-        token = next(
-            (t for t in self.tokens[bisect_left(self.starts, head_end) :][:1] if t.kind == "STRING"), None
-        )
+        token = next((t for t in self.tokens[bisect_left(self.starts, head_end) :][:1] if t.kind == "STRING"), None)
         if token is not None:
             self._comments_before(token.span.start, INDENT, False)
         self._blank(token.span.line if token is not None else 0, False)

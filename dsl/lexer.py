@@ -251,11 +251,7 @@ class _Lexer:
             kind, self.head = self.literals[word], word
             if word in ITEMS:
                 self.in_policy = word == "policy"
-        elif (
-            word in RESERVED
-            or (word == "run" and self._follows(_RUN, end))
-            or (word == "grow" and last.endswith("EQUAL"))
-        ):
+        elif word in RESERVED or (word == "run" and self._follows(_RUN, end)) or (word == "grow" and last.endswith("EQUAL")):
             kind = self.literals[word]
         elif word == "from" and last in ("RECOMPUTE", "REUSE", "FORGET"):
             kind = "FROM"
@@ -326,9 +322,7 @@ class _Lexer:
     def _close(self, symbol: str, span: Span) -> None:
         wanted = "(" if symbol == ")" else "["
         if not self.brackets:
-            raise _Stop(
-                Diagnostic("E005", f"`{symbol}` closes nothing", span, help="remove it, or open it before")
-            )
+            raise _Stop(Diagnostic("E005", f"`{symbol}` closes nothing", span, help="remove it, or open it before"))
         opened, where = self.brackets.pop()
         self.chain -= self.chains.pop()
         if opened != wanted:

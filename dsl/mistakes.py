@@ -158,12 +158,7 @@ def _general(stuck: Stuck) -> Diagnostic:
     advice = ""
     previous = stuck.previous
     touching = previous is not None and (previous.kind in _VALUE or previous.kind in ("RPAR", "RSQB"))
-    if (
-        touching
-        and token.kind in ("NAME", "NUMBER", "STRING")
-        and stuck.accepted >= {"COMMA"}
-        and stuck.accepted & _CLOSERS
-    ):
+    if touching and token.kind in ("NAME", "NUMBER", "STRING") and stuck.accepted >= {"COMMA"} and stuck.accepted & _CLOSERS:
         advice = "is a comma missing before it?"
     elif token.text in RESERVED and "NAME" in stuck.accepted and "NUMBER" not in stuck.accepted:
         advice = f"`{token.text}` is a keyword; choose another name"
@@ -198,6 +193,4 @@ def expectation(accepted: frozenset[str], literals: Mapping[str, str]) -> str:
         said.append("an operator")
     if len(said) > 8:
         said = [*said[:7], "something else"]
-    return (
-        " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) if said else "nothing more"
-    )
+    return " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) if said else "nothing more"

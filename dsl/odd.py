@@ -45,9 +45,7 @@ def odd_character(source: Source, offset: int) -> Diagnostic:
         return Diagnostic("E002", f"`{character}` has no meaning here", span, help=_ADVICE[character])
     if character in _MEANT:
         meant = _MEANT[character]
-        what = (
-            f"`{meant.strip()}`" if meant.strip() else "an ordinary space" if meant else "nothing; delete it"
-        )
+        what = f"`{meant.strip()}`" if meant.strip() else "an ordinary space" if meant else "nothing; delete it"
         return Diagnostic("E002", f"{code} {name} is not part of the language", span, help=f"write {what}")
     if character.isalpha():
         return Diagnostic(
@@ -61,7 +59,5 @@ def odd_character(source: Source, offset: int) -> Diagnostic:
         kind = {"Cf": "an invisible character", "Cc": "a control character", "Cs": "half of a character"}.get(
             category, "not a character that everyone can read"
         )
-        return Diagnostic(
-            "E002", f"{code} {name or 'here'} is {kind}".replace("here is", "is"), span, help="delete it"
-        )
+        return Diagnostic("E002", f"{code} {name or 'here'} is {kind}".replace("here is", "is"), span, help="delete it")
     return Diagnostic("E002", f"`{character}` ({code} {name}) has no meaning in a program", span)

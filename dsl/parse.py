@@ -142,9 +142,7 @@ def _parse(table: Table, source: Source, lexed: Lexed) -> tuple[File | None, Dia
                 value = _collect(shape.slots, popped)
                 if shape.kind == NODE:
                     try:
-                        value = BUILD[shape.build](
-                            Span(first.start, last.end, first.line, first.column), value
-                        )
+                        value = BUILD[shape.build](Span(first.start, last.end, first.line, first.column), value)
                     except Refused as refused:
                         return None, refused.diagnostic
             state = gotos[states[-1]][shape.origin]

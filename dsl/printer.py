@@ -93,9 +93,7 @@ def docstring(value: str) -> str:
     """A docstring in triple quotes, which keeps its line ends."""
     out = []
     for at, character in enumerate(value):
-        quote = character == '"' and (
-            at == len(value) - 1 or value[at + 1] == '"' or value[at - 1 : at] == '"'
-        )
+        quote = character == '"' and (at == len(value) - 1 or value[at + 1] == '"' or value[at - 1 : at] == '"')
         keeps = character in "\n\t" or (character == '"' and not quote)
         out.append(character if keeps else _escape(character))
     return f'"""{"".join(out)}"""'
@@ -257,9 +255,7 @@ _STATEMENTS: dict[type, Callable[[Any], str]] = {
     s.Draw: _draw,
     s.Grow: _grow,
     s.Assign: _assign,
-    s.Unmask: lambda n: (
-        f"unmask {_at(n.target, _POSTFIX)}{_opt('where', n.where, _OR)} with {expression(n.with_)}"
-    ),
+    s.Unmask: lambda n: f"unmask {_at(n.target, _POSTFIX)}{_opt('where', n.where, _OR)} with {expression(n.with_)}",
     s.Remask: lambda n: f"remask {_at(n.target, _POSTFIX)}{_opt('where', n.where, _OR)}",
     s.Do: lambda n: expression(n.call),
     s.While: lambda n: f"while {expression(n.cond)}{_opt('at most', n.at_most)}:",

@@ -119,14 +119,28 @@ def make_table(grammar: str) -> dict[str, Any]:
                 gotos[state][symbol] = arg
             else:
                 actions[state][symbol] = arg if action is Shift else -1 - number[arg]
+    order = _in_order(actions, gotos, table.start_states["start"])
+    new = {old: i for i, old in enumerate(order)}
     return {
-        "actions": actions,
-        "gotos": gotos,
+        "actions": [{t: new[n] if n >= 0 else n for t, n in sorted(actions[s].items())} for s in order],
+        "gotos": [{name: new[n] for name, n in sorted(gotos[s].items())} for s in order],
         "shapes": [_shape(rule, through) for rule in lark.rules],
         "literals": {t.pattern.value: t.name for t in lark.terminals if isinstance(t.pattern, PatternStr)},
-        "start": table.start_states["start"],
-        "end": table.end_states["start"],
+        "start": new[table.start_states["start"]],
+        "end": new[table.end_states["start"]],
     }
+
+
+def _in_order(actions: list[dict[str, int]], gotos: list[dict[str, int]], start: int) -> list[int]:
+    """The states as a walk from the start meets them: lark numbers them differently each time."""
+    order, seen = [start], {start}
+    for state in order:
+        steps = sorted([*actions[state].items(), *gotos[state].items()])
+        for _, n in steps:
+            if n >= 0 and n not in seen:
+                seen.add(n)
+                order.append(n)
+    return order
 
 
 def _passing(rules: list[Any]) -> set[str]:

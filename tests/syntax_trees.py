@@ -60,9 +60,7 @@ def _larger(inner: st.SearchStrategy[s.Expr]) -> st.SearchStrategy[s.Expr]:
         st.builds(s.Attr, inner, names),
         st.builds(s.Unary, st.sampled_from(["-", "not"]), inner),
         st.builds(s.Binary, st.sampled_from(["+", "-", "*", "/", "%", "^", "++"]), inner, inner),
-        st.builds(
-            s.Compare, st.sampled_from(["==", "!=", "<=", ">=", "<", ">", "in", "not in"]), inner, inner
-        ),
+        st.builds(s.Compare, st.sampled_from(["==", "!=", "<=", ">=", "<", ">", "in", "not in"]), inner, inner),
         st.builds(s.BoolOp, st.sampled_from(["and", "or"]), some(inner, 2)),
         st.builds(s.IfExp, inner, inner, inner),
         st.builds(s.Where, inner, inner),
@@ -177,9 +175,7 @@ docs = maybe(texts)
 
 def _items(kind: type[s.Item], *more: st.SearchStrategy[Any]) -> st.SearchStrategy[s.Item]:
     body = some(statements, 1)
-    return st.builds(kind, names, params, *more, body, docs) | st.builds(
-        kind, names, params, *more, st.just(()), texts
-    )
+    return st.builds(kind, names, params, *more, body, docs) | st.builds(kind, names, params, *more, st.just(()), texts)
 
 
 items = st.one_of(
@@ -190,9 +186,7 @@ items = st.one_of(
     st.builds(
         s.Extern,
         names,
-        st.lists(
-            st.builds(s.Param, names | st.just(""), types()), max_size=3, unique_by=lambda p: p.name or id(p)
-        ).map(tuple),
+        st.lists(st.builds(s.Param, names | st.just(""), types()), max_size=3, unique_by=lambda p: p.name or id(p)).map(tuple),
         types(),
         maybe(names),
     ),

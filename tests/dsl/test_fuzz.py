@@ -81,7 +81,7 @@ _DAMAGES = (_flip, _cut, _end, _swap, _drop, _drop, _double, _shift)
 
 def check(text: str) -> bool:
     """Reads a text; True if it is a program. Fails unless the outcome is one of the two allowed."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         file = parse_text(text, "fuzz.dec")
     except DecError as error:
@@ -99,7 +99,7 @@ def check(text: str) -> bool:
     else:
         assert isinstance(file, File)
         found = True
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     return found
 
 

@@ -57,9 +57,9 @@ def test_five_thousand_lines_parse_in_linear_time() -> None:
     for text in (small, large):
         best = float("inf")
         for _ in range(2):
-            start = time.perf_counter()
+            start = time.process_time()
             parse_text(text)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         times.append(best)
     ratio = (large.count("\n") / small.count("\n")) * 3
     assert times[1] < 2.5
