@@ -33,6 +33,24 @@ class Memory:
         return Memory({*self.positions, *other.positions})
 
 
+class Index:
+    """What an index was asked: which tokens followed a key, and how often."""
+
+    def __init__(self, *tokens: int) -> None:
+        self.tokens, self.key, self.index = tokens, (), self
+
+    def counts(self, key: tuple[int, ...]) -> dict[int, int]:
+        return {0: 3, 1: 1} if len(key) < 2 else {}
+
+
+class Automaton:
+    """Even numbers of token 1: state 0 may end, token 2 ends in neither."""
+
+    states = 2
+    live = frozenset({0})
+    next = ((0, 1, -1), (1, 0, -1))
+
+
 class Model:
     """A model with so many layers."""
 
@@ -136,7 +154,7 @@ class Machine:
 
     # -- randomness: the most probable tokens
     def _order(self, row: Row, face: str) -> list[int]:
-        return self.num.order([list(row.face(face))], True)
+        return [int(i) for i in self.num.order([list(row.face(face))], True)]
 
     def draw(self, op: Op, row: Row, face: str, key: NoiseKey, n: int, index: Any) -> Draw:
         return Draw(self._order(row, face)[0], row, face)
@@ -188,7 +206,11 @@ class Machine:
         return Model()
 
     def host(self, what: str, *args: Any) -> Any:
-        return np.zeros(2)
+        if what in ("layer", "put"):
+            return args[0]
+        if what == "scores":
+            return np.zeros(V)
+        return np.zeros((*np.shape(args[1]), 2) if what == "embed" else (1, 2))
 
     # -- trees and canvases
     def fits(self, tree: Tree, parent: int) -> bool:
@@ -219,30 +241,33 @@ class Machine:
         return np.array(filled, dtype=np.int64 if type.elem in ("int", "token") else np.float64)
 
     def level_field(self, level: Any, field: str) -> Any:
-        number, entries = level
-        if field in ("index", "width"):
-            return number if field == "index" else len(entries)
-        return np.array([e[field == "rank"] for e in entries], dtype=np.int64)
+        value = getattr(level, field)
+        return np.array(value, dtype=np.int64) if isinstance(value, tuple) else value
 
     # -- stores and the host
     def new_index(self, op: Op, sizes: Any) -> Any:
-        return ("index", ())
+        return Index()
 
     def ask(self, op: Op, index: Any, args: Any) -> Any:
         what = op.attrs["what"]
         if what == "has":
-            return bool(index[1])
-        return draws([point(self, t) for t in index[1]]) if what == "path" else [] if what == "get" else index
+            return bool(index.tokens)
+        if what == "score":
+            return np.full(V, 1 / V)
+        return draws([point(self, t) for t in index.tokens]) if what == "path" else [] if what == "get" else index
 
     def learn(self, op: Op, index: Any, args: Any) -> Any:
-        return ("index", tuple(int(t) for t in np.ravel(args[0])))
+        return Index(*(int(t) for t in np.ravel(args[0])))
 
     def automaton(self, op: Op, g: Any, args: Any) -> Any:
-        allowed = np.array([True, False, True])
-        return {"start": 0, "step": 1, "allowed": allowed, "live": True, "states": 2}[op.attrs["what"]]
-
-    def best_first(self, ask: Any, size: int, above: Any) -> Path:
-        return Path([0] * size)
+        what = op.attrs["what"]
+        if what == "allowed":
+            return np.array([after >= 0 for after in g.next[args[0]]])
+        if what == "run":
+            for token in np.ravel(args[1]):
+                args = (g.next[args[0]][token], args[1])
+            return args[0]
+        return g.next[args[0]][args[1]] if what == "step" else 0
 
     def extern(self, op: Op, args: Any) -> Any:
         return True
@@ -286,6 +311,8 @@ def misfit(value: Any, t: Type) -> str:
             return f"{type(value).__name__} is not a list"
         return next((f for v in value if (f := misfit(v, t.of[0]))), "")  # type: ignore[arg-type]
     shape = value.shape if isinstance(value, (Dist, Draws)) else np.shape(value) if t.dims else ()
+    if t.elem == "hidden":
+        shape = np.shape(value)[:-1]  # the last axis is the width of the model
     if len(shape) != len(t.dims):
         return f"{len(shape)} dimensions {shape}"
     for n, d in zip(shape, t.dims, strict=True):

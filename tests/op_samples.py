@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from op_machine import Memory, Model, dists, draws
+from op_machine import Automaton, Index, Memory, Model, dists, draws
 
 from decgraph.ir.data.canvas import Canvas, Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, value_row
+from decgraph.ir.data.topology import Topology
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import parse_type
@@ -41,10 +42,10 @@ def _canvases() -> Tree:
 
 
 _ROW = Draws(np.array(_draw(1), dtype=object))
-LEVELS = ((0, [(0, 0), (0, 1)]), (1, [(0, 0)]))
+LEVELS = Topology.of([[0], [1], [0, 0]])
 
 OPERANDS: dict[str, tuple[str, Any]] = {
-    "i": ("int", 2), "n": ("int", 1), "r": ("real", 0.5), "pr": ("prob", 0.25), "b": ("bool", True),
+    "i": ("int", 2), "three": ("int", 3), "h": ("hidden<target>[k<=2]", np.array([[2.0, 4.0]])), "n": ("int", 1), "r": ("real", 0.5), "pr": ("prob", 0.25), "b": ("bool", True),
     "nil": ("none", None), "word": ("text", "ab"),
     "xs": ("int[k<=4]", np.array([3, 1, 2])), "rs": ("real[k<=3]", np.array([0.5, 2.0, 2.0])),
     "bs": ("bool[k<=3]", np.array([True, True, False])),
@@ -54,7 +55,7 @@ OPERANDS: dict[str, tuple[str, Any]] = {
     "x": ("draw<V>", _ROW), "ds": ("draw<V>[k<=2]", draws([_draw(2), _draw(0)])),
     "tok": ("token<V>", 1), "toks": ("token<V>[k<=3]", np.array([2, 0])),
     "g": ("noise", NoiseKey("f.0", ())), "ctx": ("node<ctx>", (1, 0, 2)),
-    "t": ("tree<t,token,V>", _tree()), "node": ("node<t>", 3), "ns": ("node<t>[part.t<=2]", np.array([1, 3])),
+    "t": ("tree<t,token,V>", _tree()), "root_alone": ("tree<t,token,V>", Tree.start((1, 0, 2))), "cost": ("real[k.states]", np.array([0.0, -np.inf])), "node": ("node<t>", 3), "first": ("node<t>", 1), "ns": ("node<t>[part.t<=2]", np.array([1, 3])),
     "col": ("real[nodes.t]", np.array([9.0, 1.0, 2.0, 3.0])), "ok": ("bool[nodes.t]", np.array([0, 1, 0, 1], bool)),
     "at_t": ("dist<V,shaped>[nodes.t]", dists(4)),
     "c": ("canvas<c,V>", _canvas()), "ps": ("position<c>[part.c<=2]", np.array([0, 2])),
@@ -65,7 +66,7 @@ OPERANDS: dict[str, tuple[str, Any]] = {
     "mem": ("memory<target>", Memory([0, 1, 2])), "mem2": ("memory<target>", Memory([2, 3])),
     "path": ("path<V>", Path([0, 2], node=3, depth=2)), "shape": ("topology", LEVELS),
     "level": ("level", LEVELS[0]), "lst": ("list<int[k],-1>", [np.array([1]), np.array([2, 3])]),
-    "ix": ("index<suffixes,V>", ("index", (0, 2))), "au": ("automaton<V>", "g"), "st": ("astate", 0),
+    "ix": ("index<suffixes,V>", Index(0, 2)), "au": ("automaton<V>", Automaton()), "st": ("astate", 0),
 }
 
 SAMPLES: dict[str, list[tuple[str, Any]]] = {
@@ -77,7 +78,6 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
               ("%z = while(%n, %i, limited = true) (%k: int, %a: int) {\nyield %b\n} (%k: int, %a: int) {\nyield %k\n}",
                0)],
     "if": [("%z = if(%b) {\nyield %i\n} {\nyield %r\n}", 2)],
-    "lanes": [("%z = lanes(%i, bound = 3) (%k: int) {\nyield %k\n}", [0, 1])],
     "each": [("%z = each(%xs) (%k: int, %v: int) {\n%s = map(%v, %k, fn = \"add\")\nyield %s\n}", [3, 2, 4]),
              ("%z = each(%bs, filtered = true) (%k: int, %v: bool) {\nyield %k, %v\n}", [0, 1]),
              ("%z = each(%shape) (%k: int, %v: level) {\n%p = level.get(%v, field = \"parent\")\n%l = len(%p)\n"
@@ -190,7 +190,7 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
     "tree.front": [("%z = tree.front(%t, %ns)", [0, 1, 2])],
     "tree.nodes": [(f"%z = tree.nodes(%t, which = \"{w}\")", v) for w, v in [
         ("root", 0), ("all", [0, 1, 2, 3]), ("drafted", [1, 2, 3]), ("leaves", [2, 3]), ("new", [3]), ("frontier", [3])]] + [
-        ("%z = tree.nodes(%t, %n, which = \"children\")", [3]), ("%z = tree.nodes(%t, %node, which = \"path\")", [0, 1, 3])],
+        ("%z = tree.nodes(%t, %first, which = \"children\")", [3]), ("%z = tree.nodes(%t, %node, which = \"path\")", [0, 1, 3])],
     "tree.size": [("%z = tree.size(%t, what = \"size\")", 3), ("%z = tree.size(%t, what = \"height\")", 2)],
     "tree.down": [("%z = tree.down(%t, %ok, fn = \"all\")", [True, True, False, True]),
                   ("%z = tree.down(%t, %col, fn = \"sum\")", [0.0, 1.0, 2.0, 4.0])],
@@ -202,10 +202,10 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
                    "%o = const(value = 0, type = !int)\n%first = gather(%xs, %o)\nyield %b, %first, %b, %first\n}", [0])],
     "path.get": [("%z = path.get(%path, field = \"depth\")", 2), ("%z = path.get(%path, field = \"token\")", [0, 2]),
                  ("%z = path.get(%path, field = \"length\")", 2), ("%z = path.get(%path, field = \"node\")", 3)],
-    "topology": [("%z = topology(shape = [(0, [(0, 0), (0, 1)]), (1, [(0, 0)])])", ANYTHING)],
+    "topology": [("%z = topology(shape = [[0], [1], [0, 0]])", LEVELS), ("%z = topology(shape = \"2x1\")", ANYTHING)],
     "level.get": [("%z = level.get(%level, field = \"parent\")", [0, 0]), ("%z = level.get(%level, field = \"rank\")", [0, 1]),
                   ("%z = level.get(%level, field = \"width\")", 2), ("%z = level.get(%level, field = \"index\")", 0)],
-    "best_first": [("%z = best_first(%ix, %i, %r)", [0, 0])],
+    "tree.best_first": [("%z, %new = tree.best_first(%root_alone, %ix, %i, %r)", [0, 0])],
     # canvases
     "canvas.new": [("%z = canvas.new(%i, canvas = \"c\")", [None, None])],
     "canvas.extend": [("%z = canvas.extend(%c, %i)", [None, 2, None, None])],
@@ -237,15 +237,23 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
     "memory.only": [("%z = memory.only(%mem, %ps, kind = \"only\")", [0, 2]), ("%z = memory.only(%mem, %ps, kind = \"without\")", [1])],
     "memory.join": [("%z = memory.join(%mem, %mem2)", [0, 1, 2, 3])],
     "model.embed": [("%z = model.embed(%target, %toks)", ANYTHING)],
+    "memory.layer": [("%z = memory.layer(%mem, %n)", [0, 1, 2])],
+    "memory.put": [("%z = memory.put(%mem, %mem2, %n)", [0, 1, 2])],
+    "memory.scores": [("%z = memory.scores(%mem, %ps)", [0.0] * 3)],
+    "maxpool": [("%z = maxpool(%xs, %three)", [3, 3, 2])],
+    "hidden.map": [("%z = hidden.map(%h, %r, fn = \"mul\")", [[1.0, 2.0]]), ("%z = hidden.map(%h, %h, fn = \"add\")", [[4.0, 8.0]])],
     "memory.read": [("%z = memory.read(%mem, %n, field = \"hidden\")", ANYTHING)],
     # stores and the host
     "index.new": [("%z = index.new(%i, kind = \"suffixes\")", ANYTHING)],
     "index.ask": [("%z = index.ask(%ix, what = \"has\")", True), ("%z = index.ask(%ix, %i, what = \"path\", bound = 4)", [0, 2]),
                   ("%z = index.ask(%ix, %tok, what = \"get\")", []), ("%z = index.ask(%ix, %ctx, what = \"after\")", ANYTHING)],
-    "index.learn": [("%z = index.learn(%ix, %toks)", ("index", (2, 0)))],
+    "index.learn": [("%z = index.learn(%ix, %toks)", ANYTHING)],
     "automaton": [("%z = automaton(%au, what = \"start\")", 0), ("%z = automaton(%au, %st, %tok, what = \"step\")", 1),
-                  ("%z = automaton(%au, %st, what = \"allowed\")", [True, False, True]),
-                  ("%z = automaton(%au, %st, what = \"live\")", True)],
+                  ("%z = automaton(%au, %st, what = \"allowed\")", [True, True, False]),
+                  ("%z = automaton(%au, what = \"live\")", [True, False]), ("%z = automaton(%au, what = \"states\")", 2),
+                  ("%z = automaton(%au, %st, %toks, what = \"run\")", ANYTHING),
+                  ("%z = automaton(%au, %st, what = \"weights\")", [0.0, -np.inf])],
+    "relax": [("%z, %back, %tok1 = relax(%au, %cost, %w)", [1.0, 3.0])],
     "extern": [("%z = extern(%word, extern = \"judge\", params = (!text,), returns = !bool)", True)],
 }
 
@@ -284,22 +292,23 @@ ERRORS: list[tuple[str, str, dict[str, Any], str]] = [
     ("tree.front", "tree<t,token,V>, int", {}, "nodes"), ("tree.nodes", "int", {"which": "all"}, "tree"), ("tree.size", "int", {"what": "size"}, "tree"),
     ("tree.down", "tree<t,token,V>, int[k]", {"fn": "all"}, "column"), ("tree.up", "int, int", {"fn": "all"}, "tree"),
     ("tree.keep", "tree<t,token,V>, node<s>[part.s]", {}, "tree t"), ("tree.reroot", "int, path<V>", {}, "tree"),
-    ("path.get", "int", {"field": "depth"}, "path"), ("level.get", "level", {"field": "colour"}, "parent"), ("best_first", "int, int, int", {}, "index"),
+    ("path.get", "int", {"field": "depth"}, "path"), ("level.get", "level", {"field": "colour"}, "parent"), ("level.get", "int", {"field": "rank"}, "topology"), ("tree.best_first", "tree<t,token,V>, int, int, real", {}, "index.after"), ("relax", "int, int, int", {}, "automaton"),
     ("model.eval", "int, node<ctx>", {}, "model"), ("model.eval", "model<masked,V,m,full>, node<ctx>", {}, "canvas c: length"),
     ("model.eval", "model<features,V,m,causal>, node<ctx>", {}, "given"), ("model.eval", "model<causal,V,m,causal>, int", {}, "model(ctx)"),
     ("model.memory", "model<causal,V,m,causal>, int", {}, "memory"), ("model.derive", "int", {"how": "exit"}, "model"),
     ("model.derive", "model<causal,V,m,causal>", {"how": "paint"}, "paint"), ("model.layers", "int", {}, "model"),
     ("memory.only", "int, int", {"kind": "only"}, "memory"), ("memory.join", "memory<a>, memory<b>", {}, "one family"),
-    ("model.embed", "int, int", {}, "model"), ("memory.read", "int", {"field": "hidden"}, "memory"),
+    ("model.embed", "int, int", {}, "model"), ("model.embed", "model<causal,V,m,causal>, text", {}, "weights"), ("memory.layer", "int, int", {}, "memory"), ("memory.put", "memory<a>, memory<b>, int", {}, "same model"), ("memory.scores", "memory<a>, int", {}, "positions"), ("maxpool", "int, int", {}, "vector"), ("hidden.map", "int, int", {"fn": "add"}, "embeddings"), ("memory.read", "int", {"field": "hidden"}, "memory"),
     ("commit", "dist<V,shaped>", {}, "x ~ p"), ("ended", "int", {}, "path"),
     ("completes", "int, text", {}, "path"), ("state.write", "text", {"state": "s", "type": parse_type("int")}, "state s"), ("index.ask", "int", {"what": "has"}, "index"),
     ("index.learn", "int", {}, "index"), ("automaton", "int", {"what": "start"}, "automaton"),
+    ("extern", "int", {"extern": "judge", "params": (parse_type("text"),), "returns": parse_type("bool")}, "argument 1 of judge"),
     ("extern", "", {"extern": "judge", "params": (parse_type("text"),), "returns": parse_type("bool")}, "judge"),
 ]
 
 # Ops that take whatever they are given, or whose region rules are tested in test_verify.py.
 TAKES_ANYTHING = {
-    "while", "if", "lanes", "each", "run", "const", "counter", "context", "ctx.get", "request", "done", "state.read", "return",
+    "while", "if", "each", "run", "const", "counter", "context", "ctx.get", "request", "done", "state.read", "return",
     "vocab_size", "text_of", "tile", "schedule", "topology", "index.new", "tree.walk",
 }
 

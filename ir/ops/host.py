@@ -16,6 +16,8 @@ class Extern:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         want = attrs["params"]
         need(len(types) == len(want), f"{attrs['extern']} takes {len(want)} arguments, got {len(types)}")
+        for n, (t, w) in enumerate(zip(types, want, strict=True)):
+            need(join(t.scalar, w.scalar) == w.scalar, f"argument {n + 1} of {attrs['extern']} is {w}, got {t}")
         vector = next((t.dims for t, w in zip(types, want, strict=True) if t.dims and not w.dims), ())
         return (attrs["returns"].over(*vector),)
 

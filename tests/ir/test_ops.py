@@ -68,7 +68,7 @@ def same(got: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         return isinstance(got, list) and len(got) == len(wanted) and all(map(same, got, wanted))
     if isinstance(wanted, float) and not isinstance(got, bool):
-        return bool(abs(got - wanted) < 1e-12)
+        return bool(got == wanted or abs(got - wanted) < 1e-12)
     return bool(type(got) is type(wanted) and got == wanted)
 
 

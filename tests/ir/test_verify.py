@@ -83,7 +83,7 @@ BROKEN = [
     ("run(%ctx, %n, %target, %i.1,", "run(%ctx, %n, %target,", "is not among its keys"),
     ('kind = "race"', 'kind = "output"', "at most an index"),
     ('extern = "judge"', 'extern = "jury"', "extern jury is not declared"),
-    ("params = (!text,), returns", "params = (!int,), returns", "is not declared with these types"),
+    ("extern judge(text)", "extern judge(int)", "is not declared with these types"),
     ('callee = "f"', 'callee = "g"', "runs 'g', which is not a function"),
     ('args = ("target",)', 'args = ("word",)', "it does not give f its target"),
     ('state = "count", type = !int)\n      commit', 'state = "total", type = !int)\n      commit', "no state total is declared"),
