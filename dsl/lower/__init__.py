@@ -1,4 +1,4 @@
 """From the syntax tree to the IR: names, types and lowering in one walk (an op's type rule is the type check)."""
-from decgraph.dsl.lower.module import lower_file, load_text
+from decgraph.dsl.lower.module import load_text, lower_file, warnings_of
 
-__all__ = ["load_text", "lower_file"]
+__all__ = ["load_text", "lower_file", "warnings_of"]

@@ -229,6 +229,16 @@ def sample(lw: Lowering, e: S.Call) -> Value:
     return lw.one("draw.many", q, k, lw.noise("race", e.span), span=e.span, replace=replace, bound=static(k, lw))
 
 
+@builtin("shuffle")
+def shuffle(lw: Lowering, e: S.Call) -> Value:
+    """A vector in random order, every order equally likely: places drawn without replacement from equal weights."""
+    (x,), _ = args(lw, e, 1)
+    n = lw.one("len", x, span=e.span)
+    places = lw.one("normalize", lw.one("tile", lw.const(1), n, span=e.span, kind="tile", dim="vocab", of="places"), span=e.span)
+    order = lw.one("draw.many", places, n, lw.noise("race", e.span), span=e.span, replace=False)
+    return lw.one("gather", x, lw.one("as_int", order, span=e.span), span=e.span)
+
+
 @builtin("race")
 def race(lw: Lowering, e: S.Call) -> Value:
     """Every token with its race key, for stochastic beams: `under =` the parent's key."""

@@ -27,6 +27,12 @@ def shelf(name: str) -> tuple[S.File, Source] | None:
     return parse_text(text, where), Source(text, where)
 
 
+def stdlib_source(path: str) -> Source | None:
+    """The text of a file of stdlib/ by its path in messages, `stdlib/name.dec`."""
+    found = shelf(path.removeprefix("stdlib/").removesuffix(".dec")) if path.startswith("stdlib/") else None
+    return found[1] if found else None
+
+
 @lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
     """Every file of stdlib/, by name."""

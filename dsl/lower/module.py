@@ -229,9 +229,9 @@ class ModuleLowering:
         return Claim("refines", text, spec=spec.name, args=tuple(args), mode=mode, when=when, loc=lw.loc(s.span))
 
 
-def lower_file(file: S.File, source: Source) -> Module:
-    """Lower every algorithm of a file (and what they use). `main` is the last one. Raises DecError with all that is wrong,
-    at most one thing an algorithm."""
+def lower_file(file: S.File, source: Source, check_labels: bool = True) -> Module:
+    """Lower every algorithm of a file (and what they use). `main` is the last one. Raises DecError with all that is wrong:
+    at most one thing an algorithm and, unless `check_labels` is off, what its draws must not depend on."""
     names = Names(file, source)
     lowering = ModuleLowering(names)
     found: list[Diagnostic] = []
@@ -253,7 +253,19 @@ def lower_file(file: S.File, source: Source) -> Module:
             lw = Lowering(source, names, item.name)
             externs[item.name] = (tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None),
                                   type_of(lw, item.returns, item.name))
-    return Module(lowering.functions, main, source.path, externs)
+    module = Module(lowering.functions, main, source.path, externs)
+    if check_labels:
+        from decgraph.dsl.lower.labels import findings
+        wrong = [d for d in findings(module, names, source) if d.severity == "error"]
+        if wrong:
+            raise DecError(wrong)
+    return module
+
+
+def warnings_of(module: Module, file: S.File, source: Source) -> list[Diagnostic]:
+    """What is worth knowing of a module that was lowered from this file: the label check's warnings."""
+    from decgraph.dsl.lower.labels import findings
+    return [d for d in findings(module, Names(file, source), source) if d.severity != "error"]
 
 
 def check_item(lowering: ModuleLowering, item: S.Item, source: Source) -> None:
@@ -267,9 +279,9 @@ def check_item(lowering: ModuleLowering, item: S.Item, source: Source) -> None:
                 type_of(lw, p.type, p.name)
 
 
-def load_text(text: str, path: str = "<text>") -> Module:
+def load_text(text: str, path: str = "<text>", check_labels: bool = True) -> Module:
     """Parse and lower. Raises DecError."""
-    return lower_file(parse_text(text, path), Source(text, path))
+    return lower_file(parse_text(text, path), Source(text, path), check_labels)
 
 
-__all__ = ["REAL", "load_text", "lower_file"]
+__all__ = ["REAL", "load_text", "lower_file", "warnings_of"]

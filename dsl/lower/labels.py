@@ -1,0 +1,54 @@
+"""What the label check finds, said at its line: where the draw was made, why it matters, what to do instead."""
+from __future__ import annotations
+
+from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.lower.library import Names, stdlib_source
+from decgraph.dsl.source import Source, Span
+from decgraph.ir.labels import Finding, check_labels
+from decgraph.ir.values import Loc, Module
+
+CODE = "E031"
+WHY = ("a draft is accepted with min(1, p/q) only if q is still its law, given all that was tested before it;\n"
+       "a choice that looked at the drawn token has changed that law, though every q is right")
+SAID: dict[str, tuple[str, str, str]] = {
+    "prune": (
+        "what is pruned here depends on the draws themselves", "these are kept or dropped by what was drawn",
+        "prune point masses only: `t.drafted where t.law.point`, drafted with topk(q.raw, k),\n"
+        "or prune by what does not look at the draws, such as t.depth, or verify by match"),
+    "choice": (
+        "which draws are grown depends on the draws themselves", "chosen or ordered by what was drawn",
+        "grow all of them, in drawing order: grow xs; choose beforehand how many to draw,\n"
+        "or choose by race keys: top(race(q), k, by = xs.race)"),
+    "skip": (
+        "whether this draw is grown depends on the draw itself", "reached only for some of the drawn tokens",
+        "grow the draw first and decide then: grow x, break if q.raw[x] < eta; equal draws stay two draws"),
+    "earlier": (
+        "what was grown before this draw already depends on it", "its earlier siblings were made from it",
+        "grow the draw first, and what was made from it after it"),
+    "order": (
+        "these draws were made in another order than they are tested in",
+        "a token decided later may have been drawn from a law that saw this one",
+        "decide the cells from left to right, or all at once (steps = 1)"),
+}
+
+
+def findings(module: Module, names: Names, source: Source) -> list[Diagnostic]:
+    """Diagnostics (errors and warnings) of the label check, with spans in the texts they are about."""
+    return [said(f, names, source) for f in check_labels(module)]
+
+
+def said(f: Finding, names: Names, source: Source) -> Diagnostic:
+    message, label, help_ = SAID[f.kind]
+    text = source if f.loc.path == source.path else stdlib_source(f.loc.path) or source
+    notes: tuple[tuple[Span, str], ...] = ()
+    if f.drawn.path == f.loc.path and f.drawn != f.loc:
+        notes = ((span_of(f.drawn, text), "drawn here"),)
+    return Diagnostic(CODE, message, span_of(f.loc, text), label=label, notes=notes, why=WHY, help=help_,
+                      severity=f.severity, source=text)
+
+
+def span_of(loc: Loc, source: Source) -> Span:
+    """The span of an IR location in its text."""
+    start = source.line_start(loc.line) + loc.column - 1
+    end = source.line_start(loc.end_line) + loc.end_column - 1 if loc.end_line else start
+    return Span(start, max(start, end), loc.line, loc.column)

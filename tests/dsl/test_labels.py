@@ -1,0 +1,56 @@
+"""The label check accepts every sound program of the table and names the line of every broken one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from decgraph.dsl.lower import load_text, warnings_of
+from decgraph.dsl.parse import parse_text
+from decgraph.dsl.source import Source
+from decgraph.errors import DecError
+from decgraph.ir.labels import check_labels, weighed
+
+FOLDER = Path(__file__).parent / "labels"
+SOUND = sorted(p.stem for p in (FOLDER / "sound").glob("*.dec"))
+BROKEN = sorted(p.stem for p in (FOLDER / "broken").glob("*.dec") if p.stem != "out_of_order")
+
+
+def text_of(folder: str, name: str) -> str:
+    return (FOLDER / folder / f"{name}.dec").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_program_passes(name: str) -> None:
+    module = load_text(text_of("sound", name), f"{name}.dec")
+    assert check_labels(module) == []
+    assert weighed(module.functions["a"]) == (set() if name == "match_ignores_laws" else {"t"})
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_program_is_named_at_its_line(name: str, golden: Callable[[str, str], None]) -> None:
+    with pytest.raises(DecError) as caught:
+        load_text(text_of("broken", name), f"{name}.dec")
+    assert set(caught.value.codes) == {"E031"}
+    golden(f"{name}.txt", f"{caught.value}\n")
+
+
+@pytest.mark.parametrize("name", [*BROKEN, "out_of_order"])
+def test_it_lowers_when_the_check_is_off(name: str) -> None:
+    module = load_text(text_of("broken", name), check_labels=False)
+    assert check_labels(module)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_same_drafts_pass_under_match(name: str) -> None:
+    load_text(text_of("broken", name).replace("by rejection", "by match").replace("in distribution", "in tokens"))
+
+
+def test_cells_decided_out_of_order_are_a_warning(golden: Callable[[str, str], None]) -> None:
+    text = text_of("broken", "out_of_order")
+    module = load_text(text, "out_of_order.dec")
+    found = warnings_of(module, parse_text(text), Source(text, "out_of_order.dec"))
+    assert [d.severity for d in found] == ["warning"]
+    golden("out_of_order.txt", f"{found[0].render()}\n")
