@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -172,15 +174,18 @@ def measure_eagle(ref: Reference, head: Any, rows: int) -> dict[str, float]:
     return {"tokens_per_call": tokens_per_call(accepted, rows), "agreement": agreement}
 
 
-def fill_canvas(model: Any, prompt: list[int], mask: int) -> list[int]:
-    """Decode a canvas: at each step the surest masked cell gets its likeliest token."""
-    ids = torch.tensor([prompt + [mask] * data.CANVAS])
+def fill_canvas(model: Any, prompts: torch.Tensor, mask: int) -> torch.Tensor:
+    """Decode one canvas per row of `[rows, length]`: at each step the surest masked cell gets its likeliest token.
+
+    Gives the canvases, `[rows, CANVAS]`.
+    """
+    rows, length = prompts.shape
+    ids = torch.cat((prompts, torch.full((rows, data.CANVAS), mask)), dim=1)
     for _ in range(data.CANVAS):
-        probs, tokens = model(ids).logits[0].softmax(-1).max(-1)
-        probs[ids[0] != mask] = -1.0
-        cell = probs.argmax()
-        ids[0, cell] = tokens[cell]
-    return ids[0, len(prompt) :].tolist()
+        probs, tokens = model(ids).logits.softmax(-1).max(-1)
+        cells = probs.masked_fill(ids != mask, -1.0).argmax(-1, keepdim=True)
+        ids.scatter_(1, cells, tokens.gather(1, cells))
+    return ids[:, length:]
 
 
 def answer_text(tokenizer: Any, canvas: list[int]) -> str:
@@ -191,37 +196,31 @@ def answer_text(tokenizer: Any, canvas: list[int]) -> str:
 
 def measure_masked(model: Any, tokenizer: Any, per_kind: int) -> dict[str, float]:
     """Held-out tasks answered right, one token per step, most confident first; by kind and in all."""
-    rates: dict[str, float] = {}
-    for kind in tasks.KINDS:
-        source = tasks.stream(7, held=True, kinds=(kind,))
-        right = 0
-        for _ in range(per_kind):
-            task = next(source)
-            canvas = fill_canvas(model, data.encode(tokenizer, task.prompt), tokenizer.mask_token_id)
-            right += task.check(answer_text(tokenizer, canvas))
-        rates[kind] = right / per_kind
-    return {
-        "tasks_right": sum(rates.values()) / len(rates),
-        **{f"tasks_right_{k}": v for k, v in rates.items()},
-    }
+    right = dict.fromkeys(tasks.KINDS, 0)
+    by_length: dict[int, list[tuple[tasks.Task, list[int]]]] = defaultdict(list)
+    for task in islice(tasks.stream(7, held=True), per_kind * len(tasks.KINDS)):
+        prompt = data.encode(tokenizer, task.prompt)
+        by_length[len(prompt)].append((task, prompt))
+    for group in by_length.values():
+        canvases = fill_canvas(model, torch.tensor([prompt for _, prompt in group]), tokenizer.mask_token_id)
+        for (task, _), canvas in zip(group, canvases.tolist(), strict=True):
+            right[task.kind] += task.check(answer_text(tokenizer, canvas))
+    return _rates(right, per_kind)
 
 
 def measure_tasks(target: Any, tokenizer: Any, per_kind: int) -> dict[str, float]:
-    """Held-out tasks that a causal model answers right, greedily, up to the end of the line."""
-    rates: dict[str, float] = {}
-    for kind in tasks.KINDS:
-        source = tasks.stream(7, held=True, kinds=(kind,))
-        right = 0
-        for _ in range(per_kind):
-            task = next(source)
-            ids = torch.tensor([data.encode(tokenizer, task.prompt)])
-            text = tokenizer.decode(pool.continue_greedily(target, ids, data.CANVAS)[0, ids.shape[1] :])
-            right += task.check(text.partition("\n")[0])
-        rates[kind] = right / per_kind
-    return {
-        "tasks_right": sum(rates.values()) / len(rates),
-        **{f"tasks_right_{k}": v for k, v in rates.items()},
-    }
+    """Held-out tasks that a causal model answers right, greedily, up to the end of the line; by kind and in all."""
+    right = dict.fromkeys(tasks.KINDS, 0)
+    for task in islice(tasks.stream(7, held=True), per_kind * len(tasks.KINDS)):
+        ids = torch.tensor([data.encode(tokenizer, task.prompt)])
+        text = tokenizer.decode(pool.continue_greedily(target, ids, data.CANVAS)[0, ids.shape[1] :])
+        right[task.kind] += task.check(text.partition("\n")[0])
+    return _rates(right, per_kind)
+
+
+def _rates(right: dict[str, int], per_kind: int) -> dict[str, float]:
+    by_kind = {f"tasks_right_{kind}": count / per_kind for kind, count in right.items()}
+    return {"tasks_right": sum(right.values()) / (per_kind * len(right)), **by_kind}
 
 
 def held_out_loss(model: Any, tokenizer: Any, rows: int = 64) -> float:

@@ -41,16 +41,16 @@ class Task:
 
 
 def _digits(rng: random.Random) -> str:
-    return "".join(rng.choice("0123456789") for _ in range(rng.randint(3, 8)))
+    return "".join(rng.choice("0123456789") for _ in range(rng.randint(3, 6)))
 
 
 def _add(rng: random.Random) -> tuple[str, str]:
-    a, b = rng.randint(0, 99), rng.randint(0, 99)
+    a, b = rng.randint(0, 99), rng.randint(0, 9)
     return f"add {a} {b} =", str(a + b)
 
 
 def _sub(rng: random.Random) -> tuple[str, str]:
-    a, b = rng.randint(0, 99), rng.randint(0, 99)
+    a, b = rng.randint(0, 99), rng.randint(0, 9)
     return f"sub {a} {b} =", str(a - b)
 
 
