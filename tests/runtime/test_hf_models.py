@@ -71,7 +71,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "eagle": modeling.EagleHead(modeling.EagleConfig(**SIZES, num_key_value_heads=4)),
         "exit": modeling.ExitAdapter(modeling.ExitConfig(exit_layer=2, **SIZES, num_key_value_heads=4)),
     }
-    for block in made["medusa"].blocks:  # they start as the identity, which would test nothing
+    for block in made["medusa"].fall:  # they start as the identity, which would test nothing
         torch.nn.init.normal_(block.weight)
     for name, model in made.items():
         model.save_pretrained(root / name)
