@@ -309,7 +309,8 @@ def misfit(value: Any, t: Type) -> str:
     if t.elem == "list":
         if not isinstance(value, list):
             return f"{type(value).__name__} is not a list"
-        return next((f for v in value if (f := misfit(v, t.of[0]))), "")  # type: ignore[arg-type]
+        wrong = [f for v in value if v is not None and (f := misfit(v, t.of[0]))]  # type: ignore[arg-type]
+        return wrong[0] if wrong else ""
     shape = value.shape if isinstance(value, (Dist, Draws)) else np.shape(value) if t.dims else ()
     if t.elem == "hidden":
         shape = np.shape(value)[:-1]  # the last axis is the width of the model

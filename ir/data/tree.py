@@ -130,4 +130,4 @@ class Tree:
 
 def edge_token(edge: Any) -> int:
     """The token an edge appends."""
-    return edge.token if isinstance(edge, Draw) else int(edge)
+    return int(edge.token) if hasattr(edge, "token") else int(edge)

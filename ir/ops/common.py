@@ -23,11 +23,12 @@ def need_one(t: Type, what: str) -> None:
          "index it, or say sum(...), max(...) or len(...)" if t.dims else "")
 
 
-def need_keys(types: Any, what: str) -> None:
-    """Raise OpError unless every type is a vector of things with an order."""
+def need_keys(candidates: Type, types: Any, what: str) -> None:
+    """Raise OpError unless every type holds one thing with an order for each of the candidates."""
     for t in types:
         n = numeric(t)
-        need(n.elem in ("list", "any") or bool(n.dims) and (n.is_number or n.elem in ("bool", "token", "position")),
+        ordered = n.is_number or n.elem in ("bool", "token", "position")
+        need(n.elem in ("list", "any") or ordered and len(n.dims) == max(1, len(candidates.dims)),
              f"{what} needs a number for every candidate, got {t}", "by = a vector over the same things")
 
 

@@ -36,7 +36,7 @@ class BatchTop:
         t = types[0]
         need(bool(t.dims), f"top needs candidates, got {t}")
         need_one(types[1], "top")
-        need_keys(types[2:], "top")
+        need_keys(t, types[2:], "top")
         return (t,)
 
     def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:

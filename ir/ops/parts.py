@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.ops.common import array, need, numeric
+from decgraph.ir.ops.common import array, need, need_one, numeric
 from decgraph.ir.table import op
 from decgraph.ir.types import Dim, Type
 
@@ -71,7 +71,7 @@ class MaxPool:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = numeric(types[0])
         need(t.is_number and len(t.dims) == 1, f"maxpool needs a vector of numbers, got {types[0]}")
-        need(types[1].is_number, f"maxpool needs a width, got {types[1]}")
+        need_one(types[1], "the width of maxpool")
         return (t,)
 
     def meaning(m: Any, op: Any, x: Any, width: Any) -> Any:

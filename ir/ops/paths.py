@@ -133,7 +133,8 @@ class TreeBestFirst:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")
         need(types[1].elem == "index", f"best_first needs an index that was asked, got {types[1]}", "index.after(tokens)")
-        need(types[2].is_number and types[3].is_number, "best_first takes size = a number, above = a probability")
+        need(types[2].is_number and types[3].is_number and not types[2].dims and not types[3].dims,
+             "best_first takes size = a number, above = a probability")
         return (t, nodes_type(t, "part", attrs.get("bound")))
 
     def meaning(m: Any, op: Any, t: Tree, asked: Any, size: Any, above: Any) -> Any:

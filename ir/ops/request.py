@@ -31,7 +31,8 @@ class CtxGet:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v = attrs.get("vocab", "V")
-        need(types[0].elem == "node" and not types[0].dims, f".{attrs['field']} needs a context, got {types[0]}")
+        need(types[0].elem == "node" and types[0].of[0] == "ctx" and not types[0].dims,
+             f".{attrs['field']} needs a context, got {types[0]}")
         for t in types[1:]:
             need_one(t, f".{attrs['field']}")
         d = Dim("k", "", attrs.get("bound"))

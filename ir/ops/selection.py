@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box0
-from decgraph.ir.ops.common import array, as_int, need, need_keys, need_one, numeric
+from decgraph.ir.ops.common import array, as_int, element, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import INT, Dim, Type
@@ -39,8 +39,8 @@ class Arg:
                  "say which: by = a vector over the same things")
             d = n.dims[-1]
             return ((Type("token", (d.of,), n.dims[:-1]) if d.kind == "vocab" else Type("int", (), n.dims[:-1])),)
-        need(bool(t.dims), f"arg{attrs['fn']} needs candidates, got {t}")
-        need_keys(types[1:], f"arg{attrs['fn']}")
+        need(len(t.dims) == 1, f"arg{attrs['fn']} needs a vector of candidates, got {t}")
+        need_keys(t, types[1:], f"arg{attrs['fn']}")
         return (t.drop(),)
 
     def meaning(m: Any, op: Any, x: Any, *by: Any) -> Any:
@@ -54,11 +54,7 @@ class Arg:
         if not keys[0]:
             return (m.nothing(op, "argmax of nothing"),)
         best = m.num.order(keys, down)[0]
-        if isinstance(x, Draws):
-            return (Draws(box0(x.items[best])),)
-        if isinstance(x, (list, tuple)):
-            return (x[best],)
-        return (np.asarray(x)[best],)
+        return (element(x, best),)
 
     attrs = ("fn",)
     label, batch = "all", "ragged"
@@ -103,7 +99,9 @@ class SelectTop:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
         need_one(types[1], "top")
-        need_keys(types[2:], "top")
+        need_keys(t, types[2:], "top")
+        need(t.elem != "dist", f"top chooses among nodes, draws, positions or numbers, got {t}",
+             "of a distribution's tokens use topk(q, k); of its rows choose the nodes: top(nodes, k, by = key)")
         if t.elem == "list":
             return (t,)
         need(bool(t.dims), f"top needs candidates to choose from, got {t}",
@@ -190,7 +188,8 @@ class Sort:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(bool(types[0].dims), f"sort needs a vector, got {types[0]}")
-        need_keys(types[1:] or types[:1], "sort")
+        need(len(types[0].dims) == 1 and types[0].elem != "dist", f"sort needs a vector of candidates, got {types[0]}")
+        need_keys(types[0], types[1:] or types[:1], "sort")
         return (types[0].with_dims((keep_bound(types[0], None),) + types[0].dims[1:]),)
 
     def meaning(m: Any, op: Any, x: Any, *by: Any) -> Any:

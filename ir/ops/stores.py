@@ -59,6 +59,8 @@ class IndexLearn:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "index", f"learning needs an index, got {types[0]}")
+        for t in types[1:]:
+            need(t.is_token or t.elem in ("int", "path", "list", "node", "any"), f"an index learns tokens, got {t}")
         return (types[0],)
 
     def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
@@ -76,6 +78,10 @@ class AutomatonOp:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "automaton", f".{attrs['what']} needs an automaton, got {types[0]}")
         what = attrs["what"]
+        if what in ("step", "run", "allowed"):
+            need(types[1].elem == "astate", f".{what} needs a state of the automaton, got {types[1]}", "begin with g.start")
+        for t in types[2:] if what in ("step", "run") else ():
+            need(t.is_token or t.elem in ("int", "path", "list"), f".{what} needs tokens, got {t}")
         dims = types[1].dims if len(types) > 1 else ()
         if what == "allowed":
             return (Type("bool", (), dims + (Dim("vocab", types[0].vocab),)),)

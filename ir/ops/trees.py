@@ -75,6 +75,8 @@ class TreeGrow:
             hint = "say grow point(x), or grow chain(x) for one under the other: a token has forgotten its law"
         if what.elem == "dist":
             hint = "draw from it first: x ~ q, then grow x; or grow topk(q.raw, k)"
+        if what.elem == "list":
+            need(what.of[0].elem in ("path", "any"), f"grow takes draws, or a list of paths, got {what}")
         need(edge is not None, f"grow takes draws, got {what}", hint)
         if edge == "token" and t.of[1] == "token":
             need(what.vocab == t.of[2] or not what.vocab, f"draws of vocabulary {what.vocab} grow a tree over {t.of[2]}")
@@ -190,7 +192,9 @@ class TreeGet:
             return (Type("bool", (), (d, Dim("cells", str(t.of[2])))),)
         if c == "token":
             need(t.of[1] != "soft", "a soft node has no token")
-            return (Type("token", (t.of[2],), (d,)),)
+            return (Type("token", (attrs.get("vocab", "V") if t.of[1] == "edit" else t.of[2],), (d,)),)
+        if c in ("law", "draw", "prob"):
+            need(t.of[1] != "edit", f"an edit has no {c}", "the draw it puts in has: keep it in a column")
         if c == "law":
             return (Type("dist", (t.of[2], "shaped"), (d,)),)
         if c == "draw":
@@ -233,7 +237,7 @@ class TreeGet:
             return (values,)
         return (m.column(values, op.results[0].type),)
 
-    attrs = ("column", "type?")
+    attrs = ("column", "type?", "vocab?")
     label, batch = "own", "ragged"
 
 

@@ -9,7 +9,7 @@ from decgraph.ir.data.dist import Dist, Draws, Path, box
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
 from decgraph.ir.table import OpError, op
-from decgraph.ir.types import ANY, INT, Dim, Type, join, listing
+from decgraph.ir.types import ANY, BOOL, INT, Dim, Type, join, join_dims, listing
 
 _ORDERED = ("lt", "le", "gt", "ge")
 _LOGIC = ("and", "or", "not")
@@ -28,7 +28,7 @@ class Map:
         if fn in ("eq", "ne") and any(t.elem in ("none", "path", "edit", "node", "text", "position", "astate", "list")
                                       for t in ts):
             need(join(ts[0].scalar, ts[1].scalar) is not None, f"{types[0]} and {types[1]} cannot be equal")
-            return (Type("bool", (), broadcast([t for t in ts if t.elem != "none"])),)
+            return (BOOL if any(t.elem == "none" for t in ts) else Type("bool", (), broadcast(ts)),)
         if fn in _LOGIC:
             need(all(t.elem == "bool" for t in ts), f"{fn} needs bools, got {', '.join(map(str, types))}")
             return (Type("bool", (), broadcast(ts)),)
@@ -63,7 +63,8 @@ class Map:
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
         fn = op.attrs["fn"]
         ts = [numeric(v.type) for v in op.operands]
-        if fn in ("eq", "ne") and any(t.elem in ("none", "path", "edit", "text", "list", "astate") for t in ts):
+        if fn in ("eq", "ne") and not op.results[0].type.dims and any(
+                t.elem in ("none", "path", "edit", "text", "list", "astate") for t in ts):
             same = _same(xs[0], xs[1])
             return (same if fn == "eq" else not same,)
         want = max((t.dims for t in ts), key=len, default=())
@@ -245,14 +246,17 @@ class Concat:
             return (listing(inner),)
         if a.elem == "path" or b.elem == "path" or "node" in (a.elem, b.elem) and a.elem != b.elem:
             return (Type("path", (a.vocab or b.vocab or "V",)),)
+        need("none" not in (a.elem, b.elem), "nothing cannot be joined to a vector", "leave it out with `if`, or start with []")
         va = a if a.dims else a.over(Dim("k", "", 1))
         vb = b if b.dims else b.over(Dim("k", "", 1))
         elem = joined([va.scalar, vb.scalar], "++")
+        inner = join_dims(va.dims[1:], vb.dims[1:])
+        need(inner is not None, f"++ of {a} and {b}: their elements are not alike")
         bound = None if va.dims[0].bound is None or vb.dims[0].bound is None else va.dims[0].bound + vb.dims[0].bound
         first = va.dims[0]
         same = first.same(vb.dims[0]) and first.kind == "part"
         return (Type(elem.elem, elem.of, (Dim(first.kind if same else "k", first.of if same else "", bound),)
-                     + va.dims[1:]),)
+                     + inner),)
 
     def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
         want = op.results[0].type
@@ -264,6 +268,10 @@ class Concat:
             return (b if op.operands[1].type.dims else stack(m, [b]),)
         if isinstance(b, list) and not b:
             return (a if op.operands[0].type.dims else stack(m, [a]),)
+        if want.elem == "dist":
+            rows = [np.atleast_1d(x.rows) for x in (a, b)]
+            at = None if a.at is None or b.at is None else np.concatenate([a.at, b.at])
+            return (Dist(np.concatenate(rows), a.face, at),)
         if want.elem == "draw":
             parts = [np.atleast_1d(x.items) if isinstance(x, Draws) else box([x]) for x in (a, b)]
             return (Draws(np.concatenate(parts)),)
@@ -301,7 +309,8 @@ class ListOp:
         if not types:
             return (listing(ANY),)
         elem = joined(list(types), "a list")
-        if elem.elem in ("tree", "canvas", "path", "memory", "list", "none") or attrs.get("ragged"):
+        some = any(t.elem == "none" for t in types)
+        if some or elem.elem in ("tree", "canvas", "path", "memory", "model", "list", "none") or attrs.get("ragged"):
             return (listing(elem, len(types)),)
         return (elem.over(Dim("k", "", len(types))),)
 
@@ -389,6 +398,7 @@ class Contains:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(bool(types[1].dims) or types[1].elem in ("set", "list"), f"`in` needs a vector or a set, got {types[1]}")
+        need(types[1].elem != "list" or not types[1].of[0].dims, f"`in` needs a vector or a set, got {types[1]}")
         whole = ("int", "token", "draw", "position", "node", "any")
         of = types[1].of[0] if types[1].elem == "list" else types[1]
         need(types[0].elem in whole and (types[1].elem == "set" or of.elem in whole),
@@ -416,6 +426,12 @@ class Scatter:
             need(j is not None, f"a list of {v.of[0]} cannot hold {x}")
             return (listing(j),)
         need(len(v.dims) >= len(ix), f"{v} cannot be indexed {len(ix)} times")
+        for i in ix:
+            need(i.is_token or i.elem in ("int", "node", "position", "bool"), f"an index must be a whole number, a token, a "
+                 f"node or a position, got {i}")
+        each = max((i.dims for i in ix), key=len, default=())
+        need(len(x.dims) <= len(each) + len(v.dims) - len(ix), f"{x} does not fit where {v} is set at {len(each) or 'one'} "
+             f"{'vector' if each else 'place'}")
         elem = v.scalar if v.scalar == x.scalar else (join(numeric(v).scalar, numeric(x).scalar) or (
             v.scalar if {v.elem, numeric(x).elem} <= {"int", "token", "real", "prob"} else None))
         need(elem is not None, f"values of {v} cannot be set to {x}")
