@@ -73,7 +73,9 @@ ACCEPTANCE: dict[str, tuple[Fraction, Fraction, Fraction]] = {
     # first guess at depth 0, factor per depth, factor per rank
     "medusa": (Fraction(6, 10), Fraction(85, 100), Fraction(35, 100)),
     "recycling": (Fraction(5, 10), Fraction(1), Fraction(45, 100)),
+    "sequoia": (Fraction(7, 10), Fraction(1), Fraction(35, 100)),
 }
+DEEPEST = {"medusa": 5, "recycling": 6, "sequoia": 12}
 
 
 def from_paths(paths: Any, name: str) -> Topology:
@@ -119,7 +121,6 @@ def likely(kind: str, size: int) -> Topology:
     if not 1 <= size <= 1024:
         raise DecError(f"a topology has 1 to 1024 nodes, not {size}")
     first, depth, rank = ACCEPTANCE[kind]
-    deepest = 5 if kind == "medusa" else 6
     heap: list[tuple[Fraction, int, tuple[int, ...]]] = [(-first, 0, (0,))]
     chosen: list[tuple[int, ...]] = []
     serial = 0
@@ -128,7 +129,7 @@ def likely(kind: str, size: int) -> Topology:
         chosen.append(path)
         serial += 1
         heapq.heappush(heap, (score * rank, serial, (*path[:-1], path[-1] + 1)))
-        if len(path) < deepest:
+        if len(path) < DEEPEST[kind]:
             serial += 1
             heapq.heappush(heap, (score * first * depth ** len(path), serial, (*path, 0)))
     return from_paths(chosen, f"{kind}_{size}")
