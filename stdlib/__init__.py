@@ -68,35 +68,40 @@ def entry(name: str) -> Entry:
 
 
 def published(doc: str) -> str:
-    """The papers that a docstring cites: every parenthesis that ends in a year.
+    """The papers that a docstring cites: every parenthesis that ends in a year, or in a year and a title.
 
     >>> published("Medusa (Cai et al., 2024): heads (three of them) guess ahead")
     'Cai et al., 2024'
     """
-    found = re.findall(r"\(([^()]*\b(?:19|20)\d\d[a-z]?)\)", " ".join(doc.split()))
+    found = re.findall(r"\(([^()\"]*\b(?:19|20)\d\d[a-z]?)(?:: \"[^\"]*\")?\)", " ".join(doc.split()))
     return "; ".join(dict.fromkeys(found))
 
 
 def family(item: S.Algorithm) -> str:
     """What an algorithm is by what it is made of: the models and stores that it drafts with.
 
-    A canvas makes it diffusion; several paths or a verified tree without a drafter are search or Jacobi.
+    A canvas makes it diffusion; several draws below a node make it a tree; what drafts without a model, heads or a store
+    iterates (Jacobi).
     """
     inside = list(S.walk(item))
     types = [p.type for p in item.params if p.type is not None]
     kinds = [t.name for t in types if t.name in ("causal", "masked", "features", "layers")]
-    verifies = any(isinstance(s, S.Verify) for s in inside)
+    drafts = any(isinstance(s, S.Draft) for s in inside)
     calls = {c.func.name for c in inside if isinstance(c, S.Call) and isinstance(c.func, S.Attr)}
     if "masked" in kinds or any(isinstance(s, S.Canvas) for s in inside):
         return "diffusion"
-    if not verifies:
-        return "search" if any(isinstance(s, S.Return) for s in inside) else "baseline"
+    if any(isinstance(s, S.Return) for s in inside):
+        return "search"
+    if not drafts:
+        return "baseline"
     if "features" in kinds or "heads" in calls:
         return "heads"
     if "layers" in kinds or calls & {"exit", "skip", "quantized"}:
         return "self"
     if kinds.count("causal") > 1:
-        return "model drafter"
+        plain = {c.func.name for c in inside if isinstance(c, S.Call) and isinstance(c.func, S.Name)}
+        wide = plain & {"sample", "topk", "race"} or any(t.name == "topology" for t in types)
+        return "tree" if wide else "model drafter"
     stores = [s for s in inside if isinstance(s, S.State) and s.type.name in ("token", "ngrams", "suffixes", "lru")]
     if stores or calls & {"after", "path"} or any(isinstance(e, S.Name) and e.name == "ngrams" for e in inside):
         return "retrieval"

@@ -1,0 +1,216 @@
+"""The static cost of a step: which models are called how often, how large trees and choices get, what waits for the host.
+
+A step is one turn of the loop that commits: the body of `while not done`, or for canvases the whole run. Counts are
+products of the loops around a call: a number, a parameter with its range, or a number known only at run time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from decgraph.ir.types import Type
+from decgraph.ir.values import Function, Module, Op, Region, Value
+from decgraph.ir.walk import definitions
+
+HOST = {"extern": "calls the function", "text_of": "makes text of tokens", "automaton": "steps an automaton"}
+STORES = ("index.ask", "index.learn")
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls of one model at one line: `times` in words, at most `most` of them in a step (None: no static bound)."""
+
+    model: str
+    place: str
+    times: str
+    most: int | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The report. `text()` is for people, `to_json()` for programs."""
+
+    name: str
+    step: str
+    calls: tuple[Call, ...]
+    capacities: tuple[str, ...]
+    effects: tuple[str, ...]
+    syncs: tuple[str, ...]
+    random: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def text(self) -> str:
+        out = [f"{self.name}: static cost of {self.step}", "", "model calls"]
+        width = max((len(c.model) for c in self.calls), default=0)
+        for c in self.calls:
+            most = f", at most {c.most}" if c.most is not None and c.times != f"{c.most}" else ""
+            out.append(f"  {c.model:<{width}}  {c.times} x {c.place}{most}    line {c.line}")
+        groups = [("capacities", self.capacities), ("effects", self.effects), ("waits for the host", self.syncs)]
+        random = tuple(f"{count} {kind}" for kind, count in self.random.items())
+        for title, lines in (*groups, ("randomness (sites, keyed)", random)):
+            out += ["", title, *(f"  {line}" for line in lines or ("none",))]
+        return "\n".join(out)
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """How often a place is reached in a step."""
+
+    words: tuple[str, ...] = ()
+    most: int | None = 1
+    perhaps: bool = False
+
+    def times(self) -> str:
+        said = " x ".join(self.words) or "1"
+        return f"up to {said}" if self.perhaps else said
+
+    def inside(self, words: str, most: int | None) -> _Turns:
+        both = None if most is None or self.most is None else self.most * most
+        return _Turns((*self.words, words), both, self.perhaps)
+
+
+def cost_of(module: Module, name: str = "") -> Cost:
+    """The cost of a module's algorithm, or of the function called `name`."""
+    function = module.functions[name or module.main]
+    return _Walker(function).report()
+
+
+class _Walker:
+    """One walk over a step, with the loops around every op."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.made = definitions(function.body)
+        self.calls: list[Call] = []
+        self.capacities: dict[str, None] = {}
+        self.effects: dict[str, None] = {}
+        self.syncs: dict[str, None] = {}
+        self.random: dict[str, int] = {}
+
+    def report(self) -> Cost:
+        loop = next((op for op in self.function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+        region = loop.regions[1] if loop is not None else self.function.body
+        what = "one turn of `while not done`" if loop is not None else "a whole run"
+        if loop is not None:
+            self.syncs["the stop test, once a step: it decides whether there is another"] = None
+        for p in self.function.params:
+            if p.value.type.elem == "int" and p.high is not None:
+                self.capacities[f"{p.name} <= {p.high}"] = None
+        for s in self.function.states:
+            self.capacities[f"state {s.name}: {_size(s.type)}, per {s.scope}"] = None
+        self.walk(region, _Turns())
+        return Cost(self.function.name, what, tuple(self.calls), tuple(self.capacities), tuple(self.effects),
+                    tuple(self.syncs), self.random)  # fmt: skip
+
+    def walk(self, region: Region, turns: _Turns) -> None:
+        for op in region.ops:
+            self.one(op, turns)
+            for inner, within in self.inside(op, turns):
+                self.walk(inner, within)
+
+    def inside(self, op: Op, turns: _Turns) -> list[tuple[Region, _Turns]]:
+        match op.opcode:
+            case "for":
+                words, most = self.count(op)
+                return [(op.regions[0], turns.inside(words, most))]
+            case "while":
+                words = "turns until it stops" if op.attrs.get("bound") != "done" else "steps"
+                within = turns.inside(words, None)
+                return [(r, within) for r in op.regions]
+            case "if":
+                return [(r, _Turns(turns.words, turns.most, True)) for r in op.regions]
+            case "tree.walk":
+                within = turns.inside("depth of the walk", None) if op.attrs["scope"] == "node" else turns
+                return [(r, within) for r in op.regions]
+            case "each":
+                return [(r, turns.inside(f"len({self.name(op.operands[0])})", None)) for r in op.regions]
+        return [(r, turns) for r in op.regions]
+
+    def count(self, op: Op) -> tuple[str, int | None]:
+        """The turns of a `for`, in words and at most."""
+        low, high = op.operands[:2]
+        bound = op.attrs.get("bound")
+        made = self.made.get(high)
+        start = self.made.get(low)
+        first = start.attrs["value"] if start is not None and start.opcode == "const" else None
+        if made is not None and made.opcode == "const" and isinstance(first, int):
+            turns = max(0, int(made.attrs["value"]) - first)
+            return str(turns), turns
+        if made is not None and made.opcode == "len":
+            bounds = [d.bound for d in made.operands[0].type.dims[:1]]
+            source = self.made.get(made.operands[0])
+            if source is not None and source.opcode == "positions" and source.attrs.get("kind") == "blocks":
+                return "every block", None
+            return f"len({self.name(made.operands[0])})", bounds[0] if bounds else None
+        return self.name(high), int(bound) if isinstance(bound, int) else None
+
+    def name(self, value: Value) -> str:
+        if value.name and not value.name.startswith("%"):
+            return value.name.split(".")[0]
+        made = self.made.get(value)
+        return f"({made.opcode})" if made is not None else "n"
+
+    def one(self, op: Op, turns: _Turns) -> None:
+        match op.opcode:
+            case "model.eval":
+                self.calls.append(Call(self.model(op), self.place(op), turns.times(), turns.most, op.loc.line))
+            case "model.memory":
+                self.capacities[f"memory of {self.model(op)}: keys, values and features it computed (line {op.loc.line})"] = None
+            case "commit":
+                self.effects[f"commits (line {op.loc.line})"] = None
+            case "state.write":
+                self.effects[f"writes state {op.attrs['state']} (line {op.loc.line})"] = None
+            case "return":
+                self.effects[f"returns (line {op.loc.line})"] = None
+            case "select.top" | "topk" if isinstance(op.attrs.get("bound"), int):
+                self.capacities[f"{op.opcode} keeps at most {op.attrs['bound']} (line {op.loc.line})"] = None
+            case "run":
+                self.effects[f"runs {op.attrs['callee']} on a scratch context (line {op.loc.line})"] = None
+            case "noise":
+                kind = str(op.attrs["kind"])
+                self.random[kind] = self.random.get(kind, 0) + 1
+        if op.opcode in HOST:
+            what = f" {op.attrs['extern']}" if "extern" in op.attrs else ""
+            self.syncs[f"{HOST[op.opcode]}{what} (line {op.loc.line})"] = None
+        elif op.opcode in STORES:
+            verb = "asks" if op.opcode.endswith("ask") else "teaches"
+            self.syncs[f"{verb} an index (line {op.loc.line})"] = None
+        elif op.opcode.startswith("batch."):
+            self.syncs[f"waits for the whole batch (line {op.loc.line})"] = None
+
+    def model(self, op: Op) -> str:
+        """The model of a call, with how it was derived and which part of it answers."""
+        base = self.derived(op.operands[0])
+        return f"{base}.{op.attrs['part']}" if op.attrs.get("part") else base
+
+    def derived(self, value: Value) -> str:
+        made = self.made.get(value)
+        if made is None or made.opcode != "model.derive":
+            return self.name(value)
+        inner = ", ".join(self.derived(v) if v.type.elem == "model" else self.name(v) for v in made.operands[1:])
+        return f"{self.derived(made.operands[0])}.{made.attrs['how']}({inner})"
+
+    def place(self, op: Op) -> str:
+        where = op.operands[1]
+        extra = dict(zip(op.attrs.get("with", ()), op.operands[2:], strict=False))
+        t = where.type
+        if t.elem == "canvas":
+            at = " at some positions" if "at" in extra else ""
+            return f"canvas {t.of[0]}{at}" + (", on what it remembers" if "given" in extra else "")
+        if t.elem == "tree":
+            return f"every node of {t.of[0]}"
+        if t.of and t.of[0] == "ctx":
+            return "the context"
+        made = self.made.get(where)
+        which = str(made.attrs["which"]) if made is not None and made.opcode == "tree.nodes" else "nodes"
+        given = ", on what the target remembers" if "given" in extra else ""
+        return f"the {which} of {t.of[0]}{given}"
+
+
+def _size(t: Type) -> str:
+    sizes = [f"<= {d.bound}" if d.bound is not None else d.kind for d in t.dims]
+    return t.elem + (f"[{', '.join(sizes)}]" if sizes else "")
