@@ -1,7 +1,8 @@
 """The builder: appends ops to the region being built and infers their result types from the op table."""
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Type

@@ -18,8 +18,9 @@ fails at import. The columns:
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 from decgraph.ir.types import Type
 from decgraph.ir.values import Region
@@ -79,7 +80,8 @@ def op(name: str) -> Callable[[type], OpDef]:
     """Register the class below as op `name`. Raises TypeError at import when a rule is missing or unknown."""
 
     def register(cls: type) -> OpDef:
-        rules = {k: (v.__func__ if isinstance(v, staticmethod) else v) for k, v in vars(cls).items() if not k.startswith("_")}
+        rules: dict[str, Any] = {
+            k: v.__func__ if isinstance(v, staticmethod) else v for k, v in vars(cls).items() if not k.startswith("_")}
         missing = [k for k in _REQUIRED if k not in rules]
         if missing:
             raise TypeError(f"op {name} ({cls.__module__}) lacks: {', '.join(missing)}")

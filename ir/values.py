@@ -1,8 +1,9 @@
 """Modules, functions, regions, ops and values: SSA with structured regions. Everything here is immutable."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Iterator
+from typing import Any
 
 from decgraph.ir.types import Type
 

@@ -80,7 +80,8 @@ class Dist:
     __slots__ = ("rows", "face", "at")
 
     def __init__(self, rows: np.ndarray, face: str = "shaped", at: np.ndarray | None = None) -> None:
-        self.rows, self.face, self.at = rows, face, at
+        self.rows: Any = rows  # an array of Row
+        self.face, self.at = face, at
 
     @staticmethod
     def of(rows: Iterable[Row], face: str = "shaped", at: np.ndarray | None = None) -> Dist:

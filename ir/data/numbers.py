@@ -71,14 +71,16 @@ class Float:
                 top = np.max(a, axis=axis, keepdims=True)
                 top = np.where(np.isfinite(top), top, 0)
                 return np.squeeze(np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top, axis)
-        return {"sum": np.sum, "max": np.max, "min": np.min, "any": np.any, "all": np.all, "mean": np.mean,
-                "prod": np.prod}[name](a, axis=axis)
+        folds: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min, "any": np.any, "all": np.all,
+                                 "mean": np.mean, "prod": np.prod}
+        return folds[name](a, axis=axis)
 
     def scan(self, name: str, a: Any, axis: int) -> Any:
         a = np.asarray(a)
         if name == "leading":
             return np.sum(np.cumprod(a.astype(np.int64), axis=axis), axis=axis)
-        return {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate}[name](a, axis=axis)
+        scans: dict[str, Any] = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate}
+        return scans[name](a, axis=axis)
 
     def softmax(self, a: Any) -> Any:
         with np.errstate(all="ignore"):

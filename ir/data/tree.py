@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from decgraph.ir.data.dist import Draw
-
 
 @dataclass(frozen=True)
 class Node:

@@ -68,8 +68,7 @@ class CanvasPut:
         return (types[0],)
 
     def meaning(m: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Any:
-        rest = list(rest)
-        mask = np.atleast_1d(np.asarray(rest.pop())) if op.attrs.get("has_mask") else None
+        mask = np.atleast_1d(np.asarray(rest[-1])) if op.attrs.get("has_mask") else None
         ids = [int(i) for i in np.ravel(np.asarray(ps))]
         if mask is not None and len(mask) != len(ids):
             mask = np.full(len(ids), bool(mask[0])) if len(mask) == 1 else mask[ids]

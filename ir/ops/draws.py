@@ -171,6 +171,11 @@ def point(m: Any, token: int, source: Row | None = None, tag: str = "") -> Draw:
     return Draw(token, row, "raw", source=source or row, point=True, tag=tag)
 
 
+def law_row(d: Draw) -> Row:
+    """The law of a draw as a row of its own: every face is the law."""
+    return Row(lambda face: d.law_vector(), node=d.law.node, position=d.law.position)
+
+
 @op("draw.get")
 class DrawGet:
     """A field of draws: token, law (a dist), prob (of the token under the law's raw face), race, point."""
@@ -192,13 +197,12 @@ class DrawGet:
             rows = np.empty(x.shape, dtype=object)
             for i in np.ndindex(x.shape):
                 d = x.items[i]
-                rows[i] = Row(lambda face, d=d: d.law.face(d.law_face), node=d.law.node, position=d.law.position)
+                rows[i] = law_row(d)
             return (Dist(rows, "shaped", x.at),)
         values = np.empty(x.shape, dtype=object)
         for i in np.ndindex(x.shape):
             d = x.items[i]
-            values[i] = {"prob": lambda: d.source.face("raw")[d.token], "race": lambda: d.race,
-                         "point": lambda: d.point}[field]()
+            values[i] = d.source.face("raw")[d.token] if field == "prob" else getattr(d, field)
         if field == "point":
             return (values.astype(bool),)
         return (m.num.lift(values) if m.num.exact else values.astype(np.float64),)

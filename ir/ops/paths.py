@@ -12,7 +12,7 @@ from decgraph.ir.data.canvas import Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, Row, box
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.data.tree import Tree, edge_token
-from decgraph.ir.ops.common import as_int, need, need_one
+from decgraph.ir.ops.common import as_int, need
 from decgraph.ir.ops.draws import point
 from decgraph.ir.ops.trees import nodes_type, tree_of
 from decgraph.ir.table import op
@@ -150,7 +150,7 @@ class TreeBestFirst:
                     heapq.heappush(heap, (-p, (*path, token), node, row))
 
         ask((), 0, Fraction(1))
-        tree, ids = t, []
+        tree, ids = t, list[int]()
         while heap and len(ids) < as_int(size):
             mass, path, parent, row = heapq.heappop(heap)
             if not m.fits(tree, parent):

@@ -55,8 +55,8 @@ class CtxGet:
 
 @op("request")
 class RequestField:
-    """A field of the request: prompt (tokens), limit, eos (the first stop token), pad, mask (the mask token), greedy (temperature 0),
-    room (tokens that may still be committed)."""
+    """A field of the request: prompt (tokens), limit, eos (the first stop token), pad, mask (the mask token), greedy
+    (temperature 0), room (tokens that may still be committed)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v = attrs.get("vocab", "V")
@@ -169,7 +169,8 @@ class Completes:
     """Whether the text of a path holds a string."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem == "path" and types[1].elem == "text", f"completes needs a path and a text, got {types[0]}, {types[1]}")
+        need(types[0].elem == "path" and types[1].elem == "text",
+             f"completes needs a path and a text, got {types[0]}, {types[1]}")
         return (BOOL,)
 
     def meaning(m: Any, op: Any, path: Any, s: Any) -> Any:

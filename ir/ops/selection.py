@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box0
+from decgraph.ir.data.dist import Dist, Draw, Draws, Row
 from decgraph.ir.ops.common import array, as_int, element, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
 from decgraph.ir.table import OpError, op
@@ -60,6 +60,11 @@ class Arg:
     label, batch = "all", "ragged"
 
 
+def _seen(row: Row, face: str) -> Row:
+    """The row by one of its faces."""
+    return Row(lambda _: row.face(face), node=row.node, position=row.position)
+
+
 @op("topk")
 class TopK:
     """The k most probable tokens of each distribution, most probable first, as draws without randomness (point masses):
@@ -82,7 +87,7 @@ class TopK:
             row: Row = q.rows[i]
             vector = row.face(q.face)
             order = m.num.order([vector], True)[:k]
-            seen = Row(lambda face, row=row, f=q.face: row.face(f), node=row.node, position=row.position)
+            seen = _seen(row, q.face)
             groups.append([point(m, v, source=seen) for v in map(int, order)])
         return (Draws(pad(groups, q.shape, min(k, m.vocab_size)), q.at),)
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
-from decgraph.ir.data.dist import Dist, Draws, Path, Row, box
+from decgraph.ir.data.dist import Dist, Draws, Path, box
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.ops.common import array, as_int, need, numeric, plain
-from decgraph.ir.ops.draws import point
+from decgraph.ir.ops.draws import law_row, point
 from decgraph.ir.table import op
 from decgraph.ir.types import INT, Dim, Type, join, listing
 
@@ -97,13 +97,12 @@ class TreeGrow:
         return (Type("tree", (t.of[0], kind, t.of[2])), new)
 
     def meaning(m: Any, op: Any, t: Tree, what: Any, *rest: Any) -> Any:
-        rest = list(rest)
-        at = rest.pop(0) if op.attrs.get("has_at") else None
+        at, given_columns = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
         names = op.attrs.get("columns", ())
         edges, parents, rows = attach(m, t, what, at, bool(op.attrs.get("chain")))
         columns: list[dict[str, Any]] = [{} for _ in edges]
         given = None
-        for name, value in zip(names, rest):
+        for name, value in zip(names, given_columns, strict=True):
             values = spread_column(m, value, len(edges), rows)
             if name == "logprob":
                 given = values
@@ -231,7 +230,7 @@ class TreeGet:
             draws = [m.root_draw(t)] + [n.edge for n in t.nodes[1:]]
             if c == "draw":
                 return (Draws(box(draws)),)
-            return (Dist.of([Row(lambda face, d=d: d.law_vector()) for d in draws]),)
+            return (Dist.of([law_row(d) for d in draws]),)
         values = [n.columns.get(c) for n in t.nodes]
         if op.results[0].type.elem == "list":
             return (values,)
@@ -266,7 +265,8 @@ class TreeFront:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "setting the frontier")
-        need(types[1].elem == "node" and types[1].of[0] == t.of[0], f"the frontier is made of nodes of {t.of[0]}, got {types[1]}")
+        need(types[1].elem == "node" and types[1].of[0] == t.of[0],
+             f"the frontier is made of nodes of {t.of[0]}, got {types[1]}")
         return (t,)
 
     def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
@@ -332,6 +332,10 @@ def _column(m: Any, t: Type, values: list[Any]) -> Any:
     return m.reals(values)
 
 
+_FOLDS: dict[str, Any] = {"all": lambda x, y: bool(x) and bool(y), "any": lambda x, y: bool(x) or bool(y),
+                          "sum": lambda x, y: x + y, "max": max, "min": min}
+
+
 @op("tree.down")
 class TreeDown:
     """Fold a column along each path from the root (attribute fn: all, any, sum, max, min): the root's own value is left out
@@ -349,8 +353,7 @@ class TreeDown:
         out: list[Any] = [start]
         for i in range(1, len(t)):
             up = out[t.nodes[i].parent]
-            out.append({"all": lambda: bool(up) and bool(a[i]), "any": lambda: bool(up) or bool(a[i]),
-                        "sum": lambda: up + a[i], "max": lambda: max(up, a[i]), "min": lambda: min(up, a[i])}[fn]())
+            out.append(_FOLDS[fn](up, a[i]))
         return (_column(m, op.results[0].type, out),)
 
     attrs = ("fn",)
@@ -367,8 +370,7 @@ class TreeUp:
     def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
         fn = op.attrs["fn"]
         out = list(np.asarray(array(m, v)))
-        fold = {"all": lambda x, y: bool(x) and bool(y), "any": lambda x, y: bool(x) or bool(y), "sum": lambda x, y: x + y,
-                "max": max, "min": min}[fn]
+        fold = _FOLDS[fn]
         for i in range(len(t) - 1, 0, -1):
             p = t.nodes[i].parent
             out[p] = fold(out[p], out[i])

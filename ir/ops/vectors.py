@@ -215,9 +215,8 @@ class Slice:
         return (Type(v.elem, v.of, (Dim(kind, d.of if kind == "part" else "", d.bound),) + v.dims[1:]),)
 
     def meaning(m: Any, op: Any, v: Any, *ends: Any) -> Any:
-        ends = list(ends)
-        lo = as_int(ends.pop(0)) if op.attrs.get("has_lo") else None
-        hi = as_int(ends.pop(0)) if op.attrs.get("has_hi") else None
+        lo = as_int(ends[0]) if op.attrs.get("has_lo") else None
+        hi = as_int(ends[-1]) if op.attrs.get("has_hi") else None
         cut = slice(lo, hi)
         if isinstance(v, Dist):
             return (Dist(v.rows[cut], v.face, None if v.at is None else v.at[cut]),)
@@ -250,13 +249,13 @@ class Concat:
         va = a if a.dims else a.over(Dim("k", "", 1))
         vb = b if b.dims else b.over(Dim("k", "", 1))
         elem = joined([va.scalar, vb.scalar], "++")
-        inner = join_dims(va.dims[1:], vb.dims[1:])
-        need(inner is not None, f"++ of {a} and {b}: their elements are not alike")
+        rest = join_dims(va.dims[1:], vb.dims[1:])
+        need(rest is not None, f"++ of {a} and {b}: their elements are not alike")
         bound = None if va.dims[0].bound is None or vb.dims[0].bound is None else va.dims[0].bound + vb.dims[0].bound
         first = va.dims[0]
         same = first.same(vb.dims[0]) and first.kind == "part"
         return (Type(elem.elem, elem.of, (Dim(first.kind if same else "k", first.of if same else "", bound),)
-                     + inner),)
+                     + (rest or ())),)
 
     def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
         want = op.results[0].type
@@ -422,9 +421,7 @@ class Scatter:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v, x, *ix = types
         if v.elem == "list":
-            j = join(v.of[0], x)
-            need(j is not None, f"a list of {v.of[0]} cannot hold {x}")
-            return (listing(j),)
+            return (listing(joined([v.of[0], x], "a list")),)
         need(len(v.dims) >= len(ix), f"{v} cannot be indexed {len(ix)} times")
         for i in ix:
             need(i.is_token or i.elem in ("int", "node", "position", "bool"), f"an index must be a whole number, a token, a "
@@ -434,7 +431,8 @@ class Scatter:
              f"{'vector' if each else 'place'}")
         elem = v.scalar if v.scalar == x.scalar else (join(numeric(v).scalar, numeric(x).scalar) or (
             v.scalar if {v.elem, numeric(x).elem} <= {"int", "token", "real", "prob"} else None))
-        need(elem is not None, f"values of {v} cannot be set to {x}")
+        if elem is None:
+            raise OpError(f"values of {v} cannot be set to {x}")
         return (Type(elem.elem, elem.of, v.dims),)
 
     def meaning(m: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
