@@ -144,6 +144,12 @@ class Scan:
     label, batch = "all", "ragged"
 
 
+def _whole(x: Any) -> Any:
+    """Indices as whole numbers, also where they were computed as rationals."""
+    a = np.asarray(x)
+    return a.astype(np.int64) if a.dtype == object else a
+
+
 @op("gather")
 class Gather:
     """v[i] along the first dimensions: one index operand per dimension, lined up with each other. Where v ranges over a
@@ -174,7 +180,7 @@ class Gather:
     def meaning(m: Any, op: Any, v: Any, *ix: Any) -> Any:
         if isinstance(v, list) or op.operands[0].type.elem == "topology":
             return (v[as_int(ix[0])],)
-        index = [np.asarray(array(m, i)) for i in ix]
+        index = [_whole(array(m, i)) for i in ix]
         types = [numeric(o.type) for o in op.operands[1:]]
         want = max((t.dims for t in types), key=len)
         if len(index) > 1:
