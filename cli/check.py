@@ -47,9 +47,7 @@ def command(
     reports = []
     for one in chosen:
         with progress_bar(one.name, show=not json and sys.stderr.isatty()) as progress:
-            report = check_algorithm(
-                one.module, vocab=vocab, models=models, params=params, mutants=mutants, progress=progress
-            )
+            report = check_algorithm(one.module, vocab=vocab, models=models, params=params, mutants=mutants, progress=progress)
         reports.append(report)
         if not json:
             show(one, report, brief=all_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,7 +11,7 @@ import decgraph
 from decgraph.cli import output
 
 
-class Emit(str, Enum):
+class Emit(StrEnum):
     """What is shown."""
 
     ir = "ir"
@@ -19,7 +19,7 @@ class Emit(str, Enum):
     graph = "graph"
 
 
-class Form(str, Enum):
+class Form(StrEnum):
     """How a graph is written."""
 
     dot = "dot"

@@ -73,9 +73,7 @@ def tell(path: Path, old: str, new: str, *, write: bool, diff: bool) -> None:
     if old == new:
         return
     if diff:
-        lines = difflib.unified_diff(
-            old.splitlines(True), new.splitlines(True), str(path), f"{path} (formatted)"
-        )
+        lines = difflib.unified_diff(old.splitlines(True), new.splitlines(True), str(path), f"{path} (formatted)")
         sys.stdout.writelines(line if line.endswith("\n") else f"{line}\n" for line in lines)
     else:
         print(f"{'formatted' if write else 'would format'} {path}")

@@ -1,7 +1,8 @@
 """The command `decgraph`: a file of this folder whose docstring begins with `decgraph <verb>:` is a verb.
 
 A verb's module has either `command`, a function with typer annotations (and perhaps `settings`, click's context
-settings), or `app`, a `typer.Typer` with verbs of its own. Only the verb asked for is imported; the help of the others is the first line of their files.
+settings), or `app`, a `typer.Typer` with verbs of its own. Only the verb asked for is imported; the help of the others
+is the first line of their files.
 """
 
 from __future__ import annotations

@@ -92,6 +92,9 @@ def open_session(
     chosen: decgraph.Algorithm, models: dict[str, str], params: dict[str, Any], externs: dict[str, Any], backend: str
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
+    # Small models lose more to threads that wait for each other than they gain; half the cores leave room for others.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if not sys.stderr.isatty():
         return chosen.session(models, externs=externs, backend=backend, **params)
     with output.console(stderr=True).status("reading the models"):
@@ -131,5 +134,3 @@ def write_trace(path: Path, session: Session, result: Result) -> None:
         path.write_text(json_.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None
-
-

@@ -31,9 +31,7 @@ def folder(name: str) -> str | None:
 
 
 @app.command("path")
-def path_of(
-    name: Annotated[str, typer.Argument(help="A name that `decgraph zoo list` prints.")], json: Json = False
-) -> None:
+def path_of(name: Annotated[str, typer.Argument(help="A name that `decgraph zoo list` prints.")], json: Json = False) -> None:
     """The folder of one model, as transformers' from_pretrained takes it."""
     path = str(decgraph.zoo.path(name))
     if json:

@@ -14,6 +14,7 @@ from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module, Param
 
 if TYPE_CHECKING:
+    from decgraph.dsl.explain import Explanation
     from decgraph.runtime.session import Result, Session
 
 __all__ = ["Algorithm", "load", "of", "parse", "run"]
@@ -82,11 +83,17 @@ class Algorithm:
 
         return cost_of(self.module)
 
-    def explain(self) -> str:
-        """What it does, step by step, in words."""
-        from decgraph.passes.explain import explain
+    def explanation(self) -> Explanation:
+        """What it does, part by part. Raises DecError where there is no text to explain."""
+        from decgraph.dsl.explain import explain
 
-        return explain(self.module)
+        if not self.text:
+            raise DecError(f"there is no text of {self.name} to explain", hint="its IR and cost can be shown: compile")
+        return explain(self.text, self.path, self.name)
+
+    def explain(self) -> str:
+        """What it does, in words and as a drawing of its step."""
+        return self.explanation().text()
 
     def check(self, **options: Any) -> Any:
         """Decide its claims; options and the report are those of `decgraph.check`."""

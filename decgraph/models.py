@@ -81,7 +81,9 @@ def request_for(session: Any, prompt: str | Sequence[int], **fields: Any) -> Req
             raise DecError("a text needs a tokenizer, and these models have none", hint="give the prompt as token ids")
         if not prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")
-        prompt = session.tokenizer.encode(prompt)
+        tokens: Sequence[int] = session.tokenizer.encode(prompt)
+    else:
+        tokens = prompt
     if "eos" not in fields:
         fields["eos"] = _end_of_text(session)
     unknown = sorted(set(fields) - set(Request.__dataclass_fields__))
@@ -90,7 +92,7 @@ def request_for(session: Any, prompt: str | Sequence[int], **fields: Any) -> Req
 
         near = difflib.get_close_matches(unknown[0], Request.__dataclass_fields__, 1)
         raise DecError(f"a request has no {unknown[0]!r}", hint=f"did you mean {near[0]}?" if near else "")
-    return Request(prompt=tuple(prompt), **fields)
+    return Request(prompt=tuple(tokens), **fields)
 
 
 def _model_params(function: Function) -> list[Param]:
@@ -109,7 +111,7 @@ def _read(function: Function, param: Param, folder: Path, models: Mapping[str, A
         return model
     if kind == "masked":
         return hf.load_masked(folder)
-    target = models.get(str(family))
+    target: Any = models.get(str(family))
     if not hasattr(target, "net"):
         raise DecError(
             f"{function.name}: `{param.name}` reads states of `{family}`, which was not read from a folder",

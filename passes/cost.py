@@ -159,7 +159,9 @@ class _Walker:
             case "model.eval":
                 self.calls.append(Call(self.model(op), self.place(op), turns.times(), turns.most, op.loc.line))
             case "model.memory":
-                self.capacities[f"memory of {self.model(op)}: keys, values and features it computed (line {op.loc.line})"] = None
+                self.capacities[f"memory of {self.model(op)}: keys, values and features it computed (line {op.loc.line})"] = (
+                    None
+                )
             case "commit":
                 self.effects[f"commits (line {op.loc.line})"] = None
             case "state.write":
