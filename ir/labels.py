@@ -318,7 +318,8 @@ class Checker:
         which = t.held & (ns.dep | self.control)
         if which:
             self.report("prune", op, which, name)
-        return [replace(t, dep=t.dep | ns.dep, tree=TreeAbs(Abs(held=t.reads), Abs(held=t.reads), (t.tree or TreeAbs()).points))]
+        whole = Abs(held=t.reads)
+        return [replace(t, dep=t.dep | ns.dep, tree=TreeAbs(whole, whole, (t.tree or TreeAbs()).points))]
 
     def tree_front(self, op: Op) -> list[Abs]:
         t, ns = self.of(op.operands[0]), self.of(op.operands[1])

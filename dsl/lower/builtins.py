@@ -1,7 +1,8 @@
 """The functions that every program can call, by name. Each is a few lines over the op table: no algorithm lives here."""
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.flow import show
@@ -13,7 +14,8 @@ TABLE: dict[str, Callable[[Lowering, S.Call], Value]] = {}
 METHODS = {
     "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .upto(l), .head(trunk), .embed(x)",
     "memory": "memories have .only(positions), .without(positions), .join(other), .scores(positions), and layers: m[l]",
-    "canvas": "canvases have .extend(k)", "index": "indexes have .has(tokens), .after(tokens), .path(node, at_least =, at_most =)",
+    "canvas": "canvases have .extend(k)",
+    "index": "indexes have .has(tokens), .after(tokens), .path(node, at_least =, at_most =)",
     "automaton": "automata have .start, .live, .allowed(s), .step(s, x), .state(ctx), .run(s, xs), .weights(s)",
 }
 
@@ -27,7 +29,8 @@ WRITTEN = ("by", "descending", "replace", "over")
 """Options that are read as they are written, not as one value."""
 
 
-def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[str, ...] = ()) -> tuple[list[Value], dict[str, Value]]:
+def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[str, ...] = ()
+         ) -> tuple[list[Value], dict[str, Value]]:
     """Lowered arguments, with their number and names checked."""
     high = low if high is None else high
     fname = e.func.name if isinstance(e.func, S.Name) else "this"
@@ -278,7 +281,8 @@ def warp(lw: Lowering, e: S.Call) -> Value:
 def fold_tree(lw: Lowering, e: S.Call) -> Value:
     """down(t, column, op) folds along paths from the root, up(t, column, op) over subtrees."""
     if len(e.args) != 3 or not isinstance(e.args[2], S.Name) or e.args[2].name not in ("all", "any", "sum", "max", "min"):
-        lw.fail(e.span, "down and up take a tree, a column and one of all, any, sum, max, min", "down(t, ok, all)", code="E273")
+        lw.fail(e.span, "down and up take a tree, a column and one of all, any, sum, max, min", "down(t, ok, all)",
+                code="E273")
     t, v = _expr(lw, e.args[0]), _expr(lw, e.args[1])
     return lw.one("tree." + e.func.name, t, v, span=e.span, fn=e.args[2].name)  # type: ignore[union-attr]
 

@@ -1,8 +1,9 @@
 """Structured control: carried variables, early exits, loops, branches and lanes."""
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Callable, Iterable
+from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.state import Lowering

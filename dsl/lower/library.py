@@ -1,9 +1,9 @@
 """What a program can name without importing it: the rules, policies, helpers and algorithms of stdlib/."""
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from importlib import resources
-from typing import Iterator
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.parse import parse_text
@@ -13,7 +13,7 @@ from decgraph.errors import DecError
 SHELVES = ("rules", "policies", "helpers")
 
 
-@lru_cache(maxsize=None)
+@cache
 def shelf(name: str) -> tuple[S.File, Source] | None:
     """A file of stdlib/ by its name, parsed once; None if there is none."""
     if not name.isidentifier():

@@ -229,10 +229,11 @@ class ModuleLowering:
         return Claim("refines", text, spec=spec.name, args=tuple(args), mode=mode, when=when, loc=lw.loc(s.span))
 
 
-def lower_file(file: S.File, source: Source, check_labels: bool = True) -> Module:
+def lower_file(file: S.File, source: Source, check_labels: bool = True, names: Names | None = None) -> Module:
     """Lower every algorithm of a file (and what they use). `main` is the last one. Raises DecError with all that is wrong:
-    at most one thing an algorithm and, unless `check_labels` is off, what its draws must not depend on."""
-    names = Names(file, source)
+    at most one thing an algorithm and, unless `check_labels` is off, what its draws must not depend on.
+    `names`: what the file can name, where that is more than its text says."""
+    names = names or Names(file, source)
     lowering = ModuleLowering(names)
     found: list[Diagnostic] = []
     main = ""

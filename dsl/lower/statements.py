@@ -131,9 +131,9 @@ def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
     rest = [c for x in s.branches[at + 1:] for c in x.body] + list(s.orelse)
     orelse = None
     if at + 1 < len(s.branches):
-        orelse = lambda: if_(lw, s, at + 1)  # noqa: E731
+        orelse = lambda: if_(lw, s, at + 1)
     elif s.orelse:
-        orelse = lambda: run_suite(lw, s.orelse)  # noqa: E731
+        orelse = lambda: run_suite(lw, s.orelse)
     branch(lw, cond, lambda: run_suite(lw, b.body), orelse, assigned([*b.body, *rest]), s.span)
 
 

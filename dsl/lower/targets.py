@@ -1,8 +1,9 @@
 """What stands on the left: names, columns, cells, tables; and what grows."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Sequence
+from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.expr import BINARY, expr

@@ -26,7 +26,8 @@ def verify(lw: Lowering, s: S.Verify) -> None:
     given = [expr(lw, a) for a in s.rule.args] if isinstance(s.rule, S.Call) else []
     kwargs = {k.name: expr(lw, k.value) for k in s.rule.kwargs} if isinstance(s.rule, S.Call) else {}
     if len(rule.params) < 2:
-        lw.fail(s.rule.span, f"rule `{rule.name}` takes no evidence and children", "rule r(p: dist, children: draws):", code="E352")
+        lw.fail(s.rule.span, f"rule `{rule.name}` takes no evidence and children",
+                "rule r(p: dist, children: draws):", code="E352")
     whole = rule.params[0].type is not None and rule.params[0].type.name == "tree"
     tree_name = str(tree.type.of[0])
     i = Value(INT, "depth")

@@ -1,0 +1,146 @@
+"""Algorithms written as Python functions; tests/dsl/test_capture.py compares them with the .dec texts of stdlib/."""
+# ruff: noqa: F403, F405, F821
+# mypy: ignore-errors
+
+from decgraph.dsl.capture import algorithm, helper, rule
+from decgraph.dsl.prelude import *
+
+
+@algorithm
+def autoregressive_py(target: Causal):
+    """One token at a time."""
+    while not done():
+        x = sample(target(ctx), as_=output)
+        commit(x)
+
+
+@algorithm
+def speculative(target: Causal, drafter: Causal, gamma: Int[1, 32] = 4):
+    """Speculative decoding."""
+    refines(autoregressive(target), in_="distribution")
+
+    while not done():
+        with draft() as t:
+            for _ in repeat(gamma):
+                t.grow(sample(drafter(t.leaves)))
+        verify(t, by=rejection, against=target(t))
+        commit(t.accepted)
+
+
+@algorithm
+def eagle2(target: Causal, head: Features["target"], depth: Int[1, 12] = 6, k: Int[1, 32] = 10, budget: Int[1, 256] = 59):
+    refines(autoregressive(target), in_="tokens")
+    while not done():
+        with draft() as t:
+            for _ in repeat(depth):
+                q = head(t.frontier, given=target.memory(ctx.parent))
+                t.grow(topk(q.raw, k))
+                t.frontier = top(t.new, k, by=t.logprob)
+            prune(t, to=top(t.drafted, budget, by=t.logprob))
+        verify(t, by=match, against=target(t))
+        commit(t.accepted)
+
+
+@algorithm
+def token_recycling(target: Causal, shape: Topology = "recycling_80", k: Int[1, 16] = 8):
+    refines(autoregressive(target), in_="tokens")
+    next: State[Token[vocab, k], session] = 0
+    while not done():
+        with draft() as t:
+            for level in shape:
+                t.grow(point(next[t.token[t.frontier]][level.parent, level.rank]), at=t.frontier[level.parent])
+        p = target(t)
+        verify(t, by=match, against=p)
+        next[t.token[t.nodes]] = topk(p.raw, k).token
+        commit(t.accepted)
+
+
+@algorithm
+def fast_dllm(model: Masked, length: Int[1, 1024] = 256, block: Int[1, 256] = 32, tau: Prob = 0.9):
+    c = canvas(length)
+    cache(model, by=dual)
+    for b in blocks(c, block):
+        while any(c.masked[b]):
+            p = model(c, at=b)
+            x = sample(p)
+            unmask(c[b], where=sure(p.raw[x], tau), with_=x)
+    commit(c)
+
+
+@rule
+def typical(t: Tree, p: Dist["t.nodes"], epsilon: Prob = 0.09, delta: Prob = 0.3):
+    """Medusa's rule, as a rule of our own."""
+    above = p[t.parent]
+    ok = above[t.token] > min(epsilon, delta * exp(-entropy(above)))
+    live = down(t, ok, all)
+    like = down(t, log(above[t.token]), sum)
+    n = argmax(where(t.nodes, live), by=[t.depth, like])
+    accept(n)
+    emit(argmax(p[n]))
+
+
+@algorithm
+def medusa(target: Causal["heads"], shape: Topology = "medusa_63", epsilon: Prob = 0.09, delta: Prob = 0.3):
+    commit(argmax(target(ctx)))
+    while not done():
+        h = target.heads(ctx.parent)
+        with draft() as t:
+            for level in shape:
+                t.grow(topk(h[level.index].raw, shape.width)[level.rank], at=t.frontier[level.parent])
+        verify(t, by=typical(epsilon, delta), against=target(t))
+        commit(t.accepted)
+
+
+@algorithm
+def kangaroo(target: Causal, adapter: Layers["target"], exit: Int[1, 8] = 2, gamma: Int[1, 16] = 6, eta: Prob = 0.6):
+    refines(autoregressive(target), in_="tokens")
+    small: Model = target.head(adapter(target.upto(exit)))
+    while not done():
+        with draft() as t:
+            for _ in repeat(gamma):
+                q = small(t.leaves)
+                t.grow(topk(q.raw, 1))
+                if all(max(q.raw) < eta):
+                    break
+        verify(t, by=match, against=target(t))
+        commit(t.accepted)
+
+
+@helper
+def surest(s: Prob, tau: Prob) -> Bool:
+    return s >= tau or first_max(s)
+
+
+@algorithm
+def with_helper(model: Masked, length: Int[1, 64] = 8, tau: Prob = 0.9):
+    c = canvas(length)
+    while any(c.masked):
+        p = model(c)
+        x = sample(p)
+        unmask(c, where=surest(p.raw[x], tau), with_=x)
+    commit(c)
+
+
+@algorithm
+def reward_guided(target: Causal, drafter: Causal, budget: Int[1, 64] = 8, steps: Int[1, 100] = 10):
+    for _ in repeat(steps, while_=not done()):
+        s = run(autoregressive(drafter), from_=ctx, until=completes("\n"), at_most=budget)
+        if s.length > 3:
+            s = run(autoregressive(target), until=completes("\n"), at_most=budget)
+        commit(s)
+
+
+@algorithm
+def grown(target: Causal, k: Int[1, 4] = 2):
+    past: State[Suffixes[64], session]
+    count_: State[Int] = 1
+    while not done():
+        with draft() as t:
+            new = t.grow(topk(target(root).raw, k), u=0.5)
+            for i in range(1, k):
+                t.grow(point(t.token[new[0]]), at=new[0])
+            for leaf in t.leaves:
+                t.grow(chain(past.path(leaf, at_least=2, at_most=3)), at=leaf)
+        verify(t, by=match, against=target(t))
+        count_ += t.accepted.depth
+        commit(t.accepted)
