@@ -182,9 +182,6 @@ class Machine:
     def warp_row(self, a: Any, path: Any, is_dist: bool, old: Any) -> Row:
         return value_row(a if is_dist else self.num.softmax(a))
 
-    def map_vocab(self, p: Any, a: str, b: str) -> Any:
-        return p
-
     # -- models
     def evaluate(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Dist:
         if isinstance(place, Canvas):
@@ -295,7 +292,7 @@ def dists(n: int, at: Any = None, single: bool = False) -> Dist:
 
 _INTEGERS = ("int", "token", "position", "astate")
 _OBJECTS: dict[str, Any] = {
-    "path": Path, "tree": Tree, "canvas": Canvas, "memory": Memory, "noise": NoiseKey, "text": str, "model": Model,
+    "path": Path, "tree": Tree, "canvas": Canvas, "memory": object, "noise": NoiseKey, "text": str, "model": object,
     "edit": Edit,
 }
 
@@ -317,7 +314,7 @@ def misfit(value: Any, t: Type) -> str:
     if len(shape) != len(t.dims):
         return f"{len(shape)} dimensions {shape}"
     for n, d in zip(shape, t.dims, strict=True):
-        if d.kind == "vocab" and n != V:
+        if d.kind == "vocab" and d.of == "V" and n != V:
             return f"{n} along {d}, which has {V}"
         if d.bound is not None and n > d.bound:
             return f"{n} along {d}"

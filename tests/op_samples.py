@@ -86,7 +86,6 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
              "yield %b\n}", [0, 1])],
     "const": [("%z = const(value = 7, type = !int)", 7), ("%z = const(value = 1/4, type = !prob)", 0.25),
               ("%z = const(value = [], type = !list<any,-1>)", [])],
-    "counter": [("%z = counter()", 2)],
     # the request, effects, state
     "context": [("%z = context()", (1, 0, 2)), ("%z = context(parent = true)", (1, 0))],
     "ctx.get": [("%z = ctx.get(%ctx, field = \"token\")", 2), ("%z = ctx.get(%ctx, field = \"length\")", 3),
@@ -125,7 +124,6 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
                ("%z = lookup(%q, %toks)", [1 / 2, 1 / 6]), ("%z = lookup(%w, %x)", 3.0),
                ("%z = lookup(%m, %ds)", [1.0, 4.0])],
     "info": [("%z = info(%q, kind = \"entropy\")", ANYTHING), ("%z = info(%q, %q, kind = \"kl\")", 0.0)],
-    "vocab.map": [("%z = vocab.map(%q, to = \"W\")", ANYTHING)],
     "renorm": [("%z = renorm(%q, %i, kind = \"topk\")", [0.0, 0.4, 0.6]),
                ("%z = renorm(%q, %r, kind = \"topp\")", [0.0, 0.0, 1.0])],
     # choosing
@@ -135,7 +133,6 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
     "select.top": [("%z = select.top(%xs, %i, %rs, bound = 2)", [1, 2]),
                    ("%z = select.top(%xs, %i, order = \"kept\", bound = 2)", [3, 2]),
                    ("%z = select.top(%ns, %n, %col, bound = 1)", [3])],
-    "every": [("%z = every(%m)", ANYTHING)],
     "pairs.top": [("%z, %y, %v = pairs.top(%m, %i, bound = 2)", [0, 1])],
     "sort": [("%z = sort(%xs)", [1, 2, 3]), ("%z = sort(%xs, %rs, descending = true)", [1, 2, 3])],
     "rank": [("%z = rank(%rs)", [2, 0, 1]), ("%z = rank(%qs)", [[2, 1, 0], [1, 2, 0]])],
@@ -242,7 +239,6 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
     "memory.scores": [("%z = memory.scores(%mem, %ps)", [0.0] * 3)],
     "maxpool": [("%z = maxpool(%xs, %three)", [3, 3, 2])],
     "hidden.map": [("%z = hidden.map(%h, %r, fn = \"mul\")", [[1.0, 2.0]]), ("%z = hidden.map(%h, %h, fn = \"add\")", [[4.0, 8.0]])],
-    "memory.read": [("%z = memory.read(%mem, %n, field = \"hidden\")", ANYTHING)],
     # stores and the host
     "index.new": [("%z = index.new(%i, kind = \"suffixes\")", ANYTHING)],
     "index.ask": [("%z = index.ask(%ix, what = \"has\")", True), ("%z = index.ask(%ix, %i, what = \"path\", bound = 4)", [0, 2]),
@@ -270,10 +266,10 @@ ERRORS: list[tuple[str, str, dict[str, Any], str]] = [
     ("noise", "", {"kind": "loud", "site": "f.0"}, "loud"), ("face", "int", {"face": "raw"}, "distribution"),
     ("softmax", "int", {}, "vocabulary"), ("normalize", "real[k]", {}, "vocabulary"), ("warp", "real", {}, "vocabulary"),
     ("lookup", "real[k], token<V>", {}, "distribution"), ("lookup", "dist<V,shaped>, token<W>", {}, "speaking"),
-    ("info", "real[k]", {"kind": "entropy"}, "distribution"), ("vocab.map", "int", {"to": "W"}, "tokens"),
+    ("info", "real[k]", {"kind": "entropy"}, "distribution"),
     ("renorm", "int, int", {"kind": "topk"}, "vocabulary"), ("arg", "int", {"fn": "max"}, "vector"),
     ("topk", "node<t>[part.t], int", {}, "top(candidates"), ("select.top", "dist<V,shaped>, int", {}, "topk"),
-    ("every", "real[k]", {}, "scores"), ("pairs.top", "real[k], int", {}, "scores"), ("sort", "int", {}, "vector"),
+    ("pairs.top", "real[k], int", {}, "scores"), ("sort", "int", {}, "vector"),
     ("rank", "int", {}, "numbers"), ("first_max", "bool[k]", {}, "numbers"), ("compact", "int[k], int[k]", {}, "condition"),
     ("compact", "int, bool[k]", {}, "a if cond else b"), ("take_first", "int, int", {}, "vector"),
     ("batch.top", "int, int", {}, "candidates"), ("map", "text, int", {"fn": "add"}, "do not go together"),
@@ -298,7 +294,7 @@ ERRORS: list[tuple[str, str, dict[str, Any], str]] = [
     ("model.memory", "model<causal,V,m,causal>, int", {}, "memory"), ("model.derive", "int", {"how": "exit"}, "model"),
     ("model.derive", "model<causal,V,m,causal>", {"how": "paint"}, "paint"), ("model.layers", "int", {}, "model"),
     ("memory.only", "int, int", {"kind": "only"}, "memory"), ("memory.join", "memory<a>, memory<b>", {}, "one family"),
-    ("model.embed", "int, int", {}, "model"), ("model.embed", "model<causal,V,m,causal>, text", {}, "weights"), ("memory.layer", "int, int", {}, "memory"), ("memory.put", "memory<a>, memory<b>, int", {}, "same model"), ("memory.scores", "memory<a>, int", {}, "positions"), ("maxpool", "int, int", {}, "vector"), ("hidden.map", "int, int", {"fn": "add"}, "embeddings"), ("memory.read", "int", {"field": "hidden"}, "memory"),
+    ("model.embed", "int, int", {}, "model"), ("model.embed", "model<causal,V,m,causal>, text", {}, "weights"), ("memory.layer", "int, int", {}, "memory"), ("memory.put", "memory<a>, memory<b>, int", {}, "same model"), ("memory.scores", "memory<a>, int", {}, "positions"), ("maxpool", "int, int", {}, "vector"), ("hidden.map", "int, int", {"fn": "add"}, "embeddings"),
     ("commit", "dist<V,shaped>", {}, "x ~ p"), ("ended", "int", {}, "path"),
     ("completes", "int, text", {}, "path"), ("state.write", "text", {"state": "s", "type": parse_type("int")}, "state s"), ("index.ask", "int", {"what": "has"}, "index"),
     ("index.learn", "int", {}, "index"), ("index.learn", "index<ngrams,V>, model<causal,V,m,causal>", {}, "tokens"), ("automaton", "automaton<V>, int", {"what": "allowed"}, "g.start"),
@@ -314,7 +310,7 @@ ERRORS: list[tuple[str, str, dict[str, Any], str]] = [
 
 # Ops that take whatever they are given, or whose region rules are tested in test_verify.py.
 TAKES_ANYTHING = {
-    "while", "if", "each", "run", "const", "counter", "context", "request", "done", "state.read", "return", "vocab_size",
+    "while", "if", "each", "run", "const", "context", "request", "done", "state.read", "return", "vocab_size",
     "topology", "tree.walk",
 }
 

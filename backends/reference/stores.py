@@ -164,8 +164,5 @@ class Stores:
     def host(self: Any, what: str, *args: Any) -> Any:
         raise DecError(f"the reference cannot `{what}` with this model", hint="embeddings and states are opaque in table models")
 
-    def map_vocab(self: Any, value: Any, source: str, target: str) -> Any:
-        return value
-
 
 __all__ = ["Draw", "Stores"]

@@ -194,14 +194,3 @@ class Const:
     label, batch = "none", "scalar"
 
 
-@op("counter")
-class Counter:
-    """The number of tokens committed so far by this request."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        return (INT,)
-
-    def meaning(m: Any, op: Any) -> Any:
-        return (m.committed(),)
-
-    label, batch, effects = "none", "pointwise", "read"

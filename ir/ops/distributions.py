@@ -182,21 +182,6 @@ class Info:
     label, batch = "join", "pointwise"
 
 
-@op("vocab.map")
-class VocabMap:
-    """Probabilities over one vocabulary as probabilities over another: mass on the shared tokens, renormalised."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem in ("dist", "token"), f"a vocabulary map needs tokens or a distribution, got {types[0]}")
-        return (Type(types[0].elem, (attrs["to"],) + types[0].of[1:], types[0].dims),)
-
-    def meaning(m: Any, op: Any, p: Any) -> Any:
-        return (m.map_vocab(p, op.operands[0].type.vocab, op.attrs["to"]),)
-
-    attrs = ("to",)
-    label, batch = "join", "pointwise"
-
-
 @op("renorm")
 class Renorm:
     """The k most probable tokens (attribute kind "topk"), or the smallest prefix with mass p ("topp"), renormalised."""

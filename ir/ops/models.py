@@ -166,18 +166,3 @@ class ModelEmbed:
         return (m.host("embed", model, x),)
 
     label, batch = "join", "pointwise"
-
-
-@op("memory.read")
-class MemoryRead:
-    """A field of a memory at a layer and positions: hidden, k, v, q, attention."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem == "memory", f".{attrs['field']} needs a memory, got {types[0]}")
-        return (Type("hidden", types[0].of, (Dim("k"),)),)
-
-    def meaning(m: Any, op: Any, mem: Any, *where: Any) -> Any:
-        return (m.host("read", mem, op.attrs["field"], *where),)
-
-    attrs = ("field",)
-    label, batch = "join", "ragged"

@@ -145,23 +145,6 @@ class SelectTop:
     label, batch = "select", "ragged"
 
 
-@op("every")
-class Every:
-    """All pairs of a row and a token with their score, in row order: candidates for a beam. The result has .row, .token and
-    .value through `pair.get`."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        n = numeric(types[0])
-        need(len(n.dims) == 2 and n.dims[-1].kind == "vocab", f"every needs scores [rows, vocab], got {types[0]}")
-        return (Type("list", (Type("any"), -1)), )
-
-    def meaning(m: Any, op: Any, s: Any) -> Any:
-        a = np.asarray(array(m, s))
-        return ([(r, v, a[r, v]) for r in range(a.shape[0]) for v in range(a.shape[1])],)
-
-    label, batch = "join", "ragged"
-
-
 @op("pairs.top")
 class PairsTop:
     """The k best of rows x vocabulary: results rows (int), tokens, values, best first; ties by row, then token; scores of

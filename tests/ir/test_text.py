@@ -1,6 +1,5 @@
 """The text of a module: golden texts, errors, and what is printed reads back."""
 
-# ruff: noqa: E501  (IR text in tables)
 from __future__ import annotations
 
 from collections.abc import Callable
