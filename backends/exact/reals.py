@@ -47,6 +47,8 @@ class Log:
             return self
         if isinstance(other, float):
             return other if self.ratio != 0 else -float("inf")
+        if self.ratio == 0:
+            return self
         return approximate(self) + other
 
     __radd__ = __add__

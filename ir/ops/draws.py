@@ -202,7 +202,10 @@ class DrawGet:
         values = np.empty(x.shape, dtype=object)
         for i in np.ndindex(x.shape):
             d = x.items[i]
-            values[i] = d.source.face("raw")[d.token] if field == "prob" else getattr(d, field)
+            if d is None:   # nothing was left to draw
+                values[i] = {"prob": m.num.zero, "race": -m.num.inf, "point": False}[field]
+            else:
+                values[i] = d.source.face("raw")[d.token] if field == "prob" else getattr(d, field)
         if field == "point":
             return (values.astype(bool),)
         return (m.num.lift(values) if m.num.exact else values.astype(np.float64),)
