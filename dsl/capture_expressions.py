@@ -94,7 +94,7 @@ class Reader:
     def _binop(self, node: ast.BinOp) -> S.Expr:
         op = BINARY.get(type(node.op))
         if op is None:
-            self.fail(node, "this operator has no meaning in an algorithm", 
+            self.fail(node, "this operator has no meaning in an algorithm",
                       "there are + - * / % and **; int(a / b) rounds down")
         return S.Binary(op, self.expr(node.left), self.expr(node.right), span=self.span(node))
 

@@ -140,7 +140,8 @@ def for_(r: Reader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
 def if_(r: Reader, node: ast.If, drafts: tuple[str, ...]) -> S.Stmt:
     if len(node.body) == 1 and isinstance(node.body[0], ast.Break) and not node.orelse:
         return S.Break(r.expr(node.test), span=r.span(node))
-    branches, rest = [], [node]
+    branches: list[S.Branch] = []
+    rest = [node]
     orelse: list[ast.stmt] = []
     while rest:
         one = rest.pop()
@@ -331,7 +332,7 @@ def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt:
         return S.ModelDecl(name, value, span=span, name_span=name_span)
     if base.id == "Noise":
         return S.Noise(name, tuple(r.expr(p) for p in parts), "race", span=span, name_span=name_span)
-    scope = parts[1].value if len(parts) == 2 and isinstance(parts[1], ast.Constant) else None
+    scope = getattr(parts[1], "value", getattr(parts[1], "id", None)) if len(parts) == 2 else None
     if not 1 <= len(parts) <= 2 or (len(parts) == 2 and scope not in ("sequence", "session", "batch")):
         r.fail(node, "a state has a type, and a scope", 'next: State[Token[vocab, k], "session"] = 0')
     return S.State(name, r.type(parts[0]), str(scope) if scope else None, value, span=span, name_span=name_span)

@@ -64,7 +64,14 @@ TYPES: dict[str, str] = {
 FORMS = ("State", "Noise", "Model")
 """Annotations that declare: `a: State[Int] = 1`, `g: Noise[w, vocab]`, `small: Model = target.exit(2)`."""
 
-WORDS = ["abs", "accept", "across_batch", "argmax", "argmin", "before", "bernoulli", "best", "best_first", "beta", "bounded", "blocks", "cache", "canvas", "cat", "chain", "clamp", "commit", "completes", "count", "counts", "ctx", "cumsum", "cycle", "done", "down", "draft", "edit", "emit", "ended", "ensures", "entropy", "eos", "every", "exp", "first", "first_max", "floor", "from_", "greedy", "inf", "keeps_support", "kl", "lanes", "last", "leading", "learn", "log", "loop", "mask_", "maxpool", "mean", "none", "normalize", "onehot", "only", "output", "pad", "point", "prompt", "prune", "race", "rank", "ratio", "refines", "relax", "relu", "remask", "renorm_topk", "renorm_topp", "repeat", "root", "sample", "select", "settled", "softmax", "soft", "sort", "spread", "sqrt", "suffixes", "ngrams", "text_of", "tile", "top", "topk", "uniform", "unmask", "up", "verify", "vocab", "warp", "where", "zeros", "speaking", "run", "root"]
+WORDS = """
+    abs accept across_batch argmax argmin before bernoulli best best_first beta bounded blocks cache canvas cat chain
+    clamp commit completes count counts ctx cumsum cycle done down draft edit emit ended ensures entropy eos every
+    exp first first_max floor from_ greedy inf keeps_support kl lanes last leading learn log loop mask_ maxpool mean
+    none normalize onehot only output pad point prompt prune race rank ratio refines relax relu remask renorm_topk
+    renorm_topp repeat root sample select settled softmax soft sort spread sqrt suffixes ngrams text_of tile top topk
+    uniform unmask up verify vocab warp where zeros speaking run root
+""".split()  # noqa: SIM905
 """Every other word. Some stand for builtins of Python that the language has too; inside a captured function those
 (`max`, `min`, `sum`, `any`, `all`, `len`, `int`, `range`) are written as they are."""
 

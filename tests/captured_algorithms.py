@@ -1,5 +1,5 @@
 """Algorithms written as Python functions; tests/dsl/test_capture.py compares them with the .dec texts of stdlib/."""
-# ruff: noqa: F403, F405, F821
+# ruff: noqa: F403, F405, F821, UP037
 # mypy: ignore-errors
 
 from decgraph.dsl.capture import algorithm, helper, rule
@@ -44,7 +44,7 @@ def eagle2(target: Causal, head: Features["target"], depth: Int[1, 12] = 6, k: I
 @algorithm
 def token_recycling(target: Causal, shape: Topology = "recycling_80", k: Int[1, 16] = 8):
     refines(autoregressive(target), in_="tokens")
-    next: State[Token[vocab, k], session] = 0
+    next: State[Token[vocab, k], "session"] = 0
     while not done():
         with draft() as t:
             for level in shape:
@@ -132,12 +132,12 @@ def reward_guided(target: Causal, drafter: Causal, budget: Int[1, 64] = 8, steps
 
 @algorithm
 def grown(target: Causal, k: Int[1, 4] = 2):
-    past: State[Suffixes[64], session]
+    past: State[Suffixes[64], "session"]
     count_: State[Int] = 1
     while not done():
         with draft() as t:
             new = t.grow(topk(target(root).raw, k), u=0.5)
-            for i in range(1, k):
+            for _ in range(1, k):
                 t.grow(point(t.token[new[0]]), at=new[0])
             for leaf in t.leaves:
                 t.grow(chain(past.path(leaf, at_least=2, at_most=3)), at=leaf)

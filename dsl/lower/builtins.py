@@ -25,6 +25,11 @@ def _expr(lw: Lowering, e: S.Node) -> Value:
     return expr(lw, e)
 
 
+def name_of(e: S.Call) -> str:
+    """The name that is called."""
+    return e.func.name if isinstance(e.func, S.Name) else "this"
+
+
 WRITTEN = ("by", "descending", "replace", "over")
 """Options that are read as they are written, not as one value."""
 
@@ -33,7 +38,7 @@ def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[s
          ) -> tuple[list[Value], dict[str, Value]]:
     """Lowered arguments, with their number and names checked."""
     high = low if high is None else high
-    fname = e.func.name if isinstance(e.func, S.Name) else "this"
+    fname = name_of(e)
     if not low <= len(e.args) <= high:
         want = str(low) if low == high else f"{low} to {high}"
         lw.fail(e.span, f"{fname} takes {want} argument{'s' if want != '1' else ''}, got {len(e.args)}", code="E270")
@@ -83,7 +88,7 @@ _simple("maxpool", "maxpool", 2)
 @builtin("any", "all", "count", "mean", "sum", "ratio")
 def fold(lw: Lowering, e: S.Call) -> Value:
     """Folds of one dimension; `over =` names another than the last."""
-    fn = e.func.name  # type: ignore[union-attr]
+    fn = name_of(e)
     (x,), _ = args(lw, e, 1, kw=("over",))
     over = next((k.value.value for k in e.kwargs if k.name == "over" and isinstance(k.value, S.String)), "")
     if fn == "ratio":
@@ -95,7 +100,7 @@ def fold(lw: Lowering, e: S.Call) -> Value:
 @builtin("max", "min")
 def extreme(lw: Lowering, e: S.Call) -> Value:
     """The largest entry of a vector, or the larger of two numbers."""
-    fn = e.func.name  # type: ignore[union-attr]
+    fn = name_of(e)
     if len(e.args) == 1:
         (x,), _ = args(lw, e, 1)
         return lw.one("reduce", x, span=e.span, fn=fn)
@@ -123,7 +128,7 @@ def _keys(lw: Lowering, e: S.Call) -> list[Value]:
 @builtin("argmax", "argmin")
 def arg(lw: Lowering, e: S.Call) -> Value:
     """The best token of a distribution, or of candidates the one with the best `by`."""
-    fn = e.func.name[3:]  # type: ignore[union-attr]
+    fn = name_of(e)[3:]
     if len(e.args) != 1:
         args(lw, e, 1, kw=("by",))
     x = _expr(lw, e.args[0])
@@ -237,7 +242,8 @@ def shuffle(lw: Lowering, e: S.Call) -> Value:
     """A vector in random order, every order equally likely: places drawn without replacement from equal weights."""
     (x,), _ = args(lw, e, 1)
     n = lw.one("len", x, span=e.span)
-    places = lw.one("normalize", lw.one("tile", lw.const(1), n, span=e.span, kind="tile", dim="vocab", of="places"), span=e.span)
+    ones = lw.one("tile", lw.const(1), n, span=e.span, kind="tile", dim="vocab", of="places")
+    places = lw.one("normalize", ones, span=e.span)
     order = lw.one("draw.many", places, n, lw.noise("race", e.span), span=e.span, replace=False)
     return lw.one("gather", x, lw.one("as_int", order, span=e.span), span=e.span)
 
@@ -284,7 +290,7 @@ def fold_tree(lw: Lowering, e: S.Call) -> Value:
         lw.fail(e.span, "down and up take a tree, a column and one of all, any, sum, max, min", "down(t, ok, all)",
                 code="E273")
     t, v = _expr(lw, e.args[0]), _expr(lw, e.args[1])
-    return lw.one("tree." + e.func.name, t, v, span=e.span, fn=e.args[2].name)  # type: ignore[union-attr]
+    return lw.one("tree." + name_of(e), t, v, span=e.span, fn=e.args[2].name)
 
 
 @builtin("chain")
@@ -316,7 +322,7 @@ SEVERAL: dict[str, tuple[Callable[[Lowering, S.Call], tuple[Value, ...]], str]] 
 
 @builtin(*SEVERAL)
 def several(lw: Lowering, e: S.Call) -> Value:
-    name = e.func.name  # type: ignore[union-attr]
+    name = name_of(e)
     lw.fail(e.span, f"{name}(...) gives three values", SEVERAL[name][1], code="E279")
 
 
@@ -434,7 +440,7 @@ def beta(lw: Lowering, e: S.Call) -> Value:
 @builtin("suffixes", "ngrams")
 def new_index(lw: Lowering, e: S.Call) -> Value:
     a, _ = args(lw, e, 0, 2)
-    return lw.one("index.new", *a, span=e.span, kind=e.func.name, vocab=lw.vocab)  # type: ignore[union-attr]
+    return lw.one("index.new", *a, span=e.span, kind=name_of(e), vocab=lw.vocab)
 
 
 @builtin("learn")

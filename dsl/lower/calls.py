@@ -113,7 +113,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     if t.elem == "model":
         if n == "memory":
             if len(e.args) != 1:
-                lw.fail(e.span, "memory is of one place: a context, a node or a canvas", "target.memory(ctx.parent)", code="E259")
+                lw.fail(e.span, "memory is of one place: a context, a node or a canvas", "target.memory(ctx.parent)",
+                        code="E259")
             place, tree = place_of(lw, v, e.args[0])
             extra: dict[str, Value] = {} if tree is None else {"tree": tree}
             for k in e.kwargs:
@@ -212,7 +213,7 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
     env = bind(lw, item, item.params, args, kwargs, e.span)
     hidden = {k: v for k, v in lw.env.items() if v.type.elem == "tree" and k not in env}
     saved, states, prefix, trees = lw.env, lw.states, list(lw.prefix), list(lw.trees)
-    source, lw.source = lw.source, lw.sources.get(item.name, lw.source)
+    source, lw.source = lw.source, lw.items.source(item.name) or lw.source
     lw.env, lw.states = {**hidden, **env}, {}
     lw.prefix = [*prefix, f"{item.name}@{lw.site_number(e.span)}"]
     lw.calls.append(item.name)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from decgraph.dsl import syntax as S
@@ -196,7 +197,7 @@ def suite(lw: Lowering, body: tuple[S.Stmt, ...], statement: Callable[[Lowering,
         flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
         left = flags[0] if len(flags) == 1 else lw.one("map", *flags, fn="or", span=stmt.span)
         go_on = lw.one("map", left, fn="not", span=stmt.span)
-        branch(lw, go_on, lambda: suite(lw, rest, statement), None, assigned(rest), stmt.span)
+        branch(lw, go_on, partial(suite, lw, rest, statement), None, assigned(rest), stmt.span)
         return
 
 

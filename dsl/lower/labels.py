@@ -13,12 +13,12 @@ WHY = ("a draft is accepted with min(1, p/q) only if q is still its law, given a
 SAID: dict[str, tuple[str, str, str]] = {
     "prune": (
         "what is pruned here depends on the draws themselves", "these are kept or dropped by what was drawn",
-        "prune point masses only: `t.drafted where t.law.point`, drafted with topk(q.raw, k),\n"
-        "or prune by what does not look at the draws, such as t.depth, or verify by match"),
+        ("prune point masses only: `t.drafted where t.law.point`, drafted with topk(q.raw, k),\n"
+         "or prune by what does not look at the draws, such as t.depth, or verify by match")),
     "choice": (
         "which draws are grown depends on the draws themselves", "chosen or ordered by what was drawn",
-        "grow all of them, in drawing order: grow xs; choose beforehand how many to draw,\n"
-        "or choose by race keys: top(race(q), k, by = xs.race)"),
+        ("grow all of them, in drawing order: grow xs; choose beforehand how many to draw,\n"
+         "or choose by race keys: top(race(q), k, by = xs.race)")),
     "skip": (
         "whether this draw is grown depends on the draw itself", "reached only for some of the drawn tokens",
         "grow the draw first and decide then: grow x, break if q.raw[x] < eta; equal draws stay two draws"),

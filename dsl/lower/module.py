@@ -16,16 +16,6 @@ from decgraph.ir.types import BOOL, NONE, REAL, Dim, Type, join
 from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
 
 
-class Sources:
-    """Where an item's text is, for messages inside what a program uses of stdlib."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-
-    def get(self, name: str, default: Source) -> Source:
-        return self.names.source(name) or default
-
-
 class ModuleLowering:
     """Lowers the algorithms of a file, and those they run or refine."""
 
@@ -56,7 +46,7 @@ class ModuleLowering:
 
     def algorithm(self, item: S.Algorithm, source: Source) -> Function:
         lw = Lowering(source, self.names, item.name)
-        lw.module, lw.sources = self, Sources(self.names)
+        lw.module = self
         self.keep.append(lw)
         params: list[Param] = []
         for p in item.params:

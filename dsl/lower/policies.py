@@ -59,7 +59,7 @@ def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
                 code="E383")
     nothing = lw.one("canvas.get", canvas, field="all")
     nothing = lw.one("take_first", nothing, lw.const(0))
-    lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, nothing, **{"with": ("at",)})[0]
+    lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, nothing, span=lw.span, **{"with": ("at",)})[0]
     lw.env[f"%entered.{name}"] = lw.const(-1, INT)
     lw.env[f"%calls.{name}"] = lw.const(0, INT)
     lw.env[f"%calls.in.{name}"] = lw.const(0, INT)
@@ -85,15 +85,14 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
         if q.type is not None and q.type.name == "span":
             env[q.name] = b
         elif q.name in args:
-            env[q.name] = canvas if isinstance(args[q.name], S.Name) and lw.env.get(args[q.name].name) is canvas else expr(
-                lw, args[q.name])
+            env[q.name] = expr(lw, args[q.name])
         elif q.default is not None:
             env[q.name] = expr(lw, q.default)
     past = [lw.env[f"%mem.past{n}.{name}"] for n in range(lags(policy))]
     saved, source, history = lw.env, lw.source, lw.history
     lw.env = {**env, "%R": every, "%G": mem}
     lw.history = past
-    lw.source = lw.sources.get(policy.name, lw.source)
+    lw.source = lw.items.source(policy.name) or lw.source
 
     def clauses(at: int) -> None:
         if at >= len(policy.clauses):

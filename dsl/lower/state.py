@@ -53,7 +53,6 @@ class Lowering:
     lane_names: set[str] = field(default_factory=set)
     in_batch: bool = False
     path_scope: list[Value] = field(default_factory=list)
-    sources: dict[str, Source] = field(default_factory=dict)
 
     # -- places and errors
     def loc(self, span: Span | None = None) -> Loc:

@@ -206,8 +206,8 @@ def assign(lw: Lowering, s: S.Assign) -> None:
     if len(s.targets) != len(s.values):
         lw.fail(s.span, f"{len(s.targets)} names and {len(s.values)} values", code="E309")
     values = [expr(lw, v) for v in s.values]
-    for t, v in zip(s.targets, values):
-        assign_to(lw, t, v, s.op)
+    for target, value in zip(s.targets, values, strict=True):
+        assign_to(lw, target, value, s.op)
 
 
 def prune(lw: Lowering, s: S.Prune) -> None:

@@ -119,8 +119,10 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         lw.fail(target.span, "this cannot be assigned", "give the inner value a name first", code="E321")
     n = inner.name
     if n in lw.lane_names and isinstance(target.subs[0], S.Name) and target.subs[0].name == lw.lane_var:
-        loose = value.type.dims or value.type.elem in ("tree", "canvas", "path", "list", "memory", "none")
-        item = lw.emit("list", value, span=target.span, **({"ragged": True} if loose else {}))[0]
+        loose: dict[str, Any] = {}
+        if value.type.dims or value.type.elem in ("tree", "canvas", "path", "list", "memory", "none"):
+            loose["ragged"] = True
+        item = lw.emit("list", value, span=target.span, **loose)[0]
         lw.env[n] = lw.one("concat", lw.env[n], item, span=target.span, name=n)
         return
     if n not in lw.env and n not in lw.states:

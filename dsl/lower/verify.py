@@ -55,7 +55,7 @@ def verify(lw: Lowering, s: S.Verify) -> None:
                 lw.columns[(rule.params[0].name, c)] = ty
     lw.states = {}
     lw.prefix = [*prefix, f"{rule.name}@{lw.site_number(s.span)}"]
-    lw.source = lw.sources.get(rule.name, lw.source)
+    lw.source = lw.items.source(rule.name) or lw.source
     lw.calls.append(rule.name)
     lw.b.open([i, first, second])
     lw.counters.append(i)

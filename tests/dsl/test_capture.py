@@ -74,7 +74,7 @@ algorithm grown(target: causal, k: int in 1..4 = 2):
     while not done:
         draft t:
             new = grow topk(target(root).raw, k) with u = 0.5
-            for i in 1..k:
+            for _ in 1..k:
                 grow point(t.token[new[0]]) at new[0]
             for leaf in t.leaves:
                 grow chain(past.path(leaf, at_least = 2, at_most = 3)) at leaf
