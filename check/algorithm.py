@@ -1,11 +1,13 @@
 """`decgraph check`: an algorithm by name, path or module."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from decgraph.check.planting import Planting
 from decgraph.check.report import Report, check_module
+from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import load_text
 from decgraph.dsl.lower.library import names, shelf
 from decgraph.errors import DecError
@@ -13,31 +15,55 @@ from decgraph.ir.values import Module
 from decgraph.runtime.session import check_value
 
 
-def find(algorithm: str | Path | Module) -> Module:
-    """The module of a name in stdlib, a path to a .dec file, or a module. Raises DecError."""
+def find(algorithm: Any) -> tuple[Module, str]:
+    """The module of an algorithm, and its text where there is one: a name in stdlib, a path to a .dec file, a text, a module,
+    what `decgraph.load` gives, or a function decorated with `@decgraph.algorithm`. Raises DecError."""
     if isinstance(algorithm, Module):
-        return algorithm
+        return algorithm, _text_at(algorithm.path)
+    if not isinstance(algorithm, str | Path):
+        module = getattr(algorithm, "module", None)
+        if isinstance(module, Module):
+            return module, str(getattr(algorithm, "text", "") or "")
+        raise DecError(f"{algorithm!r} is no algorithm", hint="give a name in stdlib, a path, a text or a module")
     text = str(algorithm)
+    if "\n" in text:
+        return load_text(text), text
     found = shelf(text) if text in names() else None
     if found is not None:
-        return load_text(found[1].text, found[1].path)
+        return load_text(found[1].text, found[1].path), found[1].text
     path = Path(text)
     if not path.is_file():
         import difflib
         near = difflib.get_close_matches(text, names(), 3)
         raise DecError(f"there is no algorithm or file called {text!r}",
                        hint=f"did you mean {', '.join(near)}?" if near else "decgraph list shows what there is")
-    return load_text(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    read = path.read_text(encoding="utf-8", errors="replace")
+    return load_text(read, str(path)), read
 
 
-def check_algorithm(algorithm: str | Path | Module, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None,
-                    mutants: bool = True, progress: Callable[[str, int, int], None] | None = None) -> Report:
+def _text_at(path: str) -> str:
+    """The text of a module's file, if it can be read."""
+    found = shelf(Path(path).stem) if path.startswith("stdlib/") else None
+    if found is not None:
+        return found[1].text
+    return Path(path).read_text(encoding="utf-8", errors="replace") if path.endswith(".dec") and Path(path).is_file() else ""
+
+
+def check_algorithm(algorithm: Any, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None,
+                    mutants: bool = True, adversary: bool = True,
+                    progress: Callable[[str, int, int], None] | None = None) -> Report:
     """Decide the claims of an algorithm, and with `mutants` that every bug planted in it is found.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
-    name; what is not given is varied over small values. progress: called with (what, done, of). Raises DecError.
+    name; what is not given is varied over small values. adversary: also with every controller of the draft's length answering
+    as an adversary likes (a quarter as many worlds). progress: called with (what, done, of). Raises DecError.
+
+    >>> check_algorithm("speculative", models=2, mutants=False).verdict
+    'proved'
     """
-    module = find(algorithm)
+    module, text = find(algorithm)
+    if module.main not in module.functions:
+        raise DecError("there is no algorithm in this text", hint="algorithm name(target: causal): ...")
     f = module.entry
     given = {}
     for name, value in (params or {}).items():
@@ -47,4 +73,37 @@ def check_algorithm(algorithm: str | Path | Module, *, vocab: int = 3, models: i
         given[name] = check_value(f.name, known[name], value)
     if vocab < 2 or models < 1:
         raise DecError("a check needs at least 2 tokens and 1 model")
-    return check_module(module, vocab=vocab, models=models, params=given, progress=progress)
+    return check_module(module, vocab=vocab, models=models, params=given, progress=progress, mutants=mutants,
+                        adversary=adversary, planting=Planting(text, module.path) if text else None)
+
+
+def check_all(algorithms: Sequence[Any] = (), *, jobs: int = 1, **options: Any) -> Iterator[Report]:
+    """The reports of several algorithms (by default every one of stdlib that claims something), in order, worked out by
+    `jobs` processes. Options are those of `check_algorithm`."""
+    todo = list(algorithms) or [n for n in names() if _claims(n)]
+    if jobs <= 1:
+        for a in todo:
+            yield check_algorithm(a, **options)
+        return
+    import multiprocessing
+    with multiprocessing.get_context("spawn").Pool(min(jobs, len(todo))) as pool:
+        yield from pool.imap(_Job(options), todo)
+
+
+def _claims(name: str) -> bool:
+    found = shelf(name)
+    if found is None or not any(isinstance(i, S.Algorithm) for i in found[0].items):
+        return False
+    entry = next(i for i in reversed(found[0].items) if isinstance(i, S.Algorithm))
+    return any(isinstance(s, S.Refines | S.Ensures | S.KeepsSupport) for s in entry.body)
+
+
+class _Job:
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+
+    def __call__(self, algorithm: Any) -> Report:
+        return check_algorithm(algorithm, **self.options)
+
+
+__all__ = ["check_algorithm", "check_all", "find"]

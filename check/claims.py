@@ -30,7 +30,8 @@ class Case:
     length: int = 3
     engine: type[ExactMachine] = ExactMachine
     externs: dict[str, Any] = field(default_factory=dict)
-    limit: int = 40_000
+    given: frozenset[str] = frozenset()
+    limit: int = 8_000
 
     def program(self) -> Program:
         return Program(self.module, self.function.name, self.models, self.params, self.engine, self.externs)

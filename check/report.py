@@ -8,16 +8,29 @@ from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.run import ExactMachine, Unlikely
+from decgraph.check.adversary import adversarial, controllers
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.laws import Tally
-from decgraph.check.worlds import models_for, params_for, request_for
+from decgraph.check.mutant import Kill, plant
+from decgraph.check.mutants import MUTANTS
+from decgraph.check.planting import Planting
+from decgraph.check.worlds import least, models_for, params_for, request_for, sized
 from decgraph.ir.values import Claim, Module
+
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass
 class Report:
-    """What a check found. verdict: proved, refuted, undecided (too large to enumerate), or none (nothing is claimed)."""
+    """What a check found.
+
+    verdict: `proved`: in every world that was decided (`models` of them, at least half of those tried) each claim holds
+    exactly, over all that chance and adversaries can do there: rationals, no sampling, no tolerance. `refuted`: there is a
+    world in which one does not, and `counterexample` is it. `undecided`: too few worlds were small enough to enumerate.
+    `none`: nothing is claimed. A proof speaks of the worlds that were decided: small vocabularies, small parameters, tables
+    that were drawn; that such worlds do show mistakes is what the planted mutants are for (`killed` of `planted`).
+    """
 
     name: str
     verdict: str
@@ -29,7 +42,12 @@ class Report:
     killed: int = 0
     counterexample: Counterexample | None = None
     notes: list[str] = field(default_factory=list)
-    mutants: list[Any] = field(default_factory=list)
+    mutants: list[Kill] = field(default_factory=list)
+
+    @property
+    def survivors(self) -> list[Kill]:
+        """Mutants that no world showed."""
+        return [m for m in self.mutants if not m.killed]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""
@@ -39,54 +57,71 @@ class Report:
                 "counterexample": self.counterexample.to_json() if self.counterexample else None, "notes": self.notes}
 
 
-def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapping[str, Any] | None, length: int,
+def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapping[str, Any] | None, length: int = 3,
           engine: type[ExactMachine] = ExactMachine, first: int = 0) -> list[Case]:
-    """The worlds of one claim, small and plain ones first."""
+    """The worlds of one claim: half of them plain requests, the others with stop tokens, truncation, bans and penalties."""
     f = module.entry
-    masked = any(p.value.type.elem == "model" and p.value.type.of[0] == "masked" for p in f.params)
+    given = frozenset(params or {})
     out = []
     for i in range(first, first + models):
-        case = Case(module, f, claim, models_for(f, vocab, i), params_for(f, i, params),
-                    request_for(vocab, i, 6 if masked else length + 2 if claim.mode == "distribution" else length),
-                    length=length, engine=engine)
-        if f.states:
-            case = replace(case, steps=2)
+        size, span = sized(f, vocab, i)
+        made = params_for(f, i, params, span)
+        limit = span if span else length + 2 if claim.mode == "distribution" else length
+        case = Case(module, f, claim, models_for(f, size, i), made, request_for(size, i, limit, greedy=bool(span) and i % 3 == 2),
+                    steps=2 if f.states else 1, length=length, engine=engine, given=given)
         out.append(case)
     return out
 
 
+def attempt(case: Case, tally: Tally) -> tuple[Failure | None, str]:
+    """Decide a world, or a smaller one of the same sort where it is too large. The second is why nothing was decided."""
+    why = ""
+    for small in (case, least(case), replace(least(case), length=1, steps=1)):
+        try:
+            return decide(small, tally), ""
+        except (TooMany, Unlikely) as error:
+            why = str(error)
+    return None, why
+
+
 def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None, length: int = 3,
-                 progress: Callable[[str, int, int], None] | None = None, engine: type[ExactMachine] = ExactMachine) -> Report:
+                 progress: Progress | None = None, engine: type[ExactMachine] = ExactMachine, planting: Planting | None = None,
+                 mutants: bool = False, adversary: bool = True) -> Report:
     """Decide every claim of a module's entry in `models` worlds over `vocab` tokens."""
     f = module.entry
-    started, tally, notes = time.perf_counter(), Tally(), []
-    report = Report(f.name, "proved" if f.claims else "none", [c.text for c in f.claims], 0, 0, 0.0, notes=notes)
+    started, tally = time.perf_counter(), Tally()
+    report = Report(f.name, "proved" if f.claims else "none", [c.text for c in f.claims], 0, 0, 0.0)
+    tried = 0
+    passes = [("", engine)]
+    if adversary and controllers(f):
+        passes.append((" against every controller", adversarial(engine)))
     for claim in f.claims:
-        for i, case in enumerate(cases(module, claim, vocab=vocab, models=models, params=params, length=length, engine=engine)):
-            if progress is not None:
-                progress(claim.text, i, models)
-            try:
-                failure: Failure | None = decide(case, tally)
-            except (TooMany, Unlikely) as why:
-                failure = retry(case, tally, params)
-                if failure is None and case.limit:
-                    notes.append(f"world {i}: {why}; checked with smaller parameters")
-            report.models += 1
-            if failure is not None:
-                report.verdict = "refuted"
-                report.counterexample = explain(smaller(failure, tally))
+        for words, machine in passes:
+            worlds = cases(module, claim, vocab=vocab, models=models if not words else max(1, models // 4), params=params,
+                           length=length, engine=machine)
+            tried += len(worlds)
+            for i, case in enumerate(worlds):
+                if progress is not None:
+                    progress(claim.text + words, i, len(worlds))
+                failure, why = attempt(case, tally)
+                if why:
+                    report.notes.append(f"world {i}{words}: not decided, {why}")
+                    continue
+                report.models += 1
+                if failure is not None:
+                    report.verdict = "refuted"
+                    report.counterexample = explain(smaller(failure, tally))
+                    break
+            if report.verdict == "refuted":
                 break
         if report.verdict == "refuted":
             break
+    if report.verdict == "proved" and 2 * report.models < tried:
+        report.verdict = "undecided"
+    if report.verdict == "proved" and mutants:
+        every = lambda m, e: [c for claim in m.entry.claims for c in cases(  # noqa: E731
+            m, claim, vocab=vocab, models=models, params=params, length=length, engine=e)]
+        report.mutants = plant(module, planting, MUTANTS, every, progress)
+        report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)
     report.runs, report.seconds = tally.runs, time.perf_counter() - started
     return report
-
-
-def retry(case: Case, tally: Tally, params: Mapping[str, Any] | None) -> Failure | None:
-    """A world that is too large, again with the smallest parameters and fewer tokens."""
-    small = dict(case.params)
-    for p in case.function.params:
-        if p.value.type.elem == "int" and p.name not in (params or {}):
-            small[p.name] = max(1, int(p.low) if p.low is not None else 1)
-    return decide(replace(case, params=small, length=2, steps=1, request=replace(case.request, limit=min(3, case.request.limit))),
-                  tally)

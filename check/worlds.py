@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
@@ -12,6 +13,9 @@ from decgraph.ir.values import Function
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel
 from decgraph.runtime.request import Factor, Request
+
+if TYPE_CHECKING:
+    from decgraph.check.claims import Case
 
 HEADS = 3
 
@@ -51,8 +55,19 @@ SMALL = {"length": (3, 4), "block": (2, 4), "steps": (2, 4), "limit": (3, 4), "w
          "depth": (1, 2), "k": (2, 2), "gamma": (1, 3), "width": (2, 2), "reach": (2, 3)}
 
 
-def params_for(function: Function, seed: int, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Small values for every parameter that is not given, inside the declared ranges."""
+def sized(function: Function, vocab: int, seed: int) -> tuple[int, int]:
+    """(tokens, cells of the canvas) of a world; no cells where there is no canvas. A drawn canvas of n cells has about
+    vocab ** (n + ... + 1) runs, so that most are of two or three cells; every third is decoded greedily and may be longer."""
+    masked = next((p.value.type.of[0] for p in function.params if p.value.type.elem == "model"), "") == "masked"
+    if not masked:
+        return vocab, 0
+    if seed % 3 == 2:
+        return vocab, 4
+    return (vocab, 2) if seed % 3 == 0 else (2, 4 if seed == 10 else 3)
+
+
+def params_for(function: Function, seed: int, given: Mapping[str, Any] | None = None, span: int = 0) -> dict[str, Any]:
+    """Small values for every parameter that is not given, inside the declared ranges. `span`: cells of the canvas, if any."""
     r = random.Random(f"params {seed}")
     out: dict[str, Any] = {}
     for p in function.params:
@@ -61,6 +76,8 @@ def params_for(function: Function, seed: int, given: Mapping[str, Any] | None = 
             continue
         if given and p.name in given:
             out[p.name] = given[p.name]
+        elif p.name == "length" and span:
+            out[p.name] = span
         elif t.elem == "int":
             low, high = SMALL.get(p.name, (1, 2))
             low = max(low, int(p.low) if p.low is not None else low)
@@ -109,4 +126,15 @@ def request_for(size: int, seed: int, limit: int, *, greedy: bool = False, plain
         return Request(**common, presence_penalty=Factor(Fraction(3)))
     if sort == 6:
         return Request(**common, bias={r.randrange(size): Factor(Fraction(4))}, min_p=Fraction(1, 5))
-    return Request(**{**common, "limit": max(1, limit - 1)}, eos=frozenset({1, 2} if size > 2 else {1}))
+    return Request(**{**common, "limit": 2}, eos=frozenset({1, 2} if size > 2 else {1}) if seed % 3 == 0 else frozenset())
+
+
+def least(case: Case) -> Case:
+    """The same world with the smallest parameters, fewer tokens and one step less to look at."""
+    small = dict(case.params)
+    for p in case.function.params:
+        if p.value.type.elem == "int" and p.name not in case.given:
+            small[p.name] = max(1, int(p.low) if p.low is not None else 1)
+        elif p.value.type.elem == "topology" and p.name not in case.given:
+            small[p.name] = Topology.of("2x1")
+    return replace(case, params=small, length=min(2, case.length), request=replace(case.request, limit=min(3, case.request.limit)))

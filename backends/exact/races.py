@@ -2,7 +2,8 @@
 
 A draw from q that gave y says E_y / q_y <= E_v / q_v for every v. A second draw from the same noise must agree with what is
 known. Equal distributions give equal tokens; for different ones, the outcomes that remain possible are those whose
-inequalities (E_a >= c E_b, products along a cycle at most 1) can all hold with positive probability.
+inequalities (E_a >= c E_b, products along a cycle at most 1) can all hold with positive probability. How likely each is
+given one earlier draw is rational (`joint`); given two or more it is not worked out here.
 """
 from __future__ import annotations
 
@@ -26,6 +27,16 @@ class Race:
     def possible(self, q: tuple[Fraction, ...]) -> list[int]:
         """Tokens that a draw from q can give."""
         return [y for y in range(self.size) if q[y] > 0 and (not self.reads or self._closed(self._with(q, y)) is not None)]
+
+    def weights(self, q: tuple[Fraction, ...]) -> list[Fraction] | None:
+        """The law of a draw from q given what was read; None after reads from two or more other distributions."""
+        if not self.reads:
+            return [x / sum(q) for x in q]
+        if len(self.reads) > 1:
+            return None
+        p, a = self.reads[0]
+        mass = p[a] / sum(p)
+        return [joint(p, a, q, b) / mass for b in range(self.size)]
 
     def read(self, q: tuple[Fraction, ...], y: int) -> None:
         """A draw from q gave y."""
@@ -62,3 +73,25 @@ class Race:
             if (b, a) in d and c * d[b, a] >= 1:
                 return None
         return d
+
+
+def joint(p: tuple[Fraction, ...], a: int, q: tuple[Fraction, ...], b: int) -> Fraction:
+    """How likely it is that draws from p and from q with the same noise give a and b. Neither needs to sum to one."""
+    if p[a] == 0 or q[b] == 0:
+        return Fraction(0)
+    alpha, beta = [x / p[a] for x in p], [x / q[b] for x in q]     # E_v >= alpha_v E_a and E_v >= beta_v E_b
+    if a == b:
+        return 1 / sum((max(x, y) for x, y in zip(alpha, beta, strict=True)), Fraction(0))
+    low, high = alpha[b], (1 / beta[a] if beta[a] > 0 else None)   # of E_b / E_a
+    if high is not None and low >= high:
+        return Fraction(0)
+    others = [v for v in range(len(p)) if v not in (a, b)]
+    cuts = sorted({low, *(alpha[v] / beta[v] for v in others if beta[v] > 0 and alpha[v] / beta[v] > low
+                          and (high is None or alpha[v] / beta[v] < high))})
+    total = Fraction(0)
+    for i, left in enumerate(cuts):
+        right = cuts[i + 1] if i + 1 < len(cuts) else high
+        first = Fraction(1) + sum((alpha[v] for v in others if alpha[v] > beta[v] * left), Fraction(0))
+        second = Fraction(1) + sum((beta[v] for v in others if not alpha[v] > beta[v] * left), Fraction(0))
+        total += (1 / (first + second * left) - (1 / (first + second * right) if right is not None else 0)) / second
+    return total

@@ -60,6 +60,19 @@ class World:
         self.races, self.groups, self.units, self.adversary, self.log = {}, {}, {}, {}, []
 
 
+def said(op: Any, place: Any, output: bool = False) -> str:
+    """A draw in the author's words: its name, its line, and the turns of the loops around it."""
+    name = (op.results[0].name if op.results else "") or op.opcode
+    line = f", line {op.loc.line}" if op.loc.line else ""
+    if output:
+        return f"{name}{line} (output noise, position {place.counters[-1] if place.counters else '?'})"
+    turns = list(place.counters)
+    words = ([f"step {turns[0]}"] if turns else []) + ([f"turn {'.'.join(map(str, turns[1:]))}"] if turns[1:] else [])
+    lane = [f"lane {place.lane[0]}"] if len(place.lane) and place.lane[0] else []
+    inside = ", ".join([*words, *lane])
+    return f"{name}{line}" + (f" ({inside})" if inside else "")
+
+
 class ExactMachine(Machine):
     """A machine whose noise is unknown: every draw is a choice of `world`."""
 
@@ -86,9 +99,10 @@ class ExactMachine(Machine):
     # -- draws
     def draw(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
         place = self.key(key, (lane,), row, index)
-        return Draw(None, row, face, resolve=lambda: self.race_token(place, row.face(face), key.kind == "output"))
+        name = said(op, place, key.kind == "output")
+        return Draw(None, row, face, resolve=lambda: self.race_token(place, row.face(face), name))
 
-    def race_token(self, place: Any, q: Any, output: bool) -> int:
+    def race_token(self, place: Any, q: Any, name: str) -> int:
         """The token of a race at a key."""
         q = tuple(Fraction(x) for x in q)
         race = self.world.races.get(place)
@@ -98,39 +112,44 @@ class ExactMachine(Machine):
         if known is not None:
             return known
         options = race.possible(q)
-        label = f"output[{place.counters[0] if place.counters else ''}]" if output else place.site
-        if not race.reads:
-            weights = [q[y] for y in options]
-        elif self.world.coupled:
+        if self.world.coupled and race.reads:
             weights = [Fraction(1, len(options))] * len(options)     # only what is possible matters to a claim in tokens
         else:
-            raise Unlikely(f"two different draws read the noise of {label}")
-        y = self.world.choices.choose(weights, options, label)
+            law = race.weights(q)
+            if law is None:
+                raise Unlikely(f"three different draws read the noise of {name}")
+            weights = [law[y] for y in options]
+        y = self.world.choices.choose(weights, options, name)
         race.read(q, y)
         return int(y)
 
     def draw_many(self, op: Any, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
         if replace:
-            return [Draw(None, row, face, group=lane, rank=j, resolve=lambda p=self.key(key, (lane, j), row):
-                         self.race_token(p, row.face(face), False)) for j in range(k)]
+            out = []
+            for j in range(k):
+                place = self.key(key, (lane, j), row)
+                out.append(Draw(None, row, face, group=lane, rank=j, resolve=lambda p=place, n=said(op, place) + f", number {j}":
+                                self.race_token(p, row.face(face), n)))
+            return out
         if not self.full_support:
             k = min(k, sum(1 for x in row.face(face) if x > 0))
         else:
             k = min(k, self.vocab_size)
-        return self.siblings(row, face, self.key(key, (lane,), row), k, lane)
+        return self.siblings(op, row, face, self.key(key, (lane,), row), k, lane)
 
-    def siblings(self, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
+    def siblings(self, op: Any, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
         """k draws without replacement, each lazily, in order."""
         group = self.world.groups.setdefault(place, [])
+        name = said(op, place)
         out: list[Draw] = []
         for j in range(k):
-            law = row if j == 0 else Row(lambda f, j=j: self.less(row.face(face), tuple(self.sibling(group, row, face, i, place)
+            law = row if j == 0 else Row(lambda f, j=j: self.less(row.face(face), tuple(self.sibling(group, row, face, i, name)
                                          for i in range(j))), position=row.position, node=row.node, path=row.path)
             out.append(Draw(None, law, face, source=row, group=lane, rank=j, race=RaceKey(row, j) if race else None,
-                            resolve=lambda j=j: self.sibling(group, row, face, j, place)))
+                            resolve=lambda j=j: self.sibling(group, row, face, j, name)))
         return out
 
-    def sibling(self, group: list[int], row: Row, face: str, j: int, place: Any) -> int:
+    def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:
         """The j-th token of a group in its order."""
         while len(group) <= j:
             q = [Fraction(x) for x in row.face(face)]
@@ -139,7 +158,7 @@ class ExactMachine(Machine):
             total = sum(q)
             if total == 0:
                 raise DecError("more draws without replacement than the distribution has tokens")
-            group.append(self.world.choices.choose([x / total for x in q], list(range(len(q))), f"{place.site}#{len(group)}"))
+            group.append(self.world.choices.choose([x / total for x in q], list(range(len(q))), f"{name}, number {len(group)}"))
         return group[j]
 
     def less(self, q: Any, gone: tuple[int, ...]) -> Any:
@@ -150,7 +169,7 @@ class ExactMachine(Machine):
 
     def draw_race(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, under: Any) -> list[Draw]:
         k = sum(1 for x in row.face(face) if x > 0)
-        return self.siblings(row, face, self.key(key, (lane,), row), k, lane, race=True)
+        return self.siblings(op, row, face, self.key(key, (lane,), row), k, lane, race=True)
 
     def select_race(self, x: Draws, k: int) -> Draws:
         """The k candidates with the highest race keys, given the order of their rows' own keys: leaves are drawn without
@@ -198,7 +217,7 @@ class ExactMachine(Machine):
 
     def flip(self, op: Any, p: Any, key: NoiseKey, lane: int) -> bool:
         if isinstance(p, BetaVariable):
-            hit = self.world.choices.choose([p.a / (p.a + p.b), p.b / (p.a + p.b)], [True, False], key.site)
+            hit = self.world.choices.choose([p.a / (p.a + p.b), p.b / (p.a + p.b)], [True, False], said(op, self.key(key, (lane,))))
             p.a, p.b = (p.a + 1, p.b) if hit else (p.a, p.b + 1)
             return bool(hit)
         p = Fraction(1) if isinstance(p, float) and p > 0 else Fraction(p)
@@ -206,7 +225,7 @@ class ExactMachine(Machine):
         place = self.key(key, (lane,))
         lo, hi = self.world.units.get(place, (Fraction(0), Fraction(1)))
         below = max(Fraction(0), min(hi, p) - lo) / (hi - lo)
-        hit = self.world.choices.choose([below, 1 - below], [True, False], f"{key.site} < {p}")
+        hit = self.world.choices.choose([below, 1 - below], [True, False], f"{said(op, place)} with probability {p}")
         self.world.units[place] = (lo, min(hi, p)) if hit else (max(lo, p), hi)
         return bool(hit)
 
@@ -217,7 +236,8 @@ class ExactMachine(Machine):
         """Start with tokens already committed."""
         for t in tokens:
             self.tokens.append(int(t))
-            self.stop_state = StopMachine.feed(self.stop_state, int(t))
+            if not self.stop_state.done:
+                self.stop_state = StopMachine.feed(self.stop_state, int(t))
         return self
 
     # -- models: a row is computed when it is looked at, once for all runs
@@ -232,10 +252,10 @@ class ExactMachine(Machine):
 
         def face(name: str) -> Any:
             s = scores()
-            key = (id(s), name, None if allow is None else allow.tobytes(), resolve_path(path) if by_path else None)
+            key = (id(s), id(request), name, None if allow is None else allow.tobytes(), resolve_path(path) if by_path else None)
             found = self.world.rows.get(key)
             if found is None:
-                found = self.world.rows[key] = (slow(name), s)
+                found = self.world.rows[key] = (slow(name), s, request)     # what has its id in the key is kept alive
             return found[0]
 
         return Row(face, position=row.position, node=node, path=path, label=row.label)

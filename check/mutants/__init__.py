@@ -1,1 +1,12 @@
-"""Planted bugs: each must be refuted by the checker."""
+"""Planted bugs. Every file of this folder holds a family of them in `MUTANTS`; `MUTANTS` here is all of them, by name."""
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+from decgraph.check.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = tuple(sorted(
+    (m for file in pkgutil.iter_modules(__path__) for m in import_module(f"{__name__}.{file.name}").MUTANTS), key=lambda m: m.name))
+
+__all__ = ["MUTANTS"]

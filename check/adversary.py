@@ -1,0 +1,82 @@
+"""Controllers by an adversary: what decides how much is drafted answers as it likes, and the law may not depend on it.
+
+A controller is a condition (`if`, `break if`, `while` of a drafting loop) that looks at probabilities, entropies, states or
+coins. What it really computes does not matter to a lossless algorithm, so both answers are tried wherever it is asked; the
+tokens it looked at are looked at first, so that the adversary knows them too. A claim that survives holds for every
+controller, trained or not; dropping a token because it is unsure does not survive, stopping after it does.
+"""
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.ir.values import Function, Op, Region, Value
+
+ASKS = ("model.eval", "bernoulli", "beta", "state.read", "extern", "entropy")
+STRUCTURE = ("tree", "canvas", "node", "context", "path", "model")
+
+
+@lru_cache(maxsize=256)
+def controllers(f: Function) -> frozenset[int]:
+    """The `if` ops of a function whose condition is a controller's, and the loops whose stop is, by id."""
+    made: dict[Value, Op] = {}
+    found: set[int] = set()
+    for op in f.body.walk():
+        for v in op.results:
+            made[v] = op
+    for op in _drafting(f.body):
+        if op.opcode == "if" and _asks(op.operands[0], made, set()):
+            found.add(id(op))
+    return frozenset(found)
+
+
+def _drafting(region: Region) -> list[Op]:
+    """Ops inside the bounded loops of the outer `while not done`, those of rules left out."""
+    out: list[Op] = []
+
+    def look(r: Region, inside: bool) -> None:
+        for op in r.ops:
+            if inside:
+                out.append(op)
+            if op.opcode == "tree.walk":
+                continue
+            loop = op.opcode == "for" or (op.opcode == "while" and op.attrs.get("bound") != "done")
+            for inner in op.regions:
+                look(inner, inside or loop)
+
+    look(region, False)
+    return out
+
+
+def _asks(v: Value, made: dict[Value, Op], seen: set[Value]) -> bool:
+    if v in seen or v not in made:
+        return False
+    seen.add(v)
+    op = made[v]
+    if op.opcode in ASKS:
+        return True
+    if v.type.elem in STRUCTURE:
+        return False
+    if op.opcode == "if":     # flags of `break`: what they say was decided elsewhere
+        return False
+    return any(_asks(o, made, seen) for o in op.operands)
+
+
+@lru_cache(maxsize=64)
+def adversarial(engine: type[ExactMachine]) -> type[ExactMachine]:
+    """A machine whose controllers are an adversary's."""
+
+    class Adversarial(engine):  # type: ignore[valid-type, misc]
+        def decide(self, op: Any, cond: Any) -> bool:
+            if id(op) not in controllers(self.function):
+                return bool(super().decide(op, cond))
+            bool(self.num.truth(cond))
+            line = f", line {op.loc.line}" if op.loc.line else ""
+            return bool(self.world.choices.choose([Fraction(0), Fraction(0)], [False, True], f"controller{line}", "adversary"))
+
+    return Adversarial
+
+
+__all__ = ["adversarial", "controllers"]

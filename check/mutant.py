@@ -1,0 +1,115 @@
+"""What a planted bug is, and planting the lot of them in one algorithm."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from decgraph.backends.exact.choices import TooMany
+from decgraph.backends.exact.run import ExactMachine, Unlikely
+from decgraph.check.claims import Case, decide
+from decgraph.check.laws import Tally
+from decgraph.check.planting import Planting, Rewrite
+from decgraph.check.profile import Profile, profile
+from decgraph.check.worlds import least
+from decgraph.errors import DecError
+from decgraph.ir.values import Module
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug that a check must find.
+
+    why: what is wrong with it. applies: whether it can matter to an algorithm with these facts (where it provably cannot,
+    the reason stands beside the mutant). sees: the smallest world that is expected to show it. bugs: where it was seen in
+    the wild. rewrite: the patch of the program; engine: the broken machine; one of the two. worlds: numbers of the worlds
+    that show it best, tried first. steps: turns of the outer loop that it takes.
+    """
+
+    name: str
+    why: str
+    applies: Callable[[Profile], bool]
+    sees: str
+    bugs: str = ""
+    rewrite: Rewrite | None = None
+    engine: type[ExactMachine] | None = None
+    worlds: tuple[int, ...] = ()
+    steps: int = 1
+
+
+@dataclass
+class Kill:
+    """What came of one mutant. by: how it was found (law, tokens, adversary, token, error, refused) and in which world."""
+
+    name: str
+    why: str
+    killed: bool
+    by: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "why": self.why, "killed": self.killed, "by": self.by}
+
+
+WORLD_LIMIT = 1_200     # runs in one world; more than that, and it is tried with smaller parameters
+
+
+def judge(case: Case, steps: int = 1) -> str | None:
+    """How a mutant shows in one world; None where it does not, or where the world is too large."""
+    case = replace(case, limit=WORLD_LIMIT, steps=max(case.steps, steps))
+    for small in (case, least(case)):
+        try:
+            failure = decide(small, Tally())
+        except (TooMany, Unlikely):
+            continue
+        except DecError:
+            return "error"
+        return failure.kind if failure is not None else None
+    return None
+
+
+def applicable(facts: Profile, mutants: Sequence[Mutant], planting: Planting | None) -> Iterator[tuple[Mutant, str | None]]:
+    """The mutants that can matter, with the patched text of those that are patches."""
+    for m in mutants:
+        if not m.applies(facts):
+            continue
+        if m.rewrite is None:
+            yield m, None
+        elif planting is not None:
+            text = planting.patched(m.rewrite)
+            if text is not None:
+                yield m, text
+
+
+Cases = Callable[[Module, type[ExactMachine]], Sequence[Case]]
+
+
+def plant(module: Module, planting: Planting | None, mutants: Sequence[Mutant], cases: Cases,
+          progress: Callable[[str, int, int], None] | None = None) -> list[Kill]:
+    """Plant every mutant that applies and look for a world that shows it. `cases` gives the worlds of a module."""
+    plain = cases(module, ExactMachine)
+    facts = profile(plain[:8])
+    todo = list(applicable(facts, mutants, planting))
+    out = []
+    for i, (m, text) in enumerate(todo):
+        if progress is not None:
+            progress(f"mutant {m.name}", i, len(todo))
+        out.append(one(module, planting, m, text, cases))
+    return out
+
+
+def one(module: Module, planting: Planting | None, m: Mutant, text: str | None, cases: Cases) -> Kill:
+    """One mutant: the first world that shows it."""
+    if text is not None:
+        assert planting is not None
+        try:
+            module = planting.load(text)
+        except DecError as error:
+            return Kill(m.name, m.why, True, {"how": "refused", "code": error.diagnostics[0].code if error.diagnostics else ""})
+    worlds = cases(module, m.engine or ExactMachine)
+    order = [i for i in m.worlds if i < len(worlds)] + [i for i in range(len(worlds)) if i not in m.worlds]
+    for tried, i in enumerate(order, 1):
+        how = judge(worlds[i], m.steps)
+        if how is not None:
+            size = next(iter(worlds[i].models.values())).vocab.size
+            return Kill(m.name, m.why, True, {"how": how, "vocab": size, "models": tried})
+    return Kill(m.name, m.why, False, {"models": len(order)})

@@ -1,0 +1,95 @@
+"""Bugs of what a verification reads: the wrong row, a row that is not there, a row that was written over."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.check.mutant import Mutant
+from decgraph.check.profile import Profile
+from decgraph.check.walks import Walker
+from decgraph.ir.data.dist import Dist, Draw, box0, value_row
+from decgraph.ir.data.tree import Tree, edge_token
+
+
+class AtParent(Walker):
+    """The evidence of a node is that of its parent."""
+
+    def row(self, t: Tree, evidence: Any, node: int) -> Any:
+        return self.evidence_at(evidence, t.nodes[node].parent)
+
+
+class BonusOfTheRoot(Walker):
+    """At the end of an accepted path the token is drawn after the root."""
+
+    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+        if token is None or children or node == 0:
+            return super().emitted(t, evidence, node, children, token)
+        return [self.redraw(self.evidence_at(evidence, 0), "bonus", node)]
+
+
+class NextRow(Walker):
+    """After a rejection the token is drawn from the row behind the rejected draft."""
+
+    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+        if token is None or not children:
+            return super().emitted(t, evidence, node, children, token)
+        try:
+            return [self.redraw(self.evidence_at(evidence, children[0]), "next", node)]
+        except LookupError:
+            return [token]
+
+
+class Padded(Walker):
+    """Leaves have a padded child that reads as token 0 and is matched like a draft."""
+
+    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+        if token is None or children or edge_token(token) != 0:
+            return super().emitted(t, evidence, node, children, token)
+        return [token, self.redraw(self.evidence_at(evidence, node), "padded", node)]
+
+
+class Zeroed(Walker):
+    """Taking a draft out of p is done in place: the token is gone from the rows below it too."""
+
+    def row(self, t: Tree, evidence: Any, node: int) -> Any:
+        row = super().row(t, evidence, node)
+        if node == 0 or not isinstance(row, Dist):
+            return row
+        old = row.rows[()]
+        v = list(old.face("shaped"))
+        v[edge_token(t.nodes[node].edge)] *= 0
+        total = sum(v)
+        if total == 0:
+            return row
+        return Dist(box0(value_row(self.vector([x / total for x in v]), like=old)), row.face, row.at)
+
+
+class Dropped(Walker):
+    """Where drafts were accepted before a rejection, the token that replaces the rejected one is not committed."""
+
+    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+        if node != 0 and children:
+            return []
+        return super().emitted(t, evidence, node, children, token)
+
+
+def lossless(f: Profile) -> bool:
+    return f.walks and bool({"distribution", "tokens", "greedy"} & f.modes)
+
+
+MUTANTS = (
+    Mutant("evidence-at-parent", "a draft is judged by what the target says before its parent, one position early",
+           lambda f: lossless(f) and f.depth >= 1, "V = 2, one draft", "M09, M10", engine=AtParent),
+    Mutant("bonus-of-the-root", "the token behind a fully accepted path is drawn from the row of the root",
+           lambda f: lossless(f) and f.leaf, "V = 2, one draft", "M15", engine=BonusOfTheRoot),
+    Mutant("next-row", "after a rejection the token is drawn from the next row, which knows the rejected draft",
+           lambda f: lossless(f) and f.rejected and not f.unwalked, "V = 2, one draft", "M09", engine=NextRow),
+    Mutant("padded-slot", "a padded slot reads as token 0, and token 0 matches it", lossless, "V = 2",
+           "M15, M29; ar.md L1, L8", engine=Padded),
+    Mutant("zeroed-in-place", "an accepted token is taken out of the rows below it", lambda f: lossless(f) and f.depth >= 1,
+           "V = 2, one draft", "M05", engine=Zeroed),
+    # A rule that reads `output` draws the same token again in the next step: dropping it costs a call and nothing else.
+    Mutant("replacement-dropped", "after accepted drafts the token that replaces a rejected one is thrown away and p, not the "
+           "residual, is asked anew", lambda f: lossless(f) and f.law and f.rejected_deep, "V = 2, two drafts", engine=Dropped),
+)
+
+__all__ = ["Draw", "MUTANTS"]

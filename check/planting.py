@@ -1,0 +1,123 @@
+"""A program as a syntax tree that can be rewritten, its rules and helpers copied in so that no patch reaches the specification."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.format import format_tree
+from decgraph.dsl.lower import load_text
+from decgraph.dsl.lower.library import Names
+from decgraph.dsl.parse import parse_text
+from decgraph.dsl.source import Source
+from decgraph.ir.values import Module
+
+Rewrite = Callable[[Any], Any]
+MARK = "planted_"
+
+
+def rewrite(node: Any, f: Rewrite) -> Any:
+    """A tree with `f` applied to every node, inner ones first. For a statement `f` may return a tuple of statements."""
+    if isinstance(node, tuple) and not hasattr(node, "_fields"):
+        out: list[Any] = []
+        for item in node:
+            new = rewrite(item, f)
+            if isinstance(new, tuple) and not isinstance(item, tuple):
+                out.extend(new)
+            else:
+                out.append(new)
+        return tuple(out)
+    if not (is_dataclass(node) and isinstance(node, S.Node)):
+        return node
+    changed = {}
+    for part in fields(node):
+        old = getattr(node, part.name)
+        if part.name in ("span", "name_span") or not isinstance(old, tuple | S.Node):
+            continue
+        new = rewrite(old, f)
+        if new is not old and new != old:
+            changed[part.name] = new
+    return f(replace(node, **changed) if changed else node)
+
+
+@dataclass(frozen=True)
+class Planting:
+    """One algorithm's text, ready for patches. `patched` gives the module of a patch, or None where it changes nothing."""
+
+    text: str
+    path: str
+
+    @cached_property
+    def tree(self) -> S.File:
+        """The file with copies, under names of their own, of every rule and helper that its algorithm uses."""
+        file = parse_text(self.text, self.path)
+        names = Names(file, Source(self.text, self.path))
+        entry = next(i for i in reversed(file.items) if isinstance(i, S.Algorithm))
+        copies: dict[str, S.Item] = {}
+        self._collect(entry, names, copies)
+        rename = _renamed(set(copies))
+        items: list[Any] = [rewrite(i, rename) if i is entry else i for i in file.items]
+        items += [replace(rewrite(i, rename), name=MARK + i.name) for i in copies.values()]
+        return replace(file, items=tuple(items))
+
+    def _collect(self, item: S.Item, names: Names, out: dict[str, S.Item]) -> None:
+        for node in _used(item):
+            name = node.name
+            found = names.get(name)
+            if isinstance(found, S.Rule | S.Def) and name not in out:
+                out[name] = found
+                self._collect(found, names, out)
+
+    @cached_property
+    def entry(self) -> S.Algorithm:
+        return next(i for i in reversed(self.tree.items) if isinstance(i, S.Algorithm))
+
+    def patched(self, f: Rewrite) -> str | None:
+        """The text with `f` applied to the algorithm and to its copies of rules and helpers; None if that changes nothing."""
+        items = tuple(rewrite(i, f) if i is self.entry or (isinstance(i, S.Item) and i.name.startswith(MARK)) else i
+                      for i in self.tree.items)
+        if items == self.tree.items:
+            return None
+        return format_tree(replace(self.tree, items=items))
+
+    def load(self, text: str) -> Module:
+        """The module of a patched text. Raises DecError where the compiler refuses it."""
+        return load_text(text, self.path)
+
+
+def _used(item: S.Item) -> list[S.Name]:
+    """Names in the places of calls and rules, claims left out."""
+    out: list[S.Name] = []
+
+    def look(node: Any) -> None:
+        if isinstance(node, S.Refines | S.Ensures | S.KeepsSupport):
+            return
+        if isinstance(node, S.Call) and isinstance(node.func, S.Name):
+            out.append(node.func)
+        if isinstance(node, S.Verify) and isinstance(node.rule, S.Name):
+            out.append(node.rule)
+        if isinstance(node, S.Node):
+            for part in fields(node):
+                if part.name not in ("span", "name_span"):
+                    look(getattr(node, part.name))
+        elif isinstance(node, tuple) and not hasattr(node, "_fields"):
+            for n in node:
+                look(n)
+
+    look(item)
+    return out
+
+
+def _renamed(names: set[str]) -> Rewrite:
+    def f(node: Any) -> Any:
+        if isinstance(node, S.Call) and isinstance(node.func, S.Name) and node.func.name in names:
+            return replace(node, func=S.Name(MARK + node.func.name))
+        if isinstance(node, S.Verify) and isinstance(node.rule, S.Name) and node.rule.name in names:
+            return replace(node, rule=S.Name(MARK + node.rule.name))
+        return node
+    return f
+
+
+__all__ = ["Planting", "Rewrite", "rewrite"]

@@ -1,0 +1,140 @@
+"""What an algorithm does when it runs, seen in a few dozen random runs: which mutants can matter to it is read off this."""
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from decgraph.backends.exact.choices import Choices
+from decgraph.backends.exact.run import ExactMachine, Unlikely, World
+from decgraph.check.claims import Case
+from decgraph.check.laws import execute
+from decgraph.errors import DecError
+from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.dist import Draw
+from decgraph.ir.data.tree import Tree
+
+
+@dataclass
+class Profile:
+    """Facts about one algorithm. Those about walks speak of trees of tokens walked by a rule for nodes."""
+
+    modes: frozenset[str] = frozenset()    # of its claims: tokens, distribution, greedy, ensures, keeps_support
+    causal: bool = False                   # its first model is causal
+    walks: bool = False                    # a tree of tokens is verified node by node
+    whole: bool = False                    # a tree rule
+    edits: bool = False                    # a tree of canvases is verified
+    law: bool = False                      # the rule reads the laws of draws
+    output: bool = False                   # something reads the output stream
+    output_rule: bool = False              # ... in a rule
+    depth: int = 0                         # of the deepest accepted path
+    height: int = 0                        # of the highest tree
+    width: int = 0                         # most children of a node that was walked
+    sampled: bool = False                  # a child that is no point mass was tested
+    ordered: bool = False                  # ... before another child of the same node
+    doubled: bool = False                  # two children with the same token, the second of them sampled
+    points: bool = False                   # a point mass with a model's score was tested
+    twice: bool = False                    # a node has two children drawn with replacement at one site
+    emptied: bool = False                  # draws without replacement, two or more
+    rejected_deep: bool = False            # a rejection below the root
+    rejected: bool = False                 # a rejection
+    spread: bool = False                   # a tree with a node beside the path to another one
+    leaf: bool = False                     # a walk ended at a leaf
+    unwalked: bool = False                 # rows are known for a part of the tree only
+    many: bool = False                     # a commit of several tokens
+    ends: bool = False                     # a draft that ends the text was rejected
+    draws: frozenset[str] = field(default_factory=frozenset)   # opcodes that draw
+
+
+class Lucky(Choices):
+    """Choices at random."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(())
+        self.random = random.Random(seed)
+
+    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
+        live = [v for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
+        return self.random.choice(live)
+
+
+class Probe(ExactMachine):
+    """The exact machine, taking notes."""
+
+    notes: Profile
+
+    def walk(self, op: Any, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+        n = self.notes
+        if op.attrs["scope"] == "tree":
+            n.whole = True
+        elif isinstance(t.base, Canvas):
+            n.edits = True
+        else:
+            n.walks = True
+            ops = list(op.regions[0].walk())
+            n.law = n.law or any(o.opcode == "draw.get" and o.attrs.get("field") == "law" for o in ops)
+            n.output_rule = n.output_rule or any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
+        out = super().walk(op, t, evidence, rest)
+        if op.attrs["scope"] != "tree" and not isinstance(t.base, Canvas):
+            self.note_walk(t, out, evidence)
+        return out
+
+    def note_walk(self, t: Tree, out: Any, evidence: Any) -> None:
+        n = self.notes
+        n.height = max(n.height, t.height())
+        n.depth = max(n.depth, out.depth)
+        taken = t.path_nodes(out.node)
+        n.leaf = n.leaf or (not t.children(out.node) and out.node != 0)
+        n.spread = n.spread or any(len(t.children(i)) > 1 for i in range(len(t)))
+        for node in taken:
+            edges = [t.nodes[c].edge for c in t.children(node)]
+            draws = [e for e in edges if isinstance(e, Draw)]
+            if not draws:
+                continue
+            n.width = max(n.width, len(draws))
+            if node == out.node:
+                n.rejected = True
+                n.rejected_deep = n.rejected_deep or node != 0
+                n.ends = n.ends or any(d.token in self.request.eos for d in draws)
+            n.sampled = n.sampled or any(not d.point for d in draws)
+            n.points = n.points or any(d.point and d.source is not d.law for d in draws)
+            n.ordered = n.ordered or any(not d.point for d in draws[:-1])
+            free = [d for d in draws if not d.point]
+            n.emptied = n.emptied or any(d.source is not d.law for d in free)
+            n.twice = n.twice or (len(free) > 1 and all(d.source is d.law for d in free))
+            for i, d in enumerate(draws):
+                if not d.point and any(e.token == d.token for e in draws[:i]):
+                    n.doubled = True
+        try:
+            for i in range(len(t)):
+                self.evidence_at(evidence, i)
+        except (LookupError, IndexError):
+            n.unwalked = True
+
+    def commit(self, op: Any, x: Any, tree: Any) -> None:
+        before = self.committed()
+        super().commit(op, x, tree)
+        self.notes.many = self.notes.many or self.committed() - before > 1
+
+
+def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
+    """The facts, from `tries` random runs in each of the cases."""
+    notes = Profile()
+    case = cases[0]
+    ops = [o for f in (case.function,) for o in f.body.walk()]
+    notes.draws = frozenset(o.opcode for o in ops if o.opcode in ("draw", "draw.many", "draw.race", "bernoulli", "beta"))
+    notes.output = any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
+    notes.causal = next((p.value.type.of[0] for p in case.function.params if p.value.type.elem == "model"), "") == "causal"
+    notes.modes = frozenset(c.mode if c.kind == "refines" else c.kind for c in case.function.claims)
+    engine = type("Probing", (Probe,), {"notes": notes})
+    for c in cases:
+        world = World(coupled=True)
+        for seed in range(tries):
+            world.restart(Lucky(seed))
+            try:
+                execute(engine(c.module, c.function.name, c.models, c.params, c.request, externs=dict(c.externs)).on(world))
+            except (DecError, Unlikely):
+                continue
+    return notes
