@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ir_modules import STRAIGHT
 from op_machine import Machine
 from op_samples import ANYTHING, ERRORS, OPERANDS, SAMPLES, TAKES_ANYTHING
 
@@ -190,3 +193,24 @@ def test_conditions_of_loops_are_single_bools() -> None:
 
 def test_the_table_is_made_of_rows() -> None:
     assert all(isinstance(row, OpDef) and row.name == name for name, row in load().items())
+
+
+STRANGE = [parse_type(t) for t in (
+    "any", "none", "set", "list<any,-1>", "list<list<int,-1>,-1>", "scores<V>", "text[k]", "tree<t,any,V>",
+    "tree<t,step,V>", "path<V>[k]", "list<path<V>,-1>", "dist<V,logits>[part.t]", "token<W>[k<=0]", "real[vocab.W]",
+)]
+TYPES = [parse_type(t) for t, _ in OPERANDS.values()] + STRANGE
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(STRAIGHT), st.randoms(use_true_random=False))
+def test_type_rules_refuse_with_an_op_error_and_nothing_else(sample: Any, random: Any) -> None:
+    """The front end turns an OpError into a diagnostic; anything else would be a crash on somebody's program."""
+    name, types, attrs = sample
+    operands = tuple(random.choice(TYPES) if random.random() < 0.6 else t for t in types)
+    try:
+        results = lookup(name).type(operands, dict(attrs), ())
+    except OpError as error:
+        assert str(error)
+    else:
+        assert all(parse_type(str(t)) == t for t in results)
