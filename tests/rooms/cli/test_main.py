@@ -111,9 +111,7 @@ def test_interruption_exits_130(verb) -> None:
 
 def test_a_closed_pipe_is_quiet() -> None:
     code = "from decgraph.cli.main import main; import sys; sys.exit(main(['--help']))"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

@@ -1,0 +1,215 @@
+"""`decgraph run`: text, summary, JSON, traces, and what it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decgraph.cli import given
+from decgraph.cli.main import main
+from decgraph.errors import DecError
+
+JUDGED = """extern judge(text) -> bool on host
+
+algorithm judged(target: causal):
+    while not done:
+        x ~ target(ctx)
+        if judge(text_of(ctx)):
+            commit x
+        else:
+            commit x
+"""
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["run", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_text_then_summary(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "speculative", "--prompt", "ab", "--max-new", "12", "-t", "1"]) == 0
+    text, _, summary = capsys.readouterr().out.partition("\n\nalgorithm ")
+    assert text.startswith("ab")
+    assert set(text) <= set("abc\n")
+    assert "\x1b" not in text
+    for word in ("gamma=4", "12, ended by the limit of new tokens", "tokens per call", "accepted at", "draft calls"):
+        assert word in summary
+
+
+def test_json_has_what_a_program_needs(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    got = as_json(capsys, "speculative", "-p", "ab", "-n", "12", "-t", "1", "--gamma", "3")
+    assert len(got["tokens"]) == 12
+    assert len(got["text"]) == 12
+    stats = got["stats"]
+    assert stats["tokens_per_call"] == 12 / stats["target_calls"]
+    assert stats["draft_calls"] == 3 * stats["target_calls"]
+    assert len(stats["acceptance"]) == 3
+    assert (got["reason"], got["error"], got["params"]) == ("limit", None, {"gamma": 3})
+    assert got["seconds"] >= 0
+
+
+def test_the_same_seed_gives_the_same_tokens(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [as_json(capsys, "speculative", "-p", "ab", "-t", "1", "--seed", seed)["tokens"] for seed in ("3", "3", "4")]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_parameters_three_ways(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--set", "gamma=2"], ["--gamma", "2"], ["--gamma=2"]):
+        assert as_json(capsys, "speculative", "-p", "a", *words)["params"] == {"gamma": 2}
+
+
+def test_requests_reach_the_decoder(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    free = as_json(capsys, "autoregressive", "-p", "a", "-t", "1", "-n", "40")
+    assert set(free["text"]) == set("abc\n")
+    banned = as_json(capsys, "autoregressive", "-p", "a", "-t", "1", "-n", "40", "--ban", "b", "--ban", "3")
+    assert set(banned["text"]) == set("ac")
+    stopped = as_json(capsys, "autoregressive", "-p", "a", "-t", "1", "-n", "40", "--stop", "b")
+    assert stopped["reason"] == "stop"
+    assert stopped["text"].index("b") == len(stopped["text"]) - 1
+    ended = as_json(capsys, "autoregressive", "-p", "a", "-t", "1", "-n", "40", "--eos", "2")
+    assert (ended["reason"], ended["tokens"][-1]) == ("eos", 2)
+    sharp = as_json(capsys, "autoregressive", "-p", "a", "-t", "1", "-n", "20", "--top-k", "1")
+    assert sharp["tokens"] == as_json(capsys, "autoregressive", "-p", "a", "-n", "20")["tokens"]
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "eagle2", "fast_dllm", "kangaroo", "medusa", "token_recycling"])
+def test_kinds_of_algorithms(name: str, tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    small = {
+        "eagle2": ["--depth", "2", "--k", "2", "--budget", "4"],
+        "fast_dllm": ["--length", "8", "--block", "4"],
+        "medusa": ["--shape", "2x2"],
+        "token_recycling": ["--shape", "2x2", "--k", "3"],
+    }
+    got = as_json(capsys, name, "-p", "ab", "-n", "8", *small.get(name, ()))
+    assert len(got["tokens"]) == 8
+    assert got["error"] is None
+
+
+def test_prompts_from_files_and_stdin(
+    tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.txt"
+    file.write_text("ab\n")
+    expected = as_json(capsys, "autoregressive", "-p", "ab", "-n", "5")["tokens"]
+    assert as_json(capsys, "autoregressive", "--prompt-file", str(file), "-n", "5")["tokens"] == expected
+    monkeypatch.setattr("sys.stdin", io.StringIO("ab\n"))
+    assert as_json(capsys, "autoregressive", "-n", "5")["tokens"] == expected
+
+
+def test_quiet_is_the_new_text_alone(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    text = as_json(capsys, "autoregressive", "-p", "ab", "-n", "5")["text"]
+    assert main(["run", "autoregressive", "-p", "ab", "-n", "5", "--quiet"]) == 0
+    assert capsys.readouterr().out == text + "\n"
+
+
+def test_trace(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "trace.json"
+    got = as_json(capsys, "speculative", "-p", "ab", "-n", "6", "--trace", str(file))
+    trace = json.loads(file.read_text())
+    assert trace["tokens"] == got["tokens"]
+    committed = [t for e in trace["events"] if e["event"] == "Committed" for t in e["tokens"]]
+    assert committed == got["tokens"]
+    assert {"Drafted", "ModelCall", "Stopped"} <= {e["event"] for e in trace["events"]}
+
+
+def test_externs(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "j.dec").write_text(JUDGED)
+    (tmp_path / "mine.py").write_text("def judge(text):\n    return len(text) > 3\n")
+    (tmp_path / "bad.py").write_text("def judge(text):\n    raise ValueError('no opinion')\n")
+    file = str(tmp_path / "j.dec")
+    got = as_json(capsys, file, "-p", "ab", "-n", "4", "--extern", f"{tmp_path}/mine.py:judge")
+    assert len(got["tokens"]) == 4
+    assert main(["run", file, "-p", "ab"]) == 1
+    assert "needs the function `judge`" in capsys.readouterr().err
+    assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/bad.py:judge"]) == 1
+    assert "no opinion" in capsys.readouterr().err
+    for wrong in ("mine.py", f"{tmp_path}/mine.py:other", f"{tmp_path}/none.py:judge"):
+        assert main(["run", file, "-p", "ab", "--extern", wrong]) == 1
+
+
+def test_what_was_produced_is_kept_when_a_run_fails(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "j.dec").write_text(JUDGED)
+    (tmp_path / "late.py").write_text("def judge(text):\n    return len(text) < 5 or 1 / 0\n")
+    arguments = ["run", str(tmp_path / "j.dec"), "-p", "ab", "--extern", f"{tmp_path}/late.py:judge"]
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("ab")
+    assert "3, ended by an error" in out
+    assert "ZeroDivisionError" in err
+    assert main([*arguments, "--json"]) == 1
+    got = json.loads(capsys.readouterr().out)
+    assert (len(got["tokens"]), got["reason"]) == (3, "error")
+    assert "ZeroDivisionError" in got["error"]
+
+
+def test_an_interruption_shows_what_there_is(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "j.dec").write_text(JUDGED)
+    (tmp_path / "stop.py").write_text("def judge(text):\n    if len(text) == 5: raise KeyboardInterrupt\n    return True\n")
+    assert main(["run", str(tmp_path / "j.dec"), "-p", "ab", "--extern", f"{tmp_path}/stop.py:judge"]) == 130
+    assert "3, ended by interrupted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["speculativ", "-p", "a"], "did you mean speculative"),
+        (["./none.dec", "-p", "a"], "No such file"),
+        (["speculative", "-p", "a", "--gamma", "77"], "must be in 1..32"),
+        (["speculative", "-p", "a", "--gamma", "many"], "a whole number"),
+        (["speculative", "-p", "a", "--gama", "3"], "did you mean --gamma?"),
+        (["speculative", "-p", "a", "--temprature", "3"], "did you mean --temperature?"),
+        (["speculative", "-p", "a", "--gamma"], "has no value"),
+        (["speculative", "-p", "a", "more"], "no argument more"),
+        (["speculative", "-p", "a", "--set", "gamma"], "--set name=value"),
+        (["speculative", "-p", "a", "-t", "-1"], "temperature"),
+        (["speculative", "-p", "a", "-n", "0"], "limit"),
+        (["speculative", "-p", "a", "--eos", "ab"], "2 tokens, not one"),
+        (["speculative", "-p", "a", "--backend", "torhc"], "no backend called"),
+        (["speculative", "-p", ""], "prompt is empty"),
+        (["speculative", "-p", "a", "--prompt-file", "b"], "two prompts"),
+        (["speculative", "--prompt-file", "none.txt"], "cannot read none.txt"),
+    ],
+)
+def test_refusals(arguments: list[str], word: str, tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *arguments]) == 1
+    out, err = capsys.readouterr()
+    assert word in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        ("drafter=masked", "is not a causal model"),
+        ("drafter=/nowhere", "is not a folder"),
+        ("draft=drafter", "takes no model `draft`"),
+        ("drafter", "--model name=value"),
+    ],
+)
+def test_wrong_models(model: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "speculative", "-p", "a", "--model", model]) == 1
+    assert word in capsys.readouterr().err
+
+
+def test_prompts_longer_than_the_context(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "autoregressive", "-p", "x = 1\n" * 1200]) == 1
+    assert "context length is 1024" in capsys.readouterr().err
+
+
+def test_the_shipped_models_decode(capsys: pytest.CaptureFixture[str]) -> None:
+    one = as_json(capsys, "speculative", "-p", "import os\n", "-n", "12")
+    two = as_json(capsys, "autoregressive", "-p", "import os\n", "-n", "12")
+    assert one["tokens"] == two["tokens"]
+    assert one["stats"]["target_calls"] <= two["stats"]["target_calls"] == len(two["tokens"])
+    assert one["models"] == {"target": "target", "drafter": "drafter"}
+
+
+def test_words_that_are_not_options() -> None:
+    assert given.direct(["--a-b", "1", "--c=2"], ["a_b", "c"]) == {"a_b": "1", "c": "2"}
+    with pytest.raises(DecError, match="gives a twice"):
+        given.pairs(["a=1", "a=2"], "--set")
