@@ -1,0 +1,109 @@
+"""The algorithms of stdlib/ on models that cost nothing: small parameters, table models, and a way to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from decgraph import stdlib
+from decgraph.backends.registry import machine
+from decgraph.dsl.lower import load_text
+from decgraph.ir.values import Claim, Module
+from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel
+from decgraph.runtime.models.tiny import TinyFeatures, TinyModel
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Result, Session
+
+V = 4
+CANVAS = {"length": 12, "block": 4}
+SMALL: dict[str, dict[str, Any]] = {
+    "beam_patience": {"k": 2},
+    "eagle2": {"depth": 2, "k": 2, "budget": 4},
+    "eesd": {"exit": 1, "gamma": 3},
+    "gs_jacobi": {"block": 3, "rounds": 2},
+    "jacobi": {"length": 5},
+    "kangaroo": {"exit": 1, "gamma": 3, "eta": 0.3},
+    "lookahead": {"w": 4, "n": 4, "g": 3},
+    "medusa": {"shape": "2x2x1"},
+    "medusa_match": {"shape": "2x2x1"},
+    "pearl": {"gamma": 2},
+    "prompt_lookup": {"k": 3},
+    "recursive_sd": {"shape": "3x2"},
+    "rsd_s": {"width": 3, "depth": 2},
+    "sequoia": {"shape": "[[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"},
+    "speculative": {"gamma": 3},
+    "speculative_jacobi": {"w": 4},
+    "token_recycling": {"shape": "3x2", "k": 3},
+}
+"""Parameters that make a run short; what is not here has a canvas."""
+
+NAMES = stdlib.names()
+
+
+@lru_cache(maxsize=None)
+def module(name: str) -> Module:
+    """An algorithm of stdlib/, lowered once."""
+    return load_text(stdlib.text(name), f"stdlib/{name}.dec")
+
+
+def parameters(name: str, **more: Any) -> dict[str, Any]:
+    """Small parameters of an algorithm, with `more` over them where it has such a parameter."""
+    known = {p.name for p in module(name).entry.params}
+    small = SMALL.get(name, {**CANVAS, "steps": 6, "tau": 0.4})
+    return {k: v for k, v in {**small, **more}.items() if k in known}
+
+
+def tables(seed: int = 1, *, context: int | None = None, zeros: bool = False) -> dict[str, Model]:
+    """A table model for every model parameter that stdlib/ has, over V tokens."""
+    target = TableModel(V, seed, name="target", heads=3, context=context, zeros=zeros)
+    return {
+        "target": target,
+        "drafter": TableModel(V, seed + 1000, name="drafter", zeros=zeros),
+        "head": TableFeatures(target, seed),
+        "adapter": TableAdapter(target, seed),
+        "tail": TableAdapter(target, seed),
+        "model": TableModel(V, seed, kind="masked", name="model", context=context, zeros=zeros),
+    }
+
+
+def layered(kind: str) -> dict[str, Model]:
+    """The same of models with layers: "free" ones (hashes) or "tiny" transformers (which have no adapter)."""
+    if kind == "free":
+        free = FreeModel(1, V, 3, heads=3, name="target")
+        adapter = FreeAdapter(free)
+        return {"target": free, "drafter": FreeModel(2, V, 2), "head": FreeFeatures(free), "adapter": adapter,
+                "tail": adapter, "model": FreeModel(6, V, 2, visibility="full")}
+    tiny = TinyModel(1, V, 2, heads=3, name="target")
+    return {"target": tiny, "drafter": TinyModel(2, V, 1), "head": TinyFeatures(tiny),
+            "model": TinyModel(6, V, 2, visibility="full")}
+
+
+def session(name: str, models: Mapping[str, Model] | None = None, params: Mapping[str, Any] | None = None
+            ) -> Callable[..., Result]:
+    """Models and parameters bound; calling it runs a request (by default prompt (0, 1), limit 12), raising what that raised."""
+    entry = module(name).entry
+    wanted = [p.name for p in entry.params if p.value.type.elem == "model"]
+    have = models if models is not None else tables()
+    bound = Session(module(name), {n: have[n] for n in wanted}, parameters(name) if params is None else params,
+                    machine=machine("reference"))
+
+    def ask(**request: Any) -> Result:
+        result = bound.run(Request(**{"prompt": (0, 1), "limit": 12, **request}))
+        if result.error is not None:
+            raise result.error
+        return result
+
+    return ask
+
+
+def run(name: str, models: Mapping[str, Model] | None = None, params: Mapping[str, Any] | None = None, **request: Any) -> Result:
+    """Run an algorithm on one request."""
+    return session(name, models, params)(**request)
+
+
+def claims(mode: str) -> list[tuple[str, Claim]]:
+    """The algorithms that claim to refine another one in this mode."""
+    return [(n, c) for n in NAMES for c in module(n).entry.claims if c.kind == "refines" and c.mode == mode]

@@ -1,0 +1,86 @@
+"""Every algorithm of stdlib/ runs, within the request's limits, on tables, free models and tiny transformers."""
+
+from __future__ import annotations
+
+import pytest
+from shelf import NAMES, V, layered, module, parameters, run, tables
+
+from decgraph.errors import DecError
+
+READS_PARENT = {"eagle2"}
+"""What needs the state before the last token of the prompt, and so two tokens."""
+
+
+WITH_LAYERS = [(n, k) for n in NAMES for k in ("free", "tiny") if k == "free" or n not in ("kangaroo", "eesd")]
+"""A tiny transformer has no adapter."""
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize(("name", "kind"), WITH_LAYERS)
+def test_runs_on_models_with_layers(name: str, kind: str, temperature: int) -> None:
+    models = layered(kind)
+    params = parameters(name, length=6, block=3)
+    result = run(name, models, params, limit=6, temperature=temperature)
+    assert len(result.tokens) == 6
+    assert set(result.tokens) <= set(range(V))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sampled_from_tables_with_holes(name: str) -> None:
+    for seed in range(5):
+        assert len(run(name, tables(seed, zeros=True), seed=seed).tokens) == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_limit_of_one(name: str) -> None:
+    assert len(run(name, limit=1).tokens) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_limit_cuts_in_mid_path(name: str) -> None:
+    for limit in range(2, 8):
+        assert len(run(name, limit=limit).tokens) == limit
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_follows_the_end_of_text(name: str) -> None:
+    ended = 0
+    for seed in range(8):
+        result = run(name, tables(seed), eos={2}, seed=seed)
+        assert 2 not in result.tokens[:-1]
+        assert len(result.tokens) == 12 or result.tokens[-1] == 2
+        assert result.reason == ("eos" if result.tokens[-1] == 2 else "limit")
+        ended += result.reason == "eos"
+    assert ended
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prompt_of_one_token(name: str) -> None:
+    if name in READS_PARENT:
+        with pytest.raises(DecError, match="two tokens or more"):
+            run(name, prompt=(0,))
+    else:
+        assert len(run(name, prompt=(0,)).tokens) == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_context_window(name: str) -> None:
+    """The last token is drawn after a full window; trees and canvases end where the window does."""
+    one_more = "causal" in str(module(name).entry.params[0].value.type) and name != "beam_patience"
+    for context in range(3, 9):
+        for temperature in (0, 1):
+            tokens = run(name, tables(context=context), limit=40, temperature=temperature).tokens
+            assert len(tokens) == context - 2 + one_more
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_request_same_tokens(name: str) -> None:
+    assert run(name, seed=7).tokens == run(name, seed=7).tokens
+    if name not in ("beam_patience", "medusa"):  # these choose the likeliest, whatever the seed
+        assert len({run(name, seed=s).tokens for s in range(4)}) > 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bans_hold(name: str) -> None:
+    for seed in range(3):
+        assert not {1, 3} & set(run(name, tables(seed), bans={1, 3}, seed=seed).tokens)
