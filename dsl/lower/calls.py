@@ -125,6 +125,9 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
             names = [x for x in ("tree", "at", "given") if x in extra]
             return lw.emit("model.memory", v, place, *[extra[x] for x in names], span=e.span, **{"with": tuple(names)})[0]
         if n == "heads":
+            if "heads" not in str(t.of[3]):
+                lw.fail(f.name_span or f.span, f"`{v.name}` has no heads", f"declare them: {v.name}: causal with heads",
+                        code="E269")
             return model_call(lw, v, e, part="heads")
         if n in ("exit", "skip", "upto", "quantized"):
             return lw.one("model.derive", v, *[_expr(lw, a) for a in e.args], span=e.span, how=n)
@@ -252,8 +255,9 @@ def run(lw: Lowering, e: S.Run) -> Value:
         lw.fail(e.span, "run needs the name of an algorithm", code="E267")
     callee = lw.items.get(e.call.func.name)
     if not isinstance(callee, S.Algorithm):
+        near = lw.items.near(e.call.func.name, S.Algorithm)
         lw.fail(e.call.span, f"`{e.call.func.name}` is not an algorithm in reach",
-                "import it: from autoregressive import autoregressive", code="E268")
+                f"did you mean {near}?" if near else "import it: from autoregressive import autoregressive", code="E268")
     assert lw.module is not None
     start = _expr(lw, e.start) if e.start is not None else lw.one("context", span=e.span)
     bound = _expr(lw, e.at_most)

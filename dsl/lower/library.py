@@ -105,6 +105,12 @@ class Names:
         found = self._find(name)
         return found[1] if found else None
 
+    def near(self, name: str, kind: type) -> str:
+        """What is called almost so, for "did you mean": names between "or", or nothing."""
+        import difflib
+        known = [n for n in {*self.own, *_ambient(), *names()} if isinstance(self.get(n), kind)]
+        return " or ".join(difflib.get_close_matches(name, sorted(known), 2))
+
     def __contains__(self, name: str) -> bool:
         return self._find(name) is not None
 

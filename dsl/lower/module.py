@@ -1,6 +1,7 @@
 """A file to a module: algorithms, their parameters, states and claims."""
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from decgraph.dsl import syntax as S
@@ -79,8 +80,7 @@ class ModuleLowering:
             lw.fail(p.span, f"parameter `{p.name}` needs a type", f"{p.name}: causal, {p.name}: int in 1..32 = 4, ...",
                     code="E392")
         t = type_of(lw, p.type, p.name)
-        low = literal(lw, p.type.low, "a range") if p.type.low is not None else None
-        high = literal(lw, p.type.high, "a range") if p.type.high is not None else None
+        low, high = (None if e is None else self.end(lw, e) for e in (p.type.low, p.type.high))
         if (low is not None or high is not None) and not t.is_number:
             lw.fail(p.type.span, f"a range is for numbers, not for {show(t)}", code="E393")
         if low is not None and high is not None and low > high:
@@ -93,7 +93,16 @@ class ModuleLowering:
         if t.elem == "int" and high is not None:
             self.bounds[id(v)] = int(high)
         lw.env[p.name] = v
+        if low is not None:
+            lw.lows[p.name] = float(low)
         return Param(v, low, high, default, has, p.scope or "sequence")
+
+    def end(self, lw: Lowering, e: S.Expr) -> Any:
+        """An end of a range."""
+        v = literal(lw, e, "a range")
+        if isinstance(v, bool) or not isinstance(v, (int, Fraction)):
+            lw.fail(e.span, "a range goes from a number to a number", "gamma: int in 1..32 = 4", code="E393")
+        return v
 
     def check_default(self, lw: Lowering, p: S.Param, t: Type, v: Any, low: Any, high: Any) -> None:
         span = p.default.span if p.default is not None else p.span
@@ -107,7 +116,7 @@ class ModuleLowering:
             if (low is not None and v < low) or (high is not None and v > high):
                 lw.fail(span, f"the default of `{p.name}` is outside its range {low}..{high}", code="E396")
             if t.elem == "prob" and not 0 <= v <= 1:
-                lw.fail(span, f"`{p.name}` is a probability, its default is {v}", code="E396")
+                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", code="E396")
 
     def state(self, lw: Lowering, s: S.State) -> StateDecl:
         if s.name in lw.env or s.name in lw.states:
@@ -189,8 +198,10 @@ class ModuleLowering:
         f = s.spec.func
         spec = lw.items.get(f.name) if isinstance(f, S.Name) else None
         if not isinstance(spec, S.Algorithm):
-            lw.fail(s.spec.span, f"refines names an algorithm; `{getattr(f, 'name', '?')}` is none that is in reach",
-                    "refines autoregressive(target) in distribution", code="E412")
+            name = getattr(f, "name", "?")
+            near = lw.items.near(name, S.Algorithm)
+            lw.fail(s.spec.span, f"refines names an algorithm; `{name}` is none that is in reach",
+                    f"did you mean {near}?" if near else "refines autoregressive(target) in distribution", code="E412")
         if s.mode not in ("tokens", "distribution", None):
             lw.fail(s.span, f"refines ... in tokens or in distribution, not in {s.mode}", code="E413")
         args: list[tuple[str, Any]] = []

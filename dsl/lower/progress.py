@@ -1,28 +1,50 @@
-"""The progress check: every turn of `while not done` commits a token or decides something; other loops have a bound."""
+"""The progress check: every turn of `while not done` commits a token or decides something; other loops have a bound.
+
+What is checked is the shape of a program, so a loop may be refused that would end: say `at most n` where it is so.
+"""
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.state import Lowering
+
+WITNESSES = frozenset(("first_max", "rank", "top", "first", "argmax", "argmin", "by_factor", "sure"))
+"""What chooses at least one of what there is."""
 
 
 def check_progress(lw: Lowering, item: S.Algorithm) -> None:
     """Raise DecError at a loop that may turn for ever."""
     for n in S.walk(item):
-        if isinstance(n, (S.While, S.Loop)) and n.at_most is None:
-            body = n.body
-            if isinstance(n, S.While) and not _is_done(n.cond):
-                if not _may(body, (S.Commit, S.Unmask)) and not _assigns_seen(n):
-                    lw.fail(n.span, "nothing in this loop changes its condition", "bound it: while condition at most n:",
-                            code="E420")
-            elif isinstance(n, S.While) and not _always(lw, body):
+        if not isinstance(n, (S.While, S.Loop)) or n.at_most is not None:
+            continue
+        if isinstance(n, S.Loop):
+            if not any(_leaves(c) for c in n.body):
+                lw.fail(n.span, "nothing leaves this loop", "say break if condition, or loop at most n:", code="E422")
+            _check_cells(lw, n, [c.cond for s in n.body for c in S.walk(s) if isinstance(c, S.Break) and c.cond is not None])
+        elif _is_done(n.cond):
+            if not _always(lw, n.body):
                 lw.fail(n.span, "a turn of this loop may commit nothing, and then it never ends",
                         "commit a token, or decide a cell, on every way through the body", code="E421")
-            elif isinstance(n, S.Loop) and not any(isinstance(c, S.Break) for c in S.walk(n)):
-                lw.fail(n.span, "nothing leaves this loop", "say break if condition, or loop at most n:", code="E422")
+        else:
+            if not _may(n.body, (S.Commit, S.Unmask)) and not _assigns_seen(n):
+                lw.fail(n.span, "nothing in this loop changes its condition", "bound it: while condition at most n:", code="E420")
+            _check_cells(lw, n, [n.cond])
 
 
 def _is_done(e: S.Expr) -> bool:
     return isinstance(e, S.Unary) and e.op == "not" and isinstance(e.operand, S.Name) and e.operand.name == "done"
+
+
+def _leaves(s: S.Node) -> bool:
+    """Whether a statement may leave the loop that it stands in."""
+    if isinstance(s, (S.Break, S.Return)):
+        return True
+    if isinstance(s, S.If):
+        return any(_leaves(c) for b in s.branches for c in b.body) or any(_leaves(c) for c in s.orelse)
+    if isinstance(s, (S.Draft, S.Across)):
+        return any(_leaves(c) for c in s.body)
+    return any(isinstance(c, S.Return) for c in S.walk(s))
 
 
 def _may(body: tuple[S.Stmt, ...], kinds: tuple[type, ...]) -> bool:
@@ -36,14 +58,99 @@ def _assigns_seen(n: S.While) -> bool:
 
 
 def _always(lw: Lowering, body: tuple[S.Stmt, ...]) -> bool:
-    """Whether every way through a suite commits."""
+    """Whether every way through a suite commits (or leaves the loop)."""
     for s in body:
-        if isinstance(s, S.Commit):
+        if isinstance(s, (S.Commit, S.Return)) or (isinstance(s, S.Break) and s.cond is None):
             return True
         if isinstance(s, S.If) and s.orelse and all(_always(lw, b.body) for b in s.branches) and _always(lw, s.orelse):
             return True
-        if isinstance(s, (S.Repeat, S.For, S.Loop, S.Draft, S.Lanes)) and _always(lw, s.body):
+        if isinstance(s, S.Repeat) and s.cond is None and _at_least_one(lw, s.count) and _always(lw, s.body):
             return True
-        if isinstance(s, (S.While,)) and _always(lw, s.body):
+        if isinstance(s, (S.For, S.Loop, S.Draft, S.Lanes, S.Across)) and _always(lw, s.body):
+            return True
+        if isinstance(s, S.While) and _is_done(s.cond) and _always(lw, s.body):
+            return True
+    return False
+
+
+def _at_least_one(lw: Lowering, e: S.Expr) -> bool:
+    """Whether a count is known to be 1 or more; what is not known gets the benefit of the doubt."""
+    if isinstance(e, S.Number):
+        return e.value >= 1
+    low = lw.lows.get(e.name) if isinstance(e, S.Name) else None
+    return low is None or low >= 1
+
+
+# ------------------------------------------------------------ canvases
+
+
+def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> None:
+    """A loop until no cell is masked decides at least one cell a turn: unconditionally, or by a choice that is never empty."""
+    canvases = {c.value.name for e in conds for c in S.walk(e)
+                if isinstance(c, S.Attr) and c.name == "masked" and isinstance(c.value, S.Name)}
+    for name in sorted(canvases):
+        picks = _decisions(loop.body, name)
+        if picks and all(p is not None and not _witness(lw, p, loop.body) for p in picks):
+            where = next(p for p in picks if p is not None)
+            lw.fail(where.span, f"a turn of this loop may decide no cell of `{name}`, and then it never ends",
+                    "let the surest be chosen too: where sure(s, tau), which is s >= tau or first_max(s)", code="E424")
+
+
+def _decisions(body: Iterable[S.Stmt], canvas: str) -> list[S.Expr | None]:
+    """The conditions under which cells are decided; None where there is none."""
+    out: list[S.Expr | None] = []
+    for n in (n for s in body for n in S.walk(s)):
+        if isinstance(n, S.Unmask):
+            target = n.target.value if isinstance(n.target, S.Index) else n.target
+            if isinstance(target, S.Name) and target.name == canvas:
+                out.append(n.where)
+        elif isinstance(n, S.Assign):
+            for t in n.targets:
+                if isinstance(t, S.Name) and t.name == canvas:
+                    out.append(None)
+                if isinstance(t, S.Index) and isinstance(t.value, S.Name) and t.value.name == canvas:
+                    sub = t.subs[0]
+                    out.append(sub.cond if isinstance(sub, S.Where) else None)
+    return out
+
+
+def _witness(lw: Lowering, cond: S.Expr, body: tuple[S.Stmt, ...]) -> bool:
+    """Whether a condition is built on a choice that is never empty, through helpers and names set in the loop."""
+    seen: set[str] = set()
+    todo: list[S.Node] = [cond]
+    while todo:
+        for n in S.walk(todo.pop()):
+            if isinstance(n, S.Call) and isinstance(n.func, S.Name):
+                if n.func.name in WITNESSES:
+                    return True
+                item = lw.items.get(n.func.name)
+                if isinstance(item, S.Def) and n.func.name not in seen:
+                    seen.add(n.func.name)
+                    todo += item.body
+            elif isinstance(n, S.Name) and n.name not in seen:
+                seen.add(n.name)
+                for a in (a for s in body for a in S.walk(s) if isinstance(a, S.Assign)):
+                    for t, v in zip(a.targets, a.values, strict=False):
+                        if isinstance(t, S.Name) and t.name == n.name:
+                            todo.append(v)
+    return False
+
+
+# ------------------------------------------------------------ rules
+
+
+def check_rule(lw: Lowering, rule: S.Rule, whole: bool, at: S.Verify) -> None:
+    """A rule for tokens accepts or emits on every way through it; a rule for whole trees, which may accept the root, emits."""
+    if not _decides(rule.body, emits=whole):
+        what = "emit nothing" if whole else "neither accept nor emit"
+        lw.fail(at.rule.span, f"rule `{rule.name}` may {what}, and then nothing is committed",
+                "end it with: emit y", code="E423")
+
+
+def _decides(body: tuple[S.Stmt, ...], emits: bool) -> bool:
+    for s in body:
+        if isinstance(s, S.Emit) or (isinstance(s, S.Accept) and not emits):
+            return True
+        if isinstance(s, S.If) and s.orelse and all(_decides(b.body, emits) for b in s.branches) and _decides(s.orelse, emits):
             return True
     return False

@@ -1,6 +1,7 @@
 """What lowering carries about: the environment, the builder, where we are."""
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -10,11 +11,26 @@ from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.build import Builder
 from decgraph.ir.table import OpError
-from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
+from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type, TypeError_, parse_type
 from decgraph.ir.values import NOWHERE as NO_LOC
 from decgraph.ir.values import Loc, Value
 
 MAX_CALL_DEPTH = 24
+_IR_TYPE = re.compile(r"\b[a-z]+(?:<[^<> ]*>(?:\[[^\] ]*\])?|\[[a-z][^\] ]*\])")
+
+
+def spoken(message: str) -> str:
+    """A message of the op table with its types as an author would say them."""
+    from decgraph.dsl.lower.flow import show
+
+    def said(hit: re.Match[str]) -> str:
+        try:
+            return show(parse_type(hit.group()))
+        except TypeError_:
+            return hit.group()
+
+    return _IR_TYPE.sub(said, message)
+
 
 
 @dataclass
@@ -47,6 +63,7 @@ class Lowering:
     history: list[Value] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    lows: dict[str, float] = field(default_factory=dict)
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
     module: Any = None
     lane_var: str = ""
@@ -74,7 +91,7 @@ class Lowering:
         try:
             return self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
         except OpError as error:
-            self.fail(span or self.span, str(error), error.hint, code="E210")
+            self.fail(span or self.span, spoken(str(error)), error.hint, code="E210")
 
     def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:
         return self.emit(opcode, *operands, span=span, names=(name,), **attrs)[0]

@@ -5,6 +5,7 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.calls import bind
 from decgraph.dsl.lower.expr import expr
 from decgraph.dsl.lower.flow import EXIT, show, suite
+from decgraph.dsl.lower.progress import check_rule
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.types import INT, NONE, Dim, Type
 from decgraph.ir.values import Value
@@ -29,6 +30,8 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         lw.fail(s.rule.span, f"rule `{rule.name}` takes no evidence and children",
                 "rule r(p: dist, children: draws):", code="E352")
     whole = rule.params[0].type is not None and rule.params[0].type.name == "tree"
+    if tree.type.of[1] != "edit":
+        check_rule(lw, rule, whole, s)
     tree_name = str(tree.type.of[0])
     i = Value(INT, "depth")
     if whole:

@@ -1,0 +1,48 @@
+"""What is said of programs that read and mean nothing; and that nothing worse than a DecError happens to any text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from mistyped_programs import MISTYPED
+from mutated_programs import mutants
+
+from decgraph.dsl.lower import load_text
+from decgraph.errors import DecError
+from decgraph.ir.verify import verify
+
+
+@pytest.mark.parametrize("name", sorted(MISTYPED))
+def test_mistake_is_named(name: str, golden: Callable[[str, str], None]) -> None:
+    with pytest.raises(DecError) as caught:
+        load_text(MISTYPED[name], f"{name}.dec")
+    text = str(caught.value)
+    assert len(caught.value.codes) == (2 if name == "two_mistakes" else 1)
+    assert f"{name}.dec:" in text and "^" in text
+    assert not re.search(r"<[A-Z]|Error\b|%|InternalError", text), "words of ours, not the author's"
+    golden(f"{name}.txt", f"{text}\n")
+
+
+def test_most_messages_say_what_to_try() -> None:
+    helped = 0
+    for name, text in MISTYPED.items():
+        with pytest.raises(DecError) as caught:
+            load_text(text, name)
+        helped += "= try:" in str(caught.value)
+    assert helped >= 0.7 * len(MISTYPED)
+
+
+def test_mutated_programs_lower_or_are_refused() -> None:
+    lowered = refused = 0
+    for text in mutants(seed=5, count=2_000):
+        try:
+            module = load_text(text, "mutant.dec")
+        except DecError as error:
+            assert error.codes and "mutant.dec" in str(error) or "stdlib/" in str(error)
+            refused += 1
+        else:
+            verify(module)
+            lowered += 1
+    assert lowered > 100 and refused > 1_000
