@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.parse import parse_text
@@ -23,13 +25,19 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Entry:
-    """One algorithm of the shelf: its file, how it works in a word, what it claims, and where it was published."""
+    """One algorithm of the shelf: its file, how it works in a word, what it claims, and where it was published.
+
+    `title` is the paper's, and `wave` the part of the catalog that it came with; both are empty (0) for a file that
+    shelf.toml does not know.
+    """
 
     name: str
     family: str
     claim: str
     source: str
     file: Path
+    title: str = ""
+    wave: int = 0
 
 
 @lru_cache(maxsize=1)
@@ -64,7 +72,22 @@ def entry(name: str) -> Entry:
     assert isinstance(item, S.Algorithm)
     claims = (S.Refines, S.Ensures, S.KeepsSupport)
     claim = "; ".join(source[s.span.start : s.span.end].strip() for s in item.body if isinstance(s, claims))
-    return Entry(name, family(item), claim, published(item.doc or ""), path(name))
+    known = shelf().get(name, {})
+    return Entry(
+        name,
+        known.get("family") or family(item),
+        claim,
+        published(item.doc or ""),
+        path(name),
+        known.get("title", ""),
+        known.get("wave", 0),
+    )
+
+
+@lru_cache(maxsize=1)
+def shelf() -> dict[str, dict[str, Any]]:
+    """shelf.toml: family, wave and title by the name of an algorithm."""
+    return tomllib.loads((FOLDER / "shelf.toml").read_text(encoding="utf-8"))
 
 
 def published(doc: str) -> str:

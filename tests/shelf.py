@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from decgraph import stdlib
@@ -43,7 +43,7 @@ SMALL: dict[str, dict[str, Any]] = {
 NAMES = stdlib.names()
 
 
-@lru_cache(maxsize=None)
+@cache
 def module(name: str) -> Module:
     """An algorithm of stdlib/, lowered once."""
     return load_text(stdlib.text(name), f"stdlib/{name}.dec")
@@ -99,7 +99,9 @@ def session(name: str, models: Mapping[str, Model] | None = None, params: Mappin
     return ask
 
 
-def run(name: str, models: Mapping[str, Model] | None = None, params: Mapping[str, Any] | None = None, **request: Any) -> Result:
+def run(
+    name: str, models: Mapping[str, Model] | None = None, params: Mapping[str, Any] | None = None, **request: Any
+) -> Result:
     """Run an algorithm on one request."""
     return session(name, models, params)(**request)
 

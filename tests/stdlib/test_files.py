@@ -1,0 +1,94 @@
+"""The shelf as files: they format to themselves, say where they come from, and state a claim that is meant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from shelf import NAMES, SMALL, module, parameters
+
+from decgraph import stdlib
+from decgraph.dsl import syntax as s
+from decgraph.dsl.format import format_source
+from decgraph.dsl.parse import parse_text
+from decgraph.errors import DecError
+from decgraph.runtime.session import check_params
+
+FILES = sorted(stdlib.FOLDER.glob("*.dec"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_formats_to_itself(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert format_source(text) == text
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_everything_says_what_it_is(file: Path) -> None:
+    for item in parse_text(file.read_text(encoding="utf-8"), str(file)).items:
+        assert isinstance(item, s.Algorithm | s.Rule | s.Def | s.Policy)
+        assert item.doc, item.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entry(name: str) -> None:
+    entry = stdlib.entry(name)
+    assert entry.name == name
+    assert entry.file.name == f"{name}.dec"
+    assert entry.wave in (1, 2, 3, 4)
+    if name == "autoregressive":
+        assert (entry.family, entry.source, entry.title, entry.claim) == ("baseline", "", "", "")
+        return
+    assert entry.source, "cite it: (Author et al., year: \"Title\")"
+    doc = " ".join(stdlib.text(name).split())
+    for title in entry.title.split("; "):
+        assert f'"{title}"' in doc
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_title_is_the_catalogs_and_claim_is_the_texts(name: str) -> None:
+    assert name in stdlib.shelf(), "add it to stdlib/shelf.toml"
+    assert stdlib.entry(name).claim == "; ".join(c.text for c in module(name).entry.claims)
+
+
+def test_the_table_names_no_stranger() -> None:
+    assert set(stdlib.shelf()) == set(NAMES)
+    assert set(SMALL) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_main_is_named_for_its_file_and_its_defaults_are_in_range(name: str) -> None:
+    function = module(name).entry
+    assert function.name == name
+    defaults = {p.name for p in function.params if p.has_default}
+    assert defaults == {p.name for p in function.params if p.value.type.elem != "model"}
+    assert set(check_params(function, {})) == defaults
+    assert check_params(function, parameters(name)).keys() == defaults
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_word_of_the_language_is_an_algorithm(name: str) -> None:
+    """What an algorithm does is written out: nothing that it calls has its name."""
+    item = parse_text(stdlib.text(name), name).named(name)
+    called = {c.func.name for c in s.walk(item) if isinstance(c, s.Call) and isinstance(c.func, s.Name | s.Attr)}
+    claimed = {c.spec.func.name for c in s.walk(item) if isinstance(c, s.Refines)}
+    assert not (called - claimed) & set(NAMES)
+
+
+def test_unknown_names_are_refused_with_a_suggestion() -> None:
+    with pytest.raises(DecError, match="medusa"):
+        stdlib.entry("medsua")
+
+
+def test_wave_one_is_there() -> None:
+    assert set(NAMES) >= {
+        "autoregressive", "speculative", "recursive_sd", "medusa", "eagle2", "kangaroo", "prompt_lookup", "token_recycling",
+        "lookahead", "jacobi", "beam_patience", "llada", "dream", "fast_dllm", "prophet", "freedave"}
+
+
+def test_reading_the_shelf_is_light() -> None:
+    code = ("import sys; from decgraph import stdlib; [stdlib.entry(n) for n in stdlib.names()]; "
+            "assert not {'torch', 'transformers', 'typer', 'rich', 'numpy', 'networkx'} & set(sys.modules), 'heavy'")
+    subprocess.run([sys.executable, "-c", code], check=True)
