@@ -17,12 +17,16 @@ $(READY): pyproject.toml .ci/setup
 	@.ci/setup
 	@touch $@
 
-demo: $(READY)  ## decode a prompt with speculative.dec on the shipped models, then prove its claim
-	@echo "demo 1/2: decgraph run speculative (what the target accepts of the drafter's tokens, by colour)"
-	@$(BIN)/decgraph run speculative --prompt "def fibonacci(n):" --max-new 64
-	@echo
-	@echo "demo 2/2: decgraph check speculative (refines autoregressive(target) in distribution: is it so?)"
-	@$(BIN)/decgraph check speculative
+demo: $(READY)  ## decode a prompt with speculative.dec on the shipped models, prove its claim, refute a broken variant
+	@echo "demo 1/4: stdlib/speculative.dec, the whole algorithm"; echo
+	@sed -n 's/^/    /p' stdlib/speculative.dec; echo
+	@echo "demo 2/4: decgraph run speculative (green: guesses of the small model that the target accepted)"; echo
+	@$(BIN)/decgraph run speculative --prompt "import os" --max-new 64; echo
+	@echo "demo 3/4: decgraph check speculative (is its claim true? every outcome of every draw, in fractions)"; echo
+	@$(BIN)/decgraph check speculative; echo
+	@echo "demo 4/4: decgraph check examples/forgets_the_residual.dec (the same with one line left out)"; echo
+	@! $(BIN)/decgraph check examples/forgets_the_residual.dec; echo
+	@echo "Next: docs/tutorial.md, decgraph list, decgraph explain eagle2"
 
 # Everything runs even when an earlier part fails: one run shows all there is to mend. pytest's summary comes last.
 test: $(READY)  ## lint, types and every test that is not slow
