@@ -168,6 +168,8 @@ class _Walker:
                 self.effects[f"writes state {op.attrs['state']} (line {op.loc.line})"] = None
             case "return":
                 self.effects[f"returns (line {op.loc.line})"] = None
+            case "tree.new" if isinstance(op.attrs.get("capacity"), int):
+                self.capacities[f"tree {op.attrs['tree']}: at most {op.attrs['capacity']} nodes (line {op.loc.line})"] = None
             case "select.top" | "topk" if isinstance(op.attrs.get("bound"), int):
                 self.capacities[f"{op.opcode} keeps at most {op.attrs['bound']} (line {op.loc.line})"] = None
             case "run":

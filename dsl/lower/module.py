@@ -13,6 +13,7 @@ from decgraph.dsl.lower.state import Lowering, StateInfo
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
+from decgraph.ir.capacity import note_capacities
 from decgraph.ir.types import BOOL, NONE, REAL, Dim, Type, join
 from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
 
@@ -256,6 +257,7 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
             externs[item.name] = (tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None),
                                   type_of(lw, item.returns, item.name))
     module = Module(lowering.functions, main, source.path, externs)
+    note_capacities(module)
     if check_labels:
         from decgraph.dsl.lower.labels import findings
         wrong = [d for d in findings(module, names, source) if d.severity == "error"]

@@ -28,7 +28,8 @@ def check_progress(lw: Lowering, item: S.Algorithm) -> None:
                         "commit a token, or decide a cell, on every way through the body", code="E421")
         else:
             if not _may(n.body, (S.Commit, S.Unmask)) and not _assigns_seen(n):
-                lw.fail(n.span, "nothing in this loop changes its condition", "bound it: while condition at most n:", code="E420")
+                lw.fail(n.span, "nothing in this loop changes its condition", "bound it: while condition at most n:",
+                        code="E420")
             _check_cells(lw, n, [n.cond])
 
 
