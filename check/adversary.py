@@ -20,26 +20,29 @@ STRUCTURE = ("tree", "canvas", "node", "context", "path", "model")
 
 @lru_cache(maxsize=256)
 def controllers(f: Function) -> frozenset[int]:
-    """The `if` ops of a function whose condition is a controller's, and the loops whose stop is, by id."""
+    """Where a function's controllers decide, by id: `if` ops, and bodies of loops that say whether to stop."""
     made: dict[Value, Op] = {}
     found: set[int] = set()
     for op in f.body.walk():
         for v in op.results:
             made[v] = op
-    for op in _drafting(f.body):
-        if op.opcode == "if" and _asks(op.operands[0], made, set()):
+    for op, inside in _drafting(f.body):
+        if op.opcode == "if" and inside and _asks(op.operands[0], made, set()):
             found.add(id(op))
+        if op.opcode == "for" and op.attrs.get("stops") and _asks(op.regions[0].yields[0], made, set()):
+            found.add(id(op.regions[0]))
+        if op.opcode == "while" and op.attrs.get("limited") and _asks(op.regions[0].yields[0], made, set()):
+            found.add(id(op.regions[0]))
     return frozenset(found)
 
 
-def _drafting(region: Region) -> list[Op]:
-    """Ops inside the bounded loops of the outer `while not done`, those of rules left out."""
-    out: list[Op] = []
+def _drafting(region: Region) -> list[tuple[Op, bool]]:
+    """Ops and whether they stand inside a bounded loop; those of rules are left out."""
+    out: list[tuple[Op, bool]] = []
 
     def look(r: Region, inside: bool) -> None:
         for op in r.ops:
-            if inside:
-                out.append(op)
+            out.append((op, inside))
             if op.opcode == "tree.walk":
                 continue
             loop = op.opcode == "for" or (op.opcode == "while" and op.attrs.get("bound") != "done")
@@ -67,14 +70,22 @@ def _asks(v: Value, made: dict[Value, Op], seen: set[Value]) -> bool:
 @lru_cache(maxsize=64)
 def adversarial(engine: type[ExactMachine]) -> type[ExactMachine]:
     """A machine whose controllers are an adversary's."""
-
     class Adversarial(engine):  # type: ignore[valid-type, misc]
+        def answer(self, really: Any, line: int) -> bool:
+            bool(self.num.truth(really))     # what it looks at is looked at
+            where = f", line {line}" if line else ""
+            return bool(self.world.choices.choose([Fraction(0), Fraction(0)], [False, True], f"controller{where}", "adversary"))
+
         def decide(self, op: Any, cond: Any) -> bool:
             if id(op) not in controllers(self.function):
                 return bool(super().decide(op, cond))
-            bool(self.num.truth(cond))
-            line = f", line {op.loc.line}" if op.loc.line else ""
-            return bool(self.world.choices.choose([Fraction(0), Fraction(0)], [False, True], f"controller{line}", "adversary"))
+            return self.answer(cond, op.loc.line)
+
+        def region(self, region: Any, args: Any) -> list[Any]:
+            out = super().region(region, args)
+            if id(region) in controllers(self.function):
+                out[0] = self.answer(out[0], region.ops[-1].loc.line)
+            return out
 
     return Adversarial
 

@@ -15,7 +15,7 @@ from decgraph.check.laws import Tally
 from decgraph.check.mutant import Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.planting import Planting
-from decgraph.check.worlds import least, models_for, params_for, request_for, sized
+from decgraph.check.worlds import least, models_for, narrow, params_for, request_for, sized
 from decgraph.ir.values import Claim, Module
 
 Progress = Callable[[str, int, int], None]
@@ -68,8 +68,9 @@ def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapp
         made = params_for(f, i, params, span)
         limit = span if span else length + 2 if claim.mode == "distribution" else length
         case = Case(module, f, claim, models_for(f, size, i), made, request_for(size, i, limit, greedy=bool(span) and i % 3 == 2),
-                    steps=2 if f.states else 1, length=length, engine=engine, given=given)
-        out.append(case)
+                    length=length, engine=engine, given=given)
+        # A state is as it started in the first step: every other world looks at two.
+        out.append(replace(least(case), steps=2) if f.states and i % 2 else case)
     return out
 
 
@@ -99,6 +100,8 @@ def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Ma
         for words, machine in passes:
             worlds = cases(module, claim, vocab=vocab, models=models if not words else max(1, models // 4), params=params,
                            length=length, engine=machine)
+            if words:
+                worlds = [narrow(c) for c in worlds]
             tried += len(worlds)
             for i, case in enumerate(worlds):
                 if progress is not None:

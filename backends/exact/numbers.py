@@ -77,7 +77,12 @@ class Exact:
         f = _TESTS[name] if test else _FUNCTIONS[name]
 
         def apply(*arrays: Any) -> Any:
-            lifted = np.broadcast_arrays(*[np.asarray(a, dtype=object) for a in arrays])
+            objects = [np.asarray(a, dtype=object) for a in arrays]
+            if not any(a.shape for a in objects):
+                single = np.empty((), dtype=bool if test else object)
+                single[()] = f(*[_number(a[()]) for a in objects])
+                return single
+            lifted = np.broadcast_arrays(*objects)
             out = np.empty(lifted[0].shape, dtype=bool if test else object)
             for i in np.ndindex(out.shape):
                 out[i] = f(*[_number(a[i]) for a in lifted])

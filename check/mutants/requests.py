@@ -39,7 +39,7 @@ class NoShaping(Elsewhere):
     """Truncation, penalties and biases hold at the root only."""
 
     def changed(self, request: Any) -> Any:
-        return replace(request, top_k=None, top_p=None, min_p=None, bias=None, presence_penalty=0)
+        return replace(request, top_k=None, top_p=None, min_p=None, bias={}, presence_penalty=0)
 
 
 class RootPath(Elsewhere):
