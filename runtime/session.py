@@ -1,8 +1,10 @@
 """Sessions: bind models and parameters to an algorithm, run requests, stream events, keep what was produced."""
 from __future__ import annotations
 
+import queue
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -162,3 +164,37 @@ class Session:
         text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
         seconds = time.perf_counter() - started
         return Result(tokens, text, Stats.of(events), reason, seconds, events, machine.results, error)
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        """Run one request in a thread and yield its events as they happen, then its Result as the last item.
+
+        Events are those of runtime/trace.py: drafted, accepted, rejected (and why), emitted, unmasked, committed. A
+        consumer that stops early ends the run at its next event.
+        """
+        events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        stopped = threading.Event()
+
+        def hear(event: Any) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            events.put(event)
+
+        def work() -> None:
+            try:
+                events.put(self.run(request, listener=hear))
+            except BaseException as problem:  # whatever happened is raised where the events are read
+                events.put(problem)
+
+        thread = threading.Thread(target=work, name=f"decgraph {self.function.name}", daemon=True)
+        thread.start()
+        try:
+            while True:
+                item = events.get()
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+                if isinstance(item, Result):
+                    return
+        finally:
+            stopped.set()
+            thread.join()
