@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +12,11 @@ import typer
 
 import decgraph
 from decgraph import stdlib
-from decgraph.check import check_algorithm
+from decgraph.check import check_algorithm, check_all
 from decgraph.cli import given, output
-from decgraph.runtime.session import check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("all", "vocab", "models", "param", "mutants", "json")
+OWN = ("all", "vocab", "models", "param", "mutants", "jobs", "json")
 COLOURS = {"proved": "bold green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
 
 
@@ -28,6 +28,7 @@ def command(
     models: Annotated[int, typer.Option("--models", help="Worlds (models, context, request) per claim.")] = 20,
     param: Annotated[list[str] | None, typer.Option("--param", "--set", help="A parameter: gamma=3.")] = None,
     mutants: Annotated[bool, typer.Option("--mutants/--no-mutants", help="Plant bugs; each must be found.")] = True,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes for --all; 0: as many as there are cores.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
@@ -36,21 +37,23 @@ def command(
     """
     if (algorithm is None) != all_:
         raise decgraph.DecError("check what?", hint="decgraph check speculative, decgraph check mine.dec, or --all")
-    if algorithm is None:
-        chosen = [decgraph.load(name) for name in stdlib.names()]
-        params = given.pairs(param or (), "--param") | given.direct(context.args, (), OWN)
-    else:
-        chosen = [decgraph.load(algorithm)]
-        params = given.pairs(param or (), "--param") | given.direct(context.args, chosen[0].params, OWN)
-        defaults = {n: p.low or 1 for n, p in chosen[0].params.items() if not p.has_default}
-        check_params(chosen[0].function, defaults | params)
+    options: dict[str, Any] = {"vocab": vocab, "models": models, "mutants": mutants}
     reports = []
-    for one in chosen:
+    if algorithm is None:
+        given.direct(context.args, (), OWN)
+        if param:
+            raise decgraph.DecError("--param goes with one algorithm, not with --all")
+        for report in check_all(stdlib.names(), jobs=jobs or os.cpu_count() or 1, **options):
+            reports.append(report)
+            if not json:
+                show(report, brief=True)
+    else:
+        one = decgraph.load(algorithm)
+        params = given.pairs(param or (), "--param") | given.direct(context.args, one.params, OWN)
         with progress_bar(one.name, show=not json and sys.stderr.isatty()) as progress:
-            report = check_algorithm(one.module, vocab=vocab, models=models, params=params, mutants=mutants, progress=progress)
-        reports.append(report)
+            reports = [check_algorithm(one, params=params, progress=progress, **options)]
         if not json:
-            show(one, report, brief=all_)
+            show(reports[0], brief=False)
     if json:
         found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
         output.emit_json(found if all_ else found[0])
@@ -75,12 +78,12 @@ def progress_bar(name: str, *, show: bool) -> Iterator[Callable[[str, int, int],
         yield lambda what, done, of: bar.update(task, description=f"{name}: {what}", completed=done, total=of)
 
 
-def show(algorithm: decgraph.Algorithm, report: Any, *, brief: bool) -> None:
+def show(report: Any, *, brief: bool) -> None:
     """The verdict in a line, what it rests on in a second, and the counterexample if there is one."""
     from rich.text import Text
 
     console = output.console()
-    line = Text.assemble((f"{report.verdict:<10}", COLOURS.get(report.verdict, "")), f"{algorithm.name}: ")
+    line = Text.assemble((f"{report.verdict:<10}", COLOURS.get(report.verdict, "")), f"{report.name}: ")
     line.append("; ".join(report.claims) or "it claims nothing, so there is nothing to prove")
     console.print(line)
     counted = [f"{report.models} worlds, {report.runs:,} runs, {report.seconds:.1f} s"]

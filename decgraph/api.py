@@ -99,7 +99,7 @@ class Algorithm:
         """Decide its claims; options and the report are those of `decgraph.check`."""
         from decgraph.check import check_algorithm
 
-        return check_algorithm(self.module, **options)
+        return check_algorithm(self, **options)
 
     def session(
         self,
@@ -170,7 +170,7 @@ def of(algorithm: Any) -> Algorithm:
         return load(algorithm)
     module = getattr(algorithm, "module", None)
     if isinstance(module, Module):
-        return Algorithm(module, path=module.path)
+        return Algorithm(module, getattr(algorithm, "text", "") or "", module.path)
     raise DecError(f"{algorithm!r} is not an algorithm", hint="a name, a path, or what decgraph.parse gives")
 
 

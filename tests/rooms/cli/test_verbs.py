@@ -103,9 +103,9 @@ def test_check_of_what_claims_nothing(capsys: Capture) -> None:
 
 def test_check_all_goes_over_the_shelf(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(stdlib, "names", lambda: ("autoregressive", "speculative"))
-    got = as_json(capsys, "check", "--all", "--models", "1", "--no-mutants")
+    got = as_json(capsys, "check", "--all", "--models", "1", "--no-mutants", "--jobs", "1")
     assert [(r["name"], r["verdict"]) for r in got] == [("autoregressive", "none"), ("speculative", "proved")]
-    assert main(["check", "--all", "--models", "1", "--no-mutants"]) == 0
+    assert main(["check", "--all", "--models", "1", "--no-mutants", "--jobs", "1"]) == 0
     assert "1 proved, 1 without a claim" in capsys.readouterr().out
 
 
