@@ -55,8 +55,8 @@ def check_algorithm(algorithm: Any, *, vocab: int = 3, models: int = 20, params:
     """Decide the claims of an algorithm, and with `mutants` that every bug planted in it is found.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
-    name; what is not given is varied over small values. adversary: also with every controller of the draft's length answering
-    as an adversary likes (a quarter as many worlds). progress: called with (what, done, of). Raises DecError.
+    name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions that
+    steer drafting answer (`Report.controllers`). progress: called with (what, done, of). Raises DecError.
 
     >>> check_algorithm("speculative", models=2, mutants=False).verdict
     'proved'

@@ -31,7 +31,7 @@ class Case:
     engine: type[ExactMachine] = ExactMachine
     externs: dict[str, Any] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
-    limit: int = 1_200
+    limit: int = 700
 
     def program(self) -> Program:
         return Program(self.module, self.function.name, self.models, self.params, self.engine, self.externs)

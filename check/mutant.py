@@ -50,7 +50,7 @@ class Kill:
         return {"name": self.name, "why": self.why, "killed": self.killed, "by": self.by}
 
 
-WORLD_LIMIT = 600     # runs in one world; more than that, and it is tried with smaller parameters
+WORLD_LIMIT = 400     # runs in one world; more than that, and it is tried with smaller parameters
 
 
 def judge(case: Case, steps: int = 1) -> str | None:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,9 @@ class Report:
     world in which one does not, and `counterexample` is it. `undecided`: too few worlds were small enough to enumerate.
     `none`: nothing is claimed. A proof speaks of the worlds that were decided: small vocabularies, small parameters, tables
     that were drawn; that such worlds do show mistakes is what the planted mutants are for (`killed` of `planted`).
+
+    controllers: for a proved algorithm whose drafting is steered by probabilities, entropies, coins or states: "any" if the
+    claims hold however those conditions answer, "own" if they need theirs (a convergence test does), "undecided", or nothing.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Report:
     counterexample: Counterexample | None = None
     notes: list[str] = field(default_factory=list)
     mutants: list[Kill] = field(default_factory=list)
+    controllers: str = ""
 
     @property
     def survivors(self) -> list[Kill]:
@@ -54,7 +58,7 @@ class Report:
         return {"name": self.name, "verdict": self.verdict, "claims": self.claims, "models": self.models, "runs": self.runs,
                 "seconds": round(self.seconds, 3), "mutants": {"planted": self.planted, "killed": self.killed,
                                                               "list": [m.to_json() for m in self.mutants]},
-                "counterexample": self.counterexample.to_json() if self.counterexample else None, "notes": self.notes}
+                "counterexample": self.counterexample.to_json() if self.counterexample else None, "notes": self.notes, "controllers": self.controllers}
 
 
 def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapping[str, Any] | None, length: int = 3,
@@ -74,15 +78,34 @@ def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapp
     return out
 
 
-def attempt(case: Case, tally: Tally) -> tuple[Failure | None, str]:
-    """Decide a world, or a smaller one of the same sort where it is too large. The second is why nothing was decided."""
+def attempt(case: Case, tally: Tally, sizes: Sequence[int] = (0, 1, 2)) -> tuple[Failure | None, str, int]:
+    """Decide a world, or a smaller one of the same sort where it is too large: what was found, why nothing was decided (or
+    nothing), and which of the sizes it was."""
     why = ""
-    for small in (case, least(case), replace(least(case), length=1, steps=1)):
+    for size in sizes:
+        small = (case, least(case), replace(least(case), length=1, steps=1))[size]
         try:
-            return decide(small, tally), ""
+            return decide(small, tally), "", size
         except (TooMany, Unlikely) as error:
             why = str(error)
-    return None, why
+    return None, why, 2
+
+
+def survey(worlds: Sequence[Case], tally: Tally, report: Report, said: str, progress: Progress | None) -> Failure | None:
+    """Decide worlds until one fails. Where three were too large, the others start smaller."""
+    large = 0
+    for i, case in enumerate(worlds):
+        if progress is not None:
+            progress(said, i, len(worlds))
+        failure, why, size = attempt(case, tally, (0, 1, 2) if large < 3 else (1, 2))
+        large += size > 0
+        if why:
+            report.notes.append(f"world {i} was not decided: {why}")
+            continue
+        report.models += 1
+        if failure is not None:
+            return failure
+    return None
 
 
 def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None, length: int = 3,
@@ -93,34 +116,18 @@ def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Ma
     started, tally = time.perf_counter(), Tally()
     report = Report(f.name, "proved" if f.claims else "none", [c.text for c in f.claims], 0, 0, 0.0)
     tried = 0
-    passes = [("", engine)]
-    if adversary and controllers(f):
-        passes.append((" against every controller", adversarial(engine)))
     for claim in f.claims:
-        for words, machine in passes:
-            worlds = cases(module, claim, vocab=vocab, models=models if not words else max(1, models // 4), params=params,
-                           length=length, engine=machine)
-            if words:
-                worlds = [narrow(c) for c in worlds]
-            tried += len(worlds)
-            for i, case in enumerate(worlds):
-                if progress is not None:
-                    progress(claim.text + words, i, len(worlds))
-                failure, why = attempt(case, tally)
-                if why:
-                    report.notes.append(f"world {i}{words}: not decided, {why}")
-                    continue
-                report.models += 1
-                if failure is not None:
-                    report.verdict = "refuted"
-                    report.counterexample = explain(smaller(failure, tally))
-                    break
-            if report.verdict == "refuted":
-                break
-        if report.verdict == "refuted":
+        worlds = cases(module, claim, vocab=vocab, models=models, params=params, length=length, engine=engine)
+        tried += len(worlds)
+        failure = survey(worlds, tally, report, claim.text, progress)
+        if failure is not None:
+            report.verdict, report.counterexample = "refuted", explain(smaller(failure, tally))
             break
     if report.verdict == "proved" and 2 * report.models < tried:
         report.verdict = "undecided"
+    if report.verdict == "proved" and adversary and controllers(f):
+        report.controllers = against_controllers(module, tally, vocab=vocab, models=max(2, models // 5), params=params,
+                                                 engine=engine)
     if report.verdict == "proved" and mutants:
         every = lambda m, e: [c for claim in m.entry.claims for c in cases(  # noqa: E731
             m, claim, vocab=vocab, models=models, params=params, length=length, engine=e)]
@@ -128,3 +135,14 @@ def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Ma
         report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)
     report.runs, report.seconds = tally.runs, time.perf_counter() - started
     return report
+
+
+def against_controllers(module: Module, tally: Tally, **options: Any) -> str:
+    """"any" where each claim holds however controllers answer, "own" where it needs theirs, "undecided"."""
+    found = Report("", "", [], 0, 0, 0.0)
+    engine = adversarial(options.pop("engine"))
+    for claim in module.entry.claims:
+        worlds = [narrow(c) for c in cases(module, claim, engine=engine, **options)]
+        if survey(worlds, tally, found, claim.text, None) is not None:
+            return "own"
+    return "any" if found.models and not found.notes else "undecided"
