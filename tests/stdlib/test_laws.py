@@ -10,7 +10,7 @@ import pytest
 from shelf import V, claims, run, tables
 
 IN_LAW = claims("distribution")
-RUNS, LENGTH = 600, 3
+RUNS, LENGTH = 400, 3
 
 
 def law(weights: tuple[int, ...], models: dict, length: int) -> dict[tuple[int, ...], float]:
