@@ -112,7 +112,7 @@ class Reader:
         """These are looked at sometimes, or many times: a draw in them cannot be lifted out."""
         for n in (n for node in nodes for n in ast.walk(node)):
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "sample" and len(n.args) == 1:
-                self.fail(n, "a draw does not stand here", "draw on a line of its own: x = sample(q)", code="E602")
+                self.fail(n, "a draw does not stand here", "draw on a line of its own: x = sample(q)", code="E600")
 
     def _ifexp(self, node: ast.IfExp) -> S.Expr:
         self.no_draws(node.body, node.orelse)
@@ -210,7 +210,7 @@ class Reader:
         if not isinstance(base, ast.Name) or base.id not in TYPES:
             known = ", ".join(TYPES)
             self.fail(node, f"`{ast.unparse(node)}` is not a type", f"types are {known}; declarations are {', '.join(FORMS)}",
-                      code="E601")
+                      code="E600")
         name = TYPES[base.id]
         inner = tuple(self.dim(p) for p in parts)
         args = tuple(self.dim(p) for p in extra)
@@ -230,7 +230,7 @@ class Reader:
             try:
                 inner = ast.parse(text.removeprefix("<=").strip(), mode="eval").body
             except SyntaxError:
-                self.fail(node, f"`{node.value}` is not a size", code="E601")
+                self.fail(node, f"`{node.value}` is not a size", code="E600")
             found = self.expr(_placed(inner, node))
             return S.UpTo(found, span=self.span(node)) if upto else found
         return self.expr(node)

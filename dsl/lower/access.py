@@ -49,7 +49,7 @@ def _tree_attr(lw: Lowering, e: S.Attr, t: Value) -> Value:
         cols = sorted(c for (name, c) in lw.columns if name == tree)
         lw.fail(e.span, f"tree `{tree}` has no column `{n}`",
                 f"it has {', '.join((*TREE_SETS, *TREE_COLUMNS[:6], 'size', 'height', 'accepted', *cols))}; "
-                f"set one with `grow x with {n} = value`", code="E241")
+                f"set one with `grow x with {n} = value`", code="E240")
     return lw.one("tree.get", t, span=e.span, column=n, type=want, name=n)
 
 
@@ -81,7 +81,7 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
         out = handler(lw, e, v)
         if out is not None:
             return out
-    lw.fail(e.span, f"{show(t)} has no `.{e.name}`", KNOWN.get(t.elem, ""), code="E242")
+    lw.fail(e.span, f"{show(t)} has no `.{e.name}`", KNOWN.get(t.elem, ""), code="E240")
 
 
 KNOWN = {
@@ -195,16 +195,16 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         ends = [_expr(lw, x) for x in (subs[0].lo, subs[0].hi) if x is not None]
         return lw.one("slice", v, *ends, span=span, has_lo=subs[0].lo is not None, has_hi=subs[0].hi is not None)
     if any(isinstance(s, S.Slice) for s in subs):
-        lw.fail(span, "a slice stands alone in an index", "slice one dimension at a time: v[i][a:b]", code="E243")
+        lw.fail(span, "a slice stands alone in an index", "slice one dimension at a time: v[i][a:b]", code="E210")
     ix = [_expr(lw, s) for s in subs]
     if t.elem == "index":
         return lw.one("index.ask", v, *ix, span=span, what="get", named=())
     if t.elem == "memory" and len(ix) == 1:
         return lw.one("memory.layer", v, ix[0], span=span)
     if t.elem in ("node",) and not t.dims:
-        lw.fail(span, "a single node cannot be indexed", code="E244")
+        lw.fail(span, "a single node cannot be indexed", code="E210")
     if len(ix) == 1 and ix[0].type.elem == "bool":
-        lw.fail(span, "an index is a place, not a condition", "select with `v where condition`", code="E245")
+        lw.fail(span, "an index is a place, not a condition", "select with `v where condition`", code="E210")
     if len(ix) == 1 and ix[0].type.elem == "path":
         ix = [lw.one("path.get", ix[0], span=span, field="node", tree=t.dims[0].of if t.dims else "t")]
     if t.elem in ("dist", "scores"):
@@ -221,7 +221,7 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
 def as_number(lw: Lowering, v: Value, span: Span, what: str) -> Value:
     """A value that must be one whole number."""
     if not (v.type.is_number and not v.type.dims) and v.type.elem != "position":
-        lw.fail(span, f"{what} must be a number, got {show(v.type)}", code="E246")
+        lw.fail(span, f"{what} must be a number, got {show(v.type)}", code="E210")
     return v
 
 

@@ -41,11 +41,11 @@ def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[s
     fname = name_of(e)
     if not low <= len(e.args) <= high:
         want = str(low) if low == high else f"{low} to {high}"
-        lw.fail(e.span, f"{fname} takes {want} argument{'s' if want != '1' else ''}, got {len(e.args)}", code="E270")
+        lw.fail(e.span, f"{fname} takes {want} argument{'s' if want != '1' else ''}, got {len(e.args)}", code="E260")
     for k in e.kwargs:
         if k.name not in kw:
             lw.fail(k.name_span or k.span, f"{fname} has no option `{k.name}`",
-                    f"it has {', '.join(kw)}" if kw else "it has none", code="E271")
+                    f"it has {', '.join(kw)}" if kw else "it has none", code="E260")
     return [_expr(lw, a) for a in e.args], {k.name: _expr(lw, k.value) for k in e.kwargs if k.name not in WRITTEN}
 
 
@@ -134,7 +134,7 @@ def arg(lw: Lowering, e: S.Call) -> Value:
     x = _expr(lw, e.args[0])
     for k in e.kwargs:
         if k.name != "by":
-            lw.fail(k.span, f"arg{fn} has no option `{k.name}`", "it has by = key", code="E271")
+            lw.fail(k.span, f"arg{fn} has no option `{k.name}`", "it has by = key", code="E260")
     keys = [at_candidates(lw, x, k, e) for k in _keys(lw, e)]
     return lw.emit("arg", x, *keys, span=e.span, fn=fn)[0]
 
@@ -157,7 +157,7 @@ def topk(lw: Lowering, e: S.Call) -> Value:
     (q, k), _ = args(lw, e, 2)
     if q.type.elem == "node" or q.type.elem == "draw":
         lw.fail(e.span, f"topk takes a distribution, got {show(q.type)}", "choose among nodes with top(nodes, k, by = key)",
-                code="E272")
+                code="E210")
     return lw.one("topk", q, k, span=e.span, bound=static(k, lw))
 
 
@@ -288,19 +288,19 @@ def fold_tree(lw: Lowering, e: S.Call) -> Value:
     """down(t, column, op) folds along paths from the root, up(t, column, op) over subtrees."""
     if len(e.args) != 3 or not isinstance(e.args[2], S.Name) or e.args[2].name not in ("all", "any", "sum", "max", "min"):
         lw.fail(e.span, "down and up take a tree, a column and one of all, any, sum, max, min", "down(t, ok, all)",
-                code="E273")
+                code="E260")
     t, v = _expr(lw, e.args[0]), _expr(lw, e.args[1])
     return lw.one("tree." + name_of(e), t, v, span=e.span, fn=e.args[2].name)
 
 
 @builtin("chain")
 def chain(lw: Lowering, e: S.Call) -> Value:
-    lw.fail(e.span, "chain(...) is what `grow` grows", "say grow chain(x), or grow chain(x) at n", code="E274")
+    lw.fail(e.span, "chain(...) is what `grow` grows", "say grow chain(x), or grow chain(x) at n", code="E260")
 
 
 @builtin("every")
 def every(lw: Lowering, e: S.Call) -> Value:
-    lw.fail(e.span, "every(...) is what best(...) chooses from", "rows, tokens, scores = best(s, k)", code="E275")
+    lw.fail(e.span, "every(...) is what best(...) chooses from", "rows, tokens, scores = best(s, k)", code="E260")
 
 
 def best(lw: Lowering, e: S.Call) -> tuple[Value, ...]:
@@ -323,12 +323,12 @@ SEVERAL: dict[str, tuple[Callable[[Lowering, S.Call], tuple[Value, ...]], str]] 
 @builtin(*SEVERAL)
 def several(lw: Lowering, e: S.Call) -> Value:
     name = name_of(e)
-    lw.fail(e.span, f"{name}(...) gives three values", SEVERAL[name][1], code="E279")
+    lw.fail(e.span, f"{name}(...) gives three values", SEVERAL[name][1], code="E260")
 
 
 @builtin("best_first")
 def best_first(lw: Lowering, e: S.Call) -> Value:
-    lw.fail(e.span, "best_first(...) is what `grow` grows", "grow best_first(index.after(m), size = n, above = p)", code="E274")
+    lw.fail(e.span, "best_first(...) is what `grow` grows", "grow best_first(index.after(m), size = n, above = p)", code="E260")
 
 
 @builtin("soft")
@@ -336,7 +336,7 @@ def soft(lw: Lowering, e: S.Call) -> Value:
     """An embedding as an edge: a node that has no token."""
     (h,), _ = args(lw, e, 1)
     if h.type.elem != "hidden" or h.type.dims:
-        lw.fail(e.span, f"soft takes one embedding, got {show(h.type)}", "soft(target.embed(weights))", code="E272")
+        lw.fail(e.span, f"soft takes one embedding, got {show(h.type)}", "soft(target.embed(weights))", code="E210")
     return h
 
 
@@ -379,7 +379,7 @@ def completes(lw: Lowering, e: S.Call) -> Value:
     """In `until`: whether the path so far holds the text."""
     (s,), _ = args(lw, e, 1)
     if not lw.path_scope:
-        lw.fail(e.span, "completes(...) is a condition of `run ... until`", code="E276")
+        lw.fail(e.span, "completes(...) is a condition of `run ... until`", code="E260")
     return lw.one("completes", lw.path_scope[-1], s, span=e.span)
 
 
@@ -412,7 +412,7 @@ def before(lw: Lowering, e: S.Call) -> Value:
 def canvas_near(lw: Lowering, e: S.Call) -> Value:
     found = [v for v in lw.env.values() if v.type.elem == "canvas"]
     if not found:
-        lw.fail(e.span, "there is no canvas here to take positions of", "declare one: canvas c: length", code="E277")
+        lw.fail(e.span, "there is no canvas here to take positions of", "declare one: canvas c: length", code="E260")
     return found[-1]
 
 
@@ -422,7 +422,7 @@ def settled(lw: Lowering, e: S.Call) -> Value:
     n = int(e.args[1].value) if len(e.args) == 2 and isinstance(e.args[1], S.Number) else 0
     if not 1 <= n <= len(lw.history):
         lw.fail(e.span, "settled(c, n) stands in a cache policy, with n a number from 1 to 8", "recompute all - settled(c, 2)",
-                code="E277")
+                code="E260")
     return lw.history[n - 1]
 
 
@@ -434,7 +434,7 @@ def last(lw: Lowering, e: S.Call) -> Value:
 
 @builtin("beta")
 def beta(lw: Lowering, e: S.Call) -> Value:
-    lw.fail(e.span, "beta(a, b) is drawn from", "say theta ~ beta(a, b)", code="E278")
+    lw.fail(e.span, "beta(a, b) is drawn from", "say theta ~ beta(a, b)", code="E260")
 
 
 @builtin("suffixes", "ngrams")

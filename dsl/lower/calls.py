@@ -28,7 +28,7 @@ def call(lw: Lowering, e: S.Call) -> Value:
                 return model_call(lw, v, e)
             if v.type.elem == "index":
                 return lw.one("index.ask", v, *[_expr(lw, a) for a in e.args], span=e.span, what="score", named=())
-            lw.fail(f.span, f"`{f.name}` is {show(v.type)} and cannot be called", code="E250")
+            lw.fail(f.span, f"`{f.name}` is {show(v.type)} and cannot be called", code="E231")
         item = lw.items.get(f.name)
         if isinstance(item, S.Def):
             return inline(lw, item, e)
@@ -39,18 +39,18 @@ def call(lw: Lowering, e: S.Call) -> Value:
         if item is not None:
             lw.fail(f.span, f"`{f.name}` is {'an algorithm' if isinstance(item, S.Algorithm) else 'a rule or policy'}",
                     f"run an algorithm with: run {f.name}(...) from ctx until done at most n" if isinstance(item, S.Algorithm)
-                    else f"use a rule with: verify t by {f.name} against target(t)", code="E251")
+                    else f"use a rule with: verify t by {f.name} against target(t)", code="E231")
         import difflib
         near = difflib.get_close_matches(f.name, [*builtins.TABLE, *lw.items, *lw.env], 2)
         lw.fail(f.span, f"nothing called `{f.name}` can be called here",
                 f"did you mean {' or '.join(near)}?" if near else "define it with `def`, or hand it over with `extern`",
-                code="E252")
+                code="E230")
     if isinstance(f, S.Attr):
         return method(lw, f, e)
     v = _expr(lw, f)
     if v.type.elem == "model":
         return model_call(lw, v, e)
-    lw.fail(e.span, "only names and methods can be called", code="E253")
+    lw.fail(e.span, "only names and methods can be called", code="E231")
 
 
 def place_of(lw: Lowering, model: Value, e: S.Expr) -> tuple[Value, Value | None]:
@@ -72,25 +72,25 @@ def tree_value(lw: Lowering, node: Value, span: Span) -> Value:
             return v
     if name in lw.states:
         return _expr(lw, S.Name(name, span=span))
-    lw.fail(span, f"this node belongs to tree `{name}`, which is not in reach here", code="E254")
+    lw.fail(span, f"this node belongs to tree `{name}`, which is not in reach here", code="E230")
 
 
 def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     """`target(ctx)`, `target(t)`, `head(ns, given = m)`, `model(c, at = b)`."""
     if model.type.of[0] in ("layers", "adapter"):
         if len(e.args) != 1 or e.kwargs:
-            lw.fail(e.span, "an adapter is applied to a trunk of layers", "adapter(target.upto(l))", code="E255")
+            lw.fail(e.span, "an adapter is applied to a trunk of layers", "adapter(target.upto(l))", code="E231")
         return lw.one("model.derive", model, _expr(lw, e.args[0]), span=e.span, how="adapter")
     if len(e.args) != 1:
         lw.fail(e.span, f"a model is evaluated at one place, got {len(e.args)}",
-                "target(ctx), target(t), target(t.leaves), model(c)", code="E256")
+                "target(ctx), target(t), target(t.leaves), model(c)", code="E260")
     place, tree = place_of(lw, model, e.args[0])
     extra: dict[str, Value] = {}
     if tree is not None:
         extra["tree"] = tree
     for k in e.kwargs:
         if k.name not in ("at", "given", "allow"):
-            lw.fail(k.span, f"a model call takes at =, given = and allow =, not {k.name} =", code="E257")
+            lw.fail(k.span, f"a model call takes at =, given = and allow =, not {k.name} =", code="E260")
         extra[k.name] = _expr(lw, k.value)
     names = [n for n in ("tree", "at", "given", "allow") if n in extra]
     attrs: dict[str, Any] = {"with": tuple(names)}
@@ -114,20 +114,20 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
         if n == "memory":
             if len(e.args) != 1:
                 lw.fail(e.span, "memory is of one place: a context, a node or a canvas", "target.memory(ctx.parent)",
-                        code="E259")
+                        code="E260")
             place, tree = place_of(lw, v, e.args[0])
             extra: dict[str, Value] = {} if tree is None else {"tree": tree}
             for k in e.kwargs:
                 if k.name in ("at", "given"):
                     extra[k.name] = _expr(lw, k.value)
                 elif k.name not in ("attention", "queries"):
-                    lw.fail(k.span, f"memory takes at =, given =, queries = and attention =, not {k.name} =", code="E257")
+                    lw.fail(k.span, f"memory takes at =, given =, queries = and attention =, not {k.name} =", code="E260")
             names = [x for x in ("tree", "at", "given") if x in extra]
             return lw.emit("model.memory", v, place, *[extra[x] for x in names], span=e.span, **{"with": tuple(names)})[0]
         if n == "heads":
             if "heads" not in str(t.of[3]):
                 lw.fail(f.name_span or f.span, f"`{v.name}` has no heads", f"declare them: {v.name}: causal with heads",
-                        code="E269")
+                        code="E240")
             return model_call(lw, v, e, part="heads")
         if n in ("exit", "skip", "upto", "quantized"):
             return lw.one("model.derive", v, *[_expr(lw, a) for a in e.args], span=e.span, how=n)
@@ -144,7 +144,7 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     if t.elem == "automaton" and n in ARITY:
         if len(e.args) != ARITY[n] or e.kwargs:
             lw.fail(e.span, f".{n} takes {ARITY[n]} argument{'s' if ARITY[n] > 1 else ''}", builtins.METHODS["automaton"],
-                    code="E259")
+                    code="E260")
         return lw.one("automaton", v, *[_expr(lw, a) for a in e.args], span=e.span, what=n)
     if t.elem == "index" and n in ("has", "after", "path", "get"):
         args = [_expr(lw, a) for a in e.args]
@@ -154,7 +154,7 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
         return lw.one("ctx.get", v, _one(lw, e, n), span=e.span, field="last", vocab=lw.vocab)
     if t.elem == "canvas" and n == "extend":
         return lw.one("canvas.extend", v, _one(lw, e, n), span=e.span)
-    lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E258")
+    lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E240")
 
 
 ARITY = {"allowed": 1, "step": 2, "state": 1, "run": 2, "weights": 1}
@@ -163,7 +163,7 @@ ARITY = {"allowed": 1, "step": 2, "state": 1, "run": 2, "weights": 1}
 def _one(lw: Lowering, e: S.Call, what: str) -> Value:
     """The single argument of a method."""
     if len(e.args) != 1:
-        lw.fail(e.span, f".{what} takes 1 argument, got {len(e.args)}", code="E259")
+        lw.fail(e.span, f".{what} takes 1 argument, got {len(e.args)}", code="E260")
     return _expr(lw, e.args[0])
 
 
@@ -177,7 +177,7 @@ def bind(lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], given:
         out[p.name] = v
     for k, v in kwargs.items():
         if k not in {p.name for p in params} or k in out:
-            lw.fail(span, f"{item.name} has no parameter `{k}` left to set", code="E261")
+            lw.fail(span, f"{item.name} has no parameter `{k}` left to set", code="E260")
         out[k] = v
     for p in params:
         if p.name in out:
@@ -185,7 +185,7 @@ def bind(lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], given:
         elif p.default is not None:
             out[p.name] = _expr(lw, p.default)
         else:
-            lw.fail(span, f"{item.name} needs `{p.name}`", f"it takes {', '.join(x.name for x in params)}", code="E262")
+            lw.fail(span, f"{item.name} needs `{p.name}`", f"it takes {', '.join(x.name for x in params)}", code="E260")
     return out
 
 
@@ -204,13 +204,13 @@ def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> N
         return
     want = ACCEPTS.get(p.type.name)
     if want is not None and v.type.elem not in (*want, "any"):
-        lw.fail(span, f"{item.name}: `{p.name}` is {p.type.name}, got {show(v.type)}", code="E263")
+        lw.fail(span, f"{item.name}: `{p.name}` is {p.type.name}, got {show(v.type)}", code="E210")
 
 
 def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
     """A call of a `def`: its body, lowered here with its parameters bound."""
     if item.name in lw.calls or len(lw.calls) >= MAX_CALL_DEPTH:
-        lw.fail(e.span, f"`{item.name}` calls itself", "helpers are unrolled where they are used; use a loop", code="E264")
+        lw.fail(e.span, f"`{item.name}` calls itself", "helpers are unrolled where they are used; use a loop", code="E390")
     args = [_expr(lw, a) for a in e.args]
     kwargs = {k.name: _expr(lw, k.value) for k in e.kwargs}
     env = bind(lw, item, item.params, args, kwargs, e.span)
@@ -227,7 +227,7 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
         suite(lw, item.body, statement)
         out = lw.env["%ret"]
         if out.type == NONE:
-            lw.fail(e.span, f"`{item.name}` returns nothing", "end it with: return value", code="E265")
+            lw.fail(e.span, f"`{item.name}` returns nothing", "end it with: return value", code="E390")
         return out
     finally:
         lw.calls.pop()
@@ -240,11 +240,11 @@ def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
     params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
     returns = type_of(lw, item.returns, item.name)
     if len(args) != len(params) or e.kwargs:
-        lw.fail(e.span, f"{item.name} takes {len(params)} arguments, got {len(args)}", code="E266")
+        lw.fail(e.span, f"{item.name} takes {len(params)} arguments, got {len(args)}", code="E210")
     for want, got in zip(params, args, strict=True):
         if want.elem != got.type.elem and not (want.is_number and got.type.is_number):
             lw.fail(e.span, f"{item.name} takes {show(want)}, got {show(got.type)}",
-                    "make text with text_of(...)" if want.elem == "text" else "", code="E266")
+                    "make text with text_of(...)" if want.elem == "text" else "", code="E210")
     lw.used.add(item.name)
     return lw.emit("extern", *args, span=e.span, extern=item.name, params=params, returns=returns)[0]
 
@@ -252,12 +252,12 @@ def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
 def run(lw: Lowering, e: S.Run) -> Value:
     """`run A(args) from n until cond at most k`."""
     if not isinstance(e.call.func, S.Name):
-        lw.fail(e.span, "run needs the name of an algorithm", code="E267")
+        lw.fail(e.span, "run needs the name of an algorithm", code="E230")
     callee = lw.items.get(e.call.func.name)
     if not isinstance(callee, S.Algorithm):
         near = lw.items.near(e.call.func.name, S.Algorithm)
         lw.fail(e.call.span, f"`{e.call.func.name}` is not an algorithm in reach",
-                f"did you mean {near}?" if near else "import it: from autoregressive import autoregressive", code="E268")
+                f"did you mean {near}?" if near else "import it: from autoregressive import autoregressive", code="E230")
     assert lw.module is not None
     start = _expr(lw, e.start) if e.start is not None else lw.one("context", span=e.span)
     bound = _expr(lw, e.at_most)

@@ -114,7 +114,7 @@ def type_of(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
     import difflib
     near = difflib.get_close_matches(n, KNOWN, 2)
     lw.fail(t.span, f"there is no type `{n}`", f"did you mean {' or '.join(near)}?" if near else
-            f"types are {', '.join(KNOWN)}", code="E371")
+            f"types are {', '.join(KNOWN)}", code="E230")
 
 
 def literal(lw: Lowering, e: S.Expr, what: str) -> Any:
@@ -140,14 +140,14 @@ def literal(lw: Lowering, e: S.Expr, what: str) -> Any:
             pass
     if isinstance(e, S.ListExpr):
         return tuple(literal(lw, i, what) for i in e.items)
-    lw.fail(e.span, f"{what} must be a constant", "a number, a text, yes or no", code="E372")
+    lw.fail(e.span, f"{what} must be a constant", "a number, a text, yes or no", code="E370")
 
 
 def canvas_decl(lw: Lowering, s: S.Canvas) -> None:
     """`canvas c: length growing to n`."""
     n = _expr(lw, s.length)
     if not n.type.is_number or n.type.dims:
-        lw.fail(s.length.span, f"a canvas needs a length, got {show(n.type)}", code="E373")
+        lw.fail(s.length.span, f"a canvas needs a length, got {show(n.type)}", code="E210")
     extra = [_expr(lw, s.grow_to)] if s.grow_to is not None else []
     lw.env[s.name] = lw.emit("canvas.new", n, *extra, span=s.span, names=(s.name,), canvas=s.name, vocab=lw.vocab)[0]
 
@@ -156,7 +156,7 @@ def model_decl(lw: Lowering, s: S.ModelDecl) -> None:
     """`model small = target.head(adapter(target.upto(l)))`."""
     if isinstance(s.value, S.Call) and isinstance(s.value.func, S.Name) and s.value.func.name == "speaking":
         if len(s.value.args) != 2:
-            lw.fail(s.value.span, "speaking takes a model and a vocabulary", "speaking(drafter, target.vocab)", code="E374")
+            lw.fail(s.value.span, "speaking takes a model and a vocabulary", "speaking(drafter, target.vocab)", code="E260")
         base = _expr(lw, s.value.args[0])
         to = s.value.args[1]
         vocab = lw.vocab
@@ -166,7 +166,7 @@ def model_decl(lw: Lowering, s: S.ModelDecl) -> None:
     else:
         v = _expr(lw, s.value)
     if v.type.elem != "model":
-        lw.fail(s.value.span, f"`model {s.name} =` needs a model, got {show(v.type)}", code="E375")
+        lw.fail(s.value.span, f"`model {s.name} =` needs a model, got {show(v.type)}", code="E210")
     object.__setattr__(v, "name", s.name)
     lw.env[s.name] = v
 
@@ -174,5 +174,5 @@ def model_decl(lw: Lowering, s: S.ModelDecl) -> None:
 def noise_decl(lw: Lowering, s: S.Noise) -> None:
     """`noise g[positions, vocab]: race`: one noise that several draws share."""
     if s.kind != "race":
-        lw.fail(s.span, f"there is no noise of kind `{s.kind}`", "noise g[positions, vocab]: race", code="E376")
+        lw.fail(s.span, f"there is no noise of kind `{s.kind}`", "noise g[positions, vocab]: race", code="E308")
     lw.env[s.name] = lw.noise("race", s.span)

@@ -40,13 +40,13 @@ def name(lw: Lowering, e: S.Name) -> Value:
     known = [k for k in [*lw.env, *lw.states, *SPECIAL, *lw.items] if not k.startswith("%") and "." not in k]
     near = difflib.get_close_matches(n, known, 2)
     lw.fail(e.span, f"nothing is called `{n}` here",
-            f"did you mean {' or '.join(near)}?" if near else "assign it first, or make it a parameter", code="E232")
+            f"did you mean {' or '.join(near)}?" if near else "assign it first, or make it a parameter", code="E230")
 
 
 def _root(lw: Lowering, e: S.Name) -> Value:
     if not lw.trees:
         lw.fail(e.span, "`root` is the root of a tree, and no tree is being drafted here",
-                "say ctx for the committed context", code="E233")
+                "say ctx for the committed context", code="E260")
     return lw.one("tree.nodes", lw.env[lw.trees[-1]], span=e.span, which="root", name="root")
 
 
@@ -75,7 +75,7 @@ def expr(lw: Lowering, e: S.Node) -> Value:
         return TABLE[type(e)](lw, e)
     except KeyError as missing:
         if missing.args and missing.args[0] is type(e):
-            lw.fail(e.span, f"this cannot be used as a value ({type(e).__name__})", code="E234")
+            lw.fail(e.span, f"this cannot be used as a value ({type(e).__name__})", code="E231")
         raise
     finally:
         lw.span = old
@@ -214,7 +214,7 @@ def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
         return Type("level")
     if not t.dims:
         lw.fail(e.span, f"`for ... in` needs a vector or a list, got {show(t)}",
-                "for a number of turns say `repeat n:`" if t.is_number else "", code="E235")
+                "for a number of turns say `repeat n:`" if t.is_number else "", code="E210")
     return t.drop()
 
 

@@ -158,7 +158,7 @@ def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[A
             return built
         types = wider
         lw.b.unwind(depth)
-    lw.fail(span, "the types of the variables carried through this loop do not settle", code="E221")
+    lw.fail(span, "the types of the variables carried through this loop do not settle", code="E220")
 
 
 def _unbounded(a: Type, b: Type) -> Type:
@@ -228,7 +228,7 @@ def branch(lw: Lowering, cond: Value, then: Callable[[], None], orelse: Callable
     for n in before:
         if join(inner[0][n].type, inner[1][n].type) is None:
             lw.fail(span, f"`{n}` is {show(inner[0][n].type)} in one branch and {show(inner[1][n].type)} in the other",
-                    "give it one type in both", code="E222")
+                    "give it one type in both", code="E220")
     keep = before + new
     regions = tuple(Region(r.args, r.ops, tuple(e[n] for n in keep)) for r, e in zip(parts, inner))
     values = lw.emit("if", cond, regions=regions, span=span, names=tuple(keep))

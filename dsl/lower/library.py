@@ -73,14 +73,14 @@ class Names:
         if found is None:
             import difflib
             near = difflib.get_close_matches(module, names(), 2)
-            raise DecError([Diagnostic("E361", f"there is no module `{item.module}`", item.span,
+            raise DecError([Diagnostic("E230", f"there is no module `{item.module}`", item.span,
                                        help=f"did you mean {' or '.join(near)}?" if near else "modules are the files of "
                                        "stdlib/: " + ", ".join(names()[:12]), source=source)])
         for n in item.names:
             inner = found[0].named(n.name)
             if inner is None:
                 have = ", ".join(i.name for i in found[0].items if isinstance(i, S.Item))
-                raise DecError([Diagnostic("E362", f"`{item.module}` has nothing called `{n.name}`", n.span,
+                raise DecError([Diagnostic("E230", f"`{item.module}` has nothing called `{n.name}`", n.span,
                                            help=f"it has {have}", source=source)])
             self.own[n.name] = (inner, found[1])
 

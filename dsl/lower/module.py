@@ -53,7 +53,7 @@ class ModuleLowering:
         params: list[Param] = []
         for p in item.params:
             if p.name in lw.env:
-                lw.fail(p.span, f"two parameters are called `{p.name}`", code="E391")
+                lw.fail(p.span, f"two parameters are called `{p.name}`", code="E360")
             params.append(self.param(lw, p))
         lw.b.open([p.value for p in params])
         claims: list[Claim] = []
@@ -79,13 +79,13 @@ class ModuleLowering:
     def param(self, lw: Lowering, p: S.Param) -> Param:
         if p.type is None:
             lw.fail(p.span, f"parameter `{p.name}` needs a type", f"{p.name}: causal, {p.name}: int in 1..32 = 4, ...",
-                    code="E392")
+                    code="E370")
         t = type_of(lw, p.type, p.name)
         low, high = (None if e is None else self.end(lw, e) for e in (p.type.low, p.type.high))
         if (low is not None or high is not None) and not t.is_number:
-            lw.fail(p.type.span, f"a range is for numbers, not for {show(t)}", code="E393")
+            lw.fail(p.type.span, f"a range is for numbers, not for {show(t)}", code="E370")
         if low is not None and high is not None and low > high:
-            lw.fail(p.type.span, f"the range {low}..{high} is empty", code="E394")
+            lw.fail(p.type.span, f"the range {low}..{high} is empty", code="E370")
         default, has = None, p.default is not None
         if p.default is not None:
             default = literal(lw, p.default, "a default")
@@ -102,7 +102,7 @@ class ModuleLowering:
         """An end of a range."""
         v = literal(lw, e, "a range")
         if isinstance(v, bool) or not isinstance(v, (int, Fraction)):
-            lw.fail(e.span, "a range goes from a number to a number", "gamma: int in 1..32 = 4", code="E393")
+            lw.fail(e.span, "a range goes from a number to a number", "gamma: int in 1..32 = 4", code="E370")
         return v
 
     def check_default(self, lw: Lowering, p: S.Param, t: Type, v: Any, low: Any, high: Any) -> None:
@@ -110,22 +110,22 @@ class ModuleLowering:
         ok = {"int": isinstance(v, int) and not isinstance(v, bool), "bool": isinstance(v, bool),
               "text": isinstance(v, str), "topology": isinstance(v, (str, tuple)), "set": isinstance(v, (tuple, str))}
         if t.elem in ok and not ok[t.elem]:
-            lw.fail(span, f"`{p.name}` is {show(t)}, its default is {v!r}", code="E395")
+            lw.fail(span, f"`{p.name}` is {show(t)}, its default is {v!r}", code="E370")
         if t.elem in ("real", "prob") and (isinstance(v, (str, bool)) and v not in ("inf", "-inf")):
-            lw.fail(span, f"`{p.name}` is a number, its default is {v!r}", code="E395")
+            lw.fail(span, f"`{p.name}` is a number, its default is {v!r}", code="E370")
         if t.is_number and not isinstance(v, str):
             if (low is not None and v < low) or (high is not None and v > high):
-                lw.fail(span, f"the default of `{p.name}` is outside its range {low}..{high}", code="E396")
+                lw.fail(span, f"the default of `{p.name}` is outside its range {low}..{high}", code="E370")
             if t.elem == "prob" and not 0 <= v <= 1:
-                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", code="E396")
+                lw.fail(span, f"`{p.name}` is a probability, its default is {float(v):g}", code="E370")
 
     def state(self, lw: Lowering, s: S.State) -> StateDecl:
         if s.name in lw.env or s.name in lw.states:
-            lw.fail(s.span, f"`{s.name}` is already taken", code="E397")
+            lw.fail(s.span, f"`{s.name}` is already taken", code="E360")
         t = type_of(lw, s.type, s.name)
         scope = s.scope or "sequence"
         if scope not in ("sequence", "session", "batch"):
-            lw.fail(s.span, f"a state is per sequence, per session or per batch, not per {scope}", code="E398")
+            lw.fail(s.span, f"a state is per sequence, per session or per batch, not per {scope}", code="E370")
         from decgraph.dsl.lower.expr import expr
         lw.b.open()
         saved = dict(lw.env)
@@ -157,7 +157,7 @@ class ModuleLowering:
         if t.elem == "token" and init.type.is_number:
             pass
         elif t.elem not in ("index", "tree", "astate") and join(t, init.type) is None:
-            lw.fail(s.span, f"state `{s.name}` is {show(t)}, it starts as {show(init.type)}", code="E399")
+            lw.fail(s.span, f"state `{s.name}` is {show(t)}, it starts as {show(init.type)}", code="E220")
         lw.states[s.name] = StateInfo(t, scope, s.span)
         return StateDecl(s.name, t, scope, region)
 
@@ -190,7 +190,7 @@ class ModuleLowering:
         lw.env.update(p=p, x=x)
         v = expr(lw, s.expr)
         if v.type != BOOL:
-            lw.fail(s.span, f"ensures needs a condition on p and x, got {show(v.type)}", "ensures p[x] > 0.1", code="E411")
+            lw.fail(s.span, f"ensures needs a condition on p and x, got {show(v.type)}", "ensures p[x] > 0.1", code="E210")
         region = lw.b.close([v])
         lw.env = saved
         return Claim("ensures", text, region=region, loc=lw.loc(s.span))
@@ -202,16 +202,16 @@ class ModuleLowering:
             name = getattr(f, "name", "?")
             near = lw.items.near(name, S.Algorithm)
             lw.fail(s.spec.span, f"refines names an algorithm; `{name}` is none that is in reach",
-                    f"did you mean {near}?" if near else "refines autoregressive(target) in distribution", code="E412")
+                    f"did you mean {near}?" if near else "refines autoregressive(target) in distribution", code="E230")
         if s.mode not in ("tokens", "distribution", None):
-            lw.fail(s.span, f"refines ... in tokens or in distribution, not in {s.mode}", code="E413")
+            lw.fail(s.span, f"refines ... in tokens or in distribution, not in {s.mode}", code="E410")
         args: list[tuple[str, Any]] = []
         pairs = list(zip([p.name for p in spec.params], s.spec.args)) + [(k.name, k.value) for k in s.spec.kwargs]
         if len(s.spec.args) > len(spec.params):
-            lw.fail(s.spec.span, f"{spec.name} takes {len(spec.params)} parameters", code="E414")
+            lw.fail(s.spec.span, f"{spec.name} takes {len(spec.params)} parameters", code="E260")
         for name, a in pairs:
             if name not in {p.name for p in spec.params}:
-                lw.fail(s.spec.span, f"{spec.name} has no parameter `{name}`", code="E414")
+                lw.fail(s.spec.span, f"{spec.name} has no parameter `{name}`", code="E260")
             if isinstance(a, S.Name) and a.name in lw.env:
                 args.append((name, ("param", a.name)))
             else:
@@ -219,7 +219,7 @@ class ModuleLowering:
         given = {n for n, _ in args}
         for p in spec.params:
             if p.default is None and p.name not in given:
-                lw.fail(s.spec.span, f"{spec.name} needs `{p.name}`", code="E415")
+                lw.fail(s.spec.span, f"{spec.name} needs `{p.name}`", code="E260")
         when = ""
         if s.when is not None:
             when = lw.source.text[s.when.span.start:s.when.span.end]

@@ -16,13 +16,13 @@ def declare(lw: Lowering, s: S.CachePolicy) -> None:
         lw.fail(s.model.span, "cache names a model: cache model by dual", code="E380")
     if model.type.of[0] != "masked":
         lw.fail(s.model.span, "a cache policy is for a masked model: a causal model's reuse is exact and the compiler's",
-                code="E381")
+                code="E380")
     p = s.policy.func if isinstance(s.policy, S.Call) else s.policy
     policy = lw.items.get(p.name) if isinstance(p, S.Name) else None
     if not isinstance(policy, S.Policy):
         have = [n for n in lw.items if isinstance(lw.items.get(n), S.Policy)]
         lw.fail(s.policy.span, f"no cache policy called `{getattr(p, 'name', '?')}`", f"policies in reach: {', '.join(have)}",
-                code="E382")
+                code="E230")
     written = s.policy if isinstance(s.policy, S.Call) else S.Call(s.policy, span=s.policy.span)
     spans = [q for q in policy.params if q.type is not None and q.type.name == "span"]
     others = [q for q in policy.params if q not in spans]
@@ -31,10 +31,10 @@ def declare(lw: Lowering, s: S.CachePolicy) -> None:
     unknown = set(args) - {q.name for q in others}
     if len(written.args) > len(others) or unknown or len(spans) > 1:
         lw.fail(s.policy.span, f"policy {policy.name} takes {', '.join(q.name for q in others) or 'no arguments'}",
-                "its span is the positions that a call asks for", code="E386")
+                "its span is the positions that a call asks for", code="E380")
     for q in others:
         if q.name not in args and q.default is None:
-            lw.fail(s.policy.span, f"policy {policy.name} needs `{q.name}`", code="E386")
+            lw.fail(s.policy.span, f"policy {policy.name} needs `{q.name}`", code="E380")
     lw.policies[name] = (policy, args)
     start_memory(lw, name, model, lags(policy))
 
@@ -56,7 +56,7 @@ def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
     canvas = next((v for v in lw.env.values() if v.type.elem == "canvas"), None)
     if canvas is None:
         lw.fail(lw.span, "a cache policy comes after the canvas it serves", "canvas c: length, then cache model by dual",
-                code="E383")
+                code="E380")
     nothing = lw.one("canvas.get", canvas, field="all")
     nothing = lw.one("take_first", nothing, lw.const(0))
     lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, nothing, span=lw.span, **{"with": ("at",)})[0]
@@ -72,7 +72,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
     name = model.name
     policy, args = lw.policies[name]
     if "given" in extra:
-        lw.fail(e.span, "this call says given =, and the model has a cache policy", "use one or the other", code="E384")
+        lw.fail(e.span, "this call says given =, and the model has a cache policy", "use one or the other", code="E380")
     every = lw.one("canvas.get", canvas, span=e.span, field="all")
     b = extra.get("at", every)
     mem, entered, calls = (lw.env[f"%{k}.{name}"] for k in ("mem", "entered", "calls"))
@@ -116,7 +116,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
             assert c.subject is not None
             return expr(lw, c.subject)
         lw.fail(c.span, f"`on {c.event}` is not an event a call can see", "on enter b, on every n, when condition, otherwise",
-                code="E385")
+                code="E380")
 
     def act(c: S.Clause) -> None:
         recompute: Value | None = None

@@ -20,12 +20,12 @@ def check_progress(lw: Lowering, item: S.Algorithm) -> None:
             continue
         if isinstance(n, S.Loop):
             if not any(_leaves(c) for c in n.body):
-                lw.fail(n.span, "nothing leaves this loop", "say break if condition, or loop at most n:", code="E422")
+                lw.fail(n.span, "nothing leaves this loop", "say break if condition, or loop at most n:", code="E420")
             _check_cells(lw, n, [c.cond for s in n.body for c in S.walk(s) if isinstance(c, S.Break) and c.cond is not None])
         elif _is_done(n.cond):
             if not _always(lw, n.body):
                 lw.fail(n.span, "a turn of this loop may commit nothing, and then it never ends",
-                        "commit a token, or decide a cell, on every way through the body", code="E421")
+                        "commit a token, or decide a cell, on every way through the body", code="E420")
         else:
             if not _may(n.body, (S.Commit, S.Unmask)) and not _assigns_seen(n):
                 lw.fail(n.span, "nothing in this loop changes its condition", "bound it: while condition at most n:",
@@ -94,7 +94,7 @@ def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> N
         if picks and all(p is not None and not _witness(lw, p, loop.body) for p in picks):
             where = next(p for p in picks if p is not None)
             lw.fail(where.span, f"a turn of this loop may decide no cell of `{name}`, and then it never ends",
-                    "let the surest be chosen too: where sure(s, tau), which is s >= tau or first_max(s)", code="E424")
+                    "let the surest be chosen too: where sure(s, tau), which is s >= tau or first_max(s)", code="E420")
 
 
 def _decisions(body: Iterable[S.Stmt], canvas: str) -> list[S.Expr | None]:

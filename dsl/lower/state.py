@@ -79,7 +79,7 @@ class Lowering:
         end_line, end_col = self.source.locate(s.end)
         return Loc(self.source.path, s.line, s.column, end_line, end_col)
 
-    def fail(self, span: Span, message: str, help: str = "", code: str = "E200",
+    def fail(self, span: Span, message: str, help: str = "", code: str = "E210",
              notes: tuple[tuple[Span, str], ...] = ()) -> NoReturn:
         """Raise the author's error at a place."""
         raise DecError([Diagnostic(code, message, span or self.span, notes=notes, help=help, source=self.source)])

@@ -34,7 +34,7 @@ def condition(lw: Lowering, e: S.Expr, what: str) -> Value:
     v = expr(lw, e)
     if v.type.elem != "bool" or v.type.dims:
         lw.fail(e.span, f"{what} must be one condition, got {show(v.type)}",
-                "say any(...) or all(...)" if v.type.elem == "bool" else "compare it with something", code="E301")
+                "say any(...) or all(...)" if v.type.elem == "bool" else "compare it with something", code="E210")
     return v
 
 
@@ -53,7 +53,7 @@ def while_(lw: Lowering, s: S.While) -> None:
 def number(lw: Lowering, e: S.Expr, what: str) -> Value:
     v = expr(lw, e)
     if not v.type.is_number or v.type.dims:
-        lw.fail(e.span, f"{what} must be a number, got {show(v.type)}", code="E302")
+        lw.fail(e.span, f"{what} must be a number, got {show(v.type)}", code="E210")
     return v
 
 
@@ -79,7 +79,7 @@ def repeat(lw: Lowering, s: S.Repeat) -> None:
 
 def for_(lw: Lowering, s: S.For) -> None:
     if len(s.names) != 1:
-        lw.fail(s.span, "for runs over one thing", code="E303")
+        lw.fail(s.span, "for runs over one thing", code="E300")
     var = s.names[0].name
     saved = lw.env.get(var)
     if isinstance(s.iter, S.Range):
@@ -155,7 +155,7 @@ def draft(lw: Lowering, s: S.Draft) -> None:
 
 def draw(lw: Lowering, s: S.Draw) -> None:
     if len(s.targets) != 1:
-        lw.fail(s.span, "a draw gives one value", code="E305")
+        lw.fail(s.span, "a draw gives one value", code="E300")
     if isinstance(s.dist, S.Call) and isinstance(s.dist.func, S.Name) and s.dist.func.name == "beta":
         a, b = (expr(lw, x) for x in s.dist.args)
         v = lw.one("beta", a, b, lw.noise("race", s.span), span=s.span)
@@ -165,12 +165,12 @@ def draw(lw: Lowering, s: S.Draw) -> None:
     if q.type.elem not in ("dist",) and not (q.type.is_number and q.type.dims and q.type.dims[-1].kind == "vocab"):
         lw.fail(s.dist.span, f"`~` draws from a distribution, got {show(q.type)}",
                 "use = to give a name to a value" if q.type.elem != "model" else "evaluate the model: target(ctx)",
-                code="E306")
+                code="E210")
     if s.using is not None:
         noise = expr(lw, s.using)
         if noise.type.elem != "noise":
             lw.fail(s.using.span, f"using needs a noise, got {show(noise.type)}", "noise g[positions, vocab]: race",
-                    code="E307")
+                    code="E210")
     elif s.stream is not None:
         name = s.stream.func if isinstance(s.stream, S.Call) else s.stream
         if not (isinstance(name, S.Name) and name.name == "output"):
@@ -194,7 +194,7 @@ def assign(lw: Lowering, s: S.Assign) -> None:
             give, usage = builtins.SEVERAL[v.func.name]
             outs = give(lw, v)
             if len(outs) != len(s.targets):
-                lw.fail(s.span, f"{v.func.name}(...) gives {len(outs)} values, not {len(s.targets)}", usage, code="E279")
+                lw.fail(s.span, f"{v.func.name}(...) gives {len(outs)} values, not {len(s.targets)}", usage, code="E260")
             for t, o in zip(s.targets, outs, strict=True):
                 assign_to(lw, t, o, "=")
             return
@@ -202,9 +202,9 @@ def assign(lw: Lowering, s: S.Assign) -> None:
             for t, o in zip(s.targets, [expr(lw, i) for i in v.items]):
                 assign_to(lw, t, o, "=")
             return
-        lw.fail(s.span, f"{len(s.targets)} names and one value", code="E309")
+        lw.fail(s.span, f"{len(s.targets)} names and one value", code="E300")
     if len(s.targets) != len(s.values):
-        lw.fail(s.span, f"{len(s.targets)} names and {len(s.values)} values", code="E309")
+        lw.fail(s.span, f"{len(s.targets)} names and {len(s.values)} values", code="E300")
     values = [expr(lw, v) for v in s.values]
     for target, value in zip(s.targets, values, strict=True):
         assign_to(lw, target, value, s.op)
@@ -213,7 +213,7 @@ def assign(lw: Lowering, s: S.Assign) -> None:
 def prune(lw: Lowering, s: S.Prune) -> None:
     t = expr(lw, s.tree)
     if t.type.elem != "tree" or not isinstance(s.tree, S.Name):
-        lw.fail(s.tree.span, "prune takes a tree by its name", "prune t to nodes", code="E310")
+        lw.fail(s.tree.span, "prune takes a tree by its name", "prune t to nodes", code="E300")
     name = s.tree.name
     ns = expr(lw, s.to)
     lw.env[name] = lw.one("tree.keep", t, ns, span=s.span, name=name)
@@ -258,7 +258,7 @@ def emit(lw: Lowering, s: S.Emit, following: S.Stmt | None) -> None:
 
 def _emit(lw: Lowering, s: S.Emit) -> None:
     if "%has_emit" not in lw.env:
-        lw.fail(s.span, "emit stands in a rule", code="E311")
+        lw.fail(s.span, "emit stands in a rule", code="E300")
     lw.env["%emit"] = expr(lw, s.value)
     lw.env["%has_emit"] = lw.const(True)
 
@@ -283,7 +283,7 @@ def return_(lw: Lowering, s: S.Return) -> None:
 
 def break_(lw: Lowering, s: S.Break) -> None:
     if STOP not in lw.env:
-        lw.fail(s.span, "break stands in a loop", code="E312")
+        lw.fail(s.span, "break stands in a loop", code="E300")
     lw.env[STOP] = condition(lw, s.cond, "break if") if s.cond is not None else lw.const(True)
 
 
@@ -309,12 +309,12 @@ def do(lw: Lowering, s: S.Do) -> None:
         assign_to(lw, f.value, v, "=")
         del name
         return
-    lw.fail(s.span, "this call does nothing on its own", "give its value a name, or grow, commit or return it", code="E313")
+    lw.fail(s.span, "this call does nothing on its own", "give its value a name, or grow, commit or return it", code="E300")
 
 
 def across(lw: Lowering, s: S.Across) -> None:
     if s.name != "batch":
-        lw.fail(s.span, "across what? The one barrier is `across batch:`", code="E314")
+        lw.fail(s.span, "across what? The one barrier is `across batch:`", code="E300")
     saved, lw.in_batch = lw.in_batch, True
     run_suite(lw, s.body)
     lw.in_batch = saved

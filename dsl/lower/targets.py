@@ -38,7 +38,7 @@ def assign_to(lw: Lowering, target: S.Expr, value: Value, op: str) -> None:
     if isinstance(target, S.Name):
         n = target.name
         if n in ("ctx", "done", "root", "vocab"):
-            lw.fail(target.span, f"`{n}` cannot be assigned", code="E320")
+            lw.fail(target.span, f"`{n}` cannot be assigned", code="E300")
         if n in lw.states:
             write_state(lw, n, value, target)
         else:
@@ -50,7 +50,7 @@ def assign_to(lw: Lowering, target: S.Expr, value: Value, op: str) -> None:
     if isinstance(target, S.Index):
         set_index(lw, target, value, op)
         return
-    lw.fail(target.span, "this cannot be assigned", code="E321")
+    lw.fail(target.span, "this cannot be assigned", code="E300")
 
 
 def _combined(lw: Lowering, old: Value, value: Value, op: str, at: S.Expr) -> Value:
@@ -65,7 +65,7 @@ def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
     info = lw.states[n]
     j = join(info.type, value.type)
     if j is None:
-        lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", code="E322")
+        lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", code="E220")
     if j != info.type and info.type.elem in ("list", "any", "none"):
         info.type = j
     lw.emit("state.write", value, span=target.span, state=n, type=info.type)
@@ -81,7 +81,7 @@ def set_attr(lw: Lowering, target: S.Attr, value: Value) -> None:
         nodes = lw.one("tree.nodes", owner, span=target.span, which="all")
         set_column(lw, name, owner, nodes, target.name, value, target)
         return
-    lw.fail(target.span, f"{show(owner.type)} has nothing called `{target.name}` to set", code="E323")
+    lw.fail(target.span, f"{show(owner.type)} has nothing called `{target.name}` to set", code="E240")
 
 
 def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, value: Value, at: S.Expr) -> None:
@@ -94,7 +94,7 @@ def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, 
     have = lw.columns.get((t, column))
     j = elem if have is None else join(have, elem)
     if j is None:
-        lw.fail(at.span, f"column `{column}` holds {show(have)}, not {show(elem)}", code="E324")  # type: ignore[arg-type]
+        lw.fail(at.span, f"column `{column}` holds {show(have)}, not {show(elem)}", code="E220")  # type: ignore[arg-type]
     lw.columns[(t, column)] = j
     lw.env[name] = lw.one("tree.set", tree, nodes, value, span=at.span, column=column, name=name)
 
@@ -106,7 +106,7 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         if owner.type.elem == "tree" and isinstance(inner.value, S.Name):
             nodes = expr(lw, target.subs[0])
             if inner.name == "frontier":
-                lw.fail(target.span, "the frontier is set whole", "t.frontier = nodes", code="E325")
+                lw.fail(target.span, "the frontier is set whole", "t.frontier = nodes", code="E300")
             if op != "=":
                 value = _combined(lw, expr(lw, target), value, op, target)
             set_column(lw, inner.value.name, owner, nodes, inner.name, value, target)
@@ -114,9 +114,9 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         if owner.type.elem == "canvas" and inner.name == "soft" and isinstance(inner.value, S.Name):
             put(lw, inner.value.name, owner, target.subs[0], value, "soft", target)
             return
-        lw.fail(target.span, f"{show(owner.type)} has nothing called `{inner.name}` to set", code="E323")
+        lw.fail(target.span, f"{show(owner.type)} has nothing called `{inner.name}` to set", code="E240")
     if not isinstance(inner, S.Name):
-        lw.fail(target.span, "this cannot be assigned", "give the inner value a name first", code="E321")
+        lw.fail(target.span, "this cannot be assigned", "give the inner value a name first", code="E300")
     n = inner.name
     if n in lw.lane_names and isinstance(target.subs[0], S.Name) and target.subs[0].name == lw.lane_var:
         loose: dict[str, Any] = {}
@@ -126,11 +126,11 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         lw.env[n] = lw.one("concat", lw.env[n], item, span=target.span, name=n)
         return
     if n not in lw.env and n not in lw.states:
-        lw.fail(inner.span, f"`{n}` has no value here to set a part of", f"start it first: {n} = zeros(size)", code="E326")
+        lw.fail(inner.span, f"`{n}` has no value here to set a part of", f"start it first: {n} = zeros(size)", code="E300")
     owner = expr(lw, inner)
     if owner.type.elem == "canvas":
         if op != "=":
-            lw.fail(target.span, "cells are decided with =", code="E327")
+            lw.fail(target.span, "cells are decided with =", code="E300")
         put(lw, n, owner, target.subs[0], value, "token", target)
         return
     if owner.type.elem == "index":
@@ -140,7 +140,7 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         return
     if owner.type.elem == "memory":
         if op != "=" or len(target.subs) != 1:
-            lw.fail(target.span, "a layer is set with m[l] = ...", code="E327")
+            lw.fail(target.span, "a layer is set with m[l] = ...", code="E300")
         lw.env[n] = lw.one("memory.put", owner, value, expr(lw, target.subs[0]), span=target.span, name=n)
         return
     if op != "=":
@@ -179,10 +179,10 @@ def _canvas_target(lw: Lowering, target: S.Expr) -> tuple[str, Value, Value]:
     """(name, canvas, positions) of `c[ps]` or `c`."""
     inner = target.value if isinstance(target, S.Index) else target
     if not isinstance(inner, S.Name):
-        lw.fail(target.span, "cells are named through their canvas: c[positions]", code="E328")
+        lw.fail(target.span, "cells are named through their canvas: c[positions]", code="E210")
     c = expr(lw, inner)
     if c.type.elem != "canvas":
-        lw.fail(target.span, f"`{inner.name}` is {show(c.type)}, not a canvas", code="E329")
+        lw.fail(target.span, f"`{inner.name}` is {show(c.type)}, not a canvas", code="E210")
     if isinstance(target, S.Index):
         ps = expr(lw, target.subs[0])
         if ps.type.elem == "bool":
@@ -216,7 +216,7 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
             lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)
     mask = expr(lw, s.where) if s.where is not None else None
     if mask is not None and (mask.type.elem != "bool"):
-        lw.fail(s.where.span if s.where else s.span, f"`where` needs a condition, got {show(mask.type)}", code="E330")
+        lw.fail(s.where.span if s.where else s.span, f"`where` needs a condition, got {show(mask.type)}", code="E210")
     value = expr(lw, s.with_)
     lw.env = saved
     extra = [mask] if mask is not None else []
@@ -233,18 +233,18 @@ def remask(lw: Lowering, s: S.Remask) -> None:
 def grow_value(lw: Lowering, s: S.Grow) -> Value:
     """`grow x at ns with col = v`: the tree grows, the new nodes are the value."""
     if not lw.trees:
-        lw.fail(s.span, "grow stands inside `draft t:`", code="E340")
+        lw.fail(s.span, "grow stands inside `draft t:`", code="E300")
     name = lw.trees[-1]
     chain = isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "chain"
     if chain:
         assert isinstance(s.what, S.Call)
         if len(s.what.args) != 1:
-            lw.fail(s.what.span, "chain takes the tokens to grow one under the other", code="E341")
+            lw.fail(s.what.span, "chain takes the tokens to grow one under the other", code="E260")
         x = expr(lw, s.what.args[0])
         if x.type.elem in ("token", "int"):
             x = lw.one("draw.point", x, span=s.span)
         elif x.type.elem == "list":
-            lw.fail(s.what.span, "chain takes a vector of tokens or draws", code="E341")
+            lw.fail(s.what.span, "chain takes a vector of tokens or draws", code="E260")
     elif isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "best_first":
         return grow_best(lw, name, s, s.what)
     else:
@@ -276,7 +276,7 @@ def grow_best(lw: Lowering, name: str, s: S.Grow, e: S.Call) -> Value:
     size, above = e.kwarg("size"), e.kwarg("above")
     if len(e.args) != 1 or size is None or {k.name for k in e.kwargs} - {"size", "above"} or s.at is not None or s.columns:
         lw.fail(s.span, "best_first takes an index that was asked, size = and above =",
-                "grow best_first(index.after(m), size = n, above = p)", code="E341")
+                "grow best_first(index.after(m), size = n, above = p)", code="E260")
     asked, n = expr(lw, e.args[0]), expr(lw, size)
     least = expr(lw, above) if above is not None else lw.const(0)
     t, new = lw.emit("tree.best_first", lw.env[name], asked, n, least, span=s.span, names=(name, "new"),

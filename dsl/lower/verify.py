@@ -14,7 +14,7 @@ from decgraph.ir.values import Value
 def verify(lw: Lowering, s: S.Verify) -> None:
     tree = expr(lw, s.tree)
     if tree.type.elem != "tree":
-        lw.fail(s.tree.span, f"verify takes a tree, got {show(tree.type)}", code="E350")
+        lw.fail(s.tree.span, f"verify takes a tree, got {show(tree.type)}", code="E210")
     evidence = expr(lw, s.against)
     rule_name = s.rule.func if isinstance(s.rule, S.Call) else s.rule
     rule = lw.items.get(rule_name.name) if isinstance(rule_name, S.Name) else None
@@ -23,12 +23,12 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         known = [n for n in lw.items if isinstance(lw.items.get(n), S.Rule)]
         near = difflib.get_close_matches(getattr(rule_name, "name", ""), known, 2)
         lw.fail(s.rule.span, f"no rule called `{getattr(rule_name, 'name', '?')}`",
-                f"did you mean {' or '.join(near)}?" if near else f"rules in reach: {', '.join(sorted(known))}", code="E351")
+                f"did you mean {' or '.join(near)}?" if near else f"rules in reach: {', '.join(sorted(known))}", code="E230")
     given = [expr(lw, a) for a in s.rule.args] if isinstance(s.rule, S.Call) else []
     kwargs = {k.name: expr(lw, k.value) for k in s.rule.kwargs} if isinstance(s.rule, S.Call) else {}
     if len(rule.params) < 2:
         lw.fail(s.rule.span, f"rule `{rule.name}` takes no evidence and children",
-                "rule r(p: dist, children: draws):", code="E352")
+                "rule r(p: dist, children: draws):", code="E260")
     whole = rule.params[0].type is not None and rule.params[0].type.name == "tree"
     if tree.type.of[1] != "edit":
         check_rule(lw, rule, whole, s)
@@ -42,7 +42,7 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         row = t.of[0] if t.elem == "list" else (t.drop() if t.dims else None)
         if not isinstance(row, Type):
             lw.fail(s.against.span, f"verify ... against needs evidence at every node, got {show(t)}",
-                    "evaluate the model at the tree: target(t)", code="E353")
+                    "evaluate the model at the tree: target(t)", code="E210")
         first = Value(row, rule.params[0].name)
         edge = "edit" if tree.type.of[1] == "edit" else "draw"
         second = Value(Type(edge, (tree.type.of[2],), (Dim("k"),)), rule.params[1].name)
