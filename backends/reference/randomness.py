@@ -57,7 +57,7 @@ class Randomness:
         """Draws without replacement, in order: the law of each is the distribution less the ones before it."""
         out: list[Draw] = []
         for j, v in enumerate(tokens):
-            law = row if j == 0 else Row(lambda f, gone=tuple(tokens[:j]): self.less(row.face(face), gone),
+            law = row if j == 0 else Row(lambda f, j=j: self.less(row.face(face), tuple(tokens[:j])),
                                          position=row.position, node=row.node, path=row.path)
             out.append(Draw(v, law, face, source=row, group=lane, rank=j, race=None if race is None else race[v]))
         return out
