@@ -16,7 +16,7 @@ from decgraph.check.mutant import Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.planting import Planting
 from decgraph.check.worlds import least, models_for, narrow, params_for, request_for, sized
-from decgraph.ir.values import Claim, Module
+from decgraph.ir.values import Claim, Function, Module
 
 Progress = Callable[[str, int, int], None]
 
@@ -71,11 +71,17 @@ def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapp
         size, span = sized(f, vocab, i)
         made = params_for(f, i, params, span)
         limit = span if span else length + 2 if claim.mode == "distribution" else length
-        case = Case(module, f, claim, models_for(f, size, i), made, request_for(size, i, limit, greedy=bool(span) and i % 3 == 2),
+        case = Case(module, f, claim, models_for(f, size, i, free=i % 3 == 1 and remembers(f)), made, request_for(size, i, limit, greedy=bool(span) and i % 3 == 2),
                     length=length, engine=engine, given=given)
         # A state is as it started in the first step: every other world looks at two.
         out.append(replace(least(case), steps=2) if f.states and i % 2 else case)
     return out
+
+
+def remembers(f: Function) -> bool:
+    """Whether an algorithm speaks of memories, layers or derived models: tables cannot tell all of them apart, free models do."""
+    return any(op.opcode.startswith("memory") or op.opcode in ("model.memory", "model.derive", "model.layers")
+               or "given" in op.attrs.get("with", ()) for op in f.body.walk())
 
 
 def attempt(case: Case, tally: Tally, sizes: Sequence[int] = (0, 1, 2)) -> tuple[Failure | None, str, int]:
