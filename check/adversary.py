@@ -62,7 +62,7 @@ def _asks(v: Value, made: dict[Value, Op], seen: set[Value]) -> bool:
         return True
     if v.type.elem in STRUCTURE:
         return False
-    if op.opcode == "if":     # flags of `break`: what they say was decided elsewhere
+    if op.opcode in ("if", "len"):     # flags of `break`: what they say was decided elsewhere; sizes are guards
         return False
     return any(_asks(o, made, seen) for o in op.operands)
 

@@ -5,13 +5,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from decgraph.backends.exact.choices import TooMany
-from decgraph.backends.exact.run import Unlikely
+from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
+from decgraph.backends.exact.run import Unlikely, World
 from decgraph.check.claims import Case, Failure, decide
-from decgraph.check.laws import Law, Tally
+from decgraph.check.laws import Law, Tally, execute
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
+
+
+DECISIONS = {"tokens": "drawn", "token": "drawn", "law": "drawn, on the likeliest way to the tokens that come too often",
+             "adversary": "answered"}
 
 
 @dataclass
@@ -40,7 +44,7 @@ class Counterexample:
             out.append("parameters " + ", ".join(f"{k} = {_short(v)}" for k, v in self.params.items()))
         out += ["models"] + ["    " + line for t in self.tables for line in t.splitlines()]
         if self.decisions:
-            out += ["decisions"] + [f"    {d}" for d in self.decisions]
+            out += [DECISIONS[self.kind]] + [f"    {d}" for d in self.decisions]
         if self.kind == "tokens":
             out.append("with the same noise")
             out.append(f"    {self.names[0]:<24} commits {_one(self.ours)}")
@@ -86,20 +90,20 @@ def plain_request(r: Request) -> Request:
     return Request(prompt=r.prompt, limit=r.limit, temperature=r.temperature)
 
 
-def smaller(failure: Failure, tally: Tally, tries: int = 60) -> Failure:
+def smaller(failure: Failure, tries: int = 40) -> Failure:
     """The same failure in a smaller world, as far as a few dozen tries find one: fewer tokens of vocabulary, a plain request,
     a shorter prompt, smaller parameters, simpler tables, a shorter law."""
     best = failure
-    for candidate in _candidates(failure.case):
-        if tries <= 0:
-            break
-        tries -= 1
+    for candidate in _candidates(failure.case)[:tries]:
+        if not _size(candidate) < _size(best.case):
+            continue
         try:
-            again = decide(candidate, Tally())
+            again = decide(replace(candidate, limit=300), Tally())
         except (TooMany, Unlikely, DecError):
             continue
-        if again is not None and _size(again.case) < _size(best.case):
+        if again is not None:
             best = again
+            break     # candidates come smallest first
     for change in (_short_prompt, _shorter, _plain):
         try:
             moved = change(best.case)
@@ -119,11 +123,12 @@ def _size(case: Case) -> tuple[int, ...]:
 
 def _candidates(case: Case) -> list[Case]:
     out = []
-    least = {p.name: max(1, int(p.low) if p.low is not None else 1) for p in case.function.params if p.value.type.elem == "int"}
+    least = {p.name: max(1, int(p.low) if p.low is not None else 1) for p in case.function.params if p.value.type.elem == "int"
+             and p.name not in case.given}
     size = next((m.vocab.size for m in case.models.values()), 3)
     for v in range(2, size + 1):
         for p in ({**case.params, **least}, case.params):
-            for seed in range(8):
+            for seed in range(6):
                 out.append(replace(case, models=models_for(case.function, v, 500 + seed), params=p, length=min(case.length, 2),
                                    request=Request(prompt=(0, 1)[:len(case.request.prompt)], limit=case.request.limit,
                                                    temperature=case.request.temperature)))
@@ -150,14 +155,39 @@ def explain(failure: Failure) -> Counterexample:
         if hasattr(m, "forget"):
             m.forget()
     again = decide(case, Tally()) or failure
+    points = again.points or most_telling(case, again)
     r = case.request
     said = [f"{k} = {_value(getattr(r, k))}" for k in ("temperature", "top_k", "top_p", "min_p", "eos", "bans", "min_length", "bias",
             "presence_penalty", "repetition_penalty") if getattr(r, k) != getattr(plain_request(replace(r, temperature=1)), k)]
-    decisions = [f"{p.label} -> {p.value}" for p in again.points]
+    decisions = [f"{p.label}: {_answer(p.value)}" for p in points]
     names = (case.function.name, case.claim.spec or "the claim")
     return Counterexample(case.claim.text, again.kind, r.prompt, ", ".join(said) + (", " if said else "") + f"limit = {r.limit}",
                           dict(case.params), [m.describe() for m in case.models.values() if hasattr(m, "describe")], decisions,
                           again.ours, again.theirs, again.distance, again.words, names)
+
+
+def most_telling(case: Case, failure: Failure) -> list[Point]:
+    """What was drawn on the likeliest way to the tokens whose probability is most too high."""
+    if failure.kind != "law":
+        return []
+    worst = max(failure.ours, key=lambda k: (failure.ours[k] - failure.theirs.get(k, Fraction(0)), k))
+    world, best = World(coupled=False), (Fraction(0), [])
+    a = case.program()
+
+    def run(choices: Choices) -> Any:
+        world.restart(choices)
+        return execute(a.machine(case.request, world, case.steps)).committed_tokens()
+
+    for choices, tokens in runs(run, case.limit):
+        if worst[: len(tokens)] == tokens[: len(worst)] and choices.weight() > best[0]:
+            best = (choices.weight(), choices.points)
+    return best[1]
+
+
+def _answer(v: Any) -> str:
+    if isinstance(v, bool):
+        return "yes" if v else "no"
+    return f"token {v}" if isinstance(v, int) else str(v)
 
 
 def _value(v: Any) -> str:

@@ -137,12 +137,17 @@ def least(case: Case) -> Case:
             small[p.name] = max(1, int(p.low) if p.low is not None else 1)
         elif p.value.type.elem == "topology" and p.name not in case.given:
             small[p.name] = Topology.of("2x1")
-    return replace(case, params=small, length=min(2, case.length), request=replace(case.request, limit=min(3, case.request.limit)))
+    return replace(case, params=small, length=min(2, case.length), request=shorter(case.request, 3))
+
+
+def shorter(request: Request, limit: int) -> Request:
+    """A request for fewer tokens; a greedy one has a single run however long it is."""
+    return request if request.greedy else replace(request, limit=min(limit, request.limit))
 
 
 def narrow(case: Case) -> Case:
     """The same world with parameters of two at most and two tokens to look at: what adversaries multiply must be small."""
     small = {k: min(2, v) if isinstance(v, int) and not isinstance(v, bool) and k not in case.given else v
              for k, v in case.params.items()}
-    return replace(case, params=small, length=min(2, case.length), request=replace(case.request, limit=min(
-        case.request.limit, 2 if case.claim.mode != "distribution" else 4)))
+    return replace(case, params=small, length=min(2, case.length), request=shorter(
+        case.request, 2 if case.claim.mode != "distribution" else 4))

@@ -54,6 +54,11 @@ def _drafts(node: Any) -> list[S.Draft]:
     return found
 
 
+def at_once(node: Any) -> Any:
+    """A loop is left after its first turn."""
+    return replace(node, cond=None) if isinstance(node, S.Break) and node.cond is not None else node
+
+
 def tokens(f: Profile) -> bool:
     return "tokens" in f.modes
 
@@ -66,6 +71,8 @@ MUTANTS = (
            lambda f: (f.walks and f.output_rule and f.rejected) or f.edits, "V = 2, one draft", "M10", rewrite=in_rules(blind)),
     Mutant("edit-fresh-noise", "the canvas is drawn with fresh noise: another text for the same seed",
            lambda f: tokens(f) and f.edits, "V = 2, two cells", "M44", rewrite=in_algorithm(fresh)),
+    Mutant("fixed-point-missed", "an iteration is left before its tokens agree with what they are computed from",
+           lambda f: tokens(f) and not (f.walks or f.whole or f.edits), "V = 2, two tokens", rewrite=in_algorithm(at_once)),
     Mutant("edit-index-of-the-root", "every candidate canvas reads the noise of the root", lambda f: tokens(f) and f.edits,
            "V = 2, three cells", rewrite=root_index),
 )

@@ -75,6 +75,12 @@ class RawLaw(ExactMachine):
             d.law_face = "raw"
         return out
 
+    def draw_race(self, *args: Any, **more: Any) -> list[Draw]:
+        out = super().draw_race(*args, **more)
+        for d in out:
+            d.law_face = "raw"
+        return out
+
 
 def tested(f: Profile) -> bool:
     """Sampled drafts are tested by their laws."""
