@@ -50,6 +50,11 @@ class Captured:
     def name(self) -> str:
         return self.item.name
 
+    @property
+    def text(self) -> str:
+        """The whole Python file: places in the IR are places in it."""
+        return self.source.text
+
     def _others(self) -> dict[str, Captured]:
         """What this one names that was captured too, and what those name."""
         found: dict[str, Captured] = {self.name: self}

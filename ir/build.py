@@ -25,6 +25,11 @@ class Builder:
         return Region(args, tuple(ops), tuple(yields))
 
     @property
+    def last(self) -> Op:
+        """The op that was appended last."""
+        return self._stack[-1][1][-1]
+
+    @property
     def depth(self) -> int:
         return len(self._stack)
 

@@ -83,7 +83,7 @@ class Sizes:
     def run(self) -> dict[Op, Size]:
         """The most nodes of the tree that each `tree.new` starts."""
         for p in self.function.params:
-            if p.value.type.elem == "int" and not p.value.type.dims and p.high is not None:
+            if p.value.type.elem == "int" and not p.value.type.dims and p.high is not None and (p.low or 0) >= 0:
                 self.known[p.value] = int(p.high)
         for op in self.function.body.walk():
             self.made.update(dict.fromkeys(op.results, op))
@@ -147,8 +147,11 @@ class Sizes:
             return [add(*xs)]
         if fn == "mul":
             return [times(xs)]
-        if fn in ("sub", "div"):
+        if fn == "div":
             return [xs[0]]
+        if fn == "sub":             # what is taken away is a length, a parameter or a number, not a difference itself
+            taken = self.made.get(op.operands[1])
+            return [xs[0] if taken is None or taken.opcode in ("len", "const", "path.get", "counter") else None]
         if fn in ("minimum", "mod"):
             return [least(*xs)]
         if fn in ("maximum", "select"):

@@ -36,7 +36,7 @@ def bound_of(lw: Lowering, e: S.Expr) -> int | None:
         return int(e.value)
     if isinstance(e, S.Name):
         v = lw.env.get(e.name)
-        return lw.module.bounds.get(id(v)) if v is not None and lw.module is not None else None
+        return lw.module.bounds.get(v) if v is not None and lw.module is not None else None
     if isinstance(e, S.Binary) and e.op in "+-*":
         a, b = bound_of(lw, e.left), bound_of(lw, e.right)
         if a is None or b is None:

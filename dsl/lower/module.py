@@ -25,7 +25,7 @@ class ModuleLowering:
         self.names = names
         self.functions: dict[str, Function] = {}
         self.externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
-        self.bounds: dict[int, int] = {}
+        self.bounds: dict[Value, int] = {}
         self.open: list[str] = []
         self.keep: list[Any] = []
 
@@ -91,8 +91,8 @@ class ModuleLowering:
             default = literal(lw, p.default, "a default")
             self.check_default(lw, p, t, default, low, high)
         v = Value(t, p.name)
-        if t.elem == "int" and high is not None:
-            self.bounds[id(v)] = int(high)
+        if t.elem == "int" and not t.dims and high is not None and (low is None or low >= 0):
+            self.bounds[v] = int(high)
         lw.env[p.name] = v
         if low is not None:
             lw.lows[p.name] = float(low)

@@ -13,7 +13,7 @@ from decgraph.ir.build import Builder
 from decgraph.ir.table import OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type, TypeError_, parse_type
 from decgraph.ir.values import NOWHERE as NO_LOC
-from decgraph.ir.values import Loc, Value
+from decgraph.ir.values import Loc, Op, Value
 
 MAX_CALL_DEPTH = 24
 _IR_TYPE = re.compile(r"\b[a-z]+(?:<[^<> ]*>(?:\[[^\] ]*\])?|\[[a-z][^\] ]*\])")
@@ -63,6 +63,7 @@ class Lowering:
     history: list[Value] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    made: dict[Value, Op] = field(default_factory=dict)
     lows: dict[str, float] = field(default_factory=dict)
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
     module: Any = None
@@ -89,9 +90,12 @@ class Lowering:
              names: tuple[str, ...] = (), **attrs: Any) -> tuple[Value, ...]:
         """Append an op; an OpError becomes a diagnostic at the current place."""
         try:
-            return self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
+            out = self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
         except OpError as error:
             self.fail(span or self.span, spoken(str(error)), error.hint, code="E210")
+        if opcode == "map" and out[0].type == INT:
+            self.made[out[0]] = self.b.last
+        return out
 
     def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:
         return self.emit(opcode, *operands, span=span, names=(name,), **attrs)[0]
@@ -100,7 +104,34 @@ class Lowering:
         if type is None:
             type = (BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str)
                     else REAL)
-        return self.b.const(value, type, self.loc())
+        v = self.b.const(value, type, self.loc())
+        if type == INT and isinstance(value, int) and value >= 0 and self.module is not None:
+            self.module.bounds[v] = value
+        return v
+
+    def upper(self, v: Value) -> int | None:
+        """The largest value of a number, where it is known: a constant, a parameter's range, sums and products of these."""
+        if self.module is None:
+            return None
+        known: dict[Value, int] = self.module.bounds
+        if v in known:
+            return known[v]
+        op = self.made.get(v)
+        if op is None or op.opcode != "map" or v.type.dims or v.type.elem != "int":
+            return None
+        parts = [self.upper(x) for x in op.operands]
+        fn = op.attrs["fn"]
+        whole = [x for x in parts if x is not None]
+        out = None
+        if fn == "minimum" and whole:
+            out = min(whole)
+        elif fn == "sub" and parts[1] is not None and op.operands[1] not in self.made:    # what is taken away is not negative
+            out = parts[0]
+        elif len(whole) == len(parts) and fn in ("add", "mul", "maximum"):
+            out = whole[0] + whole[1] if fn == "add" else whole[0] * whole[1] if fn == "mul" else max(whole)
+        if out is not None:
+            known[v] = out
+        return out
 
     def site(self, span: Span, tag: str = "") -> str:
         """The name of a draw site: function, calls on the way, and the place's number in source order of first lowering."""

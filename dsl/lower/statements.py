@@ -5,6 +5,7 @@ from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import builtins
+from decgraph.dsl.lower.builtins_more import SEVERAL
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
 from decgraph.dsl.lower.expr import element_type, expr, iterable
 from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, show, suite
@@ -190,8 +191,8 @@ def assign(lw: Lowering, s: S.Assign) -> None:
         return
     if len(s.targets) > 1 and len(s.values) == 1:
         v = s.values[0]
-        if isinstance(v, S.Call) and isinstance(v.func, S.Name) and v.func.name in builtins.SEVERAL:
-            give, usage = builtins.SEVERAL[v.func.name]
+        if isinstance(v, S.Call) and isinstance(v.func, S.Name) and v.func.name in SEVERAL:
+            give, usage = SEVERAL[v.func.name]
             outs = give(lw, v)
             if len(outs) != len(s.targets):
                 lw.fail(s.span, f"{v.func.name}(...) gives {len(outs)} values, not {len(s.targets)}", usage, code="E260")

@@ -280,7 +280,7 @@ def grow_best(lw: Lowering, name: str, s: S.Grow, e: S.Call) -> Value:
     asked, n = expr(lw, e.args[0]), expr(lw, size)
     least = expr(lw, above) if above is not None else lw.const(0)
     t, new = lw.emit("tree.best_first", lw.env[name], asked, n, least, span=s.span, names=(name, "new"),
-                     bound=lw.module.bounds.get(id(n)) if lw.module else None)
+                     bound=lw.upper(n))
     lw.env[name] = t
     return new
 
