@@ -22,7 +22,8 @@ from typing import Any
 from decgraph.ir.values import Function, Loc, Module, Op, Region, Value
 
 Label = tuple[Value, Op | None]
-"""A draw, and the outermost loop around which it lies in the past (None: drawn in this very turn)."""
+"""The noise of a draw (draws that share a noise tell of each other) or a state that holds draws; and the outermost loop around
+which it lies in the past (None: drawn in this very turn)."""
 
 Labels = frozenset[Label]
 NO: Labels = frozenset()
@@ -58,11 +59,13 @@ class Abs:
 
 @dataclass(frozen=True)
 class TreeAbs:
-    """A tree beyond its content: its frontier, its newest nodes, and what its point masses hold."""
+    """A tree beyond its content: its frontier, its newest nodes, what its point masses hold, and which values were grown
+    where (None: where they were drawn)."""
 
     frontier: Abs = Abs()
     new: Abs = Abs()
     points: Labels = NO
+    grown: frozenset[tuple[Value, Value | None]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def join(a: Abs, b: Abs) -> Abs:
     tree = None
     if a.tree is not None or b.tree is not None:
         x, y = a.tree or TreeAbs(), b.tree or TreeAbs()
-        tree = TreeAbs(join(x.frontier, y.frontier), join(x.new, y.new), x.points | y.points)
+        tree = TreeAbs(join(x.frontier, y.frontier), join(x.new, y.new), x.points | y.points, x.grown | y.grown)
     points = None if a.points is None or b.points is None else a.points | b.points
     return Abs(a.dep | b.dep, a.held | b.held, a.column and b.column, points, a.canvas or b.canvas, tree)
 
@@ -114,6 +117,8 @@ class Checker:
     known: dict[Value, Abs] = field(default_factory=dict)
     made: dict[Value, Op] = field(default_factory=dict)
     loops: dict[Value, tuple[Op, ...]] = field(default_factory=dict)
+    stored: dict[str, Abs] = field(default_factory=dict)
+    output: Value | None = None
     control: Labels = NO
     found: dict[tuple[str, Loc], Finding] = field(default_factory=dict)
 
@@ -140,7 +145,8 @@ class Checker:
         """What is known after a turn of `loop`: its draws are draws of some turn."""
         def age(labels: Labels) -> Labels:
             return frozenset((v, loop if loop in self.loops.get(v, ()) else past) for v, past in labels)
-        tree = a.tree and TreeAbs(self.aged(a.tree.frontier, loop), self.aged(a.tree.new, loop), age(a.tree.points))
+        tree = a.tree and TreeAbs(self.aged(a.tree.frontier, loop), self.aged(a.tree.new, loop), age(a.tree.points),
+                                  frozenset((v, at) for v, at in a.tree.grown if loop not in self.loops.get(v, ())))
         return replace(a, dep=age(a.dep), held=age(a.held), tree=tree, points=None if a.points is None else age(a.points))
 
     def report(self, kind: str, op: Op, labels: Labels, tree: str, severity: str = "error") -> None:
@@ -182,6 +188,7 @@ class Checker:
                 else:
                     ends = self.aged(out[0], op).reads
                 self.control |= ends
+            self.stored = {k: self.aged(v, op) for k, v in self.stored.items()}
             wider = [join(a, self.aged(b, op)) for a, b in zip(now, after, strict=True)]
             if wider == now:
                 break
@@ -209,8 +216,11 @@ class Checker:
 
     # -- draws
     def draw(self, op: Op) -> list[Abs]:
-        dep = frozenset().union(*(self.of(v).reads for v in op.operands))
-        return [Abs(dep, frozenset({(op.result, None)}))]
+        noise = next(v for v in op.operands if v.type.elem == "noise")
+        made = self.made.get(noise)
+        if made is not None and made.attrs.get("kind") == "output":    # one stream, whatever reads it
+            self.output = noise = self.output or noise
+        return [Abs(self.all_reads(op), frozenset({(noise, None)}))]
 
     def reading(self, op: Op) -> list[Abs]:
         """A state: draws that were kept are draws of their own."""
@@ -219,7 +229,12 @@ class Checker:
         sampled = getattr(inner, "elem", "") in ("draw", "tree")
         held = frozenset({(op.result, None)}) if sampled else NO
         tree = TreeAbs(Abs(held=held), Abs(held=held), held) if t.elem == "tree" else None
-        return [Abs(NO, held, tree=tree)]
+        return [Abs(NO if sampled else self.stored.get(op.attrs["state"], Abs()).reads, held, tree=tree)]
+
+    def writing(self, op: Op) -> list[Abs]:
+        name = op.attrs["state"]
+        self.stored[name] = join(self.stored.get(name, Abs()), replace(self.of(op.operands[0]), tree=None))
+        return []
 
     def point(self, op: Op) -> list[Abs]:
         """Certain, whatever chose them: they hold nothing."""
@@ -304,12 +319,16 @@ class Checker:
             self.report("skip", op, x.held & self.control, name)
         elif x.held & t.dep:
             self.report("earlier", op, x.held & t.dep, name)
+        key = (op.operands[1], op.operands[2] if at is not None else None)
+        if x.held and t.tree is not None and key in t.tree.grown:
+            self.report("twice", op, x.held, name)
         way = x.held | x.dep | (at.reads if at is not None else NO)
         new = Abs(x.dep | place, way)
         shape = t.tree or TreeAbs()
         points = shape.points | (way if not x.held else NO)
         dep = t.dep | x.dep | self.control | (at.reads if at is not None else NO)
-        return [Abs(dep, t.held | x.held, tree=TreeAbs(replace(new, dep=NO), replace(new, dep=NO), points)),
+        grown = shape.grown | {key} if x.held else shape.grown
+        return [Abs(dep, t.held | x.held, tree=TreeAbs(replace(new, dep=NO), replace(new, dep=NO), points, grown)),
                 replace(new, dep=NO)]
 
     def tree_keep(self, op: Op) -> list[Abs]:
@@ -381,7 +400,7 @@ class Checker:
 
 RULES: dict[str, Any] = {
     "if": Checker.branch, "for": Checker.loop_for, "while": Checker.loop_while, "each": Checker.each,
-    **dict.fromkeys(DRAWS, Checker.draw), "state.read": Checker.reading, "draw.point": Checker.point, "topk": Checker.point,
+    **dict.fromkeys(DRAWS, Checker.draw), "state.read": Checker.reading, "state.write": Checker.writing, "draw.point": Checker.point, "topk": Checker.point,
     **dict.fromkeys(CHOOSES, Checker.choose), "concat": Checker.together, "list": Checker.together, "tile": Checker.together,
     "arg": Checker.arg, "len": Checker.length, "map": Checker.elementwise, "lookup": Checker.elementwise,
     "face": Checker.elementwise, "info": Checker.elementwise, "draw.get": Checker.field, "tree.new": Checker.tree_new,

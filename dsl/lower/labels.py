@@ -25,6 +25,9 @@ SAID: dict[str, tuple[str, str, str]] = {
     "earlier": (
         "what was grown before this draw already depends on it", "its earlier siblings were made from it",
         "grow the draw first, and what was made from it after it"),
+    "twice": (
+        "this draw is grown twice at one place", "the same draw again",
+        "grow it once; for a second sibling draw again: it may turn out the same, and is a draw of its own"),
     "order": (
         "these draws were made in another order than they are tested in",
         "a token decided later may have been drawn from a law that saw this one",
