@@ -36,7 +36,8 @@ def milliseconds(text: str, path: str, times: int = 9) -> float:
 def generated(lines: int) -> str:
     """A file of about `lines` lines: algorithms of 25 lines each, with drafts, branches and loops."""
     body = [
-        "    refines autoregressive(target) in distribution", "    state seen: int = 0", "", "    while not done:", "        draft t:",
+        "    refines autoregressive(target) in distribution", "    state seen: int = 0", "", "    while not done:",
+        "        draft t:",
         "            repeat gamma:", "                q = drafter(t.leaves)", "                if seen > 3:",
         "                    s = max(q.raw) * 0.5", "                else:", "                    s = max(q.raw)",
         "                x ~ q", "                grow x", "                break if any(s < 0.1)",
