@@ -41,7 +41,8 @@ class Profile:
     rejected_deep: bool = False            # a rejection below the root
     rejected: bool = False                 # a rejection
     spread: bool = False                   # a tree with a node beside the path to another one
-    leaf: bool = False                     # a walk ended at a leaf
+    bonus: bool = False                    # a token was emitted where there was no draft
+    leaf: bool = False                     # ... behind an accepted path
     unwalked: bool = False                 # rows are known for a part of the tree only
     many: bool = False                     # a commit of several tokens
     ends: bool = False                     # a draft that ends the text was rejected
@@ -86,7 +87,9 @@ class Probe(ExactMachine):
         n.height = max(n.height, t.height())
         n.depth = max(n.depth, out.depth)
         taken = t.path_nodes(out.node)
-        n.leaf = n.leaf or (not t.children(out.node) and out.node != 0)
+        last = out.emitted is not None and not t.children(out.node)
+        n.bonus = n.bonus or last
+        n.leaf = n.leaf or (last and out.node != 0)
         n.spread = n.spread or any(len(t.children(i)) > 1 for i in range(len(t)))
         for node in taken:
             edges = [t.nodes[c].edge for c in t.children(node)]

@@ -71,14 +71,15 @@ def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapp
     for i in range(first, first + models):
         size, span = sized(f, vocab, i)
         deep = not span and i % 4 == 3      # one world in four looks further, at less
-        if deep and f.states:
+        if deep and f.states and i % 8 == 3:
             size = min(size, 2)
         greedy = i % 3 == 2 if span else deep and claim.mode == "tokens"
         limit = span if span else length + 2 if claim.mode == "distribution" else 9 if greedy else length
         case = Case(module, f, claim, models_for(f, size, i, free=i % 3 == 1 and remembers(f)), params_for(f, i, params, span),
                     request_for(size, i, limit, greedy=greedy), length=length, engine=engine, given=given)
         if f.states and i % 2 and not span:     # a state is as it started in the first step
-            case = replace(narrow(case) if deep else least(case), steps=2, length=length if deep else 2)
+            case = replace(narrow(case) if deep else least(case), steps=2, length=length,
+                           request=replace(case.request, limit=max(2, case.request.limit)))
         out.append(case)
     return out
 

@@ -147,7 +147,8 @@ def shorter(request: Request, limit: int) -> Request:
 
 def narrow(case: Case) -> Case:
     """The same world with parameters of two at most and two tokens to look at: what adversaries multiply must be small."""
-    small = {k: min(2, v) if isinstance(v, int) and not isinstance(v, bool) and k not in case.given else v
+    low = {p.name: int(p.low) for p in case.function.params if p.low is not None and p.value.type.elem == "int"}
+    small = {k: max(low.get(k, 1), min(2, v)) if isinstance(v, int) and not isinstance(v, bool) and k not in case.given else v
              for k, v in case.params.items()}
     return replace(case, params=small, length=min(2, case.length), request=shorter(
         case.request, 2 if case.claim.mode != "distribution" else 4))

@@ -83,7 +83,7 @@ MUTANTS = (
            lambda f: lossless(f) and f.leaf, "V = 2, one draft", "M15", engine=BonusOfTheRoot),
     Mutant("next-row", "after a rejection the token is drawn from the next row, which knows the rejected draft",
            lambda f: lossless(f) and f.rejected and not f.unwalked, "V = 2, one draft", "M09", engine=NextRow),
-    Mutant("padded-slot", "a padded slot reads as token 0, and token 0 matches it", lossless, "V = 2",
+    Mutant("padded-slot", "a padded slot reads as token 0, and token 0 matches it", lambda f: lossless(f) and f.bonus, "V = 2",
            "M15, M29; ar.md L1, L8", engine=Padded),
     Mutant("zeroed-in-place", "an accepted token is taken out of the rows below it", lambda f: lossless(f) and f.depth >= 1,
            "V = 2, one draft", "M05", engine=Zeroed),
