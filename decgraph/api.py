@@ -170,8 +170,17 @@ def of(algorithm: Any) -> Algorithm:
         return load(algorithm)
     module = getattr(algorithm, "module", None)
     if isinstance(module, Module):
-        return Algorithm(module, getattr(algorithm, "text", "") or "", module.path)
+        return Algorithm(module, written(algorithm), module.path)
     raise DecError(f"{algorithm!r} is not an algorithm", hint="a name, a path, or what decgraph.parse gives")
+
+
+def written(captured: Any) -> str:
+    """A decorated function as it would be written in a .dec file."""
+    from decgraph.dsl import syntax
+    from decgraph.dsl.format import format_tree
+
+    item = getattr(captured, "item", None)
+    return format_tree(syntax.File((item,))) if isinstance(item, syntax.Item) else ""
 
 
 def run(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import decgraph
+from decgraph import api
 from decgraph import models as binding
 from decgraph.backends import registry
 from decgraph.runtime.models.table import TableModel
@@ -46,6 +47,16 @@ def test_parse_takes_the_last_algorithm_or_the_one_named(tmp_path: Path) -> None
     assert decgraph.parse(TEXT, main="one").name == "one"
     (tmp_path / "x.dec").write_text(TEXT)
     assert decgraph.load(tmp_path / "x.dec").name == decgraph.load(str(tmp_path / "x.dec")).name == "two"
+
+
+def test_a_decorated_function_is_an_algorithm_too() -> None:
+    from captured_algorithms import speculative
+
+    one = api.of(speculative)
+    assert one.name == "speculative"
+    assert "gamma times" in one.explain()
+    result = decgraph.run(speculative, (0, 1), {"target": table(), "drafter": table(2)}, limit=5)
+    assert result.tokens == decgraph.run("speculative", (0, 1), {"target": table(), "drafter": table(2)}, limit=5).tokens
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
