@@ -400,7 +400,8 @@ class Checker:
 
 RULES: dict[str, Any] = {
     "if": Checker.branch, "for": Checker.loop_for, "while": Checker.loop_while, "each": Checker.each,
-    **dict.fromkeys(DRAWS, Checker.draw), "state.read": Checker.reading, "state.write": Checker.writing, "draw.point": Checker.point, "topk": Checker.point,
+    **dict.fromkeys(DRAWS, Checker.draw), "state.read": Checker.reading, "state.write": Checker.writing,
+    "draw.point": Checker.point, "topk": Checker.point,
     **dict.fromkeys(CHOOSES, Checker.choose), "concat": Checker.together, "list": Checker.together, "tile": Checker.together,
     "arg": Checker.arg, "len": Checker.length, "map": Checker.elementwise, "lookup": Checker.elementwise,
     "face": Checker.elementwise, "info": Checker.elementwise, "draw.get": Checker.field, "tree.new": Checker.tree_new,
