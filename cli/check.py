@@ -43,10 +43,14 @@ def command(
         given.direct(context.args, (), OWN)
         if param:
             raise decgraph.DecError("--param goes with one algorithm, not with --all")
-        for report in check_all(stdlib.names(), jobs=jobs or os.cpu_count() or 1, **options):
-            reports.append(report)
-            if not json:
-                show(report, brief=True)
+        names = stdlib.names()
+        with progress_bar("checking", show=not json and sys.stderr.isatty()) as progress:
+            for report in check_all(names, jobs=jobs or os.cpu_count() or 1, **options):
+                reports.append(report)
+                if not json:
+                    show(report, brief=True)
+                if progress is not None and len(reports) < len(names):
+                    progress(names[len(reports)], len(reports), len(names))
     else:
         one = decgraph.load(algorithm)
         params = given.pairs(param or (), "--param") | given.direct(context.args, one.params, OWN)

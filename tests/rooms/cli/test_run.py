@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import decgraph
 from decgraph.cli import given
 from decgraph.cli.main import main
 from decgraph.errors import DecError
@@ -207,6 +208,13 @@ def test_the_shipped_models_decode(capsys: pytest.CaptureFixture[str]) -> None:
     assert one["tokens"] == two["tokens"]
     assert one["stats"]["target_calls"] <= two["stats"]["target_calls"] == len(two["tokens"])
     assert one["models"] == {"target": "target", "drafter": "drafter"}
+
+
+def test_models_by_folder_and_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("autoregressive", "-p", "import os\n", "-n", "4", "--model")
+    by_folder = as_json(capsys, *arguments, f"target={decgraph.zoo.path('target')}")
+    assert by_folder["tokens"] == as_json(capsys, *arguments, "target=target")["tokens"]
+    assert as_json(capsys, *arguments, "target=drafter")["models"] == {"target": "drafter"}
 
 
 def test_words_that_are_not_options() -> None:
