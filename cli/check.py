@@ -44,7 +44,7 @@ def command(
         if param:
             raise decgraph.DecError("--param goes with one algorithm, not with --all")
         names = stdlib.names()
-        with progress_bar("checking", show=not json and sys.stderr.isatty()) as progress:
+        with progress_bar("checking", show=not json and at_terminal()) as progress:
             for report in check_all(names, jobs=jobs or os.cpu_count() or 1, **options):
                 reports.append(report)
                 if not json:
@@ -54,7 +54,7 @@ def command(
     else:
         one = decgraph.load(algorithm)
         params = given.pairs(param or (), "--param") | given.direct(context.args, one.params, OWN)
-        with progress_bar(one.name, show=not json and sys.stderr.isatty()) as progress:
+        with progress_bar(one.name, show=not json and at_terminal()) as progress:
             reports = [check_algorithm(one, params=params, progress=progress, **options)]
         if not json:
             show(reports[0], brief=False)
@@ -66,6 +66,11 @@ def command(
     missed = all_ and any(r.killed < r.planted for r in reports)
     if missed or any(r.verdict == "refuted" for r in reports):
         raise typer.Exit(output.USER_ERROR)
+
+
+def at_terminal() -> bool:
+    """Whether a person watches both streams: the bar moves aside for what is printed, which is no use in a file."""
+    return sys.stderr.isatty() and sys.stdout.isatty()
 
 
 @contextmanager
