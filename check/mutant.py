@@ -80,13 +80,15 @@ def applicable(facts: Profile, mutants: Sequence[Mutant], planting: Planting | N
                 yield m, text
 
 
-Cases = Callable[[Module, type[ExactMachine]], Sequence[Case]]
+Cases = Callable[[Module, type[ExactMachine], int], Sequence[Case]]
+ROUNDS = 3
 
 
 def plant(module: Module, planting: Planting | None, mutants: Sequence[Mutant], cases: Cases,
           progress: Callable[[str, int, int], None] | None = None) -> list[Kill]:
-    """Plant every mutant that applies and look for a world that shows it. `cases` gives the worlds of a module."""
-    plain = cases(module, ExactMachine)
+    """Plant every mutant that applies and look for a world that shows it. `cases` gives the worlds of a module:
+    those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again."""
+    plain = cases(module, ExactMachine, 0)
     facts = profile(plain[:8])
     todo = list(applicable(facts, mutants, planting))
     out = []
@@ -105,13 +107,14 @@ def one(module: Module, planting: Planting | None, m: Mutant, text: str | None, 
             module = planting.load(text)
         except DecError as error:
             return Kill(m.name, m.why, True, {"how": "refused", "code": error.diagnostics[0].code if error.diagnostics else ""})
-    worlds = cases(module, m.engine or ExactMachine)
-    order = [i for i in m.worlds if i < len(worlds)] + [i for i in range(len(worlds)) if i not in m.worlds]
     tried = 0
-    for case in [*(least(worlds[i]) for i in order[:3]), *(worlds[i] for i in order)]:
-        tried += 1
-        how = judge(case, m.steps)
-        if how is not None:
-            size = next(iter(case.models.values())).vocab.size
-            return Kill(m.name, m.why, True, {"how": how, "vocab": size, "models": tried})
+    for turn in range(ROUNDS):
+        worlds = cases(module, m.engine or ExactMachine, turn)
+        order = [i for i in m.worlds if i < len(worlds)] + [i for i in range(len(worlds)) if i not in m.worlds]
+        for case in [*(least(worlds[i]) for i in order[:3]), *(worlds[i] for i in order)]:
+            tried += 1
+            how = judge(case, m.steps)
+            if how is not None:
+                size = next(iter(case.models.values())).vocab.size
+                return Kill(m.name, m.why, True, {"how": how, "vocab": size, "models": tried})
     return Kill(m.name, m.why, False, {"models": tried})

@@ -70,11 +70,11 @@ def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapp
     out = []
     for i in range(first, first + models):
         size, span = sized(f, vocab, i)
-        deep = not span and i % 4 == 3      # one world in four looks further, at less
+        deep = i % 4 == 3
         if deep and f.states and i % 8 == 3:
             size = min(size, 2)
-        greedy = i % 3 == 2 if span else deep and claim.mode == "tokens"
-        limit = span if span else length + 2 if claim.mode == "distribution" else 9 if greedy else length
+        greedy = bool(span) and i % 3 == 2
+        limit = span if span else length + 2 if claim.mode == "distribution" else length
         case = Case(module, f, claim, models_for(f, size, i, free=i % 3 == 1 and remembers(f)), params_for(f, i, params, span),
                     request_for(size, i, limit, greedy=greedy), length=length, engine=engine, given=given)
         if f.states and i % 2 and not span:     # a state is as it started in the first step
@@ -141,8 +141,10 @@ def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Ma
         report.controllers = against_controllers(module, tally, vocab=vocab, models=max(2, models // 5), params=params,
                                                  engine=engine)
     if report.verdict == "proved" and mutants:
-        every = lambda m, e: [c for claim in m.entry.claims for c in cases(  # noqa: E731
-            m, claim, vocab=vocab, models=models, params=params, length=length, engine=e)]
+        def every(m: Module, e: type[ExactMachine], turn: int) -> list[Case]:
+            return [c for claim in m.entry.claims for c in cases(m, claim, vocab=vocab, models=models, params=params, length=length,
+                                                                 engine=e, first=turn * models)]
+
         report.mutants = plant(module, planting, MUTANTS, every, progress)
         report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)
     report.runs, report.seconds = tally.runs, time.perf_counter() - started

@@ -26,11 +26,11 @@ def host(name: str):
     module, text = find(path if path.exists() else name)
     planting = Planting(text, module.path)
 
-    def worlds(module, engine):
+    def worlds(module, engine, turn):
         return [c for claim in module.entry.claims
-                for c in cases(module, claim, vocab=3, models=20, params=None, engine=engine)]
+                for c in cases(module, claim, vocab=3, models=20, params=None, engine=engine, first=20 * turn)]
 
-    facts = profile(worlds(module, ExactMachine)[:8])
+    facts = profile(worlds(module, ExactMachine, 0)[:8])
     return module, planting, worlds, dict((m.name, (m, text)) for m, text in applicable(facts, MUTANTS, planting))
 
 
@@ -64,7 +64,7 @@ def test_what_does_not_apply_is_equivalent(name: str, algorithm: str) -> None:
     module, _, worlds, known = host(algorithm)
     assert name not in known
     mutant = next(m for m in MUTANTS if m.name == name)
-    assert [judge(c, mutant.steps) for c in worlds(module, mutant.engine)[:6]] == [None] * 6
+    assert [judge(c, mutant.steps) for c in worlds(module, mutant.engine, 0)[:4]] == [None] * 4
 
 
 def test_a_patch_never_reaches_the_specification() -> None:
