@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,27 @@ def test_refusals(arguments: list[str], word: str, tables: None, capsys: pytest.
 def test_wrong_models(model: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "speculative", "-p", "a", "--model", model]) == 1
     assert word in capsys.readouterr().err
+
+
+def test_a_drafter_of_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = shutil.copytree(decgraph.zoo.path("drafter"), tmp_path / "other")
+    for file in other.glob("tokenizer*"):
+        file.unlink()
+    assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}"]) == 1
+    assert "speak different vocabularies" in capsys.readouterr().err
+
+
+def test_logits_that_are_not_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    sick = shutil.copytree(decgraph.zoo.path("drafter"), tmp_path / "sick")
+    weights = load_file(sick / "model.safetensors")
+    weights["model.norm.weight"] = weights["model.norm.weight"] * float("nan")
+    save_file(weights, sick / "model.safetensors", metadata={"format": "pt"})
+    assert main(["run", "autoregressive", "-p", "a", "--model", f"target={sick}"]) == 1
+    out, err = capsys.readouterr()
+    assert "0, ended by an error" in out
+    assert "'sick' gave logits that are not numbers" in err
 
 
 def test_prompts_longer_than_the_context(capsys: pytest.CaptureFixture[str]) -> None:
