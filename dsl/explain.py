@@ -165,7 +165,7 @@ def grow(s: S.Grow) -> str:
     if call == "topk" and len(args) == 2:
         what = f"the {args[1]} likeliest tokens of {args[0]}, each a point mass"
     elif call in ("sample", "distinct") and len(args) == 2:
-        what = f"{args[1]} draws from {args[0]}" + (", all different" if call == "distinct" else "")
+        what = f"{args[1]} draws from {args[0]}" + (", all different," if call == "distinct" else "")
     elif call == "point":
         what = f"{', '.join(args)}, taken and not drawn (point masses)"
     elif call == "chain":

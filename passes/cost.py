@@ -118,6 +118,8 @@ class _Walker:
                 words, most = self.count(op)
                 return [(op.regions[0], turns.inside(words, most))]
             case "while":
+                if op.attrs.get("bound") != "done":
+                    self.syncs[f"a loop's condition, once a turn (line {op.loc.line})"] = None
                 words = "turns until it stops" if op.attrs.get("bound") != "done" else "steps"
                 within = turns.inside(words, None)
                 return [(r, within) for r in op.regions]
@@ -196,6 +198,8 @@ class _Walker:
         if made is None or made.opcode != "model.derive":
             return self.name(value)
         inner = ", ".join(self.derived(v) if v.type.elem == "model" else self.name(v) for v in made.operands[1:])
+        if made.attrs["how"] == "adapter":
+            return f"{self.derived(made.operands[0])}({inner})"
         return f"{self.derived(made.operands[0])}.{made.attrs['how']}({inner})"
 
     def place(self, op: Op) -> str:
