@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from decgraph.check import check_algorithm
 from decgraph.dsl.lower import load_text, warnings_of
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source
@@ -54,3 +55,28 @@ def test_cells_decided_out_of_order_are_a_warning(golden: Callable[[str, str], N
     found = warnings_of(module, parse_text(text), Source(text, "out_of_order.dec"))
     assert [d.severity for d in found] == ["warning"]
     golden("out_of_order.txt", f"{found[0].render()}\n")
+
+
+LONG = {"chosen_frontier", "race_beams", "speculative_jacobi", "match_ignores_laws"}
+ALONE_SOUND = {"tetris"}
+"""A batch of one keeps a prefix of its chain; what others do to it is not to be seen alone."""
+LONG_BROKEN = {"gumbel_then_prune", "prune_by_own_probability", "helper_prunes"}
+
+
+def verdict(folder: str, name: str) -> str:
+    """What the exact check says of a program, in small worlds."""
+    module = load_text(text_of(folder, name), f"{name}.dec", check_labels=False)
+    params = {"gamma": 2} if any(p.name == "gamma" for p in module.entry.params) else {"depth": 1, "k": 2}
+    if name == "pearl":
+        params = {"gamma": 1}
+    return check_algorithm(module, models=4, params=params, mutants=False, adversary=False).verdict
+
+
+@pytest.mark.parametrize("name", [n for n in SOUND if n not in LONG])
+def test_the_exact_check_proves_what_passes(name: str) -> None:
+    assert verdict("sound", name) == "proved"
+
+
+@pytest.mark.parametrize("name", [n for n in BROKEN if n not in LONG_BROKEN | ALONE_SOUND])
+def test_the_exact_check_refutes_what_is_reported(name: str) -> None:
+    assert verdict("broken", name) == "refuted"
