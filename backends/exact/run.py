@@ -60,10 +60,11 @@ class World:
         self.races, self.groups, self.units, self.adversary, self.log = {}, {}, {}, {}, []
 
 
-def said(op: Any, place: Any, output: bool = False) -> str:
-    """A draw in the author's words: its name, its line, and the turns of the loops around it."""
+def said(op: Any, place: Any, path: str, output: bool = False) -> str:
+    """A draw in the author's words: its name, its line (and file, if that is not `path`), and the turns of the loops."""
     name = (op.results[0].name if op.results else "") or op.opcode
-    line = f", line {op.loc.line}" if op.loc.line else ""
+    file = "" if op.loc.path in ("", path) else op.loc.path.rsplit("/", 1)[-1] + " "
+    line = f", {file}line {op.loc.line}" if op.loc.line else ""
     if output:
         return f"{name}{line} (output noise, position {place.counters[-1] if place.counters else '?'})"
     turns = list(place.counters)
@@ -99,7 +100,7 @@ class ExactMachine(Machine):
     # -- draws
     def draw(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
         place = self.key(key, (lane,), row, index)
-        name = said(op, place, key.kind == "output")
+        name = said(op, place, self.module.path, key.kind == "output")
         return Draw(None, row, face, resolve=lambda: self.race_token(place, row.face(face), name))
 
     def race_token(self, place: Any, q: Any, name: str) -> int:
@@ -128,7 +129,7 @@ class ExactMachine(Machine):
             out = []
             for j in range(k):
                 place = self.key(key, (lane, j), row)
-                out.append(Draw(None, row, face, group=lane, rank=j, resolve=lambda p=place, n=said(op, place) + f", number {j}":
+                out.append(Draw(None, row, face, group=lane, rank=j, resolve=lambda p=place, n=said(op, place, self.module.path) + f", number {j}":
                                 self.race_token(p, row.face(face), n)))
             return out
         if not self.full_support:
@@ -140,7 +141,7 @@ class ExactMachine(Machine):
     def siblings(self, op: Any, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
         """k draws without replacement, each lazily, in order."""
         group = self.world.groups.setdefault(place, [])
-        name = said(op, place)
+        name = said(op, place, self.module.path)
         out: list[Draw] = []
         for j in range(k):
             law = row if j == 0 else Row(lambda f, j=j: self.less(row.face(face), tuple(self.sibling(group, row, face, i, name)
@@ -217,7 +218,7 @@ class ExactMachine(Machine):
 
     def flip(self, op: Any, p: Any, key: NoiseKey, lane: int) -> bool:
         if isinstance(p, BetaVariable):
-            hit = self.world.choices.choose([p.a / (p.a + p.b), p.b / (p.a + p.b)], [True, False], said(op, self.key(key, (lane,))))
+            hit = self.world.choices.choose([p.a / (p.a + p.b), p.b / (p.a + p.b)], [True, False], said(op, self.key(key, (lane,)), self.module.path))
             p.a, p.b = (p.a + 1, p.b) if hit else (p.a, p.b + 1)
             return bool(hit)
         p = Fraction(1) if isinstance(p, float) and p > 0 else Fraction(p)
@@ -225,7 +226,7 @@ class ExactMachine(Machine):
         place = self.key(key, (lane,))
         lo, hi = self.world.units.get(place, (Fraction(0), Fraction(1)))
         below = max(Fraction(0), min(hi, p) - lo) / (hi - lo)
-        hit = self.world.choices.choose([below, 1 - below], [True, False], f"{said(op, place)} with probability {p}")
+        hit = self.world.choices.choose([below, 1 - below], [True, False], f"{said(op, place, self.module.path)} with probability {p}")
         self.world.units[place] = (lo, min(hi, p)) if hit else (max(lo, p), hi)
         return bool(hit)
 
