@@ -66,7 +66,7 @@ FORMS = ("State", "Noise", "Model")
 
 WORDS = """
     abs accept across_batch argmax argmin before bernoulli best best_first beta bounded blocks cache canvas cat chain
-    clamp commit completes count counts ctx cumsum cycle done down draft edit emit ended ensures entropy eos every
+    clamp commit completes count empty path counts ctx cumsum cycle done down draft edit emit ended ensures entropy eos every
     exp first first_max floor from_ greedy inf keeps_support kl lanes last leading learn log loop mask_ maxpool mean
     none normalize onehot only output pad point prompt prune race rank ratio refines relax relu remask renorm_topk
     renorm_topp repeat root sample select settled softmax soft sort spread sqrt suffixes ngrams text_of tile top topk

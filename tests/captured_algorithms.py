@@ -144,3 +144,85 @@ def grown(target: Causal, k: Int[1, 4] = 2):
         verify(t, by=match, against=target(t))
         count_ += t.accepted.depth
         commit(t.accepted)
+
+
+@helper
+def product(d: Dist, a: Dist, r: Prob) -> Dist:
+    return softmax(r * log(d) + (1 - r) * log(a))
+
+
+@algorithm
+def apd(model: Masked, verifier: Causal, r: Prob = 0.5, look: Int[1, 256] = 64):
+    while not done():
+        w = canvas(look)
+        g: Noise[w, vocab]
+        d = model(w)
+        x = sample(d, using=g)
+        with draft() as t:
+            t.grow(chain(x))
+        y = sample(product(d, verifier(t)[: len(w)], r), using=g)
+        n = 1 + leading(x[1:] == y[1:])
+        commit(x[:n])
+
+
+@algorithm
+def freedave(model: Masked, length: Int[1, 1024] = 256, block: Int[1, 256] = 32, d: Int[1, 16] = 4):
+    refines(static_masked(model, length, block), in_="tokens")
+    c = canvas(length)
+    for b in blocks(c, block):
+        while any(c.masked[b]):
+            p = model(c)
+            x = sample(p, as_=output(count(c.decided)))
+            order = sort(where(b, c.masked[b]), by=-p.raw[x])
+            with draft(c) as v:
+                for j in range(0, min(d, len(order))):
+                    v.grow(edit(order[j], x[order[j]]))
+            q = model(v)
+            y = sample(q, as_=output(count(v.decided)))
+            then = [
+                one(q[n], y[n], where(b, v.masked[n][b])) if any(v.masked[n][b]) else None for n in v.nodes
+            ]
+            verify(v, by=agreed, against=then)
+            c = v.accepted
+    commit(c)
+
+
+@algorithm
+def tetris(target: Causal, drafter: Causal, gamma: Int[1, 16] = 6, capacity: Int[1, 4096] = 256):
+    refines(autoregressive(target), in_="tokens")
+    while not done():
+        with draft() as t:
+            for _ in repeat(gamma):
+                t.grow(topk(drafter(t.leaves).raw, 1))
+        with across_batch():
+            keep = top(t.drafted, capacity, by=t.logprob)
+        t.prune(to=keep)
+        verify(t, by=match, against=target(t))
+        commit(t.accepted)
+
+
+@algorithm
+def pearl(target: Causal, drafter: Causal, gamma: Int[1, 32] = 4):
+    refines(autoregressive(target), in_="distribution")
+    t: State[Tree[2 * gamma], "sequence"] = empty
+    while not done():
+        known = t.nodes
+        with draft() as t:
+            for _ in repeat(gamma):
+                t.grow(sample(drafter(t.leaves)))
+        verify(t, by=rejection, against=target(known))
+        commit(t.accepted)
+
+
+@algorithm
+def cntp(target: Causal, lo: Float = 0.01, hi: Float = 1.5, most: Int[1, 64] = 40, marks: Set = [], reach: Int[1, 256] = 128):
+    while not done():
+        p = target(ctx)
+        n = 1 + int((most - 1) * clamp((entropy(p) - lo) / (hi - lo), 0, 1))
+        if n == 1:
+            commit(sample(p))
+        else:
+            for i in lanes(n):
+                s[i] = run(autoregressive(target), from_=ctx, until=any(path.token in marks) or ended(path), at_most=reach)
+                ppl[i] = exp(-mean(log(s[i].prob)))
+            commit(s[argmin(ppl)])

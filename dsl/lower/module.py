@@ -248,6 +248,11 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
                 check_item(lowering, item, source)
         except DecError as error:
             found += [d for d in error.diagnostics if d not in found]
+        except RecursionError:
+            assert isinstance(item, S.Item)
+            found.append(Diagnostic("E007", f"`{item.name}` is nested too deeply", item.name_span or item.span,
+                                    why="what follows a `break` stands in a branch of its own", source=source,
+                                    help="move parts of it into a `def`, or use fewer early exits"))
     if found:
         raise DecError(found)
     externs: dict[str, tuple[tuple[Type, ...], Type]] = {}

@@ -25,6 +25,15 @@ def test_mistake_is_named(name: str, golden: Callable[[str, str], None]) -> None
     golden(f"{name}.txt", f"{text}\n")
 
 
+def test_a_thousand_early_exits_are_refused_with_a_place() -> None:
+    exits = "".join(f"            break if k > {i}\n            y = y + 1\n" for i in range(2_000))
+    text = f"algorithm a(target: causal, k: int in 1..8 = 4):\n    y = 0\n    while not done:\n        repeat k:\n{exits}" \
+           "        commit argmax(target(ctx))\n"
+    with pytest.raises(DecError, match="nested too deeply") as caught:
+        load_text(text, "deep.dec")
+    assert "deep.dec:1:11" in str(caught.value)
+
+
 def test_most_messages_say_what_to_try() -> None:
     helped = 0
     for name, text in MISTYPED.items():
