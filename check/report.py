@@ -100,6 +100,10 @@ def attempt(case: Case, tally: Tally, sizes: Sequence[int] = (0, 1, 2)) -> tuple
             return decide(small, tally), "", size
         except (TooMany, Unlikely) as error:
             why = str(error)
+        except DecError as error:     # parameters that were made smaller need not go together
+            if size == 0:
+                raise
+            why = str(error)
     return None, why, 2
 
 
