@@ -3,13 +3,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
 from decgraph.backends.exact.run import ExactMachine, Unlikely, World
-from decgraph.check.laws import AdversaryWins, Law, Program, Specification, Tally, continued_law, execute, total_variation, whole_law
+from decgraph.check.laws import (
+    AdversaryWins,
+    Law,
+    Program,
+    Specification,
+    Tally,
+    continued_law,
+    execute,
+    total_variation,
+    whole_law,
+)
 from decgraph.ir.data.dist import Dist, value_row
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.request import Request
@@ -119,7 +130,8 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
             theirs = whole_law(b, case.request, case.limit, tally)
             ours = whole_law(a, case.request, case.limit, tally)
     except AdversaryWins as wins:
-        return Failure(case, "adversary", wins.laws[0], wins.laws[-1], total_variation(wins.laws[0], wins.laws[-1]), [wins.point],
+        one, other = wins.laws[0], next(law for law in wins.laws if law != wins.laws[0])
+        return Failure(case, "adversary", one, other, total_variation(one, other), [wins.point],
                        f"the answer to {wins.point.label} changes the law")
     if ours == theirs:
         return None
@@ -170,13 +182,12 @@ def token_holds(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> b
     """Whether the claim holds of one token at its context."""
     if case.claim.kind == "keeps_support":
         for name in case.claim.models:
-            model = case.models[name]
-            row = m.model_row(model, lambda model=model: model.eval([path])[0], path, None, None)
-            if row.face("raw")[x] > 0:
+            scores = partial(m.score_path, case.models[name], path, None)
+            if m.model_row(case.models[name], scores, path, None, None).face("raw")[x] > 0:
                 return True
         return False
     model = next(v for v in case.models.values() if v.kind == "causal")
-    row = m.model_row(model, lambda: model.eval([path])[0], path, None, None)
+    row = m.model_row(model, partial(m.score_path, model, path, None), path, None, None)
     assert case.claim.region is not None
     p = Dist(np.array(value_row(row.face("shaped")), dtype=object).reshape(()))
     return bool(m.num.truth(m.region(case.claim.region, (p, x))[0]))

@@ -13,7 +13,8 @@ from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
 
-
+SHOWN = ("temperature", "top_k", "top_p", "min_p", "eos", "bans", "min_length", "bias", "presence_penalty",
+         "repetition_penalty")
 DECISIONS = {"tokens": "drawn", "token": "drawn", "law": "drawn, on the likeliest way to the tokens that come too often",
              "adversary": "answered"}
 
@@ -61,13 +62,14 @@ class Counterexample:
             for k in keys[:rows]:
                 a, b = self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0))
                 mark = "" if a == b else "   <-"
-                out.append(f"    {' '.join(map(str, k)):<16} {_ratio(a):>{max(width, 14)}}   {_ratio(b):>{max(width, 14)}}{mark}")
+                w = max(width, 14)
+                out.append(f"    {' '.join(map(str, k)):<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
             if len(keys) > rows:
                 out.append(f"    ... and {len(keys) - rows} more")
         return "\n".join(out)
 
     def to_json(self) -> dict[str, Any]:
-        law = lambda d: {" ".join(map(str, k)): str(v) for k, v in sorted(d.items())}  # noqa: E731
+        law = lambda d: {" ".join(map(str, k)): str(v) for k, v in sorted(d.items())}
         return {"claim": self.claim, "kind": self.kind, "prompt": list(self.prompt), "request": self.request,
                 "params": {k: str(v) for k, v in self.params.items()}, "models": self.tables, "decisions": self.decisions,
                 "ours": law(self.ours), "theirs": law(self.theirs), "total_variation": str(self.distance), "words": self.words}
@@ -157,11 +159,11 @@ def explain(failure: Failure) -> Counterexample:
     again = decide(case, Tally()) or failure
     points = again.points or most_telling(case, again)
     r = case.request
-    said = [f"{k} = {_value(getattr(r, k))}" for k in ("temperature", "top_k", "top_p", "min_p", "eos", "bans", "min_length", "bias",
-            "presence_penalty", "repetition_penalty") if getattr(r, k) != getattr(plain_request(replace(r, temperature=1)), k)]
+    usual = plain_request(replace(r, temperature=1))
+    said = [f"{k} = {_value(getattr(r, k))}" for k in SHOWN if getattr(r, k) != getattr(usual, k)] + [f"limit = {r.limit}"]
     decisions = [f"{p.label}: {_answer(p.value)}" for p in points]
     names = (case.function.name, case.claim.spec or "the claim")
-    return Counterexample(case.claim.text, again.kind, r.prompt, ", ".join(said) + (", " if said else "") + f"limit = {r.limit}",
+    return Counterexample(case.claim.text, again.kind, r.prompt, ", ".join(said),
                           dict(case.params), [m.describe() for m in case.models.values() if hasattr(m, "describe")], decisions,
                           again.ours, again.theirs, again.distance, again.words, names)
 
@@ -171,7 +173,8 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
     if failure.kind != "law":
         return []
     worst = max(failure.ours, key=lambda k: (failure.ours[k] - failure.theirs.get(k, Fraction(0)), k))
-    world, best = World(coupled=False), (Fraction(0), [])
+    world = World(coupled=False)
+    best: tuple[Fraction, list[Point]] = (Fraction(0), [])
     a = case.program()
 
     def run(choices: Choices) -> Any:

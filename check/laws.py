@@ -106,7 +106,7 @@ class Specification:
         if done not in self.memo:
             def one(choices: Choices) -> Law:
                 self.world.restart(choices)
-                m = self.program.machine(self.request, self.world).resume(done)  # type: ignore[attr-defined]
+                m = self.program.machine(self.request, self.world).resume(done)
                 if m.done():
                     return {None: Fraction(1)}
                 m.until = lambda m: m.committed() > len(done)

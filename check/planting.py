@@ -1,4 +1,5 @@
-"""A program as a syntax tree that can be rewritten, its rules and helpers copied in so that no patch reaches the specification."""
+"""A program as a syntax tree that can be rewritten. Its rules and helpers are copied in, so that no patch reaches the
+specification."""
 from __future__ import annotations
 
 from collections.abc import Callable

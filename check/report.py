@@ -59,7 +59,8 @@ class Report:
         return {"name": self.name, "verdict": self.verdict, "claims": self.claims, "models": self.models, "runs": self.runs,
                 "seconds": round(self.seconds, 3), "mutants": {"planted": self.planted, "killed": self.killed,
                                                               "list": [m.to_json() for m in self.mutants]},
-                "counterexample": self.counterexample.to_json() if self.counterexample else None, "notes": self.notes, "controllers": self.controllers}
+                "counterexample": self.counterexample.to_json() if self.counterexample else None, "notes": self.notes,
+                "controllers": self.controllers}
 
 
 def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapping[str, Any] | None, length: int = 3,
@@ -85,7 +86,7 @@ def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapp
 
 
 def remembers(f: Function) -> bool:
-    """Whether an algorithm speaks of memories, layers or derived models: tables cannot tell all of them apart, free models do."""
+    """Whether an algorithm speaks of memories, layers or derived models: free models tell all of them apart."""
     return any(op.opcode.startswith("memory") or op.opcode in ("model.memory", "model.derive", "model.layers")
                or "given" in op.attrs.get("with", ()) for op in f.body.walk())
 
@@ -146,8 +147,8 @@ def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Ma
                                                  engine=engine)
     if report.verdict == "proved" and mutants:
         def every(m: Module, e: type[ExactMachine], turn: int) -> list[Case]:
-            return [c for claim in m.entry.claims for c in cases(m, claim, vocab=vocab, models=models, params=params, length=length,
-                                                                 engine=e, first=turn * models)]
+            return [c for claim in m.entry.claims for c in cases(
+                m, claim, vocab=vocab, models=models, params=params, length=length, engine=e, first=turn * models)]
 
         report.mutants = plant(module, planting, MUTANTS, every, progress)
         report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)

@@ -123,7 +123,7 @@ def models(vocab: int = 3, *, kind: str = "causal", zeros: bool = False, power: 
     >>> sums_to_one()
     """
     from hypothesis import strategies as st
-    made: Any = lambda seed: TableModel(vocab, seed=seed, kind=kind, zeros=zeros, power=power)  # type: ignore[arg-type]  # noqa: E731
+    made: Any = lambda seed: TableModel(vocab, seed=seed, kind=kind, zeros=zeros, power=power)  # type: ignore[arg-type]
     return st.integers(0, 10_000).map(made)
 
 

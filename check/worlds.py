@@ -27,16 +27,17 @@ def models_for(function: Function, size: int, seed: int, *, free: bool = False) 
     for i, p in enumerate(p for p in function.params if p.value.type.elem == "model"):
         kind, vocab, family, visibility = (str(x) for x in p.value.type.of)
         s = seed * 101 + i
+        sort: Any = kind
         if kind in ("causal", "masked"):
             heads = HEADS if "heads" in visibility else 0
             made: Any
             if free:
-                made = FreeModel(s, size, visibility=_visibility(kind, visibility), kind=kind, heads=heads, vocab=vocab,
+                made = FreeModel(s, size, visibility=_visibility(kind, visibility), kind=sort, heads=heads, vocab=vocab,
                                  name=p.name)
             else:
                 # Every fourth world forgets: texts repeat themselves there, as indexes and tables of successors need.
                 window = 1 if seed % 4 == 3 and kind == "causal" else None
-                made = TableModel(size, seed=s, kind=kind, heads=heads, name=p.name, vocab=vocab, window=window)
+                made = TableModel(size, seed=s, kind=sort, heads=heads, name=p.name, vocab=vocab, window=window)
             out[p.name] = families[family] = made
         elif kind == "features":
             out[p.name] = (FreeFeatures if free else TableFeatures)(families[family], s)
@@ -91,9 +92,7 @@ def params_for(function: Function, seed: int, given: Mapping[str, Any] | None = 
             out[p.name] = Topology.of(r.choice(["2x1", "2", "[[0],[1],[0,0],[1,0]]", "[[0],[0,0],[0,1]]"]))
         elif t.elem == "bool":
             out[p.name] = r.choice([True, False])
-        elif t.elem == "text" and p.has_default:
-            out[p.name] = p.default
-        elif p.has_default:
+        elif t.elem == "text" and p.has_default or p.has_default:
             out[p.name] = p.default
         elif t.elem == "set":
             out[p.name] = frozenset({1})
@@ -125,7 +124,8 @@ def request_for(size: int, seed: int, limit: int, *, greedy: bool = False, plain
     if sort == 4:
         return Request(**common, top_p=Fraction(2, 3))
     if sort == 5:
-        return Request(**common, presence_penalty=Factor(Fraction(3)))
+        penalty = "presence_penalty" if seed % 32 < 16 else "frequency_penalty"
+        return Request(**{**common, penalty: Factor(Fraction(3))})
     if sort == 6:
         return Request(**common, bias={r.randrange(size): Factor(Fraction(4))}, min_p=Fraction(1, 5))
     return Request(**{**common, "limit": 1 + seed // 2 % 16 // 8})

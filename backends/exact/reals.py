@@ -102,7 +102,7 @@ class Log:
             return -1
         f = Fraction(other)
         if f == 0 or self.ratio == 1:
-            value = (self.ratio > 1) - (self.ratio < 1) if f == 0 else (0 > f) - (0 < f)
+            value = (self.ratio > 1) - (self.ratio < 1) if f == 0 else (f < 0) - (f > 0)
             return int(value)
         d = approximate(self) - f
         return (d > 0) - (d < 0)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,8 +101,14 @@ class ExactMachine(Machine):
     # -- draws
     def draw(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
         place = self.key(key, (lane,), row, index)
-        name = said(op, place, self.module.path, key.kind == "output")
-        return Draw(None, row, face, resolve=lambda: self.race_token(place, row.face(face), name))
+        return Draw(None, row, face, resolve=partial(self.late_token, place, row, face, said(op, place, self.module.path,
+                                                                                            key.kind == "output")))
+
+    def said(self, op: Any, place: Any) -> str:
+        return said(op, place, self.module.path)
+
+    def late_token(self, place: Any, row: Row, face: str, name: str) -> int:
+        return self.race_token(place, row.face(face), name)
 
     def race_token(self, place: Any, q: Any, name: str) -> int:
         """The token of a race at a key."""
@@ -129,8 +136,8 @@ class ExactMachine(Machine):
             out = []
             for j in range(k):
                 place = self.key(key, (lane, j), row)
-                out.append(Draw(None, row, face, group=lane, rank=j, resolve=lambda p=place, n=said(op, place, self.module.path) + f", number {j}":
-                                self.race_token(p, row.face(face), n)))
+                resolve = partial(self.late_token, place, row, face, f"{self.said(op, place)}, number {j}")
+                out.append(Draw(None, row, face, group=lane, rank=j, resolve=resolve))
             return out
         if not self.full_support:
             k = min(k, sum(1 for x in row.face(face) if x > 0))
@@ -141,14 +148,18 @@ class ExactMachine(Machine):
     def siblings(self, op: Any, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
         """k draws without replacement, each lazily, in order."""
         group = self.world.groups.setdefault(place, [])
-        name = said(op, place, self.module.path)
+        name = self.said(op, place)
         out: list[Draw] = []
         for j in range(k):
-            law = row if j == 0 else Row(lambda f, j=j: self.less(row.face(face), tuple(self.sibling(group, row, face, i, name)
-                                         for i in range(j))), position=row.position, node=row.node, path=row.path)
+            law = row if j == 0 else Row(partial(self.law_after, group, row, face, j, name), position=row.position,
+                                         node=row.node, path=row.path)
             out.append(Draw(None, law, face, source=row, group=lane, rank=j, race=RaceKey(row, j) if race else None,
-                            resolve=lambda j=j: self.sibling(group, row, face, j, name)))
+                            resolve=partial(self.sibling, group, row, face, j, name)))
         return out
+
+    def law_after(self, group: list[int], row: Row, face: str, j: int, name: str, asked: str) -> Any:
+        """The law of the j-th token of a group: the distribution less the ones before it."""
+        return self.less(row.face(face), tuple(self.sibling(group, row, face, i, name) for i in range(j)))
 
     def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:
         """The j-th token of a group in its order."""
@@ -218,7 +229,8 @@ class ExactMachine(Machine):
 
     def flip(self, op: Any, p: Any, key: NoiseKey, lane: int) -> bool:
         if isinstance(p, BetaVariable):
-            hit = self.world.choices.choose([p.a / (p.a + p.b), p.b / (p.a + p.b)], [True, False], said(op, self.key(key, (lane,)), self.module.path))
+            odds = [p.a / (p.a + p.b), p.b / (p.a + p.b)]
+            hit = self.world.choices.choose(odds, [True, False], self.said(op, self.key(key, (lane,))))
             p.a, p.b = (p.a + 1, p.b) if hit else (p.a, p.b + 1)
             return bool(hit)
         p = Fraction(1) if isinstance(p, float) and p > 0 else Fraction(p)
@@ -226,7 +238,7 @@ class ExactMachine(Machine):
         place = self.key(key, (lane,))
         lo, hi = self.world.units.get(place, (Fraction(0), Fraction(1)))
         below = max(Fraction(0), min(hi, p) - lo) / (hi - lo)
-        hit = self.world.choices.choose([below, 1 - below], [True, False], f"{said(op, place, self.module.path)} with probability {p}")
+        hit = self.world.choices.choose([below, 1 - below], [True, False], f"{self.said(op, place)} with probability {p}")
         self.world.units[place] = (lo, min(hi, p)) if hit else (max(lo, p), hi)
         return bool(hit)
 
@@ -243,7 +255,10 @@ class ExactMachine(Machine):
 
     # -- models: a row is computed when it is looked at, once for all runs
     def score_paths(self, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Scores]]:
-        return [lambda s=s: model.eval([resolve_path(s)], given)[0] for s in states]
+        return [partial(self.score_path, model, s, given) for s in states]
+
+    def score_path(self, model: Any, state: tuple[Any, ...], given: Any) -> Scores:
+        return model.eval([resolve_path(state)], given)[0]
 
     def model_row(self, model: Any, scores: Callable[[], Scores], path: tuple[Any, ...], node: int | None, allow: Any,
                   position: int | None = None) -> Row:
@@ -253,7 +268,7 @@ class ExactMachine(Machine):
 
         def face(name: str) -> Any:
             s = scores()
-            key = (id(s), id(request), name, None if allow is None else allow.tobytes(), resolve_path(path) if by_path else None)
+            key = (id(s), id(request), name, None if allow is None else allow.tobytes(), resolve_path(path) if by_path else 0)
             found = self.world.rows.get(key)
             if found is None:
                 found = self.world.rows[key] = (slow(name), s, request)     # what has its id in the key is kept alive

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from decgraph.check.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = tuple(sorted(
-    (m for file in pkgutil.iter_modules(__path__) for m in import_module(f"{__name__}.{file.name}").MUTANTS), key=lambda m: m.name))
+_FAMILIES = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
+MUTANTS: tuple[Mutant, ...] = tuple(sorted((m for family in _FAMILIES for m in family.MUTANTS), key=lambda m: m.name))
 
 __all__ = ["MUTANTS"]

@@ -31,7 +31,9 @@ def late(node: Any) -> Any:
 
 def from_before(node: Any) -> Any:
     """The emitted token is drawn from p as it was before any rejection."""
-    if not isinstance(node, S.Rule) or not any(is_residual(s) for loop in node.body if isinstance(loop, S.For) for s in loop.body):
+    if not isinstance(node, S.Rule):
+        return node
+    if not any(is_residual(s) for loop in node.body if isinstance(loop, S.For) for s in loop.body):
         return node
     p = node.params[0].name
 

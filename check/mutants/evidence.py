@@ -1,6 +1,7 @@
 """Bugs of what a verification reads: the wrong row, a row that is not there, a row that was written over."""
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from decgraph.check.mutant import Mutant
@@ -55,11 +56,12 @@ class Zeroed(Walker):
         if node == 0 or not isinstance(row, Dist):
             return row
         old = row.rows[()]
-        v = list(old.face("shaped"))
-        v[edge_token(t.nodes[node].edge)] *= 0
-        total = sum(v)
-        if total == 0:
-            return row
+        gone = edge_token(t.nodes[node].edge)
+        v = [0 if i == gone else x for i, x in enumerate(old.face("shaped"))]
+        if not any(v):      # it was certain: the next best one is
+            raw = [0 if i == gone else x for i, x in enumerate(old.face("raw"))]
+            v = [int(i == raw.index(max(raw))) for i in range(len(raw))]
+        total = Fraction(sum(v))
         return Dist(box0(value_row(self.vector([x / total for x in v]), like=old)), row.face, row.at)
 
 

@@ -29,8 +29,8 @@ def root_index(node: Any) -> Any:
     trees = {s.tree: s.of for s in _drafts(node) if s.of is not None}
 
     def stream(inner: Any) -> Any:
-        if isinstance(inner, S.Attr) and isinstance(inner.value, S.Name) and inner.value.name in trees and inner.name == "decided":
-            return replace(inner, value=trees[inner.value.name])
+        if isinstance(inner, S.Attr) and inner.name == "decided" and isinstance(inner.value, S.Name):
+            return replace(inner, value=trees.get(inner.value.name, inner.value))
         return inner
 
     def f(inner: Any) -> Any:

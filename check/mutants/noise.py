@@ -66,8 +66,8 @@ def sampled(f: Profile) -> bool:
 MUTANTS = (
     Mutant("noise-shared-by-siblings", "siblings drawn with replacement read one noise: they are one token",
            lambda f: sampled(f) and f.twice, "V = 3, two siblings", "M08; ar.md L7", engine=OneForSiblings),
-    Mutant("noise-shared-by-turns", "the drafts of one step, or its coins, read one noise", lambda f: sampled(f) and f.depth >= 1
-           and f.height >= 2, "V = 2, two drafts", "M08; ar.md L7", engine=OneForTurns),
+    Mutant("noise-shared-by-turns", "the drafts of one step, or its coins, read one noise",
+           lambda f: sampled(f) and f.depth >= 1 and f.height >= 2, "V = 2, two drafts", "M08; ar.md L7", engine=OneForTurns),
     Mutant("noise-shared-by-steps", "every step reads the noise of the first", sampled, "V = 2, one draft, two steps",
            "M08; ar.md L7", engine=OneForSteps, steps=2),
     Mutant("noise-shared-by-sites", "the token behind a rejection reads the noise of the rejected draft",

@@ -5,9 +5,20 @@ from __future__ import annotations
 from fractions import Fraction as F
 
 import pytest
+
 from decgraph.backends.exact.choices import Choices, TooMany, runs
 from decgraph.backends.exact.run import World
-from decgraph.check.laws import AdversaryWins, Program, Tally, combine, continued_law, execute, law_of, total_variation, whole_law
+from decgraph.check.laws import (
+    AdversaryWins,
+    Program,
+    Tally,
+    combine,
+    continued_law,
+    execute,
+    law_of,
+    total_variation,
+    whole_law,
+)
 from decgraph.check.laws import Specification as Spec
 from decgraph.dsl.lower import load_text
 from decgraph.dsl.lower.library import shelf
@@ -21,9 +32,8 @@ def program(name: str, **params: int) -> Program:
     found = shelf(name)
     assert found is not None
     module = load_text(found[1].text, found[1].path)
-    same = dict(window=0)
-    models = {"target": TableModel(3, table={(): P}, name="target", **same),
-              "drafter": TableModel(3, table={(): Q}, name="drafter", **same)}
+    models = {"target": TableModel(3, table={(): P}, name="target", window=0),
+              "drafter": TableModel(3, table={(): Q}, name="drafter", window=0)}
     names = {p.name for p in module.entry.params}
     return Program(module, name, {k: v for k, v in models.items() if k in names}, params)
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check import check_algorithm, check_all
 from decgraph.check.algorithm import find
@@ -31,7 +32,7 @@ def host(name: str):
                 for c in cases(module, claim, vocab=3, models=20, params=None, engine=engine, first=20 * turn)]
 
     facts = profile(worlds(module, ExactMachine, 0)[:8])
-    return module, planting, worlds, dict((m.name, (m, text)) for m, text in applicable(facts, MUTANTS, planting))
+    return module, planting, worlds, {m.name: (m, text) for m, text in applicable(facts, MUTANTS, planting)}
 
 
 def test_names_and_reasons() -> None:

@@ -6,9 +6,10 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from decgraph.backends.exact.races import Race, joint
 from hypothesis import given
 from hypothesis import strategies as st
+
+from decgraph.backends.exact.races import Race, joint
 
 
 def laws(size: int = 3):

@@ -7,11 +7,12 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from decgraph.backends.exact import reals
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.reals import Log, Root
-from hypothesis import given
-from hypothesis import strategies as st
 
 positive = st.fractions(F(1, 40), 40, max_denominator=40)
 den = st.integers(1, 5)

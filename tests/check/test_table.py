@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from decgraph.check import check_algorithm
 from decgraph.check.report import check_module
 from decgraph.dsl.lower import load_text

@@ -5,13 +5,14 @@ from __future__ import annotations
 import doctest
 from pathlib import Path
 
-import decgraph
 import pytest
+from hypothesis import given
+
+import decgraph
 from decgraph import testing
 from decgraph.check import testing as module
 from decgraph.errors import DecError
 from decgraph.runtime.shaping import shaped_probs
-from hypothesis import given
 
 PROGRAMS = Path(__file__).parent / "programs"
 GREEDY = """
