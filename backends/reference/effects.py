@@ -254,6 +254,7 @@ class Effects:
         """A hook: nodes were cut."""
 
     def unmasked(self: Any, c: Canvas, positions: list[int], values: list[Any]) -> None:
+        self.decided += len(positions)
         if self.listener is None:
             return
         for i, v in zip(positions, values):

@@ -97,16 +97,18 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
     def turn(self, op: Op, i: int) -> None:
         """Called before every turn of a while loop: a place to notice a loop that makes no progress."""
         if op.attrs.get("bound") == "done":
-            if i and self.committed() == self.last_committed:
-                raise DecError(f"{op.loc}: a turn of `while not done` committed nothing",
+            now = (self.committed(), self.decided)
+            if i and now == self.last_turn:
+                raise DecError(f"{op.loc}: a turn of `while not done` committed nothing and decided nothing",
                                hint="commit at least one token on every way through the loop")
-            self.last_committed = self.committed()
+            self.last_turn = now
         elif i > self.most_turns:
             raise DecError(f"{op.loc}: this loop has turned {i} times without ending", hint="bound it: while condition at "
                            "most n:")
 
     most_turns = 100_000
-    last_committed = -1
+    last_turn = (-1, -1)
+    decided = 0
 
     def decide(self, op: Op, cond: Any) -> bool:
         return self.num.truth(cond)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,11 @@ class Stores:
             found = index.path(ids_of(plain[0]), int(options.get("at_least", 1)), int(options.get("at_most", 16)),
                                str(options.get("pick", "last")))
             return Draws(pad([[point(self, t, tag="index") for t in found]], (), len(found)))
+        if what == "score":
+            ids = ids_of(plain[0])
+            counts = next((c for n in range(min(len(ids), index.depth), -1, -1) if (c := index.counts(ids[len(ids) - n:]))), {})
+            total = sum(counts.values())
+            return self.reals([self.num.const(Fraction(counts.get(v, 0), total or 1)) for v in range(self.vocab_size)])
         raise DecError(f"an index cannot be asked for `{what}`")
 
     def context_key(self: Any, m: Any) -> tuple[int, ...]:

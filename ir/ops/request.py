@@ -91,6 +91,7 @@ class Commit:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
         ok = t.elem in ("token", "draw", "path", "canvas", "node", "int") or t.elem == "list"
+        need(not (t.elem == "node" and t.dims), "commit takes one node, and gets many", "commit best[0]")
         need(ok and len(t.dims) <= 1, f"commit takes tokens, an accepted path, a node or a canvas, got {t}",
              "sample a distribution first: x ~ p" if t.elem == "dist" else "")
         return ()

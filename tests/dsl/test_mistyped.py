@@ -27,8 +27,8 @@ def test_mistake_is_named(name: str, golden: Callable[[str, str], None]) -> None
 
 def test_a_thousand_early_exits_are_refused_with_a_place() -> None:
     exits = "".join(f"            break if k > {i}\n            y = y + 1\n" for i in range(2_000))
-    text = f"algorithm a(target: causal, k: int in 1..8 = 4):\n    y = 0\n    while not done:\n        repeat k:\n{exits}" \
-           "        commit argmax(target(ctx))\n"
+    head = "algorithm a(target: causal, k: int in 1..8 = 4):\n    y = 0\n    while not done:\n        repeat k:\n"
+    text = head + exits + "        commit argmax(target(ctx))\n"
     with pytest.raises(DecError, match="nested too deeply") as caught:
         load_text(text, "deep.dec")
     assert "deep.dec:1:11" in str(caught.value)
