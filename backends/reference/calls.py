@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Calls:
         return None
 
     def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
-        role = "target" if model is self.main_model() else "draft"
+        role: Literal["target", "draft"] = "target" if model is self.main_model() else "draft"
         self.emit_event(trace.ModelCall(model.name, rows, cells, role))
 
     # -- places
@@ -81,7 +82,7 @@ class Calls:
         paths = [resolve_path(s) for s in states]
         distinct = list(dict.fromkeys(paths))
         got = dict(zip(distinct, [s.to_float() for s in model.eval(distinct, given)], strict=True))
-        return [lambda p=p: got[p] for p in paths]
+        return [partial(got.__getitem__, p) for p in paths]
 
     def model_row(self: Any, model: Any, scores: Callable[[], Scores], path: tuple[Any, ...], node: int | None, allow: Any,
                   position: int | None = None) -> Row:

@@ -1,6 +1,7 @@
 """Draws of the reference: exponential races over keyed Philox noise."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,10 +58,14 @@ class Randomness:
         """Draws without replacement, in order: the law of each is the distribution less the ones before it."""
         out: list[Draw] = []
         for j, v in enumerate(tokens):
-            law = row if j == 0 else Row(lambda f, j=j: self.less(row.face(face), tuple(tokens[:j])),
-                                         position=row.position, node=row.node, path=row.path)
+            law = row if j == 0 else Row(self.later_law(row, face, tuple(tokens[:j])), position=row.position, node=row.node,
+                                         path=row.path)
             out.append(Draw(v, law, face, source=row, group=lane, rank=j, race=None if race is None else race[v]))
         return out
+
+    def later_law(self, row: Row, face: str, gone: tuple[int, ...]) -> Callable[[str], Any]:
+        """The law of a draw after the siblings `gone`, computed when looked at."""
+        return lambda _: self.less(row.face(face), gone)
 
     def less(self, q: Any, gone: tuple[int, ...]) -> Any:
         """q without some tokens, renormalised."""

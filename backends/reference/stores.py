@@ -50,7 +50,11 @@ class Stores:
             return Draws(pad([[point(self, t, tag="index") for t in found]], (), len(found)))
         if what == "score":
             ids = ids_of(plain[0])
-            counts = next((c for n in range(min(len(ids), index.depth), -1, -1) if (c := index.counts(ids[len(ids) - n:]))), {})
+            counts: dict[int, int] = {}
+            for n in range(min(len(ids), index.depth), -1, -1):
+                counts = index.counts(ids[len(ids) - n:])
+                if counts:
+                    break
             total = sum(counts.values())
             return self.reals([self.num.const(Fraction(counts.get(v, 0), total or 1)) for v in range(self.vocab_size)])
         raise DecError(f"an index cannot be asked for `{what}`")
@@ -168,7 +172,7 @@ class Stores:
         return self.detokenizer.text(ids_of(x))
 
     def host(self: Any, what: str, *args: Any) -> Any:
-        raise DecError(f"the reference cannot `{what}` with this model", hint="embeddings and states are opaque in table models")
+        raise DecError(f"the reference cannot `{what}` with this model", hint="table models keep their states to themselves")
 
 
 __all__ = ["Draw", "Stores"]
