@@ -18,7 +18,7 @@ from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
-       "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "trace", "backend", "quiet", "json")  # fmt: skip
+       "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "quiet", "json")  # fmt: skip
 
 
 def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
@@ -43,6 +43,7 @@ def command(
     eos: Annotated[list[str] | None, option("--eos", help="Tokens that end it; default: the model's.")] = None,
     ban: Annotated[list[str] | None, option("--ban", help="Tokens never chosen: ids or texts.")] = None,
     extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
+    cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
     backend: Annotated[str, option("--backend", help="What runs it.")] = "reference",
     quiet: Annotated[bool, option("--quiet", "-q", help="The new text alone.")] = False,
@@ -53,6 +54,8 @@ def command(
     Models default to the shipped ones. Parameters of the algorithm are options too: --gamma 4.
     """
     chosen = decgraph.load(algorithm)
+    if cache is not None:
+        chosen = chosen.cached(cache)
     params: dict[str, Any] = given.pairs(set_ or (), "--set")
     params |= given.direct(context.args, chosen.params, OWN)
     check_params(chosen.function, params)

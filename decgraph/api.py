@@ -124,6 +124,18 @@ class Algorithm:
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
         return Session(self.module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs)
 
+    def cached(self, policy: str) -> Algorithm:
+        """The algorithm with another cache policy for its masked model (`dual`, `prefix`, or one defined in its file).
+
+        A policy changes what is computed, so this is another program. Raises DecError where there is nothing to cache.
+        """
+        from dataclasses import replace
+
+        from decgraph.dsl.caching import lowered_with_policy
+
+        module = lowered_with_policy(self.text, self.path, self.name, policy)
+        return Algorithm(replace(module, main=self.name), self.text, self.path)
+
     def run(self, prompt: str | Sequence[int], models: Mapping[str, Any] | None = None, **options: Any) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
         return run(self, prompt, models, **options)

@@ -1,0 +1,32 @@
+"""A cache policy given from outside makes the program that says so itself."""
+
+from __future__ import annotations
+
+import pytest
+
+import decgraph
+from decgraph.errors import DecError
+from decgraph.ir.text import equal
+
+
+def renamed(algorithm: decgraph.Algorithm, name: str) -> decgraph.Algorithm:
+    """The same text under another name: sites of noise carry it."""
+    return decgraph.parse(algorithm.text.replace(f"algorithm {algorithm.name}(", f"algorithm {name}("))
+
+
+def test_a_policy_from_outside_is_the_program_with_that_line() -> None:
+    dual, prefix = decgraph.load("fast_dllm"), decgraph.load("fast_dllm_prefix")
+    said = renamed(prefix, "fast_dllm").module
+    assert equal(dual.cached("prefix").module, said)
+    assert not equal(dual.module, said)
+    assert equal(dual.cached("dual").module, dual.module)
+
+
+def test_what_cannot_be_cached_says_why() -> None:
+    with pytest.raises(DecError, match="no masked model"):
+        decgraph.load("speculative").cached("dual")
+    with pytest.raises(DecError, match="policies in reach: prefix, dual"):
+        decgraph.load("fast_dllm").cached("nope")
+    with pytest.raises(DecError, match="no canvas"):
+        decgraph.parse("algorithm a(model: masked, target: causal):\n    while not done:\n        x ~ target(ctx)\n"
+                       "        commit x\n").cached("dual")
