@@ -454,4 +454,32 @@ algorithm a(target: causal, drafter: causal, k: int in 1..8 = 4):
         verify t by rejection against target(t)
         commit t.accepted
 """,
+    "grow_after_the_draft": """\
+algorithm a(target: causal, drafter: causal, k: int in 1..8 = 4):
+    while not done:
+        draft t:
+            grow topk(target(root), 1)
+        grow topk(target(t.leaves), 1)
+        verify t by match against target(t)
+        commit t.accepted
+""",
+    "helper_grows": """\
+def more(t: tree, x: draws) -> tree:
+    grow x
+    return t
+
+algorithm a(target: causal, drafter: causal, k: int in 1..8 = 4):
+    while not done:
+        draft t:
+            x = topk(target(root), 1)
+            u = more(t, x)
+        verify t by match against target(t)
+        commit t.accepted
+""",
+    "beta_of_one": """\
+algorithm a(target: causal):
+    while not done:
+        theta ~ beta(3)
+        commit argmax(target(ctx))
+""",
 }

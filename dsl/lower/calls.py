@@ -130,7 +130,7 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                         code="E240")
             return model_call(lw, v, e, part="heads")
         if n in ("exit", "skip", "upto", "quantized"):
-            return lw.one("model.derive", v, *[_expr(lw, a) for a in e.args], span=e.span, how=n)
+            return lw.one("model.derive", v, _one(lw, e, n), span=e.span, how=n)
         if n == "head":
             return lw.one("model.derive", v, _one(lw, e, n), span=e.span, how="head")
         if n == "embed":
@@ -147,7 +147,7 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                     code="E260")
         return lw.one("automaton", v, *[_expr(lw, a) for a in e.args], span=e.span, what=n)
     if t.elem == "index" and n in ("has", "after", "path", "get"):
-        args = [_expr(lw, a) for a in e.args]
+        args = [_one(lw, e, n)]
         kw = {k.name: _expr(lw, k.value) for k in e.kwargs}
         return lw.emit("index.ask", v, *args, *kw.values(), span=e.span, what=n, named=tuple(kw))[0]
     if t.elem == "node" and t.of[0] == "ctx" and n == "last":
@@ -216,6 +216,7 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
     env = bind(lw, item, item.params, args, kwargs, e.span)
     hidden = {k: v for k, v in lw.env.items() if v.type.elem == "tree" and k not in env}
     saved, states, prefix, trees = lw.env, lw.states, list(lw.prefix), list(lw.trees)
+    drafting, lw.drafting = lw.drafting, []      # a helper gives values: it does not grow its caller's trees
     source, lw.source = lw.source, lw.items.source(item.name) or lw.source
     lw.env, lw.states = {**hidden, **env}, {}
     lw.prefix = [*prefix, f"{item.name}@{lw.site_number(e.span)}"]
@@ -232,6 +233,7 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
     finally:
         lw.calls.pop()
         lw.env, lw.states, lw.prefix, lw.trees, lw.source = saved, states, prefix, trees, source
+        lw.drafting = drafting
 
 
 def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:

@@ -44,10 +44,11 @@ def name(lw: Lowering, e: S.Name) -> Value:
 
 
 def _root(lw: Lowering, e: S.Name) -> Value:
-    if not lw.trees:
+    tree = (lw.drafting or lw.trees or [""])[-1]
+    if tree not in lw.env:
         lw.fail(e.span, "`root` is the root of a tree, and no tree is being drafted here",
                 "say ctx for the committed context", code="E260")
-    return lw.one("tree.nodes", lw.env[lw.trees[-1]], span=e.span, which="root", name="root")
+    return lw.one("tree.nodes", lw.env[tree], span=e.span, which="root", name="root")
 
 
 SPECIAL: dict[str, Any] = {

@@ -119,7 +119,7 @@ def _leaves(n: S.Node) -> bool:
 def carried_names(lw: Lowering, names: Iterable[str]) -> list[str]:
     out = [n for n in lw.env if n.startswith(("%mem.", "%entered.", "%calls."))]
     for n in names:
-        n = lw.trees[-1] if n == "%tree" and lw.trees else n
+        n = lw.drafting[-1] if n == "%tree" and lw.drafting else n
         if n in lw.env and n not in out and n not in lw.states:
             out.append(n)
         if n in lw.trees and n in lw.states and n in lw.env and n not in out:

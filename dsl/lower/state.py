@@ -58,7 +58,8 @@ class Lowering:
     span: Span = NOWHERE
     vocab: str = "V"
     gone: dict[str, str] = field(default_factory=dict)
-    trees: list[str] = field(default_factory=list)
+    trees: list[str] = field(default_factory=list)       # drafted so far
+    drafting: list[str] = field(default_factory=list)    # being drafted here, innermost last
     policies: dict[str, tuple[S.Policy, dict[str, S.Expr]]] = field(default_factory=dict)
     history: list[Value] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)

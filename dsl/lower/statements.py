@@ -151,13 +151,17 @@ def draft(lw: Lowering, s: S.Draft) -> None:
                            vocab=lw.vocab, edge="step" if s.over else "token")
     lw.env.pop(n + ".accepted", None)
     lw.trees.append(n)
+    lw.drafting.append(n)
     run_suite(lw, s.body)
+    lw.drafting.pop()
 
 
 def draw(lw: Lowering, s: S.Draw) -> None:
     if len(s.targets) != 1:
         lw.fail(s.span, "a draw gives one value", code="E300")
     if isinstance(s.dist, S.Call) and isinstance(s.dist.func, S.Name) and s.dist.func.name == "beta":
+        if len(s.dist.args) != 2 or s.dist.kwargs or s.stream is not None or s.using is not None:
+            lw.fail(s.dist.span, "beta takes two numbers, and noise of its own", "theta ~ beta(a, b)", code="E260")
         a, b = (expr(lw, x) for x in s.dist.args)
         v = lw.one("beta", a, b, lw.noise("race", s.span), span=s.span)
         assign_to(lw, s.targets[0], v, "=")

@@ -232,9 +232,9 @@ def remask(lw: Lowering, s: S.Remask) -> None:
 
 def grow_value(lw: Lowering, s: S.Grow) -> Value:
     """`grow x at ns with col = v`: the tree grows, the new nodes are the value."""
-    if not lw.trees:
+    if not lw.drafting or lw.drafting[-1] not in lw.env:
         lw.fail(s.span, "grow stands inside `draft t:`", code="E300")
-    name = lw.trees[-1]
+    name = lw.drafting[-1]
     chain = isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "chain"
     if chain:
         assert isinstance(s.what, S.Call)
