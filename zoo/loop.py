@@ -171,9 +171,7 @@ def fit(
     return result
 
 
-def save_model(
-    model: Any, folder: Path, weights: dict[str, torch.Tensor], outcome: Outcome, tokenizer: Any = None
-) -> None:
+def save_model(model: Any, folder: Path, weights: dict[str, torch.Tensor], outcome: Outcome, tokenizer: Any = None) -> None:
     """Write `model` with `weights` as bfloat16 safetensors to `folder`, with training.json and the tokenizer.
 
     `model` is a transformers model; it is not changed.

@@ -57,9 +57,7 @@ class MedusaHeads(PreTrainedModel):
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
         self.rise = nn.ModuleList(nn.Linear(config.hidden_size, config.inner_size) for _ in range(config.heads))
-        self.fall = nn.ModuleList(
-            nn.Linear(config.inner_size, config.hidden_size, bias=False) for _ in range(config.heads)
-        )
+        self.fall = nn.ModuleList(nn.Linear(config.inner_size, config.hidden_size, bias=False) for _ in range(config.heads))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -70,9 +68,7 @@ class MedusaHeads(PreTrainedModel):
 
     def forward(self, hidden: torch.Tensor) -> list[torch.Tensor]:
         """`[batch, length, hidden]` -> one `[batch, length, hidden]` per head."""
-        return [
-            hidden + fall(nn.functional.silu(rise(hidden))) for rise, fall in zip(self.rise, self.fall, strict=True)
-        ]
+        return [hidden + fall(nn.functional.silu(rise(hidden))) for rise, fall in zip(self.rise, self.fall, strict=True)]
 
 
 class _Layer(PreTrainedModel):
@@ -87,9 +83,7 @@ class _Layer(PreTrainedModel):
         self.layer = LlamaDecoderLayer(config, 0)
         self.rotary = LlamaRotaryEmbedding(config)
 
-    def run(
-        self, states: torch.Tensor, position_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
-    ) -> torch.Tensor:
+    def run(self, states: torch.Tensor, position_ids: torch.Tensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """The layer over `[batch, length, hidden]`; a 4-D attention mask is used as it is."""
         if position_ids is None:
             position_ids = torch.arange(states.shape[1], device=states.device)[None]

@@ -71,9 +71,7 @@ def prompts(tokenizer: Any, rows: int, seed: int) -> torch.Tensor:
     )[torch.randperm(rows, generator=generator)]
 
 
-def build(
-    model: Any, tokenizer: Any, *, written: int, plain: int, seed: int, note: Callable[[str], None] = print
-) -> Pool:
+def build(model: Any, tokenizer: Any, *, written: int, plain: int, seed: int, note: Callable[[str], None] = print) -> Pool:
     """Let the target (any dtype) write `written` rows, then judge them and `plain` rows of code."""
     code = torch.from_numpy(data.code_tokens(tokenizer, held=False))
     starts = prompts(tokenizer, written, seed)
@@ -97,9 +95,7 @@ def obtain(target_folder: Path, work: Path, *, written: int, plain: int, seed: i
     if not kept.exists():
         work.mkdir(parents=True, exist_ok=True)
         # For one token at a time on a CPU, plain attention in bfloat16 is twice as fast as the fused kernel.
-        model = AutoModelForCausalLM.from_pretrained(
-            target_folder, dtype=torch.bfloat16, attn_implementation="eager"
-        ).eval()
+        model = AutoModelForCausalLM.from_pretrained(target_folder, dtype=torch.bfloat16, attn_implementation="eager").eval()
         tokenizer = data.load_tokenizer(target_folder)
         pool = build(model, tokenizer, written=written, plain=plain, seed=seed)
         torch.save(
