@@ -110,7 +110,7 @@ def attempt(case: Case, tally: Tally, sizes: Sequence[int] = (0, 1, 2)) -> tuple
 
 def survey(worlds: Sequence[Case], tally: Tally, report: Report, said: str, progress: Progress | None) -> Failure | None:
     """Decide worlds until one fails. Where three were too large, the others start smaller."""
-    large = 0
+    large = lost = 0
     for i, case in enumerate(worlds):
         if progress is not None:
             progress(said, i, len(worlds))
@@ -118,6 +118,10 @@ def survey(worlds: Sequence[Case], tally: Tally, report: Report, said: str, prog
         large += size > 0
         if why:
             report.notes.append(f"world {i} was not decided: {why}")
+            lost += 1
+            if lost == i + 1 == 2:
+                report.notes.append("the others are no smaller and were not tried")
+                return None
             continue
         report.models += 1
         if failure is not None:

@@ -1,0 +1,111 @@
+"""What a check says: verdicts, notes, counterexamples that can be read, and who is told what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from decgraph.check import check_algorithm, report
+from decgraph.check.algorithm import find
+from decgraph.errors import DecError
+
+WIDE = """
+algorithm wide(target: causal, drafter: causal):
+    refines autoregressive(target) in distribution
+    state ones: int per sequence = 0
+
+    while not done:
+        draft t:
+            repeat 5:
+                x ~ drafter(t.leaves)
+                grow x
+        ones += count(t.token[t.drafted] == 1)
+        verify t by rejection against target(t)
+        commit t.accepted
+"""
+FORGETS = """
+rule forgets(p: dist, children: draws):
+    for x in children:
+        if bernoulli(p[x] / x.law[x]):
+            accept x
+    y ~ p
+    emit y
+
+algorithm broken(target: causal, drafter: causal, gamma: int in 1..32 = 4):
+    refines autoregressive(target) in distribution
+
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ drafter(t.leaves)
+                grow x
+        verify t by forgets against target(t)
+        commit t.accepted
+"""
+
+
+def few_runs(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    made = report.cases
+    monkeypatch.setattr(report, "cases", lambda *a, **k: [replace(c, limit=limit) for c in made(*a, **k)])
+
+
+def test_nothing_decided_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_runs(monkeypatch, 20)
+    found = check_algorithm(WIDE, models=6)
+    assert (found.verdict, found.models, found.planted) == ("undecided", 0, 0)
+    assert found.notes[0] == "world 0 was not decided: more than 20 runs"
+    assert found.notes[-1] == "the others are no smaller and were not tried"
+
+
+def test_a_world_that_is_too_large_is_decided_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_runs(monkeypatch, 60)
+    found = check_algorithm("speculative", models=6, mutants=False)
+    assert (found.verdict, found.models, found.notes) == ("proved", 6, [])
+
+
+def test_nothing_claimed() -> None:
+    assert check_algorithm("autoregressive").verdict == "none"
+
+
+def test_a_counterexample_can_be_read() -> None:
+    found = check_algorithm(FORGETS)
+    assert found.verdict == "refuted" and found.counterexample is not None and found.planted == 0
+    text = found.counterexample.render()
+    assert "parameters gamma = 1" in text
+    assert "causal table target, 2 tokens:" in text
+    line = FORGETS.splitlines().index("                x ~ drafter(t.leaves)") + 1
+    assert f"    x, line {line} (step 0, turn 0): token 0\n" in text
+    assert "with probability 7/9: yes" in text
+    assert "law of the first tokens: total variation 1/14 = 0.0714" in text
+    rows = [line.split() for line in text.splitlines()[-3:]]
+    assert rows == [["tokens", "broken", "autoregressive"], ["0", "4/7", "1/2", "<-"], ["1", "3/7", "1/2", "<-"]]
+    plain = found.to_json()
+    assert plain["verdict"] == "refuted"
+    assert plain["counterexample"]["total_variation"] == "1/14"
+    assert plain["counterexample"]["ours"] == {"0": "4/7", "1": "3/7"}
+
+
+def test_given_parameters_are_kept() -> None:
+    found = check_algorithm(FORGETS, params={"gamma": 2})
+    assert found.counterexample is not None and found.counterexample.params == {"gamma": 2}
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"params": {"gama": 2}}, "has no parameter `gama`"), ({"params": {"gamma": 99}}, "gamma"),
+    ({"vocab": 1}, "at least 2 tokens"), ({"models": 0}, "at least 2 tokens and 1 model")])
+def test_options_are_checked(options: dict, message: str) -> None:
+    with pytest.raises(DecError, match=message):
+        check_algorithm("speculative", **options)
+
+
+def test_an_unknown_name_has_a_suggestion() -> None:
+    with pytest.raises(DecError, match="did you mean speculative"):
+        find("speculativ")
+
+
+def test_progress_is_reported() -> None:
+    said: list[tuple[str, int, int]] = []
+    check_algorithm("speculative", models=2, mutants=False, progress=lambda *what: said.append(what))
+    assert [s[1:] for s in said] == [(0, 2), (1, 2)]
+    assert said[0][0] == "refines autoregressive(target) in distribution"
