@@ -65,7 +65,7 @@ def test_what_does_not_apply_is_equivalent(name: str, algorithm: str) -> None:
     module, _, worlds, known = host(algorithm)
     assert name not in known
     mutant = next(m for m in MUTANTS if m.name == name)
-    assert [judge(c, mutant.steps) for c in worlds(module, mutant.engine, 0)[:4]] == [None] * 4
+    assert [judge(c, mutant.steps) for c in worlds(module, mutant.engine, 0)[:2]] == [None] * 2
 
 
 def test_a_patch_never_reaches_the_specification() -> None:
