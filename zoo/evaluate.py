@@ -50,7 +50,7 @@ def load(name: str) -> Any:
         return AutoModelForMaskedLM.from_pretrained(path(name), dtype=torch.float32).eval()
     from decgraph.zoo import modeling
 
-    assert modeling.MedusaHeads  # importing it registered the heads
+    assert modeling.__name__  # importing it registered the heads
     return AutoModel.from_pretrained(path(name), dtype=torch.float32).eval()
 
 
@@ -113,7 +113,7 @@ def measure_exit(ref: Reference, adapter: Any) -> dict[str, float]:
 
 def measure_medusa(ref: Reference, heads: Any) -> dict[str, float]:
     """Medusa with first choices only, and with a full tree of `MEDUSA_WIDTHS` choices per head."""
-    hits = {width: [] for width in ("chain", "tree")}
+    hits: dict[str, list[Any]] = {width: [] for width in ("chain", "tree")}
     for i, states in enumerate(heads(ref.hidden[-1])):
         top = ref.target.lm_head(states).topk(MEDUSA_WIDTHS[i]).indices[:, : -(i + 2)]
         right = top == ref.ids[:, i + 2 :, None]
