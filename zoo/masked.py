@@ -19,7 +19,7 @@ from decgraph.zoo import data, loop
 
 ROWS, CODE_ROWS, GROUPS = 70, 4, 3
 # Sums are the hardest to learn and the cheapest to show, so they come more often.
-MIX = ("add", "sub", "get", "sort", "add", "sub", "copy", "add", "sub", "reverse", "json", "get", "sort")
+MIX = ("add", "json", "sub", "add", "json", "copy", "add", "json", "get", "sub", "json", "sort", "reverse")
 # An answer is shown on any of these canvases that leaves room for one <|eos|>; most are cheap that way.
 CANVASES = (8, 16, data.CANVAS)
 # Cells after the first <|eos|> are trivial and many; they count little.
