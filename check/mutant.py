@@ -56,7 +56,8 @@ WORLD_LIMIT = 400     # runs in one world; more than that, and it is tried with 
 def judge(case: Case, steps: int = 1) -> str | None:
     """How a mutant shows in one world; None where it does not, or where the world is too large."""
     case = replace(case, limit=WORLD_LIMIT, steps=max(case.steps, steps))
-    for small in (case, replace(case, steps=steps), least(case)):
+    fewer = () if case.steps == steps else (replace(case, steps=steps),)
+    for small in (case, *fewer, least(case)):
         try:
             failure = decide(small, Tally())
         except (TooMany, Unlikely):
