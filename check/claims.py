@@ -98,13 +98,18 @@ def decide(case: Case, tally: Tally) -> Failure | None:
         case = replace(case, request=replace(case.request, temperature=0))
     tokens = case.claim.mode in ("tokens", "greedy")
     failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
-    if failure is not None or case.request.greedy or masked(case.function):
-        return failure
+    return failure if failure is not None else deep(case, tally)
+
+
+def deep(case: Case, tally: Tally) -> Failure | None:
+    """The part of `decide` at temperature 0. Nothing is said of drafts that are random there too."""
+    if case.claim.kind != "refines" or case.request.greedy or masked(case.function):
+        return None
     limit = DEEP if case.request.limit > 1 else case.request.limit
-    deep = replace(case, request=replace(case.request, temperature=0, limit=limit), limit=min(case.limit, 60))
+    far = replace(case, request=replace(case.request, temperature=0, limit=limit), limit=min(case.limit, 60))
     try:
-        return in_tokens(deep, tally)
-    except (TooMany, Unlikely):     # drafts that are random at temperature 0 too
+        return in_tokens(far, tally)
+    except (TooMany, Unlikely):
         return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.run import ExactMachine, Unlikely
-from decgraph.check.claims import Case, decide, masked
+from decgraph.check.claims import Case, decide, deep, masked
 from decgraph.check.laws import Tally
 from decgraph.check.planting import Planting, Rewrite
 from decgraph.check.profile import Profile, profile
@@ -56,6 +56,11 @@ WORLD_LIMIT = 400     # runs in one world; more than that, and it is tried with 
 def judge(case: Case, steps: int = 1) -> str | None:
     """How a mutant shows in one world; None where it does not, or where the world is too large."""
     case = replace(case, limit=WORLD_LIMIT, steps=max(case.steps, steps))
+    try:
+        if deep(case, Tally()) is not None:     # the quickest
+            return "tokens"
+    except DecError:
+        return "error"
     fewer = () if case.steps == steps else (replace(case, steps=steps),)
     for small in (case, *fewer, least(case)):
         try:
