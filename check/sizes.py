@@ -41,9 +41,9 @@ WORLDS = 20
 HEAD = """# Planted bugs, and the worlds that show them
 
 Made by `python -m decgraph.check.sizes`. Each bug is planted in the algorithm named, and its claims are decided in 20
-worlds with a vocabulary of 2, 3 and 4 tokens and parameters of 2 at most: the numbers say in how many of them the bug
-shows. `sees` is the smallest world that was expected to show it, `seen in` where engines had it (numbers of the survey of bugs in the wild, or of the
-survey of published code).
+worlds of each vocabulary, with parameters of 2 at most: the numbers say in how many of them the bug shows. `sees` is the
+smallest world that was expected to show it, `seen in` where engines had it (numbers of the survey of bugs in the wild, or
+of the survey of published code).
 
 | bug | planted in | V = 2 | V = 3 | V = 4 | sees | seen in | what is wrong |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -82,9 +82,9 @@ def lines(vocabs: tuple[int, ...] = VOCABS, worlds: int = WORLDS, only: tuple[st
                 continue
             shown = []
             for v in vocabs:
-                made = [c for claim in broken.entry.claims for c in cases(
-                    broken, claim, vocab=v, models=worlds, params=None, engine=m.engine or ExactMachine)][:worlds]
-                shown.append(sum(judge(narrow(c), m.steps) is not None for c in made))
+                made = [cases(broken, claim, vocab=v, models=worlds, params=None, engine=m.engine or ExactMachine)
+                        for claim in broken.entry.claims]
+                shown.append(sum(any(judge(narrow(c), m.steps) is not None for c in world) for world in zip(*made, strict=True)))
             yield Line(m, host, tuple(shown))
 
 
