@@ -62,7 +62,7 @@ class Line:
     def __str__(self) -> str:
         m = self.mutant
         shown = " | ".join("refused" if n is None else str(n) for n in self.shown)
-        return f"| `{m.name}` | {self.host} | {shown} | {m.sees} | {m.bugs} | {m.why.replace('|', chr(92) + '|')} |"
+        return f"| `{m.name}` | {self.host} | {shown} | {m.sees} | {m.bugs} | {m.why} |"
 
 
 def lines(vocabs: tuple[int, ...] = VOCABS, worlds: int = WORLDS, only: tuple[str, ...] = ()) -> Iterator[Line]:
