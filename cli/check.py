@@ -58,6 +58,8 @@ def command(
             reports = [check_algorithm(one, params=params, progress=progress, **options)]
         if not json:
             show(reports[0], brief=False)
+            for warning in one.warnings():
+                print(f"\n{warning}", file=sys.stderr)
     if json:
         found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
         output.emit_json(found if all_ else found[0])

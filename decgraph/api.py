@@ -124,6 +124,17 @@ class Algorithm:
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
         return Session(self.module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs)
 
+    def warnings(self) -> list[str]:
+        """What is worth knowing of the text though it is no error, rendered: cells decided out of drawing order, and so on."""
+        from decgraph.dsl.lower.module import warnings_of
+        from decgraph.dsl.parse import parse_text
+        from decgraph.dsl.source import Source
+
+        if not self.text:
+            return []
+        source = Source(self.text, self.path)
+        return [d.render() for d in warnings_of(self.module, parse_text(self.text, self.path), source)]
+
     def cached(self, policy: str) -> Algorithm:
         """The algorithm with another cache policy for its masked model (`dual`, `prefix`, or one defined in its file).
 
