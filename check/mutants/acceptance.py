@@ -65,7 +65,8 @@ MUTANTS = (
            "V = 2, one draft", "M01", rewrite=residual(lambda p, q: None)),
     Mutant("residual-reversed", "the residual is q - p where it should be p - q", rejects, "V = 2, one draft",
            rewrite=residual(lambda p, q: call("normalize", call("relu", S.Binary("-", q, p))))),
-    Mutant("residual-absolute", "the residual is the absolute difference: the tokens that the drafter likes too much come back", rejects,
+    Mutant("residual-absolute", "the residual is the absolute difference: the tokens that the drafter likes too much come back",
+           rejects,
            "V = 2, one draft", rewrite=residual(lambda p, q: call("normalize", call("abs", S.Binary("-", p, q))))),
     # Of a point mass p - onehot(x) is p - q: the same thing, so it does not apply.
     Mutant("residual-of-the-token", "only the drafted token is taken out of p, not the drafter's whole law",
