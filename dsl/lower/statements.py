@@ -325,13 +325,18 @@ def across(lw: Lowering, s: S.Across) -> None:
     lw.in_batch = saved
 
 
+def cache_policy(lw: Lowering, s: S.CachePolicy) -> None:
+    from decgraph.dsl.lower.policies import declare
+    declare(lw, s)
+
+
 WITH_NEXT = (S.Accept, S.Emit)
 TABLE: dict[type, Any] = {
     S.While: while_, S.Loop: loop_, S.Repeat: repeat, S.For: for_, S.Lanes: lanes, S.If: if_, S.Draft: draft, S.Draw: draw,
     S.Assign: assign, S.Grow: lambda lw, s: grow_value(lw, s), S.Verify: verify, S.Prune: prune, S.Commit: commit,
     S.Accept: accept, S.Emit: emit, S.Return: return_, S.Break: break_, S.Unmask: unmask, S.Remask: remask, S.Do: do,
     S.Across: across, S.Canvas: canvas_decl, S.ModelDecl: model_decl, S.Noise: noise_decl,
-    S.CachePolicy: lambda lw, s: __import__("decgraph.dsl.lower.policies", fromlist=["declare"]).declare(lw, s),
+    S.CachePolicy: cache_policy,
 }
 
 __all__ = ["BOOL", "INT", "statement"]
