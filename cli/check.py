@@ -100,7 +100,8 @@ def show(report: Any, *, brief: bool) -> None:
     counted = [f"{report.models} worlds, {report.runs:,} runs, {report.seconds:.1f} s"]
     if report.planted:
         counted.append(f"{report.killed} of {report.planted} planted bugs found")
-    if not brief or report.killed < report.planted or report.verdict in ("refuted", "undecided"):
+    open_ = any("not decided" in note for note in report.notes)  # never a bare "proved" over worlds that were given up
+    if not brief or open_ or report.killed < report.planted or report.verdict in ("refuted", "undecided"):
         console.print(Text(" " * 10 + "; ".join(counted), "dim"))
         for note in report.notes:
             console.print(Text(f"{' ' * 10}note: {note}", "dim"))

@@ -136,8 +136,8 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
         return np.array(filled)
 
     def no_mass(self, op: Op, weights: Any) -> Any:
-        """normalize of zeros: reached only where the law that called for it had no mass left (rounding); keep it uniform
-        over nothing by raising."""
+        """normalize of zeros: there is no law. It stays zeros, and drawing from it is an error (randomness.py): a residual
+        without mass is reached with probability 0."""
         return np.zeros_like(weights)
 
     def nothing(self, op: Op, what: str) -> Any:
