@@ -1,0 +1,101 @@
+"""What a decoding loop asks of a causal model, and what an engine that answers is.
+
+An ask is one sequence's part of a call: committed tokens, a tree of cells hanging below them, and the rows that
+are wanted. An engine answers a list of them, of different sequences, together, and keeps what it computed: a
+cell that is held is never computed again. Who a cell is, an ask says by its uid: equal uid within a sequence
+means equal token and equal ancestors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from decgraph.errors import DecError
+
+Part = Literal["logits", "heads"]
+Answer = Tensor | DecError  # an error belongs to one ask: the others of the batch have their rows
+
+
+@dataclass
+class Ask:
+    """One sequence's part in a call of a causal model, of heads, or of a features model.
+
+    sequence: which sequence; the engine opens a slot on first sight, `Engine.close` frees it; errors name it.
+    context: committed tokens from position 0, the prompt included; between calls it only grows.
+    marks: for every context position the uid of the node it came from, or -1. A shorter list is filled up with -1.
+    tokens: int64[N], the cells hanging below the context's end, parents before children.
+    parents: [N] indices into `tokens`; -1 is the context's end. uids: [N] ids of the cells, unique within the
+    sequence and >= 0; a cell with uid -1 is nobody's and is not kept.
+    rows: which rows are wanted: -1 for the one after the context, i for the one after node i.
+    part: "logits" for [rows, V]; "heads" for Medusa's [heads, V], of one row.
+    given: for features models, the length of the context whose features are the target's (at most its length);
+    None: everything but each row's last token.
+    name: how messages call the request; the sequence, if left out.
+    """
+
+    sequence: Hashable
+    context: Sequence[int]
+    marks: Sequence[int] = ()
+    tokens: Sequence[int] | Tensor = ()
+    parents: Sequence[int] = ()
+    uids: Sequence[int] = ()
+    rows: Sequence[int] = (-1,)
+    part: Part = "logits"
+    given: int | None = None
+    name: str = ""
+
+    @property
+    def request(self) -> str:
+        """What messages call the sequence."""
+        return self.name or f"request {self.sequence}"
+
+    def cells(self) -> list[int]:
+        """The tokens of the tree as ints (a transfer from the device, if they are there)."""
+        return self.tokens.tolist() if isinstance(self.tokens, Tensor) else [int(t) for t in self.tokens]
+
+    def paths(self) -> list[tuple[int, ...]]:
+        """The whole path of every wanted row, from position 0."""
+        tokens, root = self.cells(), tuple(map(int, self.context))
+        known: dict[int, tuple[int, ...]] = {-1: root}
+        for node, (token, parent) in enumerate(zip(tokens, self.parents, strict=True)):
+            known[node] = (*known[int(parent)], token)
+        return [known[int(row)] for row in self.rows]
+
+
+@dataclass
+class Counted:
+    """What an engine did so far.
+
+    calls: forwards of the model. asks: sequences' parts answered. rows: rows of scores given. computed: cells
+    that went through the model. asked: cells that the same asks cost if nothing is kept. padding: cells that were
+    computed for nothing because the sequences of a call differ in length. syncs: times that the host waited for
+    the device. moved: cells of the caches that were moved.
+    """
+
+    calls: int = 0
+    asks: int = 0
+    rows: int = 0
+    computed: int = 0
+    asked: int = 0
+    padding: int = 0
+    syncs: int = 0
+    moved: int = 0
+
+
+class Engine(Protocol):
+    """Answers asks of one model. `counted` only ever grows; take differences."""
+
+    counted: Counted
+
+    def answer(self, asks: list[Ask]) -> list[Answer]:
+        """Per ask the rows wanted, float32 (Hugging Face) or float64 (all others), on the model's device; or the
+        error that concerns that sequence only."""
+        ...
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence; nothing happens for one that was never seen."""
+        ...

@@ -1,0 +1,63 @@
+"""The engine of models that are pure functions of whole paths (table, free, tiny): it keeps nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
+from decgraph.runtime.models.interface import Memory, Model, Scores
+
+
+class PlainEngine:
+    """Asks of a model of kind causal, features or heads, answered path by path through `Model.eval` and
+    `Model.heads`. Rows are float64: logits, or the logarithms of exact weights (-inf where a weight is 0)."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.counted = Counted()
+
+    def answer(self, asks: list[Ask]) -> list[Answer]:
+        """Float64 [rows, V], or [heads, V] for the part "heads"; the DecError of an ask in its place."""
+        self.counted.calls += 1
+        answers: list[Answer] = []
+        for ask in asks:
+            self.counted.asks += 1
+            cells = len(ask.context) + len(ask.tokens)
+            self.counted.asked += cells
+            self.counted.computed += cells
+            try:
+                rows = stacked(self._scores(ask), self.model.vocab.size)
+                self.counted.rows += len(rows)
+                answers.append(rows)
+            except DecError as error:
+                answers.append(error)
+        return answers
+
+    def close(self, sequence: Hashable) -> None:
+        """Nothing is kept, so nothing is forgotten."""
+
+    def _scores(self, ask: Ask) -> list[Scores]:
+        paths = ask.paths()
+        if ask.part == "heads":
+            if len(paths) != 1:
+                raise DecError(f"heads answer one row at a time, and {ask.request} asked {self.model.name!r} for {len(paths)}")
+            return self.model.heads(paths[0])
+        given = None if ask.given is None else self._memory(tuple(map(int, ask.context[: ask.given])))
+        return self.model.eval(paths, given=given)
+
+    def _memory(self, path: tuple[int, ...]) -> Memory:
+        """What the target computed for a committed path (a model that is its own target: what it did itself)."""
+        return getattr(self.model, "target", self.model).memory(path)  # type: ignore[no-any-return]
+
+
+def stacked(scores: Sequence[Scores], size: int) -> Tensor:
+    """Rows of scores as float64 [n, V]."""
+    out = np.empty((len(scores), size))
+    for row, score in zip(out, scores, strict=True):
+        row[:] = score.to_float().logits
+    return torch.from_numpy(out)
