@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from decgraph.errors import DecError
 from decgraph.runtime.automaton import Automaton
 
@@ -35,6 +37,8 @@ class Factor:
 
 Amount = Number | Factor
 Allow: TypeAlias = Callable[[tuple[int, ...]], Collection[int]] | Automaton
+Processor: TypeAlias = Callable[[tuple[int, ...], np.ndarray], np.ndarray]
+Until: TypeAlias = Callable[[tuple[int, ...]], bool]
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,10 @@ class Request:
     is off, count generated tokens. bias: token to amount. bans: tokens never chosen. min_length: new tokens
     before which eos is forbidden. allow: from the generated tokens to the tokens allowed next, or an
     automaton; it must be a pure function.
+
+    processors: pure functions from (the whole path, logits float64[V]) to logits float64[V], applied in order after the
+    constraints and before every other shaping; exact rows refuse them. until: functions of the whole path, prompt
+    included, asked after each generated token; the first that is true ends the run there (reason "until").
 
     Raises DecError for an empty prompt and for every value outside its range.
     """
@@ -68,6 +76,8 @@ class Request:
     bans: frozenset[int] = frozenset()
     min_length: int = 0
     allow: Allow | None = None
+    processors: tuple[Processor, ...] = ()
+    until: tuple[Until, ...] = ()
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
@@ -77,6 +87,8 @@ class Request:
         put("eos", frozenset(_token("eos", t) for t in _several(self.eos)))
         put("stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
         put("bans", frozenset(_token("bans", t) for t in _several(self.bans)))
+        put("processors", tuple(self.processors))
+        put("until", tuple(self.until))
         pairs = self.bias.items() if isinstance(self.bias, Mapping) else self.bias
         bias = {_token("bias", t): v for t, v in pairs}
         put("bias", tuple((t, bias[t]) for t in sorted(bias)))

@@ -1,12 +1,12 @@
 """From a model's scores to the distributions an algorithm sees: pure functions of (scores, path, request).
 
 Two faces of one row. `raw_probs` applies the constraints only: bans, the automaton, no end before the minimum
-length. `shaped_probs` goes on, in this order: repetition penalty, presence and frequency penalties, bias,
-temperature, top-k, top-p, min-p, each on what the one before left.
+length. `shaped_probs` goes on, in this order: the request's own processors, repetition penalty, presence and frequency
+penalties, bias, temperature, top-k, top-p, min-p, each on what the one before left.
 
 Both work in two domains, chosen by the row: float64 arrays, or tuples of fractions. In the exact domain a
 step that would leave the rationals is a DecError: a temperature whose power is not rational for these
-weights, a penalty or a bias that is an amount and not a `Factor`. The logit of an exact row is the logarithm
+weights, a penalty or a bias that is an amount and not a `Factor`, a processor. The logit of an exact row is the logarithm
 of its weight.
 
 Ties go to the lower token everywhere: the greedy token, the last place of top-k, the order in which top-p
@@ -46,6 +46,8 @@ def shaped_probs(scores: Scores, path: Sequence[int], request: Request, allow: C
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
     if scores.weights is not None:
+        if request.processors:
+            raise DecError("processors work on logits, which exact arithmetic lacks", hint="leave them out of exact checks")
         return _shape_exact(_constrained(scores.weights, kept), path, request)
     return _shape_float(_logits(scores, kept), path, request)
 
@@ -114,7 +116,23 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
+def processed(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
+    """The logits float64[V] after the request's processors. Every backend calls this where it shapes a float row.
+
+    Raises DecError for a processor that gives another shape, a NaN or +inf, or leaves no token any mass.
+    """
+    shape = logits.shape
+    for processor in request.processors:
+        logits = np.asarray(processor(path, logits), np.float64)
+        if logits.shape != shape or np.isnan(logits).any() or np.isposinf(logits).any():
+            raise DecError(f"{processor!r} must give finite scores or -inf, one for each token")
+    if request.processors and not (logits > -np.inf).any():
+        raise _empty()
+    return logits
+
+
 def _shape_float(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
+    logits = processed(logits, path, request)
     if request.penalised:
         logits = _penalised(logits, path, request)
     if request.temperature == 0:

@@ -1,9 +1,9 @@
 """The stop machine: a deterministic automaton over committed tokens.
 
 A run ends at the first token after which an end-of-text id was committed, a stop string is complete in the
-generated text, or the limit is reached. The machine is fed one token at a time, whatever the algorithm
-commits at once, so a run is cut at exactly the token where it fires. States are immutable and hashable: a
-tree can hold one per node.
+generated text, one of the request's `until` functions is true, or the limit is reached. The machine is fed one
+token at a time, whatever the algorithm commits at once, so a run is cut at exactly the token where it fires.
+States are immutable and hashable: a tree can hold one per node.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class StopState:
     over: int = 0
     tail: str = ""
     pending: Pending = b""
+    path: tuple[int, ...] = ()  # the whole path, kept only for a request with `until`
 
 
 class StopMachine:
@@ -42,21 +43,24 @@ class StopMachine:
         if request.stop and detokenizer is None:
             raise DecError("stop strings need a tokenizer to see text; this run has none", hint="use eos ids")
         watch = detokenizer if request.stop else None
-        return StopState(request, watch, pending=watch.start() if watch else b"")
+        path = request.prompt if request.until else ()
+        return StopState(request, watch, pending=watch.start() if watch else b"", path=path)
 
     @staticmethod
     def feed(state: StopState, token: int) -> StopState:
         """The state after one more committed token. Raises ValueError on a state that is done.
 
-        An end-of-text id wins over a stop string that the same token completes, and both over the limit.
+        An end-of-text id wins over a stop string that the same token completes, that over `until`, and all over the limit.
         """
         if state.done:
             raise ValueError(f"the run ended by {state.reason!r}; nothing can be committed after it")
-        state = replace(state, count=state.count + 1)
+        state = replace(state, count=state.count + 1, path=(*state.path, int(token)) if state.request.until else ())
         if token in state.request.eos:
             return replace(state, done=True, reason="eos")
         if state.detokenizer is not None:
             state = _read(state, token)
+        if not state.done and any(ends(state.path) for ends in state.request.until):
+            return replace(state, done=True, reason="until")
         if not state.done and state.count >= state.request.limit:
             return replace(state, done=True, reason="limit")
         return state
