@@ -302,6 +302,9 @@ class Sizes:
         self.region(body, [index, *lost])
         return lost
 
+    def segment(self, op: Op) -> list[Known]:
+        return self.region(op.regions[0], [])
+
     def each(self, op: Op) -> list[Known]:
         self.region(op.regions[0], [None, None])
         xs = self.lengths(op.operands[0])
@@ -325,7 +328,7 @@ RULES: dict[str, Callable[[Sizes, Op], list[Known]]] = {
     "pairs.top": Sizes.pairs, "slice": Sizes.slice, "concat": Sizes.concat, "gather": Sizes.gather, "tree.new": Sizes.tree_new,
     "tree.grow": Sizes.grow, "tree.best_first": Sizes.grow, "tree.keep": Sizes.keep, "tree.front": Sizes.front,
     "tree.nodes": Sizes.nodes, "tree.set": Sizes.same, "if": Sizes.branch, "for": Sizes.loop, "while": Sizes.loop,
-    "each": Sizes.each,
+    "each": Sizes.each, "segment": Sizes.segment,
 }
 
 

@@ -383,6 +383,9 @@ class Checker:
     def size(self, op: Op) -> list[Abs]:
         return [Abs()]
 
+    def segment(self, op: Op) -> list[Abs]:
+        return self.region(op.regions[0], [])
+
     # -- canvases
     def put(self, op: Op) -> list[Abs]:
         c = self.of(op.operands[0])
@@ -409,5 +412,5 @@ RULES: dict[str, Any] = {
     "tree.best_first": Checker.tree_grow, "tree.keep": Checker.tree_keep, "tree.front": Checker.tree_front,
     "tree.set": Checker.tree_set, "tree.nodes": Checker.tree_nodes, "tree.get": Checker.tree_get, "tree.down": Checker.fold,
     "tree.up": Checker.fold, "tree.size": Checker.size, "model.eval": Checker.evaluate, "canvas.put": Checker.put,
-    "canvas.get": Checker.canvas_get, "context": Checker.size,
+    "canvas.get": Checker.canvas_get, "context": Checker.size, "segment": Checker.segment,
 }

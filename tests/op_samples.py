@@ -78,6 +78,7 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
               ("%z = while(%n, %i, limited = true) (%k: int, %a: int) {\nyield %b\n} (%k: int, %a: int) {\nyield %k\n}",
                0)],
     "if": [("%z = if(%b) {\nyield %i\n} {\nyield %r\n}", 2)],
+    "segment": [("%z = segment(%i, %n, kind = \"device\", name = \"s\") {\n%s = map(%i, %n, fn = \"add\")\nyield %s\n}", 3)],
     "each": [("%z = each(%xs) (%k: int, %v: int) {\n%s = map(%v, %k, fn = \"add\")\nyield %s\n}", [3, 2, 4]),
              ("%z = each(%bs, filtered = true) (%k: int, %v: bool) {\nyield %k, %v\n}", [0, 1]),
              ("%z = each(%shape) (%k: int, %v: level) {\n%p = level.get(%v, field = \"parent\")\n%l = len(%p)\n"
@@ -305,6 +306,7 @@ ERRORS: list[tuple[str, str, dict[str, Any], str]] = [
     ("ctx.get", "node<t>", {"field": "token"}, "context"), ("text_of", "real", {}, "tokens"), ("schedule", "int[k], int", {}, "one number"), ("index.new", "text", {"kind": "lru"}, "one number"),
     ("tile", "int, int[k]", {"kind": "tile"}, "one number"), ("lookup", "dist<V,shaped>, bool[k]", {}, "where"), ("info", "dist<V,shaped>, int", {"kind": "kl"}, "distribution"), ("automaton", "int", {"what": "start"}, "automaton"),
     ("extern", "int", {"extern": "judge", "params": (parse_type("text"),), "returns": parse_type("bool")}, "argument 1 of judge"),
+    ("segment", "", {"kind": "loud", "name": "s"}, "vocabulary"),
     ("extern", "", {"extern": "judge", "params": (parse_type("text"),), "returns": parse_type("bool")}, "judge"),
 ]
 

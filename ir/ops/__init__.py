@@ -14,6 +14,7 @@ from decgraph.ir.ops import (  # noqa: F401
     parts,
     paths,
     request,
+    segment,
     selection,
     stores,
     trees,

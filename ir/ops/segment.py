@@ -1,0 +1,34 @@
+"""Segments: a straight run of ops that one backend unit runs as a whole (a graph, a kernel). Made by passes only."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.ir.ops.common import need
+from decgraph.ir.table import op
+from decgraph.ir.walk import free_values
+
+KINDS = ("vocabulary", "device")
+
+
+@op("segment")
+class Segment:
+    """Run the region: what is outlined means what it meant in place. Attributes kind: "vocabulary" (ops on rows of
+    distributions, one kernel) or "device" (what lies between two waits for the host, one graph); name. The operands are the
+    values that the region uses and does not define, in order of first use; the region takes no arguments, its yields are the
+    results."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(attrs["kind"] in KINDS, f"a segment is of kind {' or '.join(KINDS)}, not {attrs['kind']}")
+        free = tuple(v.type for v in free_values(regions[0])) if regions else types
+        need(free == tuple(types), f"a segment's operands are what its region uses: {', '.join(map(str, free))}",
+             "list every free value of the region once, in order of first use")
+        return tuple(v.type for v in regions[0].yields) if regions else ()
+
+    def regions(types: Any, attrs: Any) -> Any:
+        return ((),)
+
+    def meaning(m: Any, op: Any, *values: Any) -> Any:
+        return tuple(m.region(op.regions[0], ()))
+
+    attrs = ("kind", "name")
+    label, batch = "region", "region"

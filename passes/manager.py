@@ -1,0 +1,154 @@
+"""The passes in their order, run one after the other: the verifier looks at what each gives, and a report says what it did.
+
+A module goes through the passes that a plan names. Each is a `Pass`: its name, why it is there, what it needs, and the function.
+Running a pass on what it gave changes nothing (tests/passes/ holds that), and no pass changes a committed token (`--validate`).
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.ir.text import print_module
+from decgraph.ir.values import Module
+from decgraph.ir.verify import verify
+from decgraph.passes.plan import Plan
+
+ORDER = ("simplify",)
+"""Every pass, in the order in which they run; each is the file of that name."""
+
+Validate = Callable[[Module, Module, str], None]
+"""Called with the module before and after a pass, and its name; raises where they differ (check/validation.py)."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: `run(module, plan)` gives the changed module, `notes(before, after)` the lines that the report says of it."""
+
+    name: str
+    reason: str
+    precondition: str
+    run: Callable[[Module, Plan], Module]
+    notes: Callable[[Module, Module], list[str]]
+
+
+@cache
+def load(name: str) -> Pass:
+    """A pass by name: the file's docstring says the reason and the precondition. Raises DecError for an unknown name."""
+    check_names((name,))
+    file = import_module(f"decgraph.passes.{name}")
+    doc = {k: " ".join(v.split()) for k, _, v in (p.partition(":") for p in (file.__doc__ or "").split("\n\n"))}
+    return Pass(name, doc["Reason"], doc["Precondition"], file.run, file.notes)
+
+
+def pipeline() -> tuple[Pass, ...]:
+    """Every pass, in order."""
+    return tuple(map(load, ORDER))
+
+
+def check_names(names: Collection[str]) -> None:
+    """Raises DecError for a name that is no pass."""
+    for name in names:
+        if name not in ORDER:
+            import difflib
+
+            near = difflib.get_close_matches(name, ORDER, 1)
+            raise DecError(f"there is no pass {name}", hint=f"did you mean {near[0]}?" if near else f"passes: {', '.join(ORDER)}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one pass did."""
+
+    name: str
+    changed: bool
+    ops: int
+    seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the passes did, in order. `text()` is for people, `to_json()` for programs."""
+
+    name: str
+    plan: Plan
+    ops: int
+    steps: tuple[Step, ...] = ()
+    validated: bool = False
+    made: Module | None = field(default=None, compare=False, repr=False)
+
+    def text(self) -> str:
+        out = [f"{self.name}: passes"]
+        for s in self.steps:
+            out.append(f"  {s.name}{'' if s.changed else ': nothing to do'}")
+            out += [f"    {line}" for line in s.notes]
+        if not self.steps:
+            out.append("  none")
+        if self.validated:
+            out.append("  every one of them validated: the same tokens before and after, computed from the same things")
+        return "\n".join(out)
+
+    def to_json(self) -> dict[str, Any]:
+        steps = [{"name": s.name, "changed": s.changed, "ops": s.ops, "notes": list(s.notes)} for s in self.steps]
+        return {"name": self.name, "plan": self.plan.text(), "ops": self.ops, "validated": self.validated, "steps": steps}
+
+
+def chosen(plan: Plan, only: Sequence[str] | None = None, without: Collection[str] = ()) -> tuple[str, ...]:
+    """The passes that run, in their order. Raises DecError for unknown names."""
+    wanted = plan.passes if only is None else tuple(only)
+    check_names((*(wanted or ()), *without))
+    return tuple(name for name in ORDER if (wanted is None or name in wanted) and name not in without)
+
+
+def optimise(module: Module, params: Mapping[str, Any] | None = None, *, only: Sequence[str] | None = None,
+             without: Collection[str] = (), plan: Plan | None = None, dump: Path | str | None = None,
+             validate: Validate | None = None) -> tuple[Module, Report]:
+    """The module after the passes, and what they did.
+
+    params: values of parameters that are known at compile time. only, without: names of passes. dump: a folder that gets the
+    IR before the first pass and after each, in numbered files. validate: see `Validate`.
+    Raises DecError for unknown names and for a folder that cannot be written, InternalError where a pass breaks the IR.
+    """
+    plan = plan or Plan()
+    if params:
+        plan = replace(plan, params=tuple(params.items()))
+    names = chosen(plan, only, without)
+    plan = replace(plan, passes=names)
+    folder = Path(dump) if dump is not None else None
+    write(folder, 0, "source", module)
+    report = Report(module.main, plan, size(module))
+    for number, name in enumerate(names, 1):
+        started = time.perf_counter()
+        made = load(name).run(module, plan)
+        if made is not module:
+            verify(made)
+        seconds = time.perf_counter() - started
+        write(folder, number, name, made)
+        if validate is not None and made is not module:
+            validate(module, made, name)
+        step = Step(name, made is not module, size(made), seconds, tuple(load(name).notes(module, made)))
+        report = replace(report, steps=(*report.steps, step), validated=validate is not None)
+        module = made
+    return module, replace(report, made=module)
+
+
+def size(module: Module) -> int:
+    """How many ops the algorithm has."""
+    return sum(1 for _ in module.entry.body.walk()) if module.main in module.functions else 0
+
+
+def write(folder: Path | None, number: int, name: str, module: Module) -> None:
+    """`02-tree_fusion.ir` in the folder. Raises DecError where it cannot be written."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:02}-{name}.ir").write_text(print_module(module), encoding="utf-8")
+    except OSError as error:
+        raise DecError(f"cannot write into {folder}: {error.strerror or error}") from None

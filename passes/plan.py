@@ -1,0 +1,100 @@
+"""Plans: how a program runs, apart from what it computes. A plan never changes a committed token.
+
+>>> plan = Plan(passes=("simplify", "tree_fusion"), backend="torch", batch=8)
+>>> print(plan.text())
+passes = simplify, tree_fusion
+backend = torch
+batch = 8
+placement = device
+>>> Plan.parse(plan.text()) == plan
+True
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from decgraph.errors import DecError
+
+PLACEMENTS = ("device", "host")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """passes: which run, in their own order (None: all). backend: a name of backends/registry.py. batch: sequences that are
+    run at a time. placement: where pure straight-line work goes. capacities: bounds that replace declared ones, by name.
+    params: values of the algorithm's parameters that are known at compile time.
+    """
+
+    passes: tuple[str, ...] | None = None
+    backend: str = "reference"
+    batch: int = 1
+    placement: str = "device"
+    capacities: tuple[tuple[str, int], ...] = ()
+    params: tuple[tuple[str, Any], ...] = ()
+
+    def text(self) -> str:
+        """One `name = value` a line; `parse` reads it."""
+        lines = [] if self.passes is None else [f"passes = {', '.join(self.passes) or 'none'}"]
+        lines += [f"backend = {self.backend}", f"batch = {self.batch}", f"placement = {self.placement}"]
+        lines += [f"capacity {name} = {bound}" for name, bound in self.capacities]
+        lines += [f"param {name} = {_written(value)}" for name, value in self.params]
+        return "\n".join(lines)
+
+    @staticmethod
+    def parse(text: str) -> Plan:
+        """The plan that a text says; empty lines and what follows # are left out. Raises DecError, with the line."""
+        fields: dict[str, Any] = {}
+        capacities: list[tuple[str, int]] = []
+        params: list[tuple[str, Any]] = []
+        for number, raw in enumerate(text.splitlines(), 1):
+            line = raw.split("#")[0].strip()
+            if not line:
+                continue
+            name, equals, value = (part.strip() for part in line.partition("="))
+            head, _, what = name.partition(" ")
+            try:
+                if not equals or not value:
+                    raise ValueError("name = value")
+                match head:
+                    case "passes" if not what:
+                        fields["passes"] = () if value == "none" else tuple(p.strip() for p in value.split(","))
+                    case "backend" if not what:
+                        fields["backend"] = value
+                    case "batch" if not what:
+                        fields["batch"] = int(value)
+                        if fields["batch"] < 1:
+                            raise ValueError("batch is at least 1")
+                    case "placement" if not what:
+                        if value not in PLACEMENTS:
+                            raise ValueError(f"placement is {' or '.join(PLACEMENTS)}")
+                        fields["placement"] = value
+                    case "capacity" if what:
+                        capacities.append((what, int(value)))
+                    case "param" if what:
+                        params.append((what, _read(value)))
+                    case _:
+                        raise ValueError("passes, backend, batch, placement, capacity NAME or param NAME")
+            except ValueError as error:
+                raise DecError(f"line {number} of the plan cannot be read: {raw.strip()!r}", hint=str(error)) from None
+        return Plan(**fields, capacities=tuple(capacities), params=tuple(params))
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _read(text: str) -> Any:
+    if text in ("yes", "no"):
+        return text == "yes"
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        return text
