@@ -380,6 +380,16 @@ class Checker:
             return [Abs(rest, place.held, column=True)]
         return [Abs(place.reads | rest)]
 
+    def evaluations(self, op: Op) -> list[Abs]:
+        out: list[Abs] = []
+        at = 1
+        for names in op.attrs["parts"]:
+            attrs, end = {"with": names}, at + 1 + len(names)
+            part = Op("model.eval", (op.operands[0], *op.operands[at:end]), attrs, (), (op.results[len(out)],), op.loc)
+            out += self.evaluate(part)
+            at = end
+        return out
+
     def size(self, op: Op) -> list[Abs]:
         return [Abs()]
 
@@ -413,4 +423,5 @@ RULES: dict[str, Any] = {
     "tree.set": Checker.tree_set, "tree.nodes": Checker.tree_nodes, "tree.get": Checker.tree_get, "tree.down": Checker.fold,
     "tree.up": Checker.fold, "tree.size": Checker.size, "model.eval": Checker.evaluate, "canvas.put": Checker.put,
     "canvas.get": Checker.canvas_get, "context": Checker.size, "segment": Checker.segment,
+    "model.evals": Checker.evaluations,
 }

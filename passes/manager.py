@@ -1,7 +1,8 @@
 """The passes in their order, run one after the other: the verifier looks at what each gives, and a report says what it did.
 
-A module goes through the passes that a plan names. Each is a `Pass`: its name, why it is there, what it needs, and the function.
-Running a pass on what it gave changes nothing (tests/passes/ holds that), and no pass changes a committed token (`--validate`).
+A module goes through the passes that a plan names. Each is a `Pass`: its name, why it is there, what it needs, and the
+function. Running a pass on what it gave changes nothing (tests/passes/ holds that), and no pass changes a committed token
+(`--validate` looks).
 """
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from decgraph.ir.values import Module
 from decgraph.ir.verify import verify
 from decgraph.passes.plan import Plan
 
-ORDER = ("simplify",)
+ORDER = ("simplify", "tree_fusion")
 """Every pass, in the order in which they run; each is the file of that name."""
 
 Validate = Callable[[Module, Module, str], None]
@@ -58,7 +59,8 @@ def check_names(names: Collection[str]) -> None:
             import difflib
 
             near = difflib.get_close_matches(name, ORDER, 1)
-            raise DecError(f"there is no pass {name}", hint=f"did you mean {near[0]}?" if near else f"passes: {', '.join(ORDER)}")
+            hint = f"did you mean {near[0]}?" if near else f"passes: {', '.join(ORDER)}"
+            raise DecError(f"there is no pass {name}", hint=hint)
 
 
 @dataclass(frozen=True)

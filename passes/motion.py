@@ -61,8 +61,8 @@ def _own_reads(op: Op) -> Parts:
             return CONTEXT if op.attrs.get("what") == "after" else NOTHING
         case "warp":                            # a row that stands nowhere stands after the context
             return NOTHING if len(op.operands) > 1 else CONTEXT
-        case "model.eval" | "model.memory":
-            return CONTEXT if op.operands[1].type.elem == "path" else NOTHING
+        case "model.eval" | "model.evals" | "model.memory":       # a path stands after the context
+            return CONTEXT if any(v.type.elem == "path" for v in op.operands) else NOTHING
         case "extern" | "completes" | "text_of":
             return frozenset({"host"})
     return CONTEXT if op.opcode in READS_CONTEXT else NOTHING

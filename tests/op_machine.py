@@ -193,6 +193,9 @@ class Machine:
             return dists(op.attrs["heads"], at=None)
         return dists(len(place), at=place) if isinstance(place, np.ndarray) else dists(1, at=None, single=True)
 
+    def evaluate_parts(self, op: Op, model: Model, parts: Sequence[tuple[Any, dict[str, Any]]]) -> list[Dist]:
+        return [self.evaluate(op, model, place, extra) for place, extra in parts]
+
     def memory(self, op: Op, model: Model, place: Any, extra: Any) -> Memory:
         return Memory(range(len(place)))
 

@@ -227,6 +227,8 @@ SAMPLES: dict[str, list[tuple[str, Any]]] = {
                    ("%z = model.eval(%head, %ctx, %mem, with = (\"given\",))", ANYTHING),
                    ("%z = model.eval(%target, %ctx, part = \"heads\", heads = 4)", ANYTHING),
                    ("%z = model.eval(%masked, %c)", ANYTHING), ("%z = model.eval(%masked, %c, %ps, with = (\"at\",))", ANYTHING)],
+    "model.evals": [("%z, %y = model.evals(%target, %ctx, %ns, %t, parts = ((), (\"tree\",)))", ANYTHING),
+                    ("%z, %y = model.evals(%target, %t, %ctx, parts = ((), ()), reuse = \"target\")", ANYTHING)],
     "model.memory": [("%z = model.memory(%target, %ctx)", [0, 1, 2])],
     "model.derive": [("%z = model.derive(%target, %n, how = \"exit\")", ANYTHING),
                      ("%z = model.derive(%target, %trunk, how = \"head\")", ANYTHING),
@@ -306,6 +308,7 @@ ERRORS: list[tuple[str, str, dict[str, Any], str]] = [
     ("ctx.get", "node<t>", {"field": "token"}, "context"), ("text_of", "real", {}, "tokens"), ("schedule", "int[k], int", {}, "one number"), ("index.new", "text", {"kind": "lru"}, "one number"),
     ("tile", "int, int[k]", {"kind": "tile"}, "one number"), ("lookup", "dist<V,shaped>, bool[k]", {}, "where"), ("info", "dist<V,shaped>, int", {"kind": "kl"}, "distribution"), ("automaton", "int", {"what": "start"}, "automaton"),
     ("extern", "int", {"extern": "judge", "params": (parse_type("text"),), "returns": parse_type("bool")}, "argument 1 of judge"),
+    ("model.evals", "model<causal,V,m,causal>, node<ctx>", {"parts": ((), ())}, "2 parts"),
     ("segment", "", {"kind": "loud", "name": "s"}, "vocabulary"),
     ("extern", "", {"extern": "judge", "params": (parse_type("text"),), "returns": parse_type("bool")}, "judge"),
 ]

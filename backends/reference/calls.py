@@ -29,7 +29,13 @@ class Calls:
                 return self.models[p.name]
         return None
 
+    joined: list[tuple[int, int]] | None = None
+    """Rows and cells of the parts of a call that is made of several; None outside of one."""
+
     def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
+        if self.joined is not None:
+            self.joined.append((rows, cells))
+            return
         role: Literal["target", "draft"] = "target" if model is self.main_model() else "draft"
         self.emit_event(trace.ModelCall(model.name, rows, cells, role))
 
@@ -70,6 +76,16 @@ class Calls:
             out[()] = rows[0]
             return Dist(out)
         return Dist(rows.reshape(shape), "shaped", ids)
+
+    def evaluate_parts(self: Any, op: Any, model: Any, parts: Sequence[tuple[Any, dict[str, Any]]]) -> list[Dist]:
+        """The meaning of `model.evals`: every part as if alone, counted as one call."""
+        self.joined = []
+        try:
+            out = [self.evaluate(op, model, place, extra) for place, extra in parts]
+        finally:
+            counts, self.joined = self.joined, None
+        self.count_call(model, sum(rows for rows, _ in counts), sum(cells for _, cells in counts))
+        return out
 
     def allow_at(self: Any, allow: Any, i: int, shape: tuple[int, ...]) -> Any:
         if allow is None:

@@ -9,6 +9,7 @@ from decgraph.ir.ops import (  # noqa: F401
     control,
     distributions,
     draws,
+    fused,
     host,
     models,
     parts,

@@ -56,13 +56,14 @@ class ModelEval:
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
         return (m.evaluate(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
 
-    attrs = ("with?", "part?", "heads?")
+    attrs = ("with?", "part?", "heads?", "reuse?", "joint?")
     label, batch = "own", "ragged"
 
 
 @op("model.memory")
 class ModelMemory:
-    """What a model computed up to a context or node, or on a canvas: K/V and features by layer and position, immutable."""
+    """What a model computed up to a context or node, or on a canvas: K/V and features by layer and position, immutable.
+    Attributes reuse and joint as in model.eval."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model = _model(types[0], ".memory")
@@ -72,7 +73,7 @@ class ModelMemory:
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
         return (m.memory(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
 
-    attrs = ("with?",)
+    attrs = ("with?", "reuse?", "joint?")
     label, batch = "own", "ragged"
 
 

@@ -1,0 +1,153 @@
+"""Translation validation: a module before and after a pass, run on the same small worlds, must commit the same tokens.
+
+Every world is run by the reference interpreter: a table model or a free model for each parameter, small parameters, two requests
+in one session (states per session are carried from one to the other). Compared are the committed tokens, n-best results, why the
+run ended, and everything that was computed on the way: the rows of distributions and the memories of the run after the pass must
+all have been computed by the run before it, bit for bit. On free models a row is a hash of exactly what it was computed from, so
+a wrong reuse of keys, values or features shows even where the tokens happen to be the same.
+"""
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from decgraph.backends.reference.machine import Machine, Stop
+from decgraph.check.worlds import models_for, params_for, request_for
+from decgraph.errors import DecError, InternalError
+from decgraph.ir.data.dist import resolve_path
+from decgraph.ir.text import difference, print_module
+from decgraph.ir.values import Function, Module
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import check_params
+
+WORLDS = 8
+TOKENS = 7
+REQUESTS = 2
+
+
+@dataclass(frozen=True)
+class World:
+    """Models, parameters and requests of one comparison, all made from `seed`."""
+
+    seed: int
+    free: bool
+    models: Mapping[str, Any]
+    params: Mapping[str, Any]
+    requests: tuple[Request, ...]
+
+    def __str__(self) -> str:
+        params = ", ".join(f"{k} = {v}" for k, v in self.params.items()) or "none"
+        return f"world {self.seed} of {'free' if self.free else 'table'} models; parameters: {params}"
+
+
+@dataclass
+class Seen:
+    """What a session did: tokens, results and the end of each request, and what was computed."""
+
+    runs: list[tuple[Any, ...]] = field(default_factory=list)
+    rows: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+
+class Watched(Machine):
+    """The reference, writing down every row and memory that a model gives."""
+
+    seen: Seen
+
+    def model_row(self, model: Any, scores: Any, path: Any, node: Any, allow: Any, position: Any = None) -> Any:
+        row = super().model_row(model, scores, path, node, allow, position)
+        if getattr(model, "kind", None) is not None:        # `warp` has rows of no model
+            tokens = resolve_path(path)
+            got = scores()
+            key = (model.name, tokens, row.position, got.logits.tobytes() if got.logits is not None else got.weights)
+            self.seen.rows.setdefault(key, f"{model.name} after {list(tokens)}, for position {row.position}")
+        return row
+
+    def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
+        held = super().memory(op, model, place, extra)
+        self.seen.rows.setdefault(("memory", model.name, held.memory),
+                                  f"the memory of {model.name} up to position {held.memory.length}")
+        return held
+
+
+def worlds(function: Function, count: int = WORLDS, params: Mapping[str, Any] | None = None) -> Iterator[World]:
+    """`count` worlds, tables and free models in turn. Raises DecError for a function that no small world can be made for."""
+    for seed in range(count):
+        free = seed % 2 == 1
+        size = 3 + seed % 3
+        span = 4 + seed % 3 if "masked" in str(next((p.value.type for p in function.params), "")) else 0
+        given = params_for(function, seed, dict(params or {}), span)
+        requests = tuple(
+            replace(request_for(size, seed + 2 * n, span or TOKENS, greedy=seed % 4 == 2), seed=seed + 10 * n, request_id=n)
+            for n in range(REQUESTS))
+        yield World(seed, free, models_for(function, size, seed, free=free), check_params(function, given), requests)
+
+
+def answer(name: str, returns: Any) -> Any:
+    """A function to stand for an extern: an arbitrary answer that depends on the arguments alone."""
+    def judge(*args: Any) -> Any:
+        word = hashlib.blake2b(repr((name, [str(a) for a in args])).encode(), digest_size=2).digest()
+        return bool(word[0] & 1) if str(returns) == "bool" else word[0] / 256 if str(returns) in ("real", "prob") else word[0]
+    return judge
+
+
+def observe(module: Module, world: World, machine: type[Watched] = Watched) -> Seen:
+    """Run a world's requests one after the other in one session."""
+    from decgraph.runtime.text import detokenizer_of
+
+    seen = Seen()
+    shared: dict[Any, Any] = {}
+    engine = type("Watching", (machine,), {"seen": seen})
+    externs = {name: answer(name, returns) for name, (_, returns) in module.externs.items()}
+    for request in world.requests:
+        m = engine(module, module.main, world.models, world.params, request, shared=shared, externs=externs,
+                   detokenizer=detokenizer_of([f"t{i}" for i in range(8)]))
+        try:
+            m.run_function()
+            end: Any = m.reason
+        except Stop:
+            end = "stopped"
+        except DecError as error:
+            end = f"error: {error}".split(": ")[-1]
+        seen.runs.append((m.committed_tokens(), tuple(map(tuple, m.results)), end))
+    return seen
+
+
+def differences(before: Module, after: Module, world: World, machine: type[Watched] = Watched) -> str:
+    """What differs in one world, in a line; "" if nothing does."""
+    old, new = observe(before, world), observe(after, world, machine)
+    for n, (a, b) in enumerate(zip(old.runs, new.runs, strict=True)):
+        for what, x, y in zip(("tokens", "results", "end"), a, b, strict=True):
+            if x != y:
+                return f"request {n}: {what} {x} before, {y} after"
+    for key, words in new.rows.items():
+        if key not in old.rows:
+            return f"computed from something else: {words}"
+    return ""
+
+
+class NotTheSame(InternalError):
+    """A pass that changed what a program does. The text is a reproducer: the world, the request, both modules."""
+
+
+def validate(before: Module, after: Module, name: str = "the pass", *, count: int = WORLDS,
+             params: Mapping[str, Any] | None = None, machine: type[Watched] = Watched) -> int:
+    """Raises NotTheSame, with a reproducer, where the two modules differ in one of `count` worlds; else how many were run."""
+    for world in worlds(before.entry, count, params):
+        found = differences(before, after, world, machine)
+        if found:
+            raise NotTheSame(reproducer(before, after, world, name, found))
+    return count
+
+
+def reproducer(before: Module, after: Module, world: World, name: str, found: str) -> str:
+    """Everything that is needed to see a difference again."""
+    requests = "\n".join(f"  request {n}: {r}" for n, r in enumerate(world.requests))
+    return (f"pass {name} changed what {before.main} does\n  {found}\n  {world}\n{requests}\n"
+            f"  again: check.validation.differences(before, after, list(worlds(before.entry, {world.seed + 1}))[-1])\n\n"
+            f"difference of the two modules\n{difference(before, after)}\n\nbefore\n{print_module(before)}\n"
+            f"after\n{print_module(after)}")
+
+
+__all__ = ["NotTheSame", "Seen", "Watched", "World", "differences", "observe", "reproducer", "validate", "worlds"]
