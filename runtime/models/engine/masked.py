@@ -1,0 +1,349 @@
+"""The engine of masked Hugging Face models: canvases of many sequences in one forward, on memories or whole.
+
+A call is what `HFMasked` says it is, in the model's own precision. What differs is the work: memories stay on
+the device and are written in place where their owner gave them up, canvases of one shape share a forward, equal
+canvases are computed once, and the last calls are remembered by content.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine import masked_batch as batch
+from decgraph.runtime.models.engine.ask import Counted
+from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk, MaskedEngine
+from decgraph.runtime.models.engine.masked_forward import ModuleStep, Step
+from decgraph.runtime.models.engine.masked_memo import Entry, Key, Memo
+from decgraph.runtime.models.engine.masked_memory import Kept, empty
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.interface import Model
+
+_CPU_BUDGET = 2 << 30
+
+
+def masked_engine(model: Model) -> MaskedEngine:
+    """The engine of a masked model: batched for Hugging Face models, else the model's own calls one by one."""
+    if isinstance(model, HFMasked):
+        return HFMaskedEngine(model)
+    from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
+
+    return PlainMaskedEngine(model)
+
+
+@dataclass
+class _Plan:
+    """An ask, and the canvases it is about: what it is known by, and what would compute it."""
+
+    ask: CanvasAsk
+    keys: list[Key]
+    units: list[batch.Unit]
+    rows: np.ndarray
+
+
+class HFMaskedEngine:
+    """See `MaskedEngine`. budget: bytes that one forward may take for rows, scores and copied memories; larger
+    batches are split. remembered: bytes that remembered calls may take. `step` may be replaced by a captured
+    forward."""
+
+    def __init__(self, model: HFMasked, *, budget: int | None = None, remembered: int | None = None) -> None:
+        net = model.net
+        self.model, self.counted = model, Counted()
+        assert model.mask is not None
+        self.mask: int = model.mask
+        module = ModuleStep(net)
+        self.step: Step = module
+        self.blank, self.device = module.blank, net.embedding.device
+        free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2 * _CPU_BUDGET
+        self.budget = free // 2 if budget is None else budget
+        self.memo = Memo(free // 8 if remembered is None else remembered)
+        self._tables = batch.Tables(self.device)
+        self._block = None if isinstance(model.visibility, str) else int(model.visibility[1])
+        self._cell_bytes = 24 * net.width * net.embedding.element_size()
+
+    def empty(self, length: int) -> Kept:
+        """A memory of `length` positions that holds none."""
+        return empty(self.model.family, length)
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence's calls; its memories live as long as somebody has them."""
+        self.memo.close(sequence)
+
+    @torch.no_grad()
+    def answer(self, asks: Sequence[CanvasAsk]) -> list[CanvasAnswer | DecError]:
+        """See `MaskedEngine`: forwards for what is not remembered, then every ask's rows and memory."""
+        answers: list[CanvasAnswer | DecError | None] = [None] * len(asks)
+        plans: dict[int, _Plan] = {}
+        for n, (ask, cells) in enumerate(zip(asks, self._on_host(asks), strict=True)):
+            try:
+                plans[n] = self._plan(ask, cells)
+            except DecError as error:
+                answers[n] = error
+        known: dict[Key, Entry] = {}
+        missing: dict[Key, batch.Unit] = {}
+        for plan in plans.values():
+            self.counted.asks += 1
+            for key, unit in zip(plan.keys, plan.units, strict=True):
+                self.counted.asked += unit.width
+                if key in missing:
+                    missing[key].keep |= unit.keep
+                    continue
+                entry = known.get(key) or self.memo.get(key)
+                if entry is None or (plan.ask.keep and (entry.kept is None or not entry.kept.alive)):
+                    missing[key] = unit
+                else:
+                    known[key] = entry
+        self._check_in_place(missing, plans, known)
+        for forward in self._forwards(list(missing.values())):
+            known.update(self._computed(forward, missing))
+        for n, plan in plans.items():
+            try:
+                answers[n] = self._answered(plan, known)
+                self.memo.put(plan.ask.sequence, [(key, known[key]) for key in plan.keys])
+            except DecError as error:
+                answers[n] = error
+        return [a for a in answers if a is not None]
+
+    # -- what is asked
+
+    def _on_host(self, asks: Sequence[CanvasAsk]) -> list[np.ndarray]:
+        """The cells of every ask, in one transfer for those on the device."""
+        away = [ask.cells for ask in asks if ask.cells.device.type != "cpu"]
+        if away:
+            self.counted.syncs += 1
+        flat = iter(torch.cat([c.reshape(-1) for c in away]).cpu().split([c.numel() for c in away]) if away else ())
+        return [
+            (ask.cells if ask.cells.device.type == "cpu" else next(flat).view(ask.cells.shape)).numpy() for ask in asks
+        ]
+
+    def _plan(self, ask: CanvasAsk, cells: np.ndarray) -> _Plan:
+        """Raises DecError for an ask that the model cannot answer."""
+        model = self.model
+        cells = np.ascontiguousarray(cells, dtype=np.int64)
+        canvases = cells if cells.ndim == 2 else cells[None]
+        length = canvases.shape[1]
+        if not length:
+            raise DecError(f"{model.name!r} needs at least one token of context")
+        if model.context is not None and length > model.context:
+            raise DecError(f"{length} positions are past the context length of {model.name!r} ({model.context})")
+        bad = ((canvases < 0) | (canvases >= model.vocab.size)) & (canvases != self.mask)
+        if bad.any():
+            c, i = (int(x) for x in np.argwhere(bad)[0])
+            raise DecError(
+                f"token {canvases[c, i]} at {ask.position(i)} is not in the vocabulary of {model.name!r}, which has "
+                f"{model.vocab.size} tokens"
+            )
+        given, fresh = ask.given, None
+        if given is not None and not isinstance(given, Kept):
+            raise DecError(f"{model.name!r} cannot read {given!r}: it is not a memory of its engine")
+        if given is not None and given.family != model.family:
+            raise DecError(f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values")
+        rows = np.asarray(ask.rows, dtype=np.int64)
+        if ask.fresh is not None:
+            fresh = np.unique(np.asarray(ask.fresh, dtype=np.int64))
+        self._check_positions(rows, length)
+        if given is not None and fresh is not None:
+            given.check()
+            self._check_positions(fresh, length)
+            at = np.searchsorted(fresh, rows)
+            if len(rows) and (at.max(initial=0) >= len(fresh) or (fresh[at] != rows).any()):
+                raise DecError(f"{model.name!r} was asked for the scores of a position that the call does not compute")
+            rows = at
+        else:
+            given = None
+            if fresh is not None and not len(fresh) and not len(rows):
+                return _Plan(ask, [], [], rows)  # nothing is computed and nothing seen
+            fresh = None
+        if given is not None and not len(fresh):  # type: ignore[arg-type]  # it comes with `given`
+            return _Plan(ask, [], [], rows)
+        soft = None
+        if ask.soft is not None:
+            soft = (np.asarray(ask.soft[0], dtype=np.int64), ask.soft[1], ask.soft[2])
+            self._check_positions(soft[0], length)
+        shared = (
+            None if soft is None else (soft[0].tobytes(), *((id(t), t._version) for t in soft[1:])),
+            None if fresh is None else fresh.tobytes(),
+            None if given is None else given.key(fresh),
+        )
+        single = len(canvases) == 1
+        units = [
+            batch.Unit(row, fresh, given, rows, soft, ask.keep or single, ask.consumed and single, model.family)
+            for row in canvases
+        ]
+        if ask.keep and not single:
+            raise DecError(f"{model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
+        return _Plan(ask, [(row.tobytes(), *shared) for row in canvases], units, rows)
+
+    def _check_positions(self, positions: np.ndarray, length: int) -> None:
+        if len(positions) and (positions.min() < 0 or positions.max() >= length):
+            raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
+
+    def _check_in_place(
+        self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Entry]
+    ) -> None:
+        """A memory is written in place only if one ask of this call is about its rows and nobody else has them."""
+        uses: Counter[tuple[int, int]] = Counter()
+        for plan in plans.values():
+            if plan.ask.given is not None:
+                uses[plan.ask.given.store.serial, plan.ask.given.slot] += max(1, len(plan.units))
+            for entry in (known.get(key) for key in plan.keys if plan.ask.keep):
+                if entry is not None and entry.kept is not None:
+                    uses[entry.kept.store.serial, entry.kept.slot] += 1
+        for unit in missing.values():
+            if unit.in_place and unit.given is not None:
+                store, slot = unit.given.store, unit.given.slot
+                unit.in_place = uses[store.serial, slot] == 1 and store.handed[slot] <= 1
+
+    # -- what is computed
+
+    def _forwards(self, units: list[batch.Unit]) -> Iterator[list[list[batch.Unit]]]:
+        """The units by forward and part, no forward much over the budget."""
+        forward: list[list[batch.Unit]] = []
+        spent = 0
+        for group in batch.grouped(units):
+            part: list[batch.Unit] = []
+            for unit in group:
+                cost = self._cost(unit)
+                if spent and spent + cost > self.budget:
+                    yield [*forward, part] if part else forward
+                    forward, part, spent = [], [], 0
+                part.append(unit)
+                spent += cost
+            if part:
+                forward.append(part)
+        if forward:
+            yield forward
+
+    def _cost(self, unit: batch.Unit) -> int:
+        copied = 0 if unit.in_place or unit.given is None else len(unit.cells)
+        kept = copied + (unit.width if unit.keep else 0)
+        return unit.width * self._cell_bytes + kept * self.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
+
+    def _computed(self, forward: list[list[batch.Unit]], missing: dict[Key, batch.Unit]) -> dict[Key, Entry]:
+        """One forward: the entries of its units."""
+        made = [
+            batch.whole_part(group, self._tables, self.mask, self._block)
+            if group[0].given is None
+            else batch.given_part(group, self._tables, self.blank, self._block)
+            for group in forward
+        ]
+        parts, start, cells = [part for _, part in made], 0, 0
+        for group, part in zip(forward, parts, strict=True):
+            for unit in group:
+                unit.start, unit.padding = start, part.width - unit.width
+                start, cells = start + part.width, cells + unit.width
+        ids = made[0][0] if len(made) == 1 else np.concatenate([ids.ravel() for ids, _ in made])
+        inputs = torch.from_numpy(ids.ravel()).to(self.device)
+        units = [unit for group in forward for unit in group]
+        if any(unit.soft is not None for unit in units):
+            inputs = self._mixed(inputs, units)
+        at = parts[0].positions if len(parts) == 1 else torch.cat([part.positions.reshape(-1) for part in parts])
+        hidden = self.step(inputs, at.reshape(-1), parts)
+        self.counted.calls += 1
+        self.counted.computed += cells
+        self.counted.padding += len(hidden) - cells
+        for group, part in zip(forward, parts, strict=True):
+            if part.store is None and part.record:
+                batch.whole_kept(group, part)
+        block, good = self._logits(hidden, np.concatenate([unit.start + unit.rows for unit in units]))
+        keys = {id(unit): key for key, unit in missing.items()}
+        entries, first = {}, 0
+        for unit in units:
+            states = hidden[unit.start : unit.start + unit.width]
+            wrong = None if good is None else good[first : first + len(unit.rows)]
+            entries[keys[id(unit)]] = Entry(states, unit.rows, block, first, unit.kept, wrong, unit.soft)
+            first += len(unit.rows)
+        return entries
+
+    def _mixed(self, ids: Tensor, units: list[batch.Unit]) -> Tensor:
+        """Embeddings [n, width] of ids int64[n], mixed where cells are soft."""
+        table = self.model.net.embedding
+        rows = table[ids]
+        for unit in units:
+            if unit.soft is None:
+                continue
+            positions, weights, masked = unit.soft
+            at, which = positions, np.arange(len(positions))
+            if unit.fresh is not None:
+                which = np.flatnonzero(np.isin(positions, unit.fresh))
+                at = np.searchsorted(unit.fresh, positions[which])
+            chosen = torch.from_numpy(which).to(weights.device)
+            mix = weights[chosen].to(table) @ table[: weights.shape[1]]
+            share = masked.to(weights.device)[chosen].to(table)
+            rows[torch.from_numpy(at + unit.start).to(self.device)] = mix + share[:, None] * table[self.mask]
+            if unit.given is not None:  # the last cell stands there again
+                last = unit.start + unit.width
+                rows[last : last + unit.padding] = rows[last - 1].clone()
+        return rows
+
+    def _logits(self, hidden: Tensor, where: np.ndarray) -> tuple[Tensor, np.ndarray | None]:
+        """float32[n, vocabulary], the scores of the states `where`; bool[n], which of them are numbers, or None: all."""
+        whole = len(where) == len(hidden) and bool((where == np.arange(len(where))).all())
+        states = hidden if whole else hidden.index_select(0, torch.from_numpy(where).to(self.device))
+        logits = self._scores(states)[:, : self.model.vocab.size].float()
+        if self.mask < self.model.vocab.size:
+            logits[:, self.mask] = float("-inf")
+        if not len(where):
+            return logits, None
+        good = logits.amax(dim=1).isfinite()  # a NaN is the largest of its row
+        self.counted.syncs += self.device.type != "cpu"
+        return logits, None if bool(good.all()) else good.cpu().numpy()
+
+    def _scores(self, states: Tensor) -> Tensor:
+        """Logits [n, rows of the output matrix] of last hidden states [n, width]."""
+        net = self.model.net
+        logits: Tensor = net._out(states if net._head is None else net._head(states))
+        return logits
+
+    # -- what is answered
+
+    def _answered(self, plan: _Plan, known: dict[Key, Entry]) -> CanvasAnswer:
+        """Raises DecError where scores are not numbers."""
+        ask = plan.ask
+        entries = []
+        for key in plan.keys:
+            entry = known[key] = self._with_rows(known[key], plan.rows)
+            entries.append(entry)
+            if entry.good is not None and not entry.good.all():
+                i = int(np.asarray(ask.rows)[np.flatnonzero(~entry.good)[0]])
+                raise DecError(f"{self.model.name!r} gave logits that are not numbers at {ask.position(i)}")
+        count = ask.cells.shape[0] if ask.cells.dim() == 2 else 1
+        self.counted.rows += count * len(plan.rows)
+        if not entries:
+            logits = torch.zeros(count, 0, self.model.vocab.size, device=self.device)
+        elif all(e.block is entries[0].block and e.start == entries[0].start + n * len(e.rows) for n, e in enumerate(entries)):
+            start = entries[0].start
+            logits = entries[0].block[start : start + count * len(plan.rows)].view(count, len(plan.rows), -1)
+        else:
+            logits = torch.stack([e.logits for e in entries])
+        memory = self._memory(ask, entries) if ask.keep else None
+        return CanvasAnswer(logits if ask.cells.dim() == 2 else logits[0], memory)
+
+    def _with_rows(self, entry: Entry, rows: np.ndarray) -> Entry:
+        """The entry with these rows' scores, from the states it holds if it lacks some."""
+        if np.array_equal(entry.rows, rows):
+            return entry
+        place = {int(row): n for n, row in enumerate(entry.rows)}
+        if all(int(row) in place for row in rows):
+            at = np.array([place[int(row)] for row in rows], np.int64)
+            block = entry.logits.index_select(0, torch.from_numpy(at).to(self.device))
+            good = None if entry.good is None else entry.good[at]
+        else:
+            block, good = self._logits(entry.hidden, rows)
+        return replace(entry, rows=rows, block=block, start=0, good=good)
+
+    def _memory(self, ask: CanvasAsk, entries: list[Entry]) -> Kept:
+        length = ask.cells.shape[-1]
+        if not entries:
+            kept = self.empty(length) if ask.given is None else ask.given.join(self.empty(length))
+        else:
+            assert entries[0].kept is not None
+            kept = entries[0].kept
+        kept.store.handed[kept.slot] += 1
+        return kept

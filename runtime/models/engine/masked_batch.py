@@ -1,0 +1,179 @@
+"""From the canvases that have to be computed to parts of one forward, and back to rows and memories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.runtime.models.engine.masked_forward import Part
+from decgraph.runtime.models.engine.masked_memory import Kept, Store, gathered
+
+_LOOSE = 8  # fresh cells by which sequences of a part may differ in any case
+_TABLES = 512  # position tables remembered
+
+
+@dataclass
+class Unit:
+    """One canvas to be computed: int64[S] cells; the fresh positions int64[n] in order, or None for all; `given`
+    comes with `fresh`. rows: int64, indices into the fresh cells whose scores are wanted. in_place: `given` may
+    be written. Filled in: `start`, its first cell in the forward, `padding`, the cells behind its own, and `kept`."""
+
+    cells: np.ndarray
+    fresh: np.ndarray | None
+    given: Kept | None
+    rows: np.ndarray
+    soft: tuple[np.ndarray, Tensor, Tensor] | None
+    keep: bool
+    in_place: bool
+    family: str = ""
+    start: int = field(default=0, init=False)
+    padding: int = field(default=0, init=False)
+    kept: Kept | None = field(default=None, init=False)
+
+    @property
+    def width(self) -> int:
+        """How many cells are computed."""
+        return len(self.cells) if self.fresh is None else len(self.fresh)
+
+
+def grouped(units: Sequence[Unit]) -> list[list[Unit]]:
+    """The units that make one part: whole canvases apart from canvases on a memory, widths and lengths alike up to
+    a quarter or a few cells."""
+    groups: list[list[Unit]] = []
+    for whole in (True, False):
+        some = sorted((u for u in units if (u.given is None) == whole), key=lambda u: (u.width, len(u.cells)))
+        group: list[Unit] = []
+        for unit in some:
+            if group and not _alike(group, unit):
+                groups.append(group)
+                group = []
+            group.append(unit)
+        if group:
+            groups.append(group)
+    for group in groups:
+        if group[0].given is not None:
+            group.sort(key=lambda u: (u.given.store.serial, u.given.slot))  # type: ignore[union-attr]
+    return groups
+
+
+def _alike(group: list[Unit], unit: Unit) -> bool:
+    width, length = group[0].width, min(len(u.cells) for u in group)
+    near = unit.width <= max(width + _LOOSE, width * 5 // 4)
+    return near and len(unit.cells) <= max(2 * length, length + 64) and length <= max(2 * len(unit.cells), 64)
+
+
+class Tables:
+    """Position tensors on a device, remembered: the same blocks are asked for again and again."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._known: dict[tuple[bytes, int], tuple[Tensor, slice | Tensor]] = {}
+
+    def __call__(self, fresh: np.ndarray) -> tuple[Tensor, slice | Tensor]:
+        """(positions int64[batch, width], the columns of a store that they are) of fresh int64[batch, width]."""
+        key = (fresh.tobytes(), len(fresh))
+        if key not in self._known:
+            if len(self._known) >= _TABLES:
+                self._known.clear()
+            positions = torch.from_numpy(fresh.copy()).to(self.device)
+            first = fresh[0]
+            where: slice | Tensor = positions
+            if (fresh == first).all():
+                where = positions[0]
+                if first[-1] - first[0] == len(first) - 1:
+                    where = slice(int(first[0]), int(first[-1]) + 1)
+            self._known[key] = (positions, where)
+        return self._known[key]
+
+
+def whole_part(group: list[Unit], tables: Tables, pad: int, block: int | None) -> tuple[np.ndarray, Part]:
+    """(ids int64[batch, width], part) of canvases that are computed whole."""
+    width = max(u.width for u in group)
+    ids = np.full((len(group), width), pad, np.int64)
+    for row, unit in zip(ids, group, strict=True):
+        row[: unit.width] = unit.cells
+    positions, _ = tables(np.broadcast_to(np.arange(width), ids.shape))
+    seen = None
+    if group[0].width != width or group[-1].width != width:
+        lengths = np.array([u.width for u in group])
+        seen = torch.from_numpy(np.arange(width) < lengths[:, None]).to(tables.device)
+    part = Part(positions, seen=seen, block=block, record=any(u.keep for u in group))
+    return ids, part
+
+
+def given_part(group: list[Unit], tables: Tables, blank: Store, block: int | None) -> tuple[np.ndarray, Part]:
+    """(ids int64[batch, width], part) of canvases on memories. A canvas with fewer fresh cells repeats its last
+    one, which computes and writes the same row again. Sets the units' `kept`."""
+    width, span = max(u.width for u in group), max(len(u.cells) for u in group)
+    fresh = np.empty((len(group), width), np.int64)
+    ids = np.empty_like(fresh)
+    for n, unit in enumerate(group):
+        own = _fresh(unit)
+        fresh[n, : len(own)], fresh[n, len(own) :] = own, own[-1]
+        ids[n] = unit.cells[fresh[n]]
+    seen = _seen(group, span, None)
+    special = {layer for u in group if u.given is not None for layer in u.given.parts}
+    layers = {layer: torch.from_numpy(_seen(group, span, layer)).to(tables.device) for layer in special}
+    positions, where = tables(fresh)
+    part = Part(
+        positions,
+        store=_store(group, span, blank),
+        span=span,
+        where=where,
+        seen=None if seen.all() else torch.from_numpy(seen).to(tables.device),
+        layers=layers,
+        block=block,
+    )
+    return ids, part
+
+
+def _seen(group: list[Unit], span: int, layer: int | None) -> np.ndarray:
+    """bool[batch, span]: what is held or fresh, in a layer or (None) in those that hold what all hold."""
+    seen = np.zeros((len(group), span), bool)
+    for row, unit in zip(seen, group, strict=True):
+        assert unit.given is not None
+        held = unit.given.held if layer is None else unit.given.mask(layer)
+        held = held[: len(unit.cells)]
+        row[: len(held)] = held
+        row[_fresh(unit)] = True
+    return seen
+
+
+def _store(group: list[Unit], span: int, blank: Store) -> Store:
+    """The store that a part works in: the memories' own if it may be written and they stand in a row in it, else a
+    copy. Sets the units' `kept`."""
+    given = [u.given for u in group if u.given is not None]
+    store, first = given[0].store, given[0].slot
+    in_row = all(k.store is store and k.slot == first + n for n, k in enumerate(given))
+    if in_row and store.keys and store.room >= span and all(u.in_place for u in group):
+        for k in given:
+            k.check()
+            store.versions[k.slot] += 1
+            store.handed[k.slot] = 0
+        for unit, k in zip(group, given, strict=True):
+            unit.kept = k.overwritten(_fresh(unit), len(unit.cells), store, k.slot)
+        if len(given) == len(store.versions):
+            return store
+        rows = slice(first, first + len(given))
+        keys = {layer: t[rows] for layer, t in store.keys.items()}
+        return Store(keys, {layer: t[rows] for layer, t in store.values.items()})
+    made = gathered(given, max(span, *(k.length for k in given)), like=blank)
+    for slot, (unit, k) in enumerate(zip(group, given, strict=True)):
+        unit.kept = k.overwritten(_fresh(unit), len(unit.cells), made, slot)
+    return made
+
+
+def _fresh(unit: Unit) -> np.ndarray:
+    assert unit.fresh is not None
+    return unit.fresh
+
+
+def whole_kept(group: list[Unit], part: Part) -> None:
+    """Sets the units' `kept` from what a recording part left."""
+    store = Store(*part.made)
+    for slot, unit in enumerate(group):
+        unit.kept = Kept(unit.family, store, slot, np.ones(len(unit.cells), bool))

@@ -1,0 +1,210 @@
+"""One forward of a masked Hugging Face model over the cells of many sequences.
+
+The model's own code runs unmodified over the cells to be computed, packed side by side; attention is ours. The
+cells form parts: a part is `batch` sequences with `width` fresh cells each. A part without a store attends to
+itself. A part with one writes its fresh keys and values into the store at their positions, in place, and attends
+to the store; a boolean mask hides what is not held. A part in which everybody sees everything has no mask.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.masked_memory import Store
+from decgraph.runtime.models.hf_net import Net
+
+ATTENTION = "decgraph_canvas"
+
+
+class Part:
+    """`batch` sequences with `width` fresh cells each, and what they see.
+
+    positions: int64[batch, width]. store: a slot for each sequence, or None: the fresh cells are positions 0 to
+    width-1 and see each other. span: how many positions of the store count (`width` without one). where: the
+    store's columns that are written: a slice or int64[width] if they are the same for all sequences, else int64
+    [batch, width]. seen: bool[batch, span], what is there to be seen, or None: everything; `layers` replaces it in
+    some layers. block: the block size of a model that sees up to its block's end, or None. record: whether keys
+    and values of a part without a store are to be left in `made`.
+    """
+
+    __slots__ = ("_masks", "batch", "block", "layers", "made", "positions", "record", "seen", "span", "store", "where", "width")
+
+    def __init__(
+        self,
+        positions: Tensor,
+        *,
+        store: Store | None = None,
+        span: int = 0,
+        where: slice | Tensor | None = None,
+        seen: Tensor | None = None,
+        layers: dict[int, Tensor] | None = None,
+        block: int | None = None,
+        record: bool = False,
+    ) -> None:
+        self.batch, self.width = positions.shape
+        self.positions, self.store, self.where, self.seen = positions, store, where, seen
+        self.span = span if store is not None else self.width
+        self.layers, self.block, self.record = layers or {}, block, record
+        self.made: tuple[dict[int, Tensor], dict[int, Tensor]] = ({}, {})
+        self._masks: dict[tuple[int | None, int, int], Tensor | None] = {}
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None
+    ) -> Tensor:
+        """Attention of queries [batch, heads, width, dim]: [batch, width, heads, dim]."""
+        if self.store is not None:
+            key = self._written(self.store.keys[layer], key)
+            value = self._written(self.store.values[layer], value)
+        elif self.record:
+            self.made[0][layer], self.made[1][layer] = _own(key), _own(value)
+        heads = key.shape[1]
+        groups = query.shape[1] // heads
+        mask = self._mask(layer, window, groups)
+        if groups > 1:  # heads that share keys become more queries: the mask knows nothing of causality
+            query = query.reshape(self.batch, heads, groups * self.width, query.shape[-1])
+        out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
+        if groups > 1:
+            out = out.reshape(self.batch, heads * groups, self.width, out.shape[-1])
+        return out.transpose(1, 2)
+
+    def _written(self, held: Tensor, fresh: Tensor) -> Tensor:
+        """The store's rows [batch, heads, span, dim] once the fresh ones are written into them."""
+        if isinstance(self.where, slice):
+            held[:, :, self.where] = fresh
+        else:
+            assert self.where is not None
+            if self.where.dim() == 1:
+                held.index_copy_(2, self.where, fresh)
+            else:
+                held.scatter_(2, self.where[:, None, :, None].expand_as(fresh), fresh)
+        return held if held.shape[2] == self.span else held[:, :, : self.span]
+
+    def _mask(self, layer: int, window: int | None, groups: int) -> Tensor | None:
+        """bool[batch, 1, 1 or groups * width, span], or None if everybody sees everything."""
+        key = (window, layer if layer in self.layers else -1, groups)
+        if key not in self._masks:
+            self._masks[key] = self._made_mask(self.layers.get(layer, self.seen), window, groups)
+        return self._masks[key]
+
+    def _made_mask(self, seen: Tensor | None, window: int | None, groups: int) -> Tensor | None:
+        mask = None if seen is None else seen[:, None, None, :]
+        if self.block is None and window is None:
+            return mask
+        columns = torch.arange(self.span, device=self.positions.device)
+        rows = self.positions[:, None, :, None]
+        if self.block is not None:
+            near = columns < (rows // self.block + 1) * self.block
+            mask = near if mask is None else mask & near
+        if window is not None:
+            near = (rows - columns).abs() < window
+            mask = near if mask is None else mask & near
+        assert mask is not None
+        return mask.repeat(1, 1, groups, 1) if groups > 1 else mask
+
+
+def _own(x: Tensor) -> Tensor:
+    """The tensor, copied if it is a view of something larger that it would keep alive."""
+    return x if x.untyped_storage().nbytes() == x.nbytes else x.clone(memory_format=torch.contiguous_format)
+
+
+class Step(Protocol):
+    """The forward that an engine drives; a captured one may take the place of `ModuleStep`."""
+
+    def __call__(self, cells: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:
+        """The last hidden states [n, width], after the final norm, of cells packed part by part: ids int64[n] or
+        embeddings [n, width] at positions int64[n]. Writes the parts' stores or leaves their keys and values."""
+        ...
+
+
+class ModuleStep:
+    """The forward of an unmodified transformers model, whose weights it shares."""
+
+    def __init__(self, net: Net) -> None:
+        self.base = twin(net.base, ATTENTION)
+        probe = Part(torch.zeros(1, 1, dtype=torch.long, device=net.embedding.device), record=True)
+        self(torch.zeros(1, dtype=torch.long, device=net.embedding.device), probe.positions[0], [probe])
+        if not probe.made[0]:
+            raise DecError(f"{type(net.base).__name__} is not supported: its layers do not use the attention registered")
+        self.blank = Store(*probe.made)  # the shapes of its keys and values
+
+    @torch.no_grad()
+    def __call__(self, cells: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:
+        # A batch of its own shape where there is one part, else one row in which the parts stand side by side.
+        shape = (parts[0].batch, parts[0].width) if len(parts) == 1 else (1, len(positions))
+        name = "inputs_embeds" if cells.is_floating_point() else "input_ids"
+        given = {name: cells.view(*shape, *cells.shape[1:])}
+        out = self.base(**given, position_ids=positions.view(shape), decgraph=parts)
+        last: Tensor = out.last_hidden_state
+        return last.reshape(-1, last.shape[-1])
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    decgraph: Sequence[Part] | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Attention of packed queries [1, heads, n, dim], or [batch, heads, width, dim] of the only part."""
+    if decgraph is None:
+        raise DecError("the model does not hand keyword arguments on to its attention")
+    if others.get("softcap") is not None or others.get("s_aux") is not None:
+        raise DecError(f"{type(module).__name__} needs soft caps or sinks, which decgraph's attention lacks")
+    layer = int(module.layer_idx)
+    if len(decgraph) == 1:
+        return decgraph[0].attend(layer, query, key, value, scaling, sliding_window), None
+    outs, start = [], 0
+    for part in decgraph:
+        end = start + part.batch * part.width
+        q, k, v = (_unpacked(x, start, end, part) for x in (query, key, value))
+        outs.append(part.attend(layer, q, k, v, scaling, sliding_window).flatten(0, 1))
+        start = end
+    return torch.cat(outs)[None], None
+
+
+def _unpacked(x: Tensor, start: int, end: int, part: Part) -> Tensor:
+    """A part's rows [batch, heads, width, dim] of packed ones [1, heads, n, dim]."""
+    return x[0, :, start:end].unflatten(1, (part.batch, part.width)).transpose(0, 1)
+
+
+# A name of its own, and no mask function under it: transformers then makes no mask at all.
+AttentionInterface.register(ATTENTION, _attention)
+
+
+def twin(module: nn.Module, attention: str) -> Any:  # Any: a module of the library
+    """The same module, its parameters and buffers shared, with another attention, no cache and no hooks."""
+    configs: dict[int, Any] = {}  # Any: the library's configurations
+    made: dict[int, nn.Module] = {}
+
+    def config_of(old: Any) -> Any:
+        if id(old) not in configs:
+            configs[id(old)] = copy.copy(old)
+            configs[id(old)]._attn_implementation = attention
+            configs[id(old)].use_cache = False
+        return configs[id(old)]
+
+    def copied(old: nn.Module) -> nn.Module:
+        if id(old) in made:
+            return made[id(old)]
+        new = made[id(old)] = copy.copy(old)
+        new._modules = {name: None if child is None else copied(child) for name, child in old._modules.items()}
+        for hooks in ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs"):
+            setattr(new, hooks, OrderedDict())
+        if hasattr(getattr(old, "config", None), "_attn_implementation"):
+            new.config = config_of(old.config)
+        return new
+
+    return copied(module)

@@ -1,0 +1,138 @@
+"""The engine of masked models that are pure functions of canvases (table, free, tiny): it keeps nothing.
+
+Its rows and memories are the model's own, so that what runs on engines can be compared with the reference
+exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Counted
+from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk
+from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, Model, Soft, check_scores
+
+
+@dataclass(frozen=True)
+class PlainKept:
+    """A memory of any model, as engines give it."""
+
+    memory: Memory
+
+    @property
+    def length(self) -> int:
+        """The number of positions covered."""
+        return self.memory.length
+
+    @property
+    def positions(self) -> np.ndarray:
+        """int64: the positions held anywhere, in order."""
+        return np.array(sorted(self.memory.positions), dtype=np.int64)
+
+    def only(self, ps: Iterable[int]) -> PlainKept:
+        """What is held of positions `ps`."""
+        return PlainKept(self.memory.only(int(p) for p in ps))
+
+    def without(self, ps: Iterable[int]) -> PlainKept:
+        """What is held, positions `ps` dropped."""
+        return PlainKept(self.memory.without(int(p) for p in ps))
+
+    def join(self, other: PlainKept) -> PlainKept:
+        """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different families."""
+        return PlainKept(self.memory.join(other.memory))
+
+    def layer(self, index: int) -> LayerMemory:
+        """One layer."""
+        return self.memory[index]
+
+    def put(self, index: int, part: LayerMemory) -> PlainKept:
+        """The same memory with one layer replaced."""
+        return PlainKept(self.memory.with_layer(index, part))
+
+
+class PlainMaskedEngine:
+    """See `MaskedEngine`: float64 rows of the model's own calls, one canvas after the other."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.counted = model, Counted()
+        self.mask: int = -1 if model.mask is None else model.mask
+
+    def empty(self, length: int) -> PlainKept:
+        """A memory of `length` positions that holds none."""
+        nothing = (LayerMemory({}, {}),) * self.model.layers
+        return PlainKept(Memory(self.model.family, length, nothing))
+
+    def close(self, sequence: Hashable) -> None:
+        """Nothing is kept of a sequence."""
+
+    def answer(self, asks: Sequence[CanvasAsk]) -> list[CanvasAnswer | DecError]:
+        """See `MaskedEngine`."""
+        out: list[CanvasAnswer | DecError] = []
+        for ask in asks:
+            self.counted.asks += 1
+            try:
+                out.append(self._answer(ask))
+            except DecError as error:
+                out.append(error)
+        return out
+
+    def _answer(self, ask: CanvasAsk) -> CanvasAnswer:
+        canvases = ask.cells.cpu().reshape(-1, ask.cells.shape[-1]).tolist()
+        given = None if ask.given is None or ask.fresh is None else ask.given.memory
+        fresh = None if ask.fresh is None else sorted({int(i) for i in ask.fresh})
+        if ask.keep and len(canvases) > 1:
+            raise DecError(f"{self.model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
+        rows = [int(i) for i in ask.rows]
+        if given is not None and fresh is not None and not set(rows) <= set(fresh):
+            raise DecError(f"{self.model.name!r} was asked for the scores of a position that the call does not compute")
+        soft = self._soft(ask)
+        known: dict[tuple[Cell, ...], np.ndarray] = {}
+        memory = None
+        read = [tuple(soft.get(i, MASK if t == self.mask else t) for i, t in enumerate(tokens)) for tokens in canvases]
+        for cells in read:
+            if cells not in known:
+                known[cells] = self._rows(ask, cells, rows, fresh, given)
+            if ask.keep:
+                memory = self._memory(cells, fresh, given)
+        self.counted.rows += len(canvases) * len(rows)
+        out = torch.from_numpy(np.stack([known[cells] for cells in read]))
+        return CanvasAnswer(out if ask.cells.dim() == 2 else out[0], memory)
+
+    def _rows(
+        self, ask: CanvasAsk, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, given: Memory | None
+    ) -> np.ndarray:
+        """float64[rows, vocabulary]."""
+        self.counted.asked += len(cells) if given is None or fresh is None else len(fresh)
+        out = np.empty((len(rows), self.model.vocab.size))
+        if not rows:
+            return out
+        self.counted.calls += 1
+        self.counted.computed += len(cells) if given is None or fresh is None else len(fresh)
+        at = rows if given is None or fresh is None else fresh
+        scores = dict(zip(at, self.model.eval_canvas(cells, at, given), strict=True))
+        for n, i in enumerate(rows):
+            out[n] = scores[i].to_float().logits
+            try:
+                check_scores(self.model, i, out[n])
+            except DecError:
+                raise DecError(f"{self.model.name!r} gave logits that are not numbers at {ask.position(i)}") from None
+        return out
+
+    def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> PlainKept:
+        if fresh is not None and not fresh and given is None:
+            return self.empty(len(cells))
+        return PlainKept(self.model.memory(cells, fresh, given))
+
+    def _soft(self, ask: CanvasAsk) -> dict[int, Soft]:
+        if ask.soft is None:
+            return {}
+        positions, weights, masked = ask.soft
+        return {
+            int(i): Soft(tuple(w), m)
+            for i, w, m in zip(positions, weights.double().cpu().tolist(), masked.double().cpu().tolist(), strict=True)
+        }
