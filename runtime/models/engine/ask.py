@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from torch import Tensor
 
 from decgraph.errors import DecError
 
-Part = Literal["logits", "heads"]
-Answer = Tensor | DecError  # an error belongs to one ask: the others of the batch have their rows
+Part: TypeAlias = Literal["logits", "heads"]
+Answer: TypeAlias = Tensor | DecError  # an error belongs to one ask: the others of the batch have their rows
 
 
 @dataclass

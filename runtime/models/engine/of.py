@@ -27,6 +27,11 @@ def _make(model: Model) -> Any:  # Any: see `engine_of`
         from decgraph.runtime.models.engine.masked import masked_engine
 
         return masked_engine(model)
+    name = type(model).__name__
+    if name in ("HFCausal", "HFHeads", "HFFeatures", "Live") or hasattr(model, "module"):
+        from decgraph.runtime.models.engine.hf import hf_engine
+
+        return hf_engine(model)
     from decgraph.runtime.models.engine.plain import PlainEngine
 
     engine: Engine = PlainEngine(model)

@@ -52,7 +52,7 @@ class PlainEngine:
 
     def _memory(self, path: tuple[int, ...]) -> Memory:
         """What the target computed for a committed path (a model that is its own target: what it did itself)."""
-        return getattr(self.model, "target", self.model).memory(path)  # type: ignore[no-any-return]
+        return getattr(self.model, "target", self.model).memory(path)
 
 
 def stacked(scores: Sequence[Scores], size: int) -> Tensor:

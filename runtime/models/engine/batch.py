@@ -1,0 +1,116 @@
+"""From plans of several sequences to the tensors of one forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.runtime.models.engine.cache import ROWS
+from decgraph.runtime.models.engine.slots import Plan
+from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
+
+_IDS, _POSITIONS, _WRITE, _LIMIT, _BASE = range(5)
+
+
+@dataclass
+class Batch:
+    """One forward's tensors, as a step takes them. length: how many rows of the slots it sees."""
+
+    ids: Tensor
+    positions: Tensor
+    write: Tensor
+    masks: dict[str, Tensor]
+    length: int
+
+
+def rows_of(plans: Sequence[Plan], takes: Sequence[int]) -> int:
+    """How many rows a forward over those cells sees, a spare one for padding among them."""
+    rows = max(
+        plan.rows if plan.done + take == plan.total else plan.start + plan.done + take for plan, take in zip(plans, takes)
+    )
+    if any(not plan.linear for plan in plans):
+        rows = max(rows, max(plan.base for plan in plans) + max(plan.span for plan in plans))
+    return -(-(rows + 1) // ROWS) * ROWS
+
+
+def batch_of(plans: Sequence[Plan], takes: Sequence[int], cells: int, layout: Layout, steps: Tensor) -> Batch:
+    """The next `takes[b]` cells of every plan, padded to `cells` of them. `steps` is 0, 1, 2, ... on the device.
+
+    A padded cell writes to the last row, which nobody sees, and sees row 0. A cell of the chain sees the rows up to
+    its own; so does a tail without branches. Where there are branches, a matrix over the tail says who sees whom.
+    """
+    length = rows_of(plans, takes)
+    count = len(plans)
+    table = np.zeros((5, count, cells), dtype=np.int64)
+    table[_WRITE], table[_LIMIT] = length - 1, 1
+    branched = False
+    for b, (plan, take) in enumerate(zip(plans, takes)):
+        first, end = plan.done, plan.done + take
+        row, split = plan.start + first, len(plan.fresh)
+        if end > split:  # cells of the tail: their rows come after what the tail holds
+            shift = plan.rows - plan.total - plan.start
+            write = np.arange(row, plan.start + end)
+            write[max(split - first, 0) :] += shift
+            table[_WRITE, b, :take] = write
+        else:
+            table[_WRITE, b, :take] = np.arange(row, plan.start + end)
+        table[_IDS, b, :take] = plan.ids[first:end]
+        table[_POSITIONS, b, :take] = plan.positions[first:end]
+        table[_LIMIT, b, :take] = table[_WRITE, b, :take] + 1
+        table[_BASE, b] = plan.base
+        branched = branched or (not plan.linear and end > split)
+    moved = torch.from_numpy(table).to(layout.device)
+    ids, positions, write_rows, limit, base = moved.unbind(0)
+    for b, (plan, take) in enumerate(zip(plans, takes)):
+        _from_device(plan, take, ids[b])
+    row = steps[:length]
+    seen = row < limit[:, None, :, None]
+    masks = {FULL: seen}
+    if layout.window is not None:
+        masks[SLIDING] = seen & (row > (positions - layout.window)[:, None, :, None])
+    if branched:
+        tails = _tails(plans, takes, table, layout.window)
+        where = (base[:, :1] + steps[: tails[FULL].shape[2]])[:, None, None].expand(count, 1, cells, -1)
+        for kind, mask in masks.items():
+            mask.scatter_(3, where, torch.from_numpy(tails[kind]).to(layout.device)[:, None])
+    return Batch(ids, positions, write_rows, masks, length)
+
+
+def _from_device(plan: Plan, take: int, ids: Tensor) -> None:
+    """Puts tokens that never left the device where they belong."""
+    first = max(plan.done - len(plan.fresh), 0)
+    count = plan.done + take - len(plan.fresh) - first
+    if plan.tokens is None or count <= 0:
+        return
+    nodes = plan.nodes[first : first + count]
+    here = take - count
+    if nodes[-1] - nodes[0] == count - 1:
+        ids[here:take] = plan.tokens[nodes[0] : nodes[-1] + 1]
+    else:
+        ids[here:take] = plan.tokens[torch.tensor(nodes, device=ids.device)]
+
+
+def _tails(plans: Sequence[Plan], takes: Sequence[int], table: np.ndarray, window: int | None) -> dict[str, np.ndarray]:
+    """By layer type, bool[B, cells, widest tail]: what every new cell sees of its slot's tail."""
+    width = max(plan.span for plan in plans)
+    steps = np.arange(width)
+    row = table[_BASE, :, :, None] + steps
+    full = row < table[_LIMIT, :, :, None]
+    sliding = full if window is None else full & (row > table[_POSITIONS, :, :, None] - window)
+    for b, (plan, take) in enumerate(zip(plans, takes)):
+        first = max(len(plan.fresh) - plan.done, 0)
+        if plan.linear or first >= take:
+            continue
+        begin = plan.done + first - len(plan.fresh)
+        full[b, first:take] = False
+        full[b, first:take, : plan.span] = plan.sees()[begin : begin + take - first]
+        if window is not None:
+            positions = np.full(width, -1)
+            positions[: plan.span] = plan.tail_positions()
+            near = positions > table[_POSITIONS, b, first:take, None] - window
+            sliding[b, first:take] = full[b, first:take] & near
+    return {FULL: full, SLIDING: sliding}

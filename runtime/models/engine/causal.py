@@ -1,0 +1,295 @@
+"""The engine of Hugging Face causal models: one forward per call, over the cells that are not held.
+
+`CausalEngine` is made by `engine_of` and shared by all who use a model's weights. It needs a step (step.py, or a
+captured graph with the same signature) and a read-out from last states to logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
+from decgraph.runtime.models.engine.batch import batch_of, rows_of
+from decgraph.runtime.models.engine.cache import ROWS, Store, TooLarge
+from decgraph.runtime.models.engine.slots import TAIL, Plan, Slot, plan
+from decgraph.runtime.models.engine.step import Layout, Step
+
+_CELLS = 8192  # padded cells of one forward, at most
+_WASTE = 64  # padding that is not worth another forward
+
+
+class CausalEngine:
+    """Answers asks of one set of weights.
+
+    step: the forward. head: last states [n, width] to logits [n, >= size]. name, size, context: the model's, for
+    messages, the vocabulary's size and the most positions it reads. chunk: how many cells of a sequence one
+    forward computes at most (prefill goes in chunks). budget: bytes of keys, values and states to hold at most.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        layout: Layout,
+        head: Callable[[Tensor], Tensor],
+        *,
+        name: str,
+        size: int,
+        context: int | None = None,
+        chunk: int = 512,
+        budget: int | None = None,
+    ) -> None:
+        self.step, self.layout, self.head = step, layout, head
+        self.name, self.size, self.context, self.chunk = name, size, context, chunk
+        self.store = Store(layout, budget)
+        self.counted = Counted()
+        self._slots: dict[Hashable, Slot] = {}
+        self._steps = torch.arange(ROWS, device=layout.device)
+        self._clock = 0
+
+    # What callers use.
+
+    @torch.no_grad()
+    def answer(self, asks: list[Ask]) -> list[Answer]:
+        """Logits float32 [rows, V] per ask; in its place the DecError of an ask that cannot be answered: an
+        over-long path, a token that is none, logits that are not numbers, no memory. The others are answered."""
+        for ask in asks:
+            if ask.part != "logits":
+                raise DecError(f"{self.name!r} cannot answer with heads; attach them with with_heads")
+        return self.read(asks, self.states(asks))
+
+    @torch.no_grad()
+    def read(self, asks: Sequence[Ask], states: Sequence[Answer]) -> list[Answer]:
+        """The logits that last states stand for: one read-out for all asks."""
+        answers = list(states)
+        good = [(n, s) for n, s in enumerate(states) if isinstance(s, Tensor) and len(s)]
+        if not good:
+            return answers
+        stacked = good[0][1] if len(good) == 1 else torch.cat([s for _, s in good])
+        logits = self.head(stacked)[:, : self.size].float()
+        first = 0
+        for n, rows in good:
+            answers[n] = logits[first : first + len(rows)]
+            first += len(rows)
+        # One look at all rows: NaN and +inf come through a maximum, and so does a row of nothing but -inf.
+        peaks = logits.amax(-1)
+        if self.layout.device.type != "cpu":
+            self.counted.syncs += 1
+        if not bool(torch.isfinite(peaks).all()):
+            first = 0
+            for n, rows in good:
+                bad = ~torch.isfinite(peaks[first : first + len(rows)])
+                if bool(bad.any()):
+                    answers[n] = self._not_numbers(asks[n], int(bad.nonzero()[0, 0]))
+                first += len(rows)
+        return answers
+
+    @torch.no_grad()
+    def states(self, asks: Sequence[Ask]) -> list[Answer]:
+        """The last hidden states [rows, width] per ask, after the final norm; or the ask's DecError."""
+        self.counted.asks += len(asks)
+        self.counted.asked += sum(len(ask.context) + len(ask.tokens) for ask in asks)
+        out: list[Answer | None] = [None] * len(asks)
+        waiting = list(range(len(asks)))
+        while waiting:
+            now: dict[Hashable, int] = {}
+            for n in waiting:
+                now.setdefault(asks[n].sequence, n)  # two asks of one sequence come one after the other
+            self._group([(n, asks[n]) for n in now.values()], out)
+            waiting = [n for n in waiting if out[n] is None]
+        return [answer for answer in out if answer is not None]
+
+    @torch.no_grad()
+    def features(self, ask: Ask, length: int) -> Tensor:
+        """The last states [length, width] of the context's first positions, computed where they are missing. A view
+        of the cache: use it before the next call. Raises the ask's DecError."""
+        slot = self._slots.get(ask.sequence)
+        if slot is not None:
+            self._follow(slot, ask)
+        if slot is None or len(slot.chain) < length:
+            answer = self.states([Ask(ask.sequence, ask.context[:length], ask.marks, name=ask.name)])[0]
+            if isinstance(answer, DecError):
+                raise answer
+        return self.store.last[self._slots[ask.sequence].number, :length]
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence and free its slot."""
+        slot = self._slots.pop(sequence, None)
+        if slot is not None:
+            self.store.clear(slot.number)
+
+    # Slots and memory.
+
+    def _slot(self, sequence: Hashable) -> Slot:
+        slot = self._slots.get(sequence)
+        if slot is None:
+            taken = {s.number for s in self._slots.values()}
+            slot = self._slots[sequence] = Slot(next(n for n in range(len(taken) + 1) if n not in taken))
+        self._clock += 1
+        slot.stamp = self._clock
+        return slot
+
+    def _follow(self, slot: Slot, ask: Ask) -> None:
+        self.counted.moved += slot.commit(ask.context, ask.marks, self.store.move)
+
+    def _room(self, plans: Sequence[Plan], rows: int) -> None:
+        """Room for those plans; other sequences lose what is held of them if there is no other way, and the most
+        recently asked for last."""
+        mine = {id(p.slot) for p in plans}
+        while True:
+            try:
+                self.store.need(1 + max(s.number for s in self._slots.values()), rows)
+                break
+            except TooLarge:
+                others = [(s.stamp, key) for key, s in self._slots.items() if id(s) not in mine]
+                if not others:
+                    raise
+                self.close(min(others, key=lambda pair: pair[0])[1])
+                self._compact()
+        while len(self._steps) < rows:
+            self._steps = torch.arange(2 * len(self._steps), device=self.layout.device)
+
+    def _compact(self) -> None:
+        """Slots 0, 1, 2, ... without holes."""
+        for target, slot in enumerate(sorted(self._slots.values(), key=lambda s: s.number)):
+            if slot.number != target:
+                used = slot.used
+                source, slot.number = slot.number, target
+                if source < self.store.slots:
+                    self.store.copy(source, target, used)
+                    self.store.clear(source)
+                self.counted.moved += used
+
+    # Running.
+
+    def _group(self, asks: list[tuple[int, Ask]], out: list[Answer | None]) -> None:
+        """Answers asks of different sequences into `out`; halves the batch where it does not fit."""
+        plans: list[tuple[int, Plan]] = []
+        for n, ask in asks:
+            try:
+                plans.append((n, self._plan(ask)))
+            except DecError as error:
+                out[n] = error
+        try:
+            if plans:
+                self._compute([p for _, p in plans])
+                for n, made in plans:
+                    out[n] = self._wanted(made)
+        except (TooLarge, MemoryError, RuntimeError) as error:
+            if not _no_memory(error):
+                raise
+            left = [(n, p.ask) for n, p in plans if out[n] is None]
+            if len(left) > 1:
+                self._group(left[: len(left) // 2], out)
+                self._group(left[len(left) // 2 :], out)
+                return
+            n, ask = left[0]
+            self.close(ask.sequence)
+            why = str(error) if isinstance(error, TooLarge) else "the device has no memory left"
+            out[n] = DecError(
+                f"{self.name!r} has no room for {ask.request}: {why}", hint="a larger cache budget, or a shorter prompt"
+            )
+
+    def _plan(self, ask: Ask) -> Plan:
+        slot = self._slot(ask.sequence)
+        self._follow(slot, ask)
+        if len(slot.uids) > TAIL:
+            wanted = {slot.offsets[uid] for uid in map(int, ask.uids) if uid in slot.offsets}
+            self.counted.moved += slot.trim(wanted, self.store.move)
+        try:
+            return plan(ask, slot, self.context, self.name, self.size)
+        except DecError:
+            if not slot.used:
+                self.close(ask.sequence)
+            raise
+
+    def _compute(self, plans: Sequence[Plan]) -> None:
+        """Forwards until no plan has cells left."""
+        pending = [p for p in plans if p.total]
+        if len(pending) > 1 and len(pending) == len(self._slots):
+            self._compact()
+        while pending:
+            pending.sort(key=lambda p: p.total - p.done)
+            group = pending[:1]
+            longest = min(pending[0].total - pending[0].done, self.chunk)
+            padded = 0
+            for p in pending[1:]:  # from short to long, as long as padding is worth less than another forward
+                take = min(p.total - p.done, self.chunk)
+                waste = padded + len(group) * (take - longest)
+                if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _CELLS:
+                    break
+                group.append(p)
+                padded, longest = waste, take
+            # Long ones first: they may catch up with the short ones, and then share a forward.
+            if len(group) < len(pending):
+                group = self._longest(pending[len(group) :])
+            self._forward(group, [min(p.total - p.done, self.chunk) for p in group])
+            pending = [p for p in pending if p.done < p.total]
+
+    def _longest(self, pending: Sequence[Plan]) -> list[Plan]:
+        """Those that need at least half of what the longest one needs in the next forward."""
+        most = min(pending[-1].total - pending[-1].done, self.chunk)
+        group = [p for p in pending if 2 * (p.total - p.done) >= most]
+        return group[-max(_CELLS // most, 1) :]
+
+    def _forward(self, plans: list[Plan], takes: list[int]) -> None:
+        """One forward over the next cells of every plan."""
+        if len(plans) > 1:
+            order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
+            plans, takes = [plans[n] for n in order], [takes[n] for n in order]
+        self._room(plans, rows_of(plans, takes))
+        count, cells = len(plans), max(takes)
+        bucket = getattr(self.step, "bucket", None)
+        if bucket is not None:
+            cells = bucket(cells)
+        batch = batch_of(plans, takes, cells, self.layout, self._steps)
+        numbers = [p.slot.number for p in plans]
+        first = numbers[0]
+        back: Callable[[Tensor], None] | None = None
+        if numbers[-1] - first == count - 1:
+            keys, values, last = self.store.part(first, count, batch.length)
+        else:
+            keys, values, back = self.store.taken(numbers, batch.length)
+        states = self.step(batch.ids, batch.positions, batch.write, keys, values, batch.masks)
+        if back is not None:
+            back(batch.write)
+            self.store.last[torch.tensor(numbers, device=states.device)[:, None], batch.write] = states
+        elif count == 1:
+            last[0].index_copy_(0, batch.write[0], states[0])
+        else:
+            last.scatter_(1, batch.write[:, :, None].expand(states.shape), states)
+        for p, take in zip(plans, takes):
+            p.finish(take)
+        self.counted.calls += 1
+        self.counted.computed += sum(takes)
+        self.counted.padding += count * cells - sum(takes)
+
+    def _wanted(self, made: Plan) -> Tensor:
+        """A copy: the cache may be moved before all asks have their rows."""
+        want = made.want
+        self.counted.rows += len(want)
+        last = self.store.last[made.slot.number]
+        if not want or want == list(range(want[0], want[-1] + 1)):
+            return last[want[0] : want[-1] + 1].clone() if want else last[:0]
+        return last[torch.tensor(want, device=last.device)]
+
+    def _not_numbers(self, ask: Ask, row: int) -> DecError:
+        node, position = ask.rows[row], len(ask.context) - 1
+        while node >= 0:
+            node, position = ask.parents[node], position + 1
+        slot = self._slots.get(ask.sequence)
+        if slot is not None:  # its cells may hold what is not a number: compute them again, should it be asked
+            slot.forget()
+            self.store.clear(slot.number)
+        return DecError(f"{self.name!r} gave logits that are not numbers at position {position}, in {ask.request}")
+
+
+def _no_memory(error: Exception) -> Any:
+    """Whether the error is the allocator's."""
+    if isinstance(error, TooLarge | MemoryError | torch.OutOfMemoryError):
+        return True
+    return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()

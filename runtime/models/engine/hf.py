@@ -1,0 +1,88 @@
+"""Engines of Hugging Face models: which step and which read-out their weights have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Engine
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.hf_net import Net, Tape
+from decgraph.runtime.models.interface import Model
+
+
+def net_engine(model: HFCausal) -> CausalEngine:
+    """The engine of a model's weights. Models that share their weights and layers (`with_heads`) share it."""
+    net: Any = model.net  # Any: the engine is remembered on it
+    kept = net.__dict__.get("_engine")
+    if kept is not None and kept[0] is net:  # a net derived by copying carries its original's
+        engine: CausalEngine = kept[1]
+        return engine
+    step = ModuleStep(net.base, model.name, _plainly(net))
+    made = CausalEngine(step, step.layout, net._out, name=model.name, size=model.vocab.size, context=model.context)
+    net.__dict__["_engine"] = (net, made)
+    return made
+
+
+def _plainly(net: Net) -> Callable[[Tensor], Tensor]:
+    def last(ids: Tensor) -> Tensor:
+        cells = ids.shape[1]
+        tape = Tape(torch.arange(cells, device=ids.device), torch.ones(cells, cells, dtype=torch.bool).tril().to(ids.device))
+        return net.run(ids[0], tape)[None]
+
+    return last
+
+
+def module_engine(module: Any, name: str, size: int, context: int | None) -> CausalEngine:
+    """The engine of a live `AutoModelForCausalLM`. Raises DecError, by name, for one that it cannot run."""
+    step = ModuleStep(module.base_model, name)
+    return CausalEngine(step, step.layout, read_out(module, step, name), name=name, size=size, context=context)
+
+
+def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Tensor]:
+    """Last states to logits as the module does it: its output matrix, what scales and what caps its logits.
+
+    Raises DecError if that is not what the module does.
+    """
+    config, matrix = module.config.get_text_config(), module.get_output_embeddings()
+    if matrix is None:
+        raise DecError(f"{name!r} is not supported: {type(module).__name__} has no output matrix")
+    scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+
+    def head(states: Tensor) -> Tensor:
+        logits: Tensor = matrix(states)
+        if scale != 1.0:
+            logits = logits * scale
+        if cap is not None:
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    with torch.no_grad():
+        ids = torch.tensor([[0, 1]], device=step.layout.device)
+        last = module.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        mine, theirs = head(last).double(), module(input_ids=ids, use_cache=False).logits.double()
+    if not float((mine - theirs).abs().max()) <= 1e-2 * float(theirs.abs().max().clamp_min(1e-6)):
+        raise DecError(
+            f"{name!r} is not supported: {type(module).__name__}'s logits are more than its output matrix makes of its "
+            "last states"
+        )
+    return head
+
+
+def hf_engine(model: Model) -> Engine:
+    """The engine of a Hugging Face model of any causal kind."""
+    match model:
+        case HFCausal():
+            return net_engine(model)
+        case Live():
+            return module_engine(model.module, model.name, model.vocab.size, model.context)
+    return PlainEngine(model)

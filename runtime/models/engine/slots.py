@@ -1,0 +1,264 @@
+"""What an engine knows of a sequence: which cells its slot holds, and what an ask needs beside them.
+
+Rows 0 .. n-1 of a slot are the committed chain; the rows after it are the tail, cells below the chain's end known
+by uid. When the context grows over cells of the tail, they become part of the chain; where they do not lie in
+order, they are moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import index
+
+import numpy as np
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Ask
+
+Move = Callable[[int, Sequence[int], int], None]  # slot, rows, where they go
+
+TAIL = 1024  # cells below the chain's end that are kept, at most, beside those of the present ask
+
+
+class Slot:
+    """One sequence's cells. `used` is the number of rows that hold something."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.stamp = 0  # when it was last asked for
+        self.forget()
+
+    def forget(self) -> None:
+        """Hold nothing."""
+        self.chain: list[int] = []
+        self.drop_tail()
+
+    def drop_tail(self) -> None:
+        """Hold the chain only."""
+        self.offsets: dict[int, int] = {}  # uid -> place in the tail
+        self.uids: list[int] = []
+        self.parents: list[int] = []  # places in the tail, -1 for the chain's end
+        self.positions: list[int] = []
+        self.linear = True  # every cell's parent is the one before it
+
+    @property
+    def used(self) -> int:
+        return len(self.chain) + len(self.uids)
+
+    def append(self, uid: int, parent: int, position: int) -> None:
+        """A cell more at the tail's end."""
+        place = len(self.uids)
+        self.linear = self.linear and parent == place - 1
+        if uid >= 0:
+            self.offsets[uid] = place
+        self.uids.append(uid)
+        self.parents.append(parent)
+        self.positions.append(position)
+
+    def commit(self, context: Sequence[int], marks: Sequence[int], move: Move) -> int:
+        """Follow the context as far as its cells are held. Returns how many rows were moved."""
+        held, length = len(self.chain), len(context)
+        if held and (length < held or context[held - 1] != self.chain[held - 1]):
+            same = 0  # not a context that grew: keep what still holds
+            for mine, theirs in zip(self.chain, context):
+                if mine != theirs:
+                    break
+                same += 1
+            del self.chain[same:]
+            self.drop_tail()
+            return 0
+        if length == held:
+            return 0
+        accepted: list[int] = []
+        for position in range(held, min(length, len(marks)) if self.uids else held):
+            place = self.offsets.get(marks[position], -1) if marks[position] >= 0 else -1
+            if place < 0 or self.parents[place] != (accepted[-1] if accepted else -1):
+                break
+            accepted.append(place)
+        survivors: dict[int, int] = {}
+        if accepted and len(accepted) == length - held:
+            survivors = {accepted[-1]: -1}
+            for place, parent in enumerate(self.parents):
+                if parent in survivors and place not in survivors:
+                    survivors[place] = len(survivors) - 1
+            del survivors[accepted[-1]]
+        return self._keep(accepted, survivors, context, move)
+
+    def trim(self, wanted: set[int], move: Move) -> int:
+        """Keep of the tail only the places wanted and their ancestors."""
+        keep = set(wanted)
+        for place in range(len(self.parents) - 1, -1, -1):
+            if place in keep and self.parents[place] >= 0:
+                keep.add(self.parents[place])
+        kept = {place: n for n, place in enumerate(sorted(keep))}
+        return self._keep([], kept, self.chain, move)
+
+    def _keep(self, accepted: list[int], kept: dict[int, int], context: Sequence[int], move: Move) -> int:
+        """The places accepted go to the chain's end, the ones kept after them; `kept` maps to new places."""
+        start = len(self.chain)
+        places = [*accepted, *kept]
+        in_order = places == list(range(len(places)))
+        chain, uids, parents, positions = self.chain, self.uids, self.parents, self.positions
+        self.forget()  # should moving be interrupted half way, nothing here is to be trusted
+        if not in_order:
+            move(self.number, [start + place for place in places], start)
+        chain.extend(map(int, context[start : start + len(accepted)]))
+        self.chain = chain
+        for place in kept:
+            self.append(uids[place], kept.get(parents[place], -1), positions[place])
+        return 0 if in_order else len(places)
+
+
+@dataclass
+class Plan:
+    """What an ask needs: its new cells in the order in which they are computed, and the rows wanted.
+
+    fresh: the context's new tokens. nodes: which of the ask's nodes are new, after them. ids: the tokens of both;
+    where `tokens` is set, the nodes' are there, on the device. linear: every new cell sees exactly the rows before
+    its own. want: rows of the slot. at: their positions. done: how many cells were computed.
+    """
+
+    ask: Ask
+    slot: Slot
+    start: int
+    fresh: list[int]
+    nodes: list[int]
+    ids: list[int]
+    tokens: Tensor | None
+    positions: list[int]
+    parents: list[int]
+    uids: list[int]
+    linear: bool
+    want: list[int]
+    at: list[int]
+    rows: int
+    done: int = 0
+    _sees: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def total(self) -> int:
+        """How many cells are new."""
+        return len(self.ids)
+
+    @property
+    def base(self) -> int:
+        """The first row of the tail: the context's length."""
+        return self.start + len(self.fresh)
+
+    @property
+    def span(self) -> int:
+        """How many cells the tail has when all are computed."""
+        return self.rows - self.base
+
+    def finish(self, count: int) -> None:
+        """The next `count` cells are computed: the slot holds them."""
+        slot, split = self.slot, len(self.fresh)
+        first, end = self.done, self.done + count
+        slot.chain.extend(self.fresh[first:end])
+        for n in range(max(first, split), end):
+            slot.append(self.uids[n - split], self.parents[n - split], self.positions[n])
+        self.done = end
+
+    def sees(self) -> np.ndarray:
+        """bool[new nodes, span]: which cells of the tail each new node sees, itself among them."""
+        if self._sees is None:
+            held = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
+            parents = np.array([*self.slot.parents[:held], *self.parents], dtype=np.int64)
+            out = np.zeros((len(self.parents), len(parents)), dtype=bool)
+            rows, places = np.arange(len(out)), np.arange(held, len(parents))
+            while len(rows):  # as often as the tree is deep
+                out[rows, places] = True
+                places = parents[places]
+                rows, places = rows[places >= 0], places[places >= 0]
+            self._sees = out
+        return self._sees
+
+    def tail_positions(self) -> np.ndarray:
+        """int64[span]: the positions of the tail's cells."""
+        held = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
+        return np.array([*self.slot.positions[:held], *self.positions[len(self.fresh) :]], dtype=np.int64)
+
+
+def plan(ask: Ask, slot: Slot, context: int | None, name: str, size: int) -> Plan:
+    """What `ask` needs of a slot that follows its context. Raises DecError for an ask that cannot be answered."""
+    start, length = len(slot.chain), len(ask.context)
+    fresh = [index(token) for token in ask.context[start:]]
+    if not length and (-1 in ask.rows or not len(ask.tokens)):
+        raise DecError(f"{name!r} needs at least one token of context, and {ask.request} has none")
+    parents, uids = ask.parents, ask.uids
+    count = len(parents)
+    on_device = isinstance(ask.tokens, Tensor) and ask.tokens.device.type != "cpu"
+    tokens = None if on_device else ask.cells()
+    needed = _needed(ask, count)
+    places: list[int] = [-1] * count
+    nodes: list[int] = []
+    node_positions: list[int] = []
+    new_parents: list[int] = []
+    new_uids: list[int] = []
+    held, linear = len(slot.uids), slot.linear
+    for node in range(count):
+        if not needed[node]:
+            continue
+        uid = int(uids[node]) if len(uids) else -1
+        place = slot.offsets.get(uid, -1) if uid >= 0 else -1
+        if place < 0:
+            parent = int(parents[node])
+            above = places[parent] if parent >= 0 else -1
+            place = held + len(nodes)
+            if above < 0:
+                node_positions.append(length)
+            else:
+                node_positions.append(1 + (slot.positions[above] if above < held else node_positions[above - held]))
+            nodes.append(node)
+            new_parents.append(above)
+            new_uids.append(uid)
+            linear = linear and above == place - 1
+        places[node] = place
+    ids = fresh + ([tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes))
+    if ids and (min(ids) < 0 or max(ids) >= size):
+        bad = next(t for t in ids if not 0 <= t < size)
+        raise DecError(f"token {bad} is not in the vocabulary of {name!r}, which has {size} tokens ({ask.request})")
+    positions = [*range(start, length), *node_positions]
+    if context is not None and positions and max(positions) >= context:
+        raise DecError(
+            f"{max(positions) + 1} positions are past the context length of {name!r} ({context}), in {ask.request}",
+            hint="a shorter prompt, or fewer tokens to generate",
+        )
+    want = [length - 1 if row < 0 else length + places[row] for row in ask.rows]
+    at = [length - 1 if row < 0 else _position(slot, held, node_positions, length, places[row]) for row in ask.rows]
+    return Plan(
+        ask=ask,
+        slot=slot,
+        start=start,
+        fresh=fresh,
+        nodes=nodes,
+        ids=ids,
+        tokens=ask.tokens if on_device and isinstance(ask.tokens, Tensor) else None,
+        positions=positions,
+        parents=new_parents,
+        uids=new_uids,
+        linear=linear,
+        want=want,
+        at=at,
+        rows=length + held + len(nodes),
+    )
+
+
+def _position(slot: Slot, held: int, fresh: list[int], length: int, place: int) -> int:
+    return slot.positions[place] if place < held else fresh[place - held]
+
+
+def _needed(ask: Ask, count: int) -> list[bool]:
+    """Which nodes the wanted rows hang on; all of them if no row is wanted."""
+    if not len(ask.rows):
+        return [True] * count
+    needed = [False] * count
+    for row in ask.rows:
+        if row >= 0:
+            needed[row] = True
+    for node in range(count - 1, -1, -1):
+        if needed[node] and ask.parents[node] >= 0:
+            needed[ask.parents[node]] = True
+    return needed

@@ -1,0 +1,74 @@
+"""Live transformers modules as models: any causal architecture, as it is, wherever it is.
+
+`eval` is the module's own full forward, path by path: what the reference means by the model. The engine of such a
+model (`engine_of`) shares its weights.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.interface import Memory, Model, Path, Scores, Vocab, check_path, check_scores
+
+_REMEMBERED = 2048  # rows of scores kept
+
+
+class Live(Model):
+    """A live causal language model. Rows are float64 logits of what the module computes in its own dtype. Calls
+    are pure, so the rows of recent paths are remembered."""
+
+    def __init__(self, module: Any, *, name: str, vocab: Vocab, context: int | None, family: str) -> None:
+        self.kind = "causal"
+        self.name, self.vocab, self.context, self.family = name, vocab, context, family
+        self.module = module
+        self.layers = int(module.config.get_text_config().num_hidden_layers)
+        self._scores: OrderedDict[Path, np.ndarray] = OrderedDict()
+
+    @torch.no_grad()
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        if given is not None:
+            raise self._cannot("read a memory: its keys and values are its engine's own")
+        return [Scores(logits=self._row(check_path(self, path))) for path in paths]
+
+    def _row(self, path: Path) -> np.ndarray:
+        row = self._scores.get(path)
+        if row is None:
+            device = next(self.module.parameters()).device
+            logits = self.module(input_ids=torch.tensor([path], device=device), use_cache=False).logits[0]
+            for end, made in enumerate(logits[:, : self.vocab.size].double().cpu().numpy(), start=1):
+                self._scores[path[:end]] = made
+            row = self._scores[path]
+        self._scores.move_to_end(path)
+        while len(self._scores) > max(_REMEMBERED, len(path)):
+            self._scores.popitem(last=False)
+        check_scores(self, len(path) - 1, row)
+        return row
+
+
+def from_module(module: Any, *, name: str, vocab: Vocab | None = None) -> Live:
+    """A live `AutoModelForCausalLM` (any: gpt2, gpt_neox, opt, phi3, gemma3, ...) as a model. The module is put in
+    evaluation mode and otherwise left as it is. Without `vocab` the tokens are the ids of its output matrix.
+
+    Raises DecError for a module that is no causal language model.
+    """
+    config = getattr(module, "config", None)
+    if config is None or getattr(module, "get_output_embeddings", lambda: None)() is None:
+        raise DecError(f"{name!r} is a {type(module).__name__}, not a causal language model of transformers")
+    text = config.get_text_config()
+    if getattr(config, "is_encoder_decoder", False):
+        raise DecError(f"{name!r} is an encoder and a decoder, not a causal language model")
+    module.eval()
+    limit = getattr(text, "max_position_embeddings", None)
+    return Live(
+        module,
+        name=name,
+        vocab=vocab or Vocab("ids", int(text.vocab_size)),
+        context=None if limit is None else int(limit),
+        family=f"{name}@{id(module)}",
+    )
