@@ -18,8 +18,10 @@ ARROWS: dict[str, set[str]] = {
     "stdlib": {"dsl", "ir"},
     "check": {"backends", "runtime", "passes", "stdlib", "dsl", "ir"},
     "zoo": {"runtime"},
-    "cli": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo"},
+    "hf": {"backends", "runtime", "ir"},
+    "cli": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf"},
 }
+ABOVE_THE_FACADE = {"cli", "hf"}
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub"}
 TERMINAL = {"typer", "rich", "click"}
 
@@ -65,7 +67,7 @@ def faults_of(path: Path, text: str) -> list[str]:
             other = rest.split(".")[0]
             if other in ROOMS and other != room and other not in ARROWS[room]:
                 faults.append(f"{where}: {room} may not import {other}")
-            elif other not in ROOMS and other not in {"errors", "__version__"} and room != "cli":
+            elif other not in ROOMS and other not in {"errors", "__version__"} and room not in ABOVE_THE_FACADE:
                 faults.append(f"{where}: rooms do not import the facade (`{module}`)")
         elif top in HEAVY and at_import and not may_be_heavy(path):
             faults.append(f"{where}: import {top} in the function that uses it")

@@ -1,0 +1,27 @@
+"""The door to Hugging Face: an algorithm as what transformers' `generate` takes for `custom_generate`.
+
+The room can be called, and that is its main function:
+
+    model.generate(ids, custom_generate=decgraph.hf("speculative", drafter=small, gamma=5), max_new_tokens=64)
+
+`decgraph.hf(...)` is `door(...)` below. Importing this needs neither torch nor transformers.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from decgraph.hf.door import Door, door
+from decgraph.hf.repository import export, generate_with
+
+__all__ = ["Door", "door", "export", "generate_with"]
+
+
+class _Room(ModuleType):
+    """A module that is also its main function, since one name has to serve for both."""
+
+    def __call__(self, algorithm: Any, **given: Any) -> Door:
+        return door(algorithm, **given)
+
+
+sys.modules[__name__].__class__ = _Room

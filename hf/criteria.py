@@ -1,0 +1,99 @@
+"""Stopping criteria as transformers lists them: a limit, the ids that end a text, and rules that are asked token by token.
+
+`generate` asks every criterion after every token. Here an algorithm commits several at once, and the stop machine
+(`runtime/stop.py`) feeds them one by one: a rule sees each prefix in order, and the run is cut where it first says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.hf.processors import name_of
+from decgraph.hf.prompts import Row
+
+_REMEMBERED = 256  # answers of one rule: as many as an algorithm looks ahead, and more
+Criterion = Any  # a StoppingCriteria, or any callable (input_ids, scores) -> bool or bool[1]
+
+
+@dataclass(frozen=True)
+class Stops:
+    """What ends the runs of a batch. limit: most new tokens, or None. eos: the ids. asked: the criteria that are asked.
+
+    fills: whether a finished row is filled up with the pad token while others go on; transformers does so if there are
+    ids that end a text.
+    """
+
+    limit: int | None
+    eos: frozenset[int]
+    asked: tuple[Criterion, ...]
+    fills: bool
+
+
+def stops_of(criteria: Iterable[Criterion], length: int, size: int) -> Stops:
+    """Reads the criteria that `generate` prepared for a batch of this length (padding included) and vocabulary.
+
+    Raises DecError for a criterion that reads scores.
+    """
+    limit: int | None = None
+    eos: set[int] = set()
+    asked: list[Criterion] = []
+    fills = False
+    for criterion in criteria:
+        kind = type(criterion).__name__ if type(criterion).__module__.startswith("transformers.") else ""
+        if kind == "MaxLengthCriteria":
+            here = int(criterion.max_length) - length
+            limit = here if limit is None else min(limit, here)
+        elif kind == "EosTokenCriteria":
+            ids = criterion.eos_token_id
+            eos |= {int(t) for t in (ids.flatten().tolist() if hasattr(ids, "flatten") else ids)}
+            fills = True
+        elif kind == "ConfidenceCriteria":
+            raise DecError(
+                "the stopping criterion ConfidenceCriteria is not supported: it reads scores",
+                hint="leave assistant_confidence_threshold out",
+            )
+        else:
+            asked.append(criterion)
+    return Stops(limit, frozenset(t for t in eos if 0 <= t < size), tuple(asked), fills)
+
+
+class Rule:
+    """One criterion for one row, as a function of the path: one of a Request's `until`.
+
+    A path is asked about once: what was said is remembered, so an algorithm that looks ahead (`ended`) does not make a
+    criterion see the same tokens twice.
+    """
+
+    def __init__(self, criterion: Criterion, row: Row, device: Any) -> None:
+        self.criterion, self.pads, self.device = criterion, row.pads, device
+        self.said: dict[tuple[int, ...], bool] = {}
+        # Stop strings look at the end of the text alone; giving them that spares the rest of a long one.
+        self.tail = int(getattr(criterion, "maximum_token_len", 0)) if type(criterion).__name__ == "StopStringCriteria" else 0
+
+    def __call__(self, path: tuple[int, ...]) -> bool:
+        if path not in self.said:
+            if len(self.said) >= _REMEMBERED:
+                self.said.clear()
+            self.said[path] = self._ask((*self.pads, *path))
+        return self.said[path]
+
+    def _ask(self, ids: Sequence[int]) -> bool:
+        import torch
+
+        shown = torch.tensor([ids[-self.tail :] if self.tail else ids], dtype=torch.long, device=self.device)
+        try:
+            made = self.criterion(shown, None)
+            return bool(torch.as_tensor(made).any())
+        except DecError:
+            raise
+        except Exception as error:  # the caller's code: whatever it raises is the caller's to read
+            raise DecError(
+                f"the stopping criterion {name_of(self.criterion)} raised {type(error).__name__}: {error}",
+                hint="it is called with one sequence, input_ids [1, length], and scores None",
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"the stopping criterion {name_of(self.criterion)}"

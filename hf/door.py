@@ -1,0 +1,274 @@
+"""The door itself: a callable that transformers' `generate` takes for `custom_generate`."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.hf import modules, settings
+from decgraph.hf.criteria import Rule, Stops, stops_of
+from decgraph.hf.processors import Reading, refuse_change, refuse_state, shaping_of, watched
+from decgraph.hf.prompts import Row, assembled, check_model_arguments, rows_of
+
+Tensor = Any  # torch loads when it is used
+
+
+def door(
+    algorithm: Any,
+    *,
+    backend: str | None = None,
+    seed: int | None = None,
+    tokenizer: Any = None,
+    stop_strings: str | Sequence[str] | None = None,
+    streamer: Any = None,
+    externs: Mapping[str, Callable[..., Any]] | None = None,
+    **given: Any,
+) -> Door:
+    """An algorithm as transformers' `custom_generate`. What `decgraph.hf(...)` is.
+
+    algorithm: a name in stdlib/, a path, a text's `decgraph.parse`, an `Algorithm` or a decorated function. given: its
+    other models (modules, folders, shipped names, decgraph models) and its parameters, by its own names; the model on
+    which generate is called is its first causal or masked one. `heads` are Medusa heads. backend: "torch" if there is
+    one, else "reference". seed: of the noise; left out, one number is drawn from torch's generator for every sampled
+    call. tokenizer and stop_strings: transformers (5.17 to 5.23) keeps its own from a callable, so stop strings are
+    given here. streamer: for callers that do not pass it to generate. externs: Python functions the algorithm calls.
+
+    One object keeps one session for each model: states that an algorithm keeps `per session` live as long as it does.
+
+    Raises DecError for an algorithm that cannot be read, an unknown or missing model or parameter, and a bad value.
+    """
+    return Door(
+        algorithm,
+        given,
+        backend=backend,
+        seed=seed,
+        tokenizer=tokenizer,
+        stop_strings=stop_strings,
+        streamer=streamer,
+        externs=externs,
+    )
+
+
+class Door:
+    """What `decgraph.hf` gives. Calling it is what `generate` does; `last` holds the results of the latest call.
+
+    last: a list of `runtime.session.Result`, a row each: tokens, reason, statistics (tokens per target call and so on).
+    """
+
+    def __init__(
+        self,
+        algorithm: Any,
+        given: Mapping[str, Any],
+        *,
+        backend: str | None,
+        seed: int | None,
+        tokenizer: Any,
+        stop_strings: str | Sequence[str] | None,
+        streamer: Any,
+        externs: Mapping[str, Callable[..., Any]] | None,
+    ) -> None:
+        from decgraph import api
+        from decgraph.backends.registry import BACKENDS, DEFAULT, machine
+        from decgraph.runtime.session import check_params
+
+        self.algorithm = api.of(algorithm)
+        models, self.params = modules.split(self.algorithm.function, given)
+        check_params(self.algorithm.function, self.params)
+        self.backend = backend if backend is not None else ("torch" if "torch" in BACKENDS else DEFAULT)
+        machine(self.backend)
+        self.binder = modules.Binder(self.algorithm.module, self.algorithm.function, models, self.backend)
+        self.seed, self.tokenizer, self.streamer, self.externs = seed, tokenizer, streamer, dict(externs or {})
+        self.stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings or ())
+        if self.stop_strings and not hasattr(tokenizer, "get_vocab"):
+            raise DecError("stop_strings need the model's tokenizer to see text", hint="decgraph.hf(..., tokenizer=tokenizer)")
+        self.last: list[Any] = []
+        self._session: tuple[Any, Any] | None = None  # of the latest model: (its decgraph models, session)
+
+    def __repr__(self) -> str:
+        return f"<decgraph.hf {self.algorithm!r} on {self.backend}>"
+
+    def __call__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Sequence[Any] | None = None,
+        stopping_criteria: Sequence[Any] | None = None,
+        generation_config: Any = None,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        seed: int | None = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Decode a batch: what `generate` calls once its inputs, processors and criteria are prepared.
+
+        input_ids: int64[B, T], padded on the left where `attention_mask` [B, T] is 0. Returns int64[B, T + n], prompt
+        included and filled up with the pad token, or a GenerateDecoderOnlyOutput with `sequences` where the
+        configuration asks for a dict. `seed` can also be given to generate: `model.generate(..., seed=1)`.
+
+        Called by itself (masked models have no generate), it takes a GenerationConfig and makes the rest.
+
+        Raises DecError for everything that cannot be honoured, by name, and for what goes wrong in a run.
+        """
+        caller = _caller()
+        streamer = streamer or self.streamer or caller.get("streamer")
+        if synced_gpus or caller.get("synced_gpus"):
+            raise DecError("synced_gpus is not supported: decgraph.hf decodes in one process")
+        if caller.get("assistant_model") is not None:
+            raise DecError("assistant_model is not supported with decgraph.hf", hint="decgraph.hf('speculative', drafter=...)")
+        try:
+            if generation_config is None:
+                raise DecError("there is no generation_config", hint="model.generate(..., custom_generate=decgraph.hf(...))")
+            settings.refuse(generation_config, model)
+            rows = rows_of(input_ids, model_kwargs.pop("attention_mask", None))
+            check_model_arguments(model_kwargs, rows)
+            if streamer is not None and len(rows) > 1:
+                raise DecError(f"a streamer shows one sequence, this call has {len(rows)}", hint="give it one prompt")
+            if logits_processor is None and stopping_criteria is None:
+                logits_processor, stopping_criteria = settings.prepared(generation_config, input_ids.shape[1])
+            with modules.evaluating([model, *self.binder.given.values()]):
+                new = self._decode(
+                    model,
+                    input_ids,
+                    rows,
+                    list(logits_processor or ()),
+                    list(stopping_criteria or ()),
+                    generation_config,
+                    streamer,
+                    self.seed if seed is None else seed,
+                )
+        finally:
+            if streamer is not None:  # whatever happened, nobody waits for more
+                streamer.end()
+        sequences = assembled(input_ids, new, settings.pad_of(generation_config))
+        if getattr(generation_config, "return_dict_in_generate", False):
+            from transformers.generation import GenerateDecoderOnlyOutput
+
+            return GenerateDecoderOnlyOutput(sequences=sequences)
+        return sequences
+
+    def _decode(self, model: Any, input_ids: Tensor, rows: list[Row], processors: list[Any], criteria: list[Any],
+                config: Any, streamer: Any, seed: int | None) -> list[tuple[int, ...]]:  # fmt: skip
+        session = self._session_for(model)
+        main = session.models[self.binder.main]
+        length, device = input_ids.shape[1], input_ids.device
+        if self.stop_strings:
+            from transformers import StopStringCriteria
+
+            criteria.append(StopStringCriteria(self.tokenizer, self.stop_strings))
+        stops = stops_of(criteria, length, main.vocab.size)
+        reading = Reading(
+            greedy=not getattr(config, "do_sample", False),
+            length=length,
+            rows=len(rows),
+            copies=int(getattr(config, "num_return_sequences", None) or 1),
+            eos=stops.eos,
+            width=modules.width_of(model),
+            size=main.vocab.size,
+            device=device,
+        )
+        refuse_state(processors, reading, rows[0])
+        held = watched(processors)
+        key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
+        requests = [self._request(row, processors, reading, stops, key) for row in rows]
+        self.last = _run(session, requests, _feeding(streamer, input_ids) if streamer is not None else None)
+        for row, result in zip(rows, self.last, strict=True):
+            if result.reason == "interrupted":
+                raise KeyboardInterrupt
+            if result.error is not None:
+                raise _for_row(result.error, row, len(rows))
+            if result.reason == "context":
+                warnings.warn(f"row {row.index} ended at the model's context length", UserWarning, stacklevel=4)
+        for processor, before in held:
+            refuse_change(processor, before)
+        return [tuple(result.results[0]) if result.results and not result.tokens else result.tokens for result in self.last]
+
+    def _request(self, row: Row, processors: list[Any], reading: Reading, stops: Stops, seed: int) -> Any:
+        from decgraph.runtime.request import Request
+
+        if stops.limit is None:
+            raise DecError("there is no limit on the length", hint="give generate max_new_tokens")
+        shaping = shaping_of(processors, reading, row)
+        hooks = (shaping.hook,) if shaping.hook is not None else ()
+        until = tuple(Rule(criterion, row, reading.device) for criterion in stops.asked)
+        return Request(
+            row.prompt,
+            limit=stops.limit,
+            eos=stops.eos,
+            seed=seed,
+            request_id=row.index,
+            processors=hooks,
+            until=until,
+            **{"temperature": 1.0, **shaping.fields},
+        )
+
+    def _session_for(self, model: Any) -> Any:
+        """The session of a model, kept as long as the decgraph models in it are the same."""
+        bound = self.binder(model)
+        if self._session is None or any(self._session[0].get(n) is not m for n, m in bound.items()):
+            session = self.algorithm.session(bound, externs=self.externs, backend=self.backend, **self.params)
+            self._session = bound, session
+        return self._session[1]
+
+
+def _run(session: Any, requests: list[Any], listener: Callable[[Any], None] | None) -> list[Any]:
+    """A result for every request, decoded together where the session can."""
+    if len(requests) > 1 and listener is None and hasattr(session, "generate"):
+        return list(session.generate(requests))
+    return [session.run(request, listener=listener, keep_events=True) for request in requests]
+
+
+def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:
+    """Hands each commit's tokens to a streamer, int64[n] on the CPU. `generate` has put the prompt already."""
+    from decgraph.runtime.trace import Committed
+
+    def hear(event: Any) -> None:
+        if isinstance(event, Committed):
+            streamer.put(input_ids.new_tensor(list(event.tokens)).cpu())
+
+    return hear
+
+
+def _drawn_seed() -> int:
+    """One number of torch's default generator: torch.manual_seed makes a call repeatable, the next call differs."""
+    import torch
+
+    return int(torch.randint(2**63 - 1, (1,), dtype=torch.int64).item())
+
+
+def _for_row(error: DecError, row: Row, rows: int) -> DecError:
+    if rows == 1:
+        return error
+    made = DecError(
+        [f"row {row.index} of the batch: {error.diagnostics[0]}", *error.diagnostics[1:]]
+        if isinstance(error.diagnostics[0], str)
+        else error.diagnostics,
+        hint=error.hint,
+    )
+    made.__cause__ = error
+    return made
+
+
+def _caller() -> Mapping[str, Any]:
+    """The local variables of the `generate` that is calling, or nothing.
+
+    transformers (5.17 to 5.23) hands a callable neither the streamer nor what else it takes out of its arguments: it
+    puts the prompt into a streamer, and then nobody would ever end it. So they are read where they lie.
+    """
+    frame = sys._getframe(1)
+    for _ in range(8):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "generate" and frame.f_globals.get("__name__") == "transformers.generation.utils":
+            return frame.f_locals
+        frame = frame.f_back  # type: ignore[assignment]
+    return {}
+
+
+def names_of(algorithm: Any) -> Iterable[str]:
+    """The keyword arguments of `decgraph.hf` for an algorithm: its models but the main one, and its parameters."""
+    main = modules.main_parameter(algorithm.function)
+    names = [*algorithm.models, *algorithm.params]
+    return [*(n for n in names if n != main), *(f"{n}.heads" for n in algorithm.models), "heads"]

@@ -1,0 +1,255 @@
+"""The models of an algorithm from what a caller gives: live modules, folders, names of shipped models, decgraph's own.
+
+Weights are shared, and the module stays what it was: its attention implementation, hooks, gradients and mode. The decgraph
+model of a module is kept on the module and made anew when its weights were changed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.ir.values import Function
+from decgraph.ir.values import Module as IR
+from decgraph.ir.walk import ops_of
+from decgraph.runtime.models.interface import Vocab
+
+Module = Any  # a torch module; torch loads when it is used
+_KEPT = "_decgraph_models"
+_STATES = {"model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.join"}
+_WHOLE = ("causal", "masked")  # the kinds that a whole model has; heads and adapters are parts
+
+
+class _Kept(dict[Any, Any]):
+    """What a module remembers; a copied or pickled module starts without it."""
+
+    def __deepcopy__(self, memo: Any) -> _Kept:
+        return _Kept()
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
+
+
+def main_parameter(function: Function) -> str:
+    """The name of the parameter that the model on which generate is called stands for: the first causal or masked one."""
+    for p in function.params:
+        if p.value.type.elem == "model" and p.value.type.of[0] in ("causal", "masked"):
+            return p.name
+    raise DecError(f"{function.name} has no causal or masked model that generate could be called on")
+
+
+def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(models, parameters) by the algorithm's own names; `heads` is short for `<main model>.heads`.
+
+    Raises DecError for the main model, which is the one generate is called on, and for one that is missing.
+    """
+    main = main_parameter(function)
+    wanted = [p.name for p in function.params if p.value.type.elem == "model"]
+    models, params = {}, {}
+    for name, value in given.items():
+        if name == "heads" and not any(p.name == name for p in function.params):
+            models[f"{main}.heads"] = value
+        elif name.removesuffix(".heads") in wanted:
+            models[name] = value
+        else:
+            params[name] = value
+    if main in models:
+        raise DecError(
+            f"`{main}` is the model on which generate is called, so it is not given to decgraph.hf",
+            hint=f"leave out {main}=...",
+        )
+    for name in wanted:
+        if name != main and name not in models:
+            raise DecError(
+                f"{function.name} needs the model `{name}`", hint=f"decgraph.hf({function.name!r}, {name}=MODULE_OR_FOLDER)"
+            )
+    return models, params
+
+
+class Binder:
+    """The models of a function: `given` ones, made once, around the module on which generate is called.
+
+    A live causal module is taken "as it is" (`hf_live`: any architecture), or by "layers" (`hf_net`: Llama and its like)
+    where the algorithm reads its states, memory or heads. The reference backend computes prefixes anew with the first and
+    keeps them with the second, so there layers are tried "first".
+    """
+
+    def __init__(self, module: IR, function: Function, given: Mapping[str, Any], backend: str) -> None:
+        self.function, self.given = function, dict(given)
+        states = any(op.opcode in _STATES for f in module.functions.values() for op in ops_of(f))
+        heads = any(p.value.type.elem == "model" and p.value.type.of[3] == "causal+heads" for p in function.params)
+        self.form = "layers" if states or heads else "first" if backend == "reference" else "as it is"
+        self.main = main_parameter(function)
+        self.types = {p.name: p.value.type.of for p in function.params if p.value.type.elem == "model"}
+        self._made: dict[str, tuple[Any, Any]] = {}
+
+    def __call__(self, module: Module) -> dict[str, Any]:
+        """A model for every model parameter; equal objects as long as the modules' weights are the same.
+
+        What neither is a module nor stands for a causal or masked model is left for `decgraph.models.bind`. Raises
+        DecError for what cannot be used.
+        """
+        whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
+        models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n)))  # type: ignore[misc]
+                  for name, value in whole.items() if not is_module(value)}  # fmt: skip
+        named = next((m.vocab for m in models.values() if hasattr(m, "vocab") and m.vocab.name != "ids"), None)
+        for name, value in whole.items():
+            if is_module(value):
+                models[name] = _live(value, self._kind(name), name, named, self.form)
+        for name, (_, _, family, sees) in self.types.items():
+            if sees == "causal+heads" and getattr(models[name], "attached", None) is None:
+                base = models[name]
+                models[name] = self._once(name, base, lambda b=base, n=name: self._with_heads(n, b))  # type: ignore[misc]
+            elif self._kind(name) not in _WHOLE:
+                value, base = self.given[name], models.get(str(family))
+                made = self._once(name, base, lambda v=value, b=base, n=name: self._part(n, v, b))  # type: ignore[misc]
+                models[name] = made
+        return {name: models[name] for name in self.types}
+
+    def _kind(self, name: str) -> str:
+        return "heads" if name.endswith(".heads") else str(self.types[name][0])
+
+    def _once(self, name: str, base: Any, make: Callable[[], Any]) -> Any:
+        """What `make` makes, and the same again as long as it is made for the same base."""
+        if name not in self._made or self._made[name][0] is not base:
+            self._made[name] = base, make()
+        return self._made[name][1]
+
+    def _part(self, name: str, value: Any, target: Any) -> Any:
+        """An EAGLE head or a Kangaroo adapter (`decgraph.zoo.modeling` has their classes), from a module or a folder."""
+        if not is_module(value):
+            return value
+        from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
+
+        if not hasattr(target, "net"):
+            raise DecError(f"`{name}` reads the states of `{self.types[name][2]}`, which is not a Hugging Face model")
+        check_width(value, target, name)
+        return (HFFeatures if self._kind(name) == "features" else HFAdapter)(value.eval(), target, name)
+
+    def _with_heads(self, name: str, model: Any) -> Any:
+        from decgraph.models import folder_of
+        from decgraph.runtime.models import hf
+        from decgraph.runtime.models.hf_heads import HFHeads, check_width
+
+        heads = self.given.get(f"{name}.heads")
+        if heads is None:
+            asked = f"decgraph.hf({self.function.name!r}, heads=FOLDER)"
+            raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
+        if is_module(heads):
+            check_width(heads, model, "heads")
+            return model.with_heads(HFHeads(heads.eval(), model, "heads"))
+        return model.with_heads(hf.load_heads(folder_of(heads), model) if isinstance(heads, str | Path) else heads)
+
+
+def is_module(value: Any) -> bool:
+    """Whether a value is a torch module, told without importing torch."""
+    return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(value).__mro__)
+
+
+def _read(value: Any, kind: str) -> Any:
+    """The model in a folder, or under a shipped model's name; anything else as it is."""
+    if not isinstance(value, str | Path):
+        return value
+    from decgraph.models import folder_of
+    from decgraph.runtime.models import hf
+
+    return hf.load_causal(folder_of(value), reuse=True) if kind == "causal" else hf.load_masked(folder_of(value))
+
+
+def _live(module: Module, kind: str, name: str, named: Vocab | None, form: str) -> Any:
+    """The decgraph model of a live module, made once for its present weights.
+
+    Of a live module's vocabulary only the size is known; where the algorithm's other models have a vocabulary of that
+    size under a name, it is taken to speak that. form: see `Binder`.
+    """
+    if not is_module(module):
+        raise DecError(f"`{name}` must be a Hugging Face model, not {type(module).__name__}")
+    kept = module.__dict__.setdefault(_KEPT, _Kept())
+    now = tuple((id(p), p.data_ptr(), p._version, p.dtype) for p in module.parameters())
+    if kept.get("weights") != now:
+        kept.clear()
+        kept["weights"] = now
+    size = width_of(module)
+    vocab = named if named is not None and named.size == size else Vocab("ids", size)
+    if (kind, vocab, form) not in kept:
+        kept[kind, vocab, form] = _made(module, kind, vocab, form)
+    return kept[kind, vocab, form]
+
+
+def _made(module: Module, kind: str, vocab: Vocab, form: str) -> Any:
+    name = Path(str(getattr(module.config, "name_or_path", ""))).name or type(module).__name__
+    if kind == "masked":
+        return _masked(module, name, vocab)
+    if form != "as it is":
+        try:
+            return _by_layers(module, name, vocab)
+        except DecError:
+            if form == "layers":
+                raise
+    from decgraph.runtime.models.hf_live import from_module
+
+    return from_module(module, name=name, vocab=vocab)
+
+
+def _net(module: Module) -> Any:
+    """The module's weights under decgraph's own attention: new Python objects around the same tensors."""
+    from decgraph.runtime.models.hf_net import ATTENTION, Net
+
+    grads = [(p, p.requires_grad) for p in module.parameters()]
+    kept = module.__dict__.pop(_KEPT)
+    try:
+        mine = copy.deepcopy(module, {id(t): t for t in (*module.parameters(), *module.buffers())})
+        mine.config._attn_implementation = ATTENTION
+        return Net(mine)
+    finally:
+        module.__dict__[_KEPT] = kept
+        for p, grad in grads:
+            p.requires_grad_(grad)
+
+
+def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    if getattr(module.config, "is_encoder_decoder", False):
+        raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
+    family = f"{name}#{id(module)}"
+    return HFCausal(_net(module), reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
+
+
+def _masked(module: Module, name: str, vocab: Vocab) -> Any:
+    from decgraph.runtime.models.hf_masked import HFMasked
+
+    config = module.config
+    mask, block = getattr(config, "mask_token_id", None), getattr(config, "decgraph_block", None)
+    if mask is None:
+        raise DecError(f"{type(module).__name__} does not say which token is the mask", hint="set model.config.mask_token_id")
+    return HFMasked(_net(module), mask=int(mask), visibility=("block", int(block)) if block else "full", name=name, vocab=vocab,
+                    context=_context(config), family=f"{name}#{id(module)}")  # fmt: skip
+
+
+def _context(config: Any) -> int | None:
+    limit = getattr(config, "max_position_embeddings", None)
+    return None if limit is None else int(limit)
+
+
+@contextmanager
+def evaluating(found: Iterable[Any]) -> Iterator[None]:
+    """Torch modules in evaluation mode for a while; what was training is so again afterwards."""
+    training = [part for module in found if is_module(module) for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def width_of(module: Module) -> int:
+    """How many scores a module gives: the rows of its output matrix."""
+    out = module.get_output_embeddings()
+    return int(out.weight.shape[0]) if out is not None else int(module.config.vocab_size)

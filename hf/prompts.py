@@ -1,0 +1,102 @@
+"""Batches as transformers has them and rows as decgraph has them: left padding off, and on again at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from decgraph.errors import DecError
+
+Tensor = Any  # torch loads when it is used; these are its tensors
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sequence of the batch: what it is padded with on the left, and its prompt. `pads + prompt` is the row as given."""
+
+    index: int
+    pads: tuple[int, ...]
+    prompt: tuple[int, ...]
+
+
+def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[Row]:
+    """The rows of int64[B, T] token ids, split where the mask [B, T] (None: all ones) begins to be one.
+
+    Raises DecError for ids or a mask of another shape, for padding on the right or in the middle, and for an empty row.
+    """
+    if input_ids.dim() != 2 or input_ids.is_floating_point():
+        raise DecError(
+            f"input_ids must be token ids [batch, length], not {list(input_ids.shape)} of {input_ids.dtype}",
+            hint="inputs_embeds are not supported; give input_ids",
+        )
+    ids = input_ids.tolist()
+    if attention_mask is None:
+        firsts = [0] * len(ids)
+    else:
+        if tuple(attention_mask.shape) != tuple(input_ids.shape):
+            raise DecError(f"attention_mask is {list(attention_mask.shape)}, but input_ids {list(input_ids.shape)}")
+        firsts = [_first(mask, row) for row, mask in enumerate(attention_mask.bool().tolist())]
+    for row, first in enumerate(firsts):
+        if first >= len(ids[row]):
+            raise DecError(f"row {row} of the batch has no token", hint="a prompt needs one at least")
+    return [Row(i, tuple(row[:first]), tuple(row[first:])) for i, (row, first) in enumerate(zip(ids, firsts, strict=True))]
+
+
+def _first(mask: Sequence[bool], row: int) -> int:
+    """Where a row begins."""
+    first = mask.index(True) if True in mask else len(mask)
+    if not all(mask[first:]):
+        where = "on the right" if True not in mask[mask.index(False, first) :] else "in the middle"
+        raise DecError(f"row {row} of the batch is padded {where}", hint="pad on the left: tokenizer.padding_side = 'left'")
+    return first
+
+
+def check_model_arguments(given: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Raises DecError for whatever else `generate` would hand to the model's forward and that would change its answers."""
+    for name, value in given.items():
+        if value is None or value is False or name in _WITHOUT_EFFECT:
+            continue
+        if name == "position_ids":
+            _check_positions(value, rows)
+        elif name in _CACHES:
+            held = getattr(value, "get_seq_length", None)
+            if held is None or int(held()) > 0:
+                raise DecError(f"{name} already holds tokens; decgraph keeps caches of its own", hint="leave it out")
+        else:
+            raise DecError(
+                f"`{name}` is not supported: decgraph gives the model token ids and nothing else",
+                hint=f"leave {name} out, or use generate without custom_generate",
+            )
+
+
+# What generate adds by itself, or what changes no answer.
+_WITHOUT_EFFECT = {"use_cache", "logits_to_keep", "num_logits_to_keep", "cache_position", "return_dict"}
+_CACHES = {"past_key_values", "cache_params"}
+
+
+def _check_positions(positions: Tensor, rows: Sequence[Row]) -> None:
+    given = positions.tolist()
+    for row in rows:
+        here = given[row.index if len(given) > 1 else 0]
+        if here[len(row.pads) :] != list(range(len(row.prompt))):
+            raise DecError("position_ids do not count each prompt from 0", hint="leave position_ids out")
+
+
+def assembled(input_ids: Tensor, new: Sequence[Sequence[int]], pad: int | None) -> Tensor:
+    """int64[B, T + longest]: each row as given, followed by its new tokens and then by `pad`, as `generate` returns it.
+
+    Raises DecError where a row must be filled up and there is nothing to fill it with.
+    """
+    longest = max(map(len, new))
+    if pad is None and any(len(tokens) < longest for tokens in new):
+        raise DecError(
+            "the sequences end at different lengths and there is no token to fill them up with",
+            hint="give generate a pad_token_id",
+        )
+    made = input_ids.new_full((len(new), input_ids.shape[1] + longest), pad or 0)
+    made[:, : input_ids.shape[1]] = input_ids
+    for row, tokens in enumerate(new):
+        if tokens:
+            made[row, input_ids.shape[1] : input_ids.shape[1] + len(tokens)] = input_ids.new_tensor(list(tokens))
+    return made

@@ -1,0 +1,101 @@
+"""What a generation configuration asks for, beyond processors and criteria; what cannot be had is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.errors import DecError
+
+_DIFFERENT = "decgraph.hf decodes with its algorithm, not with beams or another mode"
+
+# setting -> (the values that mean "off", what to do about it)
+_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "num_beams": ((None, 1), f"num_beams=1; {_DIFFERENT}. decgraph.hf('beam_patience') is a beam search"),
+    "num_beam_groups": ((None, 1), f"leave it out; {_DIFFERENT}"),
+    "penalty_alpha": ((None, 0, 0.0), f"leave it out; {_DIFFERENT}"),
+    "dola_layers": ((None,), f"leave it out; {_DIFFERENT}"),
+    "constraints": ((None,), f"leave it out; {_DIFFERENT}"),
+    "force_words_ids": ((None,), f"leave it out; {_DIFFERENT}"),
+    "prompt_lookup_num_tokens": ((None,), "decgraph.hf('prompt_lookup', k=...) is that algorithm"),
+    "assistant_early_exit": ((None,), "an algorithm with target.exit(n) is that: decgraph.hf('kangaroo', ...)"),
+    "use_mtp": ((None, False), "leave it out; what drafts is the algorithm's affair"),
+    "is_assistant": ((None, False), "leave it out"),
+    "output_scores": ((None, False), "leave it out: the scores behind accepted drafts are not kept"),
+    "output_logits": ((None, False), "leave it out: the scores behind accepted drafts are not kept"),
+    "output_attentions": ((None, False), "leave it out: decgraph computes attention by its own rules"),
+    "output_hidden_states": ((None, False), "leave it out: hidden states are not kept"),
+}
+
+
+def refuse(config: Any, model: Any) -> None:
+    """Raises DecError, naming the setting, for what decgraph cannot do as asked."""
+    for name, (off, hint) in _REFUSED.items():
+        value = getattr(config, name, None)
+        if not any(value is o or value == o for o in off):
+            raise DecError(f"{name}={value!r} is not supported with decgraph.hf", hint=hint)
+    if getattr(config, "cache_implementation", None) == "quantized":
+        raise DecError(
+            "cache_implementation='quantized' is not supported with decgraph.hf: it changes the model's answers",
+            hint="leave it out; decgraph keeps caches of its own",
+        )
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise DecError(f"{type(model).__name__} is an encoder-decoder model; decgraph.hf takes decoder-only and masked models")
+
+
+def pad_of(config: Any) -> int | None:
+    """The token that fills up finished rows: the one `generate` settled on, else the configuration's."""
+    for value in (getattr(config, "_pad_token_tensor", None), getattr(config, "pad_token_id", None)):
+        if value is not None:
+            return int(value)
+    ends = eos_of(config)
+    return ends[0] if ends else None
+
+
+def eos_of(config: Any) -> list[int]:
+    """The ids that end a text, in the configuration's order."""
+    found = getattr(config, "eos_token_id", None)
+    if found is None:
+        return []
+    if hasattr(found, "flatten"):
+        return [int(t) for t in found.flatten().tolist()]
+    return [int(t) for t in (found if isinstance(found, list | tuple) else [found])]
+
+
+def prepared(config: Any, length: int) -> tuple[list[Any], list[Any]]:
+    """Processors and criteria of a configuration, for a call that does not come through `generate`.
+
+    Masked models have no `generate`, so the door can be called by itself. The commonest settings are honoured, in
+    transformers' order; the others are refused by name.
+    """
+    import transformers as hf
+
+    known = {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "suppress_tokens", "eos_token_id",
+             "max_new_tokens",
+             "max_length", "do_sample", "pad_token_id", "bos_token_id", "min_new_tokens", "min_length",
+             "return_dict_in_generate", "transformers_version", "num_return_sequences", "num_beams", *_REFUSED}  # fmt: skip
+    for name, value in config.to_diff_dict().items():
+        if name not in known and value not in (None, False) and not name.startswith("_"):
+            raise DecError(f"{name} is not supported where decgraph.hf is called without generate")
+    processors: list[Any] = []
+    ends = eos_of(config)
+    if config.repetition_penalty not in (None, 1.0):
+        processors.append(hf.RepetitionPenaltyLogitsProcessor(config.repetition_penalty))
+    least = max(config.min_new_tokens or 0, (config.min_length or 0) - length)
+    if ends and least > 0:
+        processors.append(hf.MinNewTokensLengthLogitsProcessor(length, least, ends))
+    if config.suppress_tokens:
+        processors.append(hf.SuppressTokensLogitsProcessor(config.suppress_tokens))
+    if config.do_sample:
+        if config.temperature not in (None, 1.0):
+            processors.append(hf.TemperatureLogitsWarper(config.temperature))
+        if config.top_k:
+            processors.append(hf.TopKLogitsWarper(config.top_k))
+        if config.top_p is not None and config.top_p < 1.0:
+            processors.append(hf.TopPLogitsWarper(config.top_p))
+        if config.min_p is not None:
+            processors.append(hf.MinPLogitsWarper(config.min_p))
+    most = length + config.max_new_tokens if config.max_new_tokens is not None else config.max_length
+    criteria: list[Any] = [hf.MaxLengthCriteria(most if most is not None else length + 20)]
+    if ends:
+        criteria.append(hf.EosTokenCriteria(ends))
+    return processors, criteria
