@@ -319,7 +319,7 @@ class HFMaskedEngine:
             logits = torch.zeros(count, 0, self.model.vocab.size, device=self.device)
         elif all(e.block is entries[0].block and e.start == entries[0].start + n * len(e.rows) for n, e in enumerate(entries)):
             start = entries[0].start
-            logits = entries[0].block[start : start + count * len(plan.rows)].view(count, len(plan.rows), -1)
+            logits = entries[0].block[start : start + count * len(plan.rows)].view(count, len(plan.rows), self.model.vocab.size)
         else:
             logits = torch.stack([e.logits for e in entries])
         memory = self._memory(ask, entries) if ask.keep else None

@@ -1,0 +1,293 @@
+"""What the masked engine computes and what it does not: batches, the memo, writing in place, faults."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from decgraph.backends.reference.calls import Calls
+from decgraph.backends.reference.values import Held
+from decgraph.errors import DecError, InternalError
+from decgraph.ir.data.canvas import Canvas
+from decgraph.runtime.models.engine.masked import HFMaskedEngine
+from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk, fresh_of
+from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_net import ATTENTION, Net
+from decgraph.runtime.models.interface import LayerMemory, Memory, Vocab
+
+V, MASK_ID = 19, 18
+
+
+@pytest.fixture
+def engine() -> HFMaskedEngine:
+    torch.manual_seed(1)
+    config = transformers.EuroBertConfig(
+        vocab_size=V,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        mask_token_id=MASK_ID,
+        attn_implementation=ATTENTION,
+    )
+    net = Net(transformers.EuroBertForMaskedLM(config))
+    vocab = Vocab("test", V)
+    return HFMaskedEngine(HFMasked(net, name="tiny", vocab=vocab, context=64, family="tiny", mask=MASK_ID))
+
+
+def canvas(length: int, seed: int = 0, base: int = 3) -> torch.Tensor:
+    cells = torch.randint(0, MASK_ID, (length,), generator=torch.Generator().manual_seed(seed))
+    cells[base:] = MASK_ID
+    return cells
+
+
+def one(engine: HFMaskedEngine, ask: CanvasAsk) -> CanvasAnswer:
+    (answer,) = engine.answer([ask])
+    assert isinstance(answer, CanvasAnswer), str(answer)
+    return answer
+
+
+def rows_of(engine: HFMaskedEngine, cells: torch.Tensor, rows: Any) -> torch.Tensor:
+    """What a fresh engine says to whole canvases."""
+    return one(HFMaskedEngine(engine.model), CanvasAsk("alone", cells, rows=rows)).logits
+
+
+def test_sequences_of_all_lengths_and_phases_share_one_forward(engine: HFMaskedEngine) -> None:
+    first = [CanvasAsk(n, canvas(12 + n, n), rows=range(3), keep=True) for n in range(5)]
+    kept = [a.memory for a in engine.answer(first)]  # type: ignore[union-attr]
+    assert engine.counted.calls == 1 and engine.counted.computed == sum(12 + n for n in range(5))
+    assert engine.counted.padding == sum(4 - n for n in range(5))
+    asks = [CanvasAsk(n, canvas(12 + n, n), None, range(4, 8), kept[n], range(4, 8), True) for n in range(3)]
+    asks += [CanvasAsk(3, canvas(15, 3), None, range(4, 6), kept[3], [5], True), CanvasAsk(9, canvas(40, 9), rows=[30])]
+    alone = [one(HFMaskedEngine(engine.model), ask).logits for ask in asks]
+    together = engine.answer(asks)
+    assert engine.counted.calls == 2 and engine.counted.computed == 70 + 3 * 4 + 2 + 40
+    for a, b in zip(alone, together, strict=True):
+        assert isinstance(b, CanvasAnswer) and torch.allclose(a, b.logits, atol=1e-4)
+
+
+def test_a_budget_splits_a_batch_and_changes_nothing(engine: HFMaskedEngine) -> None:
+    asks = [CanvasAsk(n, canvas(16, n), rows=range(16), keep=True) for n in range(6)]
+    whole = engine.answer(asks)
+    small = HFMaskedEngine(engine.model, budget=2 * engine._cost(engine._plan(asks[0], asks[0].cells.numpy()).units[0]))
+    split = small.answer(asks)
+    assert (engine.counted.calls, small.counted.calls) == (1, 3)
+    for a, b in zip(whole, split, strict=True):
+        assert isinstance(a, CanvasAnswer) and isinstance(b, CanvasAnswer)
+        assert torch.allclose(a.logits, b.logits, atol=1e-5)
+        assert torch.allclose(a.memory.rows(1)[7][0], b.memory.rows(1)[7][0], atol=1e-5)
+
+
+def test_freedaves_accepted_canvas_costs_nothing(engine: HFMaskedEngine) -> None:
+    """The canvases of a tree are asked for together, then the accepted one alone: it is remembered."""
+    start = canvas(16)
+    tree = start.repeat(4, 1)
+    for depth in range(1, 4):
+        tree[depth:, 2 + depth] = depth
+    one(engine, CanvasAsk("s", start, rows=range(16)))
+    drafts = one(engine, CanvasAsk("s", tree, rows=range(16)))
+    assert drafts.logits.shape == (4, 16, V)
+    assert engine.counted.calls == 2 and engine.counted.computed == 16 + 3 * 16  # the root was known
+    accepted = one(engine, CanvasAsk("s", tree[2], rows=range(16)))
+    assert engine.counted.calls == 2 and engine.counted.asked == 16 + 4 * 16 + 16
+    assert torch.equal(accepted.logits, drafts.logits[2])
+    assert torch.allclose(accepted.logits, rows_of(engine, tree[2], range(16)), atol=1e-5)
+    assert one(engine, CanvasAsk("s", tree[2], rows=[9, 4])).logits.equal(accepted.logits[[9, 4]])
+
+
+def test_rows_not_asked_for_before_come_from_the_states_that_are_held(engine: HFMaskedEngine) -> None:
+    one(engine, CanvasAsk("s", canvas(16), rows=[3]))
+    later = one(engine, CanvasAsk("s", canvas(16), rows=[10, 3]))
+    assert engine.counted.calls == 1
+    assert torch.allclose(later.logits, rows_of(engine, canvas(16), [10, 3]), atol=1e-5)
+
+
+def test_scores_and_memory_of_one_call_are_one_forward(engine: HFMaskedEngine) -> None:
+    cells, block = canvas(16), range(4, 8)
+    one(engine, CanvasAsk("s", cells, rows=block))
+    memory = one(engine, CanvasAsk("s", cells, keep=True)).memory
+    assert engine.counted.calls == 1
+    cells = cells.clone()
+    cells[4] = 1
+    given = memory.without(block)
+    one(engine, CanvasAsk("s", cells, None, block, given, block))
+    # Held rows at fresh positions are overridden, so both memories mean the same call.
+    after = one(engine, CanvasAsk("s", cells, None, block, memory, block, keep=True, consumed=True)).memory
+    assert engine.counted.calls == 2 and memory.alive and after.positions.tolist() == list(range(16))
+
+
+def test_calls_are_forgotten_with_age_size_and_their_sequence(engine: HFMaskedEngine) -> None:
+    for n in range(3):
+        one(engine, CanvasAsk("s", canvas(16, n), rows=[4]))
+    one(engine, CanvasAsk("s", canvas(16, 0), rows=[4]))
+    assert engine.counted.calls == 4 and len(engine.memo) == 2
+    engine.close("s")
+    engine.close("never seen")
+    assert len(engine.memo) == 0 and engine.memo.nbytes == 0
+    small = HFMaskedEngine(engine.model, remembered=1)
+    for _ in range(2):
+        one(small, CanvasAsk("s", canvas(16), rows=[4]))
+    assert small.counted.calls == 2 and len(small.memo) == 0 and small.memo.nbytes == 0
+
+
+def test_a_memory_given_up_is_written_in_place_and_refused_afterwards(engine: HFMaskedEngine) -> None:
+    cells, block = canvas(16), range(4, 8)
+    memory = one(engine, CanvasAsk("s", cells, keep=True)).memory
+    cells = cells.clone()
+    cells[5] = 7
+    cut = memory.without(block)
+    copied = one(engine, CanvasAsk("s", cells, None, block, cut, block, keep=True))
+    assert copied.memory.store is not memory.store and memory.alive
+    engine.close("s")
+    written = one(engine, CanvasAsk("s", cells, None, block, cut, block, keep=True, consumed=True))
+    assert written.memory.store is memory.store and written.memory.alive
+    assert torch.allclose(written.logits, copied.logits, atol=1e-5)
+    assert torch.allclose(written.memory.rows(1)[5][1], copied.memory.rows(1)[5][1], atol=1e-5)
+    assert not memory.alive and not cut.alive
+    for use in (lambda: memory.rows(0), lambda: copied.memory.join(cut)):
+        with pytest.raises(InternalError, match="after a call consumed it"):
+            use()
+    with pytest.raises(InternalError, match="after a call consumed it"):
+        engine.answer([CanvasAsk("s", canvas(16, 3), None, block, cut, block)])
+
+
+def test_a_batch_that_stays_together_is_written_in_place(engine: HFMaskedEngine) -> None:
+    kept = [a.memory for a in engine.answer([CanvasAsk(n, canvas(16, n), keep=True) for n in range(3)])]  # type: ignore[union-attr]
+    store, block = kept[0].store, range(4, 8)
+    assert all(k.store is store for k in kept)
+    for step in range(2):
+        cells = [canvas(16, n) for n in range(3)]
+        for c in cells:
+            c[4 + step] = 1
+        asks = [CanvasAsk(n, cells[n], None, block, kept[n], block, True, True) for n in (2, 0, 1)]
+        kept = [a.memory for a in sorted_by_sequence(asks, engine.answer(asks))]
+        assert all(k.store is store for k in kept)
+    asks = [CanvasAsk(n, canvas(16, n), None, range(8, 12), kept[n], [8], True, True) for n in (0, 2)]
+    left = [a.memory for a in sorted_by_sequence(asks, engine.answer(asks))]
+    assert left[0].store is left[1].store is not store and kept[1].alive
+
+
+def sorted_by_sequence(asks: list[CanvasAsk], answers: list[Any]) -> list[CanvasAnswer]:
+    assert all(isinstance(a, CanvasAnswer) for a in answers), answers
+    return [a for _, a in sorted(zip([ask.sequence for ask in asks], answers, strict=True), key=lambda pair: pair[0])]
+
+
+def test_equal_canvases_are_computed_once_and_nobody_loses_a_memory(engine: HFMaskedEngine) -> None:
+    """Two sequences hold the same value; when one gives it up, the other still has it."""
+    a, b = (x.memory for x in engine.answer([CanvasAsk(n, canvas(16), keep=True) for n in range(2)]))  # type: ignore[union-attr]
+    assert engine.counted.computed == 16 and engine.counted.asked == 32
+    cells, block = canvas(16), range(4, 8)
+    cells[4] = 2
+    one(engine, CanvasAsk(0, cells, None, block, a, block, True, True))
+    assert b.alive
+    other = one(engine, CanvasAsk(1, cells.flip(0), None, block, b, block, True, True))
+    fresh = one(HFMaskedEngine(engine.model), CanvasAsk(1, canvas(16), keep=True)).memory
+    alone = one(HFMaskedEngine(engine.model), CanvasAsk(1, cells.flip(0), None, block, fresh, block))
+    assert torch.allclose(other.logits, alone.logits, atol=1e-5)
+
+
+def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
+    """A shorter block repeats its last cell, which is soft here."""
+    memory = one(engine, CanvasAsk("a", canvas(16), keep=True)).memory
+    soft = ([2, 5], torch.rand(2, V - 1, generator=torch.Generator().manual_seed(2)), torch.tensor([0.5, 0.1]))
+    ask = CanvasAsk("a", canvas(16), soft, range(4, 6), memory, range(4, 6), keep=True)
+    alone = one(HFMaskedEngine(engine.model), ask)
+    _, batched = engine.answer([CanvasAsk("b", canvas(16), None, range(4, 11), memory, [4]), ask])
+    assert isinstance(batched, CanvasAnswer) and engine.counted.padding == 5
+    assert torch.allclose(alone.logits, batched.logits, atol=1e-5)
+    assert torch.allclose(alone.memory.rows(0)[5][0], batched.memory.rows(0)[5][0], atol=1e-5)
+    hard = one(engine, CanvasAsk("c", canvas(16), None, range(4, 6), memory, range(4, 6)))
+    assert not torch.allclose(hard.logits, batched.logits, atol=1e-2)
+
+
+def test_scores_that_are_no_numbers_are_one_sequences_fault(engine: HFMaskedEngine) -> None:
+    with torch.no_grad():
+        engine.model.net.embedding[7] = float("nan")
+    good, bad = canvas(12), canvas(12)
+    good[0], bad[0] = 1, 7
+    expected = rows_of(engine, good, range(4, 8))
+    for _ in range(2):  # a fault is not remembered, and the engine goes on
+        first, second = engine.answer([CanvasAsk("x", bad, rows=[5, 4]), CanvasAsk("y", good, rows=range(4, 8))])
+        assert "'tiny' gave logits that are not numbers at position 5 of request x" in str(first)
+        assert isinstance(second, CanvasAnswer) and torch.allclose(second.logits[:, :7], expected[:, :7], atol=1e-5)
+    both = torch.stack([good, bad])
+    (named,) = engine.answer([CanvasAsk(3, both, rows=[4], name="the user's name")])
+    assert "at position 4 of the user's name" in str(named)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cells": torch.tensor([1, V])}, f"token {V} at position 1 of request s is not in the vocabulary"),
+        ({"cells": torch.tensor([-1, 2])}, "token -1 at position 0 of request s"),
+        ({"cells": torch.zeros(65, dtype=torch.long)}, "65 positions are past the context length of 'tiny' .64."),
+        ({"cells": torch.zeros(0, dtype=torch.long), "rows": []}, "at least one token"),
+        ({"rows": [16]}, "outside 0..15"),
+        ({"rows": [-1]}, "outside 0..15"),
+        ({"fresh": [3, 40]}, "outside 0..15"),
+        ({"fresh": [3, 4], "rows": [5]}, "scores of a position that the call does not compute"),
+        ({"cells": canvas(16).repeat(2, 1), "keep": True}, "one memory of 2 candidate canvases"),
+        ({"given": Memory("tiny", 0, ())}, "not a memory of its engine"),
+        ({"soft": ([20], torch.ones(1, V), torch.zeros(1))}, "outside 0..15"),
+    ],
+)
+def test_an_ask_that_makes_no_sense_is_said_in_its_place(engine: HFMaskedEngine, change: Any, message: str) -> None:
+    memory = one(engine, CanvasAsk("s", canvas(16), keep=True)).memory
+    wrong = CanvasAsk(**{"sequence": "s", "cells": canvas(16), "fresh": [3, 4], "given": memory, "rows": [3]} | change)
+    error, fine = engine.answer([wrong, CanvasAsk("t", canvas(9), rows=[3])])
+    assert isinstance(error, DecError) and isinstance(fine, CanvasAnswer)
+    with pytest.raises(DecError, match=message):
+        raise error
+
+
+def test_a_memory_of_another_model_is_refused(engine: HFMaskedEngine) -> None:
+    memory = one(engine, CanvasAsk("s", canvas(16), keep=True)).memory
+    engine.model.family = "another"
+    (error,) = engine.answer([CanvasAsk("s", canvas(16), None, [3], memory, [3])])
+    assert "cannot read the memory of 'tiny'" in str(error)
+    with pytest.raises(DecError, match="cannot join memories of 'tiny' and 'another'"):
+        memory.join(engine.empty(16))
+
+
+def test_the_forward_can_be_another_and_the_module_keeps_its_own(engine: HFMaskedEngine) -> None:
+    """The engine's twin of the module changes nothing for those who use the model."""
+    calls: list[list[Part]] = []
+    module = engine.step
+
+    def step(cells: torch.Tensor, positions: torch.Tensor, parts: Any) -> torch.Tensor:
+        calls.append(list(parts))
+        return module(cells, positions, parts)
+
+    engine.step = step
+    rows = one(engine, CanvasAsk("s", canvas(16), rows=[4])).logits
+    assert len(calls) == 1 and (calls[0][0].batch, calls[0][0].width) == (1, 16)
+    cells = tuple(canvas(16).tolist())
+    own = engine.model.eval_canvas(cells, [4])[0].logits
+    assert own is not None and np.allclose(own[:MASK_ID], rows[0, :MASK_ID].numpy(), atol=1e-5)
+    assert isinstance(module, ModuleStep)
+    assert {id(p) for p in module.base.parameters()} == {id(p) for p in engine.model.net.base.parameters()}
+
+
+@pytest.mark.parametrize("given", [None, [], [0], [0, 1, 2, 5], [3, 4, 5, 6]])
+@pytest.mark.parametrize("at", [None, [], [1], [2, 0], [0, 1, 2, 3]])
+def test_what_is_fresh_is_what_the_reference_says(at: list[int] | None, given: list[int] | None) -> None:
+    base, length = 3, 4
+    held = None if given is None else Memory("m", 7, (LayerMemory(dict.fromkeys(given), {}),))
+    place = Canvas.start((0,) * base, length)
+    expected, seen = Calls().fresh(place, at, None if held is None else Held(held, base))
+    kept = None if held is None else SimpleNamespace(positions=np.array(sorted(held.positions), np.int64))
+    fresh, got = fresh_of(base, length, at, kept)
+    assert (fresh is None) == (expected is None) and (got is None) == (seen is None)
+    assert fresh is None or fresh.tolist() == sorted(expected or [])
