@@ -13,7 +13,7 @@ from decgraph.runtime.models.engine.cache import ROWS
 from decgraph.runtime.models.engine.slots import Plan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
 
-_IDS, _POSITIONS, _WRITE, _LIMIT, _BASE = range(5)
+_POSITIONS, _WRITE, _LIMIT = 1, 2, 3  # rows of a table of cells; 0 are the tokens
 
 
 @dataclass
@@ -45,39 +45,42 @@ def batch_of(plans: Sequence[Plan], takes: Sequence[int], cells: int, layout: La
     """
     length = rows_of(plans, takes)
     count = len(plans)
-    table = np.zeros((5, count, cells), dtype=np.int64)
-    table[_WRITE], table[_LIMIT] = length - 1, 1
-    branched = False
+    branched = any(not p.linear and p.done + take > len(p.fresh) for p, take in zip(plans, takes))
+    if count == 1 and takes[0] == cells:
+        table = np.array(_columns(plans[0], cells), dtype=np.int64)[:, None]
+    else:
+        table = np.zeros((4, count, cells), dtype=np.int64)
+        table[_WRITE], table[_LIMIT] = length - 1, 1
+        for b, (plan, take) in enumerate(zip(plans, takes)):
+            table[:, b, :take] = _columns(plan, take)
+    ids, positions, write, limit = torch.from_numpy(table).to(layout.device).unbind(0)
     for b, (plan, take) in enumerate(zip(plans, takes)):
-        first, end = plan.done, plan.done + take
-        row, split = plan.start + first, len(plan.fresh)
-        if end > split:  # cells of the tail: their rows come after what the tail holds
-            shift = plan.rows - plan.total - plan.start
-            write = np.arange(row, plan.start + end)
-            write[max(split - first, 0) :] += shift
-            table[_WRITE, b, :take] = write
-        else:
-            table[_WRITE, b, :take] = np.arange(row, plan.start + end)
-        table[_IDS, b, :take] = plan.ids[first:end]
-        table[_POSITIONS, b, :take] = plan.positions[first:end]
-        table[_LIMIT, b, :take] = table[_WRITE, b, :take] + 1
-        table[_BASE, b] = plan.base
-        branched = branched or (not plan.linear and end > split)
-    moved = torch.from_numpy(table).to(layout.device)
-    ids, positions, write_rows, limit, base = moved.unbind(0)
-    for b, (plan, take) in enumerate(zip(plans, takes)):
-        _from_device(plan, take, ids[b])
+        if plan.tokens is not None:
+            _from_device(plan, take, ids[b])
     row = steps[:length]
-    seen = row < limit[:, None, :, None]
+    seen = row < limit.view(count, 1, cells, 1)
     masks = {FULL: seen}
     if layout.window is not None:
-        masks[SLIDING] = seen & (row > (positions - layout.window)[:, None, :, None])
+        masks[SLIDING] = seen & (row > (positions - layout.window).view(count, 1, cells, 1))
     if branched:
         tails = _tails(plans, takes, table, layout.window)
-        where = (base[:, :1] + steps[: tails[FULL].shape[2]])[:, None, None].expand(count, 1, cells, -1)
+        base = torch.tensor([plan.base for plan in plans], device=layout.device)[:, None]
+        where = (base + steps[: tails[FULL].shape[2]])[:, None, None].expand(count, 1, cells, -1)
         for kind, mask in masks.items():
             mask.scatter_(3, where, torch.from_numpy(tails[kind]).to(layout.device)[:, None])
-    return Batch(ids, positions, write_rows, masks, length)
+    return Batch(ids, positions, write, masks, length)
+
+
+def _columns(plan: Plan, take: int) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Tokens, positions, rows and limits of the plan's next cells."""
+    first, end = plan.done, plan.done + take
+    row, split = plan.start + first, plan.base
+    if end <= len(plan.fresh):
+        write = list(range(row, row + take))
+    else:  # cells of the tail: their rows come after what the tail holds
+        held = plan.rows - plan.start - plan.total
+        write = [*range(row, split), *range(max(row, split) + held, row + take + held)]
+    return plan.ids[first:end], plan.positions[first:end], write, [w + 1 for w in write]
 
 
 def _from_device(plan: Plan, take: int, ids: Tensor) -> None:
@@ -98,7 +101,7 @@ def _tails(plans: Sequence[Plan], takes: Sequence[int], table: np.ndarray, windo
     """By layer type, bool[B, cells, widest tail]: what every new cell sees of its slot's tail."""
     width = max(plan.span for plan in plans)
     steps = np.arange(width)
-    row = table[_BASE, :, :, None] + steps
+    row = np.array([plan.base for plan in plans])[:, None, None] + steps
     full = row < table[_LIMIT, :, :, None]
     sliding = full if window is None else full & (row > table[_POSITIONS, :, :, None] - window)
     for b, (plan, take) in enumerate(zip(plans, takes)):

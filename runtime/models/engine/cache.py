@@ -7,6 +7,7 @@ as a budget in bytes goes. Rows nobody wrote are zeros: they are masked, and zer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from decgraph.runtime.models.engine.step import Layout
 
 ROWS = 64  # capacities and lengths handed to a forward are multiples of this
+_PARTS = 64  # views that are remembered
 _CPU_BUDGET = 4 << 30
 _GPU_SHARE = 0.8  # of what is free when the store is made
 
@@ -24,6 +26,15 @@ class TooLarge(Exception):
     def __init__(self, slots: int, rows: int, needed: int, budget: int) -> None:
         super().__init__(f"{slots} sequences of {rows} cells need {needed} bytes, the budget is {budget}")
         self.slots, self.rows, self.needed, self.budget = slots, rows, needed, budget
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some slots' keys and values [B, heads, rows, size] by layer, and last states [B, rows, width]."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    last: Tensor
 
 
 class Store:
@@ -39,9 +50,13 @@ class Store:
             budget = int(_GPU_SHARE * torch.cuda.mem_get_info(layout.device)[0]) if on_gpu else _CPU_BUDGET
         self.budget = budget
         self.slots = self.rows = 0
-        self.keys = [self._new(0, heads, 0, size) for heads, size, _ in layout.shapes]
-        self.values = [self._new(0, heads, 0, size) for heads, _, size in layout.shapes]
-        self.last = self._new(0, 0, layout.width)
+        # Tensors of one size are one block [n, slots, heads, rows, size], so that moving rows is one operation.
+        sizes = [(h, k) for h, k, _ in layout.shapes] + [(h, v) for h, _, v in layout.shapes]
+        kinds = list(dict.fromkeys(sizes))
+        self._where = [(kinds.index(size), sizes[:n].count(size)) for n, size in enumerate(sizes)]
+        self._blocks = [self._new(sizes.count(kind), 0, kind[0], 0, kind[1]) for kind in kinds]
+        self._last = self._new(0, 0, layout.width)
+        self._parts: dict[tuple[int, int, int], Part] = {}
 
     def _new(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=self.layout.dtype, device=self.layout.device)
@@ -63,75 +78,87 @@ class Store:
                 break
         else:
             raise TooLarge(slots, rows, self._bytes(slots, rows), self.budget)
-        old, kept = (self.slots, self.rows), (min(self.slots, wanted[0]), min(self.rows, wanted[1]))
-        # Layer by layer, so that old and new are both there for one layer only. If the allocator gives up half
-        # way, larger layers are as good as small ones: `slots` and `rows` say what may be used.
-        for tensors in (self.keys, self.values):
-            for layer, tensor in enumerate(tensors):
-                tensors[layer] = self._grown(tensor, wanted, kept)
+        kept = (min(self.slots, wanted[0]), min(self.rows, wanted[1]))
+        # If the allocator gives up half way, larger blocks are as good as small ones: `slots` and `rows` say what
+        # may be used.
+        self._parts = {}
+        for n, block in enumerate(self._blocks):
+            if block.shape[1] != wanted[0] or block.shape[3] != wanted[1]:
+                made = self._new(block.shape[0], wanted[0], block.shape[2], wanted[1], block.shape[4])
+                made[:, : kept[0], :, : kept[1]] = block[:, : kept[0], :, : kept[1]]
+                self._blocks[n] = made
         last = self._new(*wanted, self.layout.width)
-        last[: kept[0], : kept[1]] = self.last[: kept[0], : kept[1]]
-        self.last = last
+        last[: kept[0], : kept[1]] = self._last[: kept[0], : kept[1]]
+        self._last = last
         self.slots, self.rows = wanted
-        assert old != wanted
-
-    def _grown(self, tensor: Tensor, wanted: tuple[int, int], kept: tuple[int, int]) -> Tensor:
-        if tensor.shape[0] == wanted[0] and tensor.shape[2] == wanted[1]:
-            return tensor
-        made = self._new(wanted[0], tensor.shape[1], wanted[1], tensor.shape[3])
-        made[: kept[0], :, : kept[1]] = tensor[: kept[0], :, : kept[1]]
-        return made
 
     def _bytes(self, slots: int, rows: int) -> int:
         return slots * rows * self.layout.cell_bytes
 
-    def part(self, first: int, count: int, rows: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Views of neighbouring slots, cut to that many rows: keys, values, last states."""
-        every = slice(first, first + count)
-        return (
-            [k[every, :, :rows] for k in self.keys],
-            [v[every, :, :rows] for v in self.values],
-            self.last[every, :rows],
-        )
+    def _layers(self, blocks: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values by layer, of blocks cut like this store's."""
+        every = [blocks[block][place] for block, place in self._where]
+        half = len(every) // 2
+        return every[:half], every[half:]
 
-    def taken(self, slots: Sequence[int], rows: int) -> tuple[list[Tensor], list[Tensor], Callable[[Tensor], None]]:
-        """Copies of slots that are not neighbours, and what writes rows int64[B, T] of them back."""
+    def part(self, first: int, count: int, rows: int) -> Part:
+        """Views of neighbouring slots, cut to that many rows."""
+        made = self._parts.get((first, count, rows))
+        if made is None:
+            slots = slice(first, first + count)
+            keys, values = self._layers([block[:, slots, :, :rows] for block in self._blocks])
+            made = Part(keys, values, self._last[slots, :rows])
+            if len(self._parts) >= _PARTS:
+                self._parts.clear()
+            self._parts[first, count, rows] = made
+        return made
+
+    def taken(self, slots: Sequence[int], rows: int) -> tuple[Part, Callable[[Tensor], None]]:
+        """Copies of slots that are not neighbours, and what writes their rows int64[B, T] back."""
         index = torch.tensor(slots, device=self.layout.device)
-        keys = [k[:, :, :rows].index_select(0, index) for k in self.keys]
-        values = [v[:, :, :rows].index_select(0, index) for v in self.values]
+        blocks = [block[:, :, :, :rows].index_select(1, index) for block in self._blocks]
+        last = self._last[:, :rows].index_select(0, index)
 
         def back(write: Tensor) -> None:
-            here = torch.arange(len(index), device=index.device)[:, None]
-            for tensors, copies in ((self.keys, keys), (self.values, values)):
-                for tensor, copy in zip(tensors, copies, strict=True):
-                    tensor[index[:, None], :, write] = copy[here, :, write]
+            here, there = torch.arange(len(index), device=index.device)[:, None], index[:, None]
+            for block, copy in zip(self._blocks, blocks, strict=True):
+                block[:, there, :, write] = copy[:, here, :, write]
+            self._last[there, write] = last[here, write]
 
-        return keys, values, back
+        return Part(*self._layers(blocks), last), back
+
+    def state(self, slot: int, row: int, count: int = 1) -> Tensor:
+        """A view of last states [count, width]."""
+        return self._last[slot, row : row + count]
+
+    def states(self, slot: int, rows: Sequence[int]) -> Tensor:
+        """A copy of last states [n, width]."""
+        return self._last[slot].index_select(0, torch.tensor(rows, device=self.layout.device))
 
     def move(self, slot: int, source: Sequence[int], first: int) -> None:
         """The rows `source` of a slot become its rows `first`, `first + 1`, ..."""
         index = torch.tensor(source, device=self.layout.device)
         end = first + len(source)
-        for tensors in (self.keys, self.values):
-            for tensor in tensors:
-                one = tensor[slot]
-                one[:, first:end] = one.index_select(1, index)
-        self.last[slot, first:end] = self.last[slot].index_select(0, index)
+        for block in self._blocks:
+            one = block[:, slot]
+            one[:, :, first:end] = one.index_select(2, index)
+        one = self._last[slot]
+        one[first:end] = one.index_select(0, index)
 
     def copy(self, source: int, target: int, rows: int) -> None:
         """One slot's first rows become another's; the rest of that one's are zeros."""
-        for tensors in (self.keys, self.values):
-            for tensor in tensors:
-                tensor[target, :, :rows] = tensor[source, :, :rows]
-                tensor[target, :, rows:] = 0
-        self.last[target, :rows] = self.last[source, :rows]
-        self.last[target, rows:] = 0
+        for block in self._blocks:
+            block[:, target, :, :rows] = block[:, source, :, :rows]
+            block[:, target, :, rows:] = 0
+        self._last[target, :rows] = self._last[source, :rows]
+        self._last[target, rows:] = 0
 
     def clear(self, slot: int) -> None:
         """Zeros in a slot: what a model left there that is not a number would come through a mask."""
         if slot < self.slots:
-            for tensor in (*self.keys, *self.values, self.last):
-                tensor[slot] = 0
+            for block in self._blocks:
+                block[:, slot] = 0
+            self._last[slot] = 0
 
 
 def _doubled(have: int, want: int) -> int:

@@ -7,6 +7,7 @@ captured graph with the same signature) and a read-out from last states to logit
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from math import isfinite
 from typing import Any
 
 import torch
@@ -62,9 +63,8 @@ class CausalEngine:
                 raise DecError(f"{self.name!r} cannot answer with heads; attach them with with_heads")
         return self.read(asks, self.states(asks))
 
-    @torch.no_grad()
     def read(self, asks: Sequence[Ask], states: Sequence[Answer]) -> list[Answer]:
-        """The logits that last states stand for: one read-out for all asks."""
+        """The logits that last states stand for: one read-out for all asks. To be called without gradients."""
         answers = list(states)
         good = [(n, s) for n, s in enumerate(states) if isinstance(s, Tensor) and len(s)]
         if not good:
@@ -75,11 +75,11 @@ class CausalEngine:
         for n, rows in good:
             answers[n] = logits[first : first + len(rows)]
             first += len(rows)
-        # One look at all rows: NaN and +inf come through a maximum, and so does a row of nothing but -inf.
+        # One look at all rows: NaN, +inf and a row of nothing but -inf come through a maximum, and through a sum.
         peaks = logits.amax(-1)
         if self.layout.device.type != "cpu":
             self.counted.syncs += 1
-        if not bool(torch.isfinite(peaks).all()):
+        if not isfinite(float(peaks.sum())):
             first = 0
             for n, rows in good:
                 bad = ~torch.isfinite(peaks[first : first + len(rows)])
@@ -88,9 +88,9 @@ class CausalEngine:
                 first += len(rows)
         return answers
 
-    @torch.no_grad()
     def states(self, asks: Sequence[Ask]) -> list[Answer]:
-        """The last hidden states [rows, width] per ask, after the final norm; or the ask's DecError."""
+        """The last hidden states [rows, width] per ask, after the final norm; or the ask's DecError. To be called
+        without gradients."""
         self.counted.asks += len(asks)
         self.counted.asked += sum(len(ask.context) + len(ask.tokens) for ask in asks)
         out: list[Answer | None] = [None] * len(asks)
@@ -114,7 +114,7 @@ class CausalEngine:
             answer = self.states([Ask(ask.sequence, ask.context[:length], ask.marks, name=ask.name)])[0]
             if isinstance(answer, DecError):
                 raise answer
-        return self.store.last[self._slots[ask.sequence].number, :length]
+        return self.store.state(self._slots[ask.sequence].number, 0, length)
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence and free its slot."""
@@ -251,17 +251,16 @@ class CausalEngine:
         first = numbers[0]
         back: Callable[[Tensor], None] | None = None
         if numbers[-1] - first == count - 1:
-            keys, values, last = self.store.part(first, count, batch.length)
+            part = self.store.part(first, count, batch.length)
         else:
-            keys, values, back = self.store.taken(numbers, batch.length)
-        states = self.step(batch.ids, batch.positions, batch.write, keys, values, batch.masks)
+            part, back = self.store.taken(numbers, batch.length)
+        states = self.step(batch.ids, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        if count == 1:
+            part.last[0].index_copy_(0, batch.write[0], states[0])
+        else:
+            part.last.scatter_(1, batch.write[:, :, None].expand(states.shape), states)
         if back is not None:
             back(batch.write)
-            self.store.last[torch.tensor(numbers, device=states.device)[:, None], batch.write] = states
-        elif count == 1:
-            last[0].index_copy_(0, batch.write[0], states[0])
-        else:
-            last.scatter_(1, batch.write[:, :, None].expand(states.shape), states)
         for p, take in zip(plans, takes):
             p.finish(take)
         self.counted.calls += 1
@@ -272,10 +271,9 @@ class CausalEngine:
         """A copy: the cache may be moved before all asks have their rows."""
         want = made.want
         self.counted.rows += len(want)
-        last = self.store.last[made.slot.number]
-        if not want or want == list(range(want[0], want[-1] + 1)):
-            return last[want[0] : want[-1] + 1].clone() if want else last[:0]
-        return last[torch.tensor(want, device=last.device)]
+        if not want or want[-1] - want[0] == len(want) - 1 and want == list(range(want[0], want[-1] + 1)):
+            return self.store.state(made.slot.number, want[0] if want else 0, len(want)).clone()
+        return self.store.states(made.slot.number, want)
 
     def _not_numbers(self, ask: Ask, row: int) -> DecError:
         node, position = ask.rows[row], len(ask.context) - 1

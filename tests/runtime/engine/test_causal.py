@@ -10,7 +10,6 @@ from asking import run
 from hf_modules import CONFIGS, logits, module
 
 from decgraph.runtime.models.engine.ask import Answer, Ask
-from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
 
