@@ -12,7 +12,10 @@ from typing import Any
 
 from decgraph.errors import DecError
 
-BACKENDS: dict[str, tuple[str, str]] = {"reference": ("decgraph.backends.reference.machine", "Machine")}
+BACKENDS: dict[str, tuple[str, str]] = {
+    "reference": ("decgraph.backends.reference.machine", "Machine"),
+    "torch": ("decgraph.backends.torch.machine", "Machine"),
+}
 DEFAULT = "reference"
 
 

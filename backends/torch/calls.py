@@ -1,0 +1,198 @@
+"""Model calls of the torch machine: what a place asks of an engine, and the rows that come back."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.rows import Dist, Rows
+from decgraph.backends.torch.trees import Context, Path, Tree
+from decgraph.errors import DecError
+from decgraph.runtime import trace
+from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.engine.ask import Ask
+from decgraph.runtime.models.engine.of import engine_of
+
+
+@dataclass(frozen=True)
+class Held:
+    """`model.memory` of a context: what the model's engine keeps up to `length` anyway. For canvases, see canvas_calls.py."""
+
+    model: Any
+    length: int
+
+
+@dataclass
+class Call:
+    """One waiting model call: the engine, its ask, and what to do with the answer. `alone`: not to be batched."""
+
+    machine: Any
+    engine: Any
+    ask: Any
+    finish: Callable[[Any], Any]
+    alone: bool = False
+
+    def answer_alone(self) -> Any:
+        """Asked of the engine by itself."""
+        return self.take(self.engine.answer([self.ask])[0])
+
+    def take(self, answer: Any) -> Any:
+        """The value of the call from the engine's answer; raises what the engine answered with instead."""
+        if isinstance(answer, BaseException):
+            raise answer
+        return self.finish(answer)
+
+
+class Calls:
+    """The part of the machine that asks models."""
+
+    def main_model(self: Any) -> Any:
+        """The model that claims are about: the first one that the function takes."""
+        for p in self.function.params:
+            if p.value.type.elem == "model" and p.name in self.models:
+                return self.models[p.name]
+        return None
+
+    def sequence(self: Any) -> Any:
+        """What engines keep this run's cells under."""
+        return id(self) if self.parent is None else (self.parent.sequence(), id(self))
+
+    def release(self: Any) -> None:
+        """Give the engines' room back."""
+        for engine in self.engines:
+            engine.close(self.sequence())
+        self.engines.clear()
+
+    def engine(self: Any, model: Any) -> Any:
+        found = engine_of(model)
+        if found not in self.engines:
+            self.engines.append(found)
+        return found
+
+    def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
+        if self.listener is None:
+            return
+        role: Literal["target", "draft"] = "target" if model is self.main_model() else "draft"
+        self.emit_event(trace.ModelCall(model.name, rows, cells, role))
+
+    def place(self: Any, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int], tuple[int, ...], Any]:
+        """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
+        if isinstance(place, Tree):
+            n = len(place)
+            return place.base.length, place, np.arange(1, n), list(range(-1, n - 1)), (n,), None
+        if isinstance(place, Context):
+            return place.length, None, (), [-1], (), None
+        ids = np.asarray(place, dtype=np.int64)
+        flat = ids.ravel()
+        needed = np.zeros(len(tree), dtype=bool)
+        needed[flat] = True
+        for d in range(int(tree.depth[flat].max()) if len(flat) else 0, 0, -1):
+            level = np.flatnonzero(needed & (tree.depth == d))
+            needed[tree.parent[level]] = True
+        needed[0] = False
+        tail = np.flatnonzero(needed)
+        place_of = np.full(len(tree), -1, dtype=np.int64)
+        place_of[tail] = np.arange(len(tail))
+        return tree.base.length, tree, tail, [int(i) for i in place_of[flat]], ids.shape, (ids if ids.ndim == 1 else None)
+
+    def evaluate(self: Any, model: Any, place: Any, extra: dict[str, Any], *, part: str | None = None,
+                 alone: bool = False) -> Any:
+        """The meaning of `model.eval`: a Call, whose value is the Dist."""
+        if isinstance(place, Path):
+            raise DecError("a model is asked at a context, at nodes of a tree or on a canvas, not at a path")
+        if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
+            from decgraph.backends.torch.canvas_calls import evaluate_canvas
+            return evaluate_canvas(self, model, place, extra)
+        length, tree, tail, wanted, shape, at = self.place(place, extra.get("tree"))
+        if not wanted:
+            return Answered(self, Dist(Rows(_no_rows(self.vocab_size), self.request), np.zeros(shape, dtype=np.int64), "shaped",
+                                       at))
+        ids = np.asarray(tail, dtype=np.int64)
+        tokens, parents, uids = (), (), ()
+        if tree is not None and len(ids):
+            index = np.full(len(tree), -1, dtype=np.int64)
+            index[ids] = np.arange(len(ids))
+            tokens, parents, uids = tree.token[ids].tolist(), index[tree.parent[ids]].tolist(), tree.uid[ids].tolist()
+        given = extra.get("given")
+        context = self.tokens if length == len(self.tokens) else self.tokens[:length]
+        ask = Ask(self.sequence(), context, self.marks, tokens, parents, uids, wanted, part or "logits",
+                  given=given.length if isinstance(given, Held) else None)
+        self.count_call(model if part is None else _Named(model.name + ".heads", model), len(wanted), len(ids))
+        nodes = None if tree is None else np.asarray([0 if w < 0 else int(ids[w]) for w in wanted])
+        if isinstance(place, Context):
+            nodes = np.zeros(1, dtype=np.int64)
+
+        def finish(scores: Any) -> Dist:
+            if part == "heads":
+                n = int(scores.shape[0])
+                rows = Rows(scores, self.request, positions=length + 1 + np.arange(n),
+                            path=lambda i: self.tokens[:length], allow=extra.get("allow"), label=model.name)
+                return Dist.all(rows)
+            depths = np.zeros(len(wanted), dtype=np.int64) if tree is None or nodes is None else tree.depth[nodes]
+            rows = Rows(scores, self.request, positions=length + depths, nodes=nodes, allow=extra.get("allow"),
+                        label=model.name, path=lambda i: self.path_to(length, tree, 0 if nodes is None else int(nodes[i])))
+            rows.tree = tree
+            return Dist(rows, np.arange(len(wanted)).reshape(shape), "shaped", at)
+
+        return Call(self, self.engine(model), ask, finish, alone)
+
+    def path_to(self: Any, length: int, tree: Any, node: int) -> tuple[int, ...]:
+        """The tokens of the state at a node."""
+        if tree is None or node == 0:
+            return tuple(self.tokens[:length])
+        return (*self.tokens[:length], *(int(tree.token[n]) for n in tree.path_nodes(node)[1:]))
+
+    def memory(self: Any, model: Any, place: Any, extra: dict[str, Any]) -> Any:
+        """The meaning of `model.memory`: of a context it is what the engine keeps; of a canvas a Call."""
+        if isinstance(place, Context):
+            if place.length == 0:
+                raise DecError("there is no memory of an empty context",
+                               hint="ctx.parent exists for prompts of two tokens or more")
+            return Answered(self, Held(model, place.length))
+        from decgraph.backends.torch.canvas_calls import memory_of_canvas
+        return memory_of_canvas(self, model, place, extra)
+
+    def paths(self: Any, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
+        """The paths of a place that `warp` names."""
+        if isinstance(at[0], Context):
+            return [at[0].ids()] * n
+        if isinstance(at[0], Tree):
+            return [self.path_to(at[0].base.length, at[0], i) for i in range(len(at[0]))]
+        return [self.path_to(at[1].base.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
+
+    def derived(self: Any, how: str, base: Any, args: tuple[Any, ...]) -> Any:
+        """The meaning of `model.derive`, one object for each way of deriving from one model."""
+        how = {"adapter": "on"}.get(how, how)
+        kept = base.__dict__.setdefault("_derived", {})
+        key = (how, tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
+        if key not in kept:
+            made = derive(base, how, *[a if hasattr(a, "vocab") else (int(a) if isinstance(a, int | np.integer) else a)
+                                       for a in args])
+            kept[key] = (made, args)
+        return kept[key][0]
+
+
+class Answered:
+    """A call that needs no model."""
+
+    engine = None
+
+    def __init__(self, machine: Any, value: Any) -> None:
+        self.machine, self.value = machine, value
+
+    def answer_alone(self) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True)
+class _Named:
+    name: str
+    model: Any
+
+
+def _no_rows(size: int) -> Any:
+    import torch
+    return torch.empty(0, size)

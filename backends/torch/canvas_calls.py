@@ -1,0 +1,116 @@
+"""Calls of masked models by the torch machine: canvases, subsets of them, and their memories as values."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from decgraph.backends.torch.calls import Call
+from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.rows import Dist, Rows
+from decgraph.backends.torch.trees import Tree
+from decgraph.backends.torch.walk import canvas_at
+from decgraph.runtime.models.engine.masked_ask import CanvasAsk, fresh_of
+from decgraph.runtime.models.interface import Soft
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A model's memory of a canvas, and where the canvas starts in it. Positions before `base` are never evicted by a canvas
+    program: `only` and `without` speak of canvas positions."""
+
+    memory: Any
+    base: int
+
+    def restrict(self, positions: Any, kind: str) -> Kept:
+        """With the canvas positions kept ("only") or dropped ("without")."""
+        absolute = self.base + np.ravel(np.asarray(positions, dtype=np.int64))
+        if kind == "only":
+            return replace(self, memory=self.memory.only(np.concatenate((np.arange(self.base), absolute))))
+        return replace(self, memory=self.memory.without(absolute))
+
+    def join(self, other: Kept) -> Kept:
+        return replace(self, memory=self.memory.join(other.memory))
+
+
+def cells_of(m: Any, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
+    """(int64[base + n], the soft cells or None) of a canvas after its context."""
+    base = c.base.length
+    out = np.empty(base + len(c), dtype=np.int64)
+    out[:base] = c.base.tokens[:base]
+    out[base:] = np.where(c.token < 0, engine.mask, c.token)
+    if not c.soft:
+        return out, None
+    at = sorted(c.soft)
+    weights, masks = [], []
+    for i in at:
+        v = c.soft[i]
+        if isinstance(v, Soft):
+            weights.append(torch.tensor([float(w) for w in v.weights], dtype=torch.float64))
+            masks.append(float(v.mask))
+        else:
+            weights.append(torch.as_tensor(v, dtype=torch.float64))
+            masks.append(0.0)
+    return out, ([base + i for i in at], torch.stack(weights), torch.tensor(masks, dtype=torch.float64))
+
+
+def asked(m: Any, model: Any, canvases: list[Canvas], extra: dict[str, Any], rows: Any, keep: bool) -> tuple[Any, Any, Any]:
+    """(engine, ask, absolute positions computed or None for all)."""
+    engine = m.engine(model)
+    first = canvases[0]
+    base, n = first.base.length, len(first)
+    given = extra.get("given")
+    fresh, seen = fresh_of(base, n, extra.get("at"), None if given is None else given.memory)
+    made = [cells_of(m, engine, c) for c in canvases]
+    cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
+    ask = CanvasAsk(m.sequence(), cells, made[0][1] if len(made) == 1 else None,
+                    None if fresh is None else [int(i) for i in fresh], seen, rows, keep, name=f"request {m.request.request_id}")
+    return engine, ask, fresh
+
+
+def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Call:
+    """The meaning of `model.eval` on a canvas, at positions of one, or on every canvas of a tree."""
+    tree = place if isinstance(place, Tree) else None
+    nodes = [place] if tree is None else [canvas_at(tree, i) for i in range(len(tree))]
+    order: dict[Any, int] = {}
+    canvases = []
+    for c in nodes:
+        if c.key() not in order:
+            order[c.key()] = len(canvases)
+            canvases.append(c)
+    at, base, n = extra.get("at"), canvases[0].base.length, len(canvases[0])
+    which = np.arange(n) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
+    engine, ask, fresh = asked(m, model, canvases, extra, [base + int(i) for i in which], False)
+    computed = base + n if fresh is None or ask.given is None else len(fresh)
+    m.count_call(model, len(which) * len(canvases), len(canvases) * computed)
+    width = len(which)
+
+    def path(i: int) -> tuple[int, ...]:
+        c = canvases[i // width] if width else canvases[0]
+        cells = np.where(c.token < 0, m.mask_token, c.token)[:int(which[i % width])]
+        return (*c.base.ids(), *(int(t) for t in cells))
+
+    def finish(answer: Any) -> Dist:
+        scores = answer.logits.reshape(-1, answer.logits.shape[-1])
+        everywhere = np.tile(which, len(canvases))
+        rows = Rows(scores, m.request, positions=base + everywhere, nodes=everywhere, path=path, label=model.name)
+        if tree is None:
+            return Dist(rows, np.arange(width), "shaped", None if at is None else which)
+        index = np.stack([order[c.key()] * width + np.arange(width) for c in nodes])
+        return Dist(rows, index)
+
+    return Call(m, engine, ask, finish)
+
+
+def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Call:
+    """The meaning of `model.memory` of a canvas."""
+    base = c.base.length
+    at = extra.get("at")
+    engine = m.engine(model)
+    if at is not None and len(at) == 0 and extra.get("given") is None:
+        from decgraph.backends.torch.calls import Answered
+        return Answered(m, Kept(engine.empty(base + len(c)), base))  # type: ignore[return-value]  # a call that asks nobody
+    engine, ask, _ = asked(m, model, [c], extra, [], True)
+    return Call(m, engine, ask, lambda answer: Kept(answer.memory, base))

@@ -1,0 +1,149 @@
+"""Draws: token ids with the law each was drawn from."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, locate
+
+
+class Draws:
+    """Tokens int64[*shape] (-1: nothing was left to draw), all drawn from rows of one call.
+
+    rows, row int64[*shape], face: where each was drawn. rank, group int64[*shape] and members int64[G, k]: for draws without
+    replacement, the law is the row less the earlier members. point: certain drafts, their law is the point mass; `rows` is
+    then only where their score is read (None: they have none). race float64[*shape]: race keys. ids int64[*shape]: the nodes
+    that a walk offers them as.
+    """
+
+    __slots__ = ("tokens", "rows", "row", "face", "rank", "group", "members", "point", "race", "at", "tag", "ids")
+
+    def __init__(self, tokens: Ids, rows: Rows | None = None, row: Ids | None = None, face: str = "shaped", *,
+                 rank: Ids | None = None, group: Ids | None = None, members: Ids | None = None, point: bool = False,
+                 race: Ids | None = None, at: Ids | None = None, tag: str = "", ids: Ids | None = None) -> None:
+        self.tokens, self.rows, self.row, self.face = tokens, rows, row, face
+        self.rank, self.group, self.members, self.point = rank, group, members, point
+        self.race, self.at, self.tag, self.ids = race, at, tag, ids
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tokens.shape
+
+    def pick(self, where: Any, at: Ids | None = None) -> Draws:
+        """Elements by a NumPy index."""
+        def part(a: Ids | None) -> Ids | None:
+            return None if a is None else np.asarray(a[where])
+        return Draws(np.asarray(self.tokens[where]), self.rows, part(self.row), self.face, rank=part(self.rank),
+                     group=part(self.group), members=self.members, point=self.point, race=part(self.race), at=at, tag=self.tag,
+                     ids=part(self.ids))
+
+    def take(self, index: Any) -> Draws:
+        return self.pick(locate(self.at, index))
+
+    def ravel(self) -> Draws:
+        return self.pick(np.s_[...]) if self.tokens.ndim == 1 else self._flat()
+
+    def _flat(self) -> Draws:
+        def flat(a: Ids | None) -> Ids | None:
+            return None if a is None else a.reshape(-1)
+        return Draws(self.tokens.reshape(-1), self.rows, flat(self.row), self.face, rank=flat(self.rank), group=flat(self.group),
+                     members=self.members, point=self.point, race=flat(self.race), tag=self.tag)
+
+    def nodes(self) -> Ids | None:
+        """The node (or position) each was drawn at, int64[*shape], where it has one."""
+        if self.rows is None or self.rows.nodes is None or self.row is None:
+            return None
+        return self.rows.nodes[self.row]
+
+    def prob(self, seen: str = "raw") -> Ids:
+        """The probability of each token in the raw (or another) face of where it was drawn, float64[*shape]; 1 for tokens of
+        no row."""
+        if self.rows is None or self.row is None:
+            return np.where(self.tokens >= 0, 1.0, 0.0)
+        face = self.face if self.point else seen
+        at = torch.from_numpy(np.ascontiguousarray(self.row)).reshape(-1)
+        tokens = torch.from_numpy(np.ascontiguousarray(self.tokens)).reshape(-1)
+        table = self.rows.face(face)
+        got = table[at.to(table.device), tokens.clamp_min(0).to(table.device)].cpu().numpy().reshape(self.tokens.shape)
+        return np.where(self.tokens >= 0, got, 0.0)
+
+    def law(self, request: Any, size: int) -> Dist:
+        """The laws as distributions of their own."""
+        flat = np.arange(self.tokens.size).reshape(self.tokens.shape)
+        if self.point or self.rows is None or self.row is None:
+            return Dist(Values(None, request, ones=self.tokens.reshape(-1), size=size), flat)
+        if self.rank is None or not self.rank.any():
+            return Dist(self.rows, self.row, self.face, self.at)
+        assert self.group is not None and self.members is not None
+        q = self.rows.face(self.face)[torch.from_numpy(np.ascontiguousarray(self.row.reshape(-1)))].clone()
+        for i, (g, r) in enumerate(zip(self.group.reshape(-1), self.rank.reshape(-1))):
+            q[i, torch.from_numpy(self.members[g, :r])] = 0
+        q /= q.sum(-1, keepdim=True)
+        return Dist(Values(q, request, like=self.rows, index=self.row.reshape(-1)), flat)
+
+
+class Mixed:
+    """A vector of draws from different places: scalar Draws side by side (children in a tree grown several times)."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[Draws]) -> None:
+        self.items = items
+
+    @property
+    def tokens(self) -> Ids:
+        return np.array([int(d.tokens) for d in self.items], dtype=np.int64)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.items),)
+
+    @property
+    def at(self) -> None:
+        return None
+
+    @property
+    def race(self) -> Ids:
+        return np.array([-np.inf if d.race is None else float(d.race) for d in self.items])
+
+    def pick(self, where: Any, at: Ids | None = None) -> Any:
+        if isinstance(where, (int, np.integer)) or (isinstance(where, np.ndarray) and where.ndim == 0):
+            return self.items[int(where)]
+        if isinstance(where, slice):
+            return Mixed(self.items[where])
+        return Mixed([self.items[int(i)] for i in np.ravel(np.asarray(where))])
+
+    take = pick
+
+    def ravel(self) -> Mixed:
+        return self
+
+    def nodes(self) -> Ids | None:
+        found = [d.nodes() for d in self.items]
+        return None if any(n is None for n in found) else np.array([int(n) for n in found if n is not None])
+
+    def prob(self, seen: str = "raw") -> Ids:
+        return np.array([float(d.prob(seen)) for d in self.items])
+
+    def law(self, request: Any, size: int) -> Dist:
+        vectors = [d.law(request, size).vector() for d in self.items]
+        return Dist.all(Values(torch.stack(vectors), request))
+
+
+def joined(parts: list[Any]) -> Any:
+    """Vectors of draws one after the other."""
+    items: list[Draws] = []
+    for part in parts:
+        if isinstance(part, Mixed):
+            items += part.items
+        else:
+            flat = part.ravel() if part.shape else None
+            items += [part] if flat is None else [flat.pick(i) for i in range(flat.shape[0])]
+    return Mixed(items)
+
+
+def points(tokens: Ids, *, tag: str = "") -> Draws:
+    """Certain drafts of no row."""
+    return Draws(np.asarray(tokens, dtype=np.int64), point=True, tag=tag)

@@ -1,0 +1,158 @@
+"""How ops become calls of Python functions: the registry of lowerings, and the fallback to the op's NumPy meaning.
+
+A lowering is a function `f(m, *operands, **attributes)`: `m` is the machine; of the op's attributes it gets those that it
+names as keywords, and the op itself as `op` where it asks for it (types). One result is returned as it is, several as a
+tuple. Ops over host values alone (loop counters, positions, tables, automata) have none: their meaning in the op table is
+NumPy already and is called as it stands.
+"""
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from decgraph.errors import DecError
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Op
+
+LOWERINGS: dict[str, Callable[..., Any]] = {}
+FILES = ("distributions", "draws", "vectors", "selection", "trees", "paths", "canvases", "request", "stores", "models", "parts")
+
+
+def lowering(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as the lowering of ops. Raises TypeError for an op lowered twice."""
+
+    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+        for name in opcodes:
+            if name in LOWERINGS:
+                raise TypeError(f"op {name} is lowered twice")
+            LOWERINGS[name] = f
+        return f
+
+    return register
+
+
+@lru_cache(maxsize=1)
+def load() -> dict[str, Callable[..., Any]]:
+    """All lowerings (imports backends/torch/ops once)."""
+    for name in FILES:
+        import_module(f"decgraph.backends.torch.ops.{name}")
+    return LOWERINGS
+
+
+@lru_cache(maxsize=None)
+def _keywords(f: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
+    names = [p.name for p in inspect.signature(f).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return tuple(n for n in names if n != "op"), "op" in names
+
+
+_INFIX = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "eq": operator.eq, "ne": operator.ne,
+          "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+_SCALARS = ("int", "real", "prob", "bool", "position")
+
+
+def not_(a: Any) -> bool:
+    return not a
+
+
+def and_(a: Any, b: Any) -> bool:
+    return bool(a and b)
+
+
+def or_(a: Any, b: Any) -> bool:
+    return bool(a or b)
+
+
+def select(c: Any, a: Any, b: Any) -> Any:
+    return a if c else b
+
+
+def minimum(a: Any, b: Any) -> Any:
+    return min(a, b)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    return max(a, b)
+
+
+TEMPLATES: dict[Any, str] = {
+    operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.eq: "{} == {}", operator.ne: "{} != {}",
+    operator.lt: "{} < {}", operator.le: "{} <= {}", operator.gt: "{} > {}", operator.ge: "{} >= {}", not_: "not {}",
+    and_: "{} and {}", or_: "{} or {}", select: "{1} if {0} else {2}", minimum: "min({}, {})", maximum: "max({}, {})",
+}
+_PLAIN = {"not": not_, "and": and_, "or": or_, "select": select, "minimum": minimum, "maximum": maximum}
+
+
+class Lowered:
+    """One op as a call: `fn(*args, **kwargs)`, with the machine as first argument where `machine` is set."""
+
+    __slots__ = ("fn", "name", "kwargs", "machine")
+
+    def __init__(self, fn: Callable[..., Any], name: str, kwargs: dict[str, Any], machine: bool = True) -> None:
+        self.fn, self.name, self.kwargs, self.machine = fn, name, kwargs, machine
+
+
+def lower(op: Op) -> Lowered:
+    """The call that computes an op. Raises DecError for one that this backend cannot do."""
+    table = load()
+    if op.opcode == "map" and all(not v.type.dims and v.type.elem in _SCALARS for v in op.operands):
+        fn = op.attrs["fn"]
+        if fn in _INFIX:
+            return Lowered(_INFIX[fn], fn, {}, machine=False)
+        if fn in _PLAIN:
+            return Lowered(_PLAIN[fn], fn, {}, machine=False)
+    if op.opcode in table:
+        f = table[op.opcode]
+        names, wants_op = _keywords(f)
+        kwargs = {n: op.attrs[n] for n in names if n in op.attrs}
+        if wants_op:
+            return Lowered(_bound(f, op), _name(op), kwargs)
+        return Lowered(f, op.opcode.replace(".", "_"), kwargs)
+    if op.regions:
+        raise DecError(f"the torch backend cannot run `{op.opcode}`")
+    return Lowered(_hosted(op), _name(op), {})
+
+
+def _name(op: Op) -> str:
+    """A readable name: the opcode and what tells it from its kind."""
+    for a in ("fn", "field", "which", "what", "kind"):
+        if a in op.attrs:
+            return f"{op.opcode}_{op.attrs[a]}".replace(".", "_")
+    return op.opcode.replace(".", "_")
+
+
+def _bound(f: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    def call(m: Any, *operands: Any, **kwargs: Any) -> Any:
+        return f(m, *operands, op=op, **kwargs)
+
+    call.__name__ = call.__qualname__ = _name(op)
+    return call
+
+
+def _hosted(op: Op) -> Callable[..., Any]:
+    """The op's NumPy meaning, over host values."""
+    meaning, single = lookup(op.opcode).meaning, len(op.results) == 1
+
+    def call(m: Any, *operands: Any) -> Any:
+        out = meaning(m, op, *[host(v) for v in operands])
+        return out[0] if single else out
+
+    call.__name__ = call.__qualname__ = _name(op)
+    return call
+
+
+def host(value: Any) -> Any:
+    """A value as the NumPy meanings take it: draws as their tokens, tensors on the host, a scalar as a Python number."""
+    tokens = getattr(value, "tokens", None)
+    if isinstance(tokens, np.ndarray):
+        return int(tokens) if tokens.ndim == 0 else tokens
+    if hasattr(value, "ids") and hasattr(value, "length"):
+        return value.ids()
+    if hasattr(value, "detach"):
+        return value.detach().cpu().numpy()
+    return value

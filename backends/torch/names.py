@@ -1,0 +1,24 @@
+"""Python names for IR values: the source's own where they are free."""
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+
+
+class Names:
+    """Gives every value a name that nothing else has."""
+
+    def __init__(self) -> None:
+        self.taken = {"m", "stop", *keyword.kwlist, *dir(builtins)}
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted` as an identifier, numbered where it is taken."""
+        base = re.sub(r"\W+", "_", wanted or "v").lstrip("_") or "v"
+        if base[0].isdigit():
+            base = "v" + base
+        name, n = base, 2
+        while name in self.taken:
+            name, n = f"{base}_{n}", n + 1
+        self.taken.add(name)
+        return name

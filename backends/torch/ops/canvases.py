@@ -1,0 +1,121 @@
+"""Lowerings of ir/ops/canvases.py: canvases. Sets of positions are host values and keep their NumPy meaning."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.draws import Draws, Mixed, points
+from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.rows import Dist, locate
+from decgraph.ir.table import OpError
+
+
+@lowering("canvas.new")
+def new(m: Any, length: Any, capacity: Any = None) -> Canvas:
+    """A canvas of masked cells after the committed context."""
+    room = m.canvas_room()
+    return Canvas(m.context(), np.full(min(int(length), room), -1, dtype=np.int64),
+                  room if capacity is None else min(int(capacity), room))
+
+
+@lowering("canvas.extend")
+def extend(m: Any, c: Canvas, k: Any) -> Canvas:
+    """With k more masked cells, up to its capacity."""
+    return c.extend(int(k))
+
+
+@lowering("canvas.put")
+def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = False, open: bool = False, op: Any) -> Canvas:
+    """Decide cells, mask them again, or fill them softly."""
+    ids = np.ravel(np.asarray(host(ps), dtype=np.int64))
+    chosen = np.ones(len(ids), dtype=bool)
+    if has_mask:
+        mask = np.atleast_1d(np.asarray(host(rest[-1]), dtype=bool))
+        chosen = mask if len(mask) == len(ids) else np.full(len(ids), bool(mask[0])) if len(mask) == 1 else mask[ids]
+        chosen = chosen.copy()
+    masked = c.masked()
+    if kind == "mask":
+        ids = ids[chosen & ~masked[ids]]
+        m.masked_again(ids)
+        return c.put(ids, np.full(len(ids), -1))
+    if open:
+        chosen &= masked[ids]
+    where = np.flatnonzero(chosen)
+    if kind == "soft":
+        values = soft_values(rest[0], len(ids))
+        return c.put_soft(ids[where], [values[int(i)] for i in where])
+    tokens, draws = _cells(rest[0], ids, op.operands[2].type)
+    picked = None if draws is None else draws.pick(where) if draws.shape else draws
+    m.unmasked(ids[where], tokens[where], picked)
+    kept = {} if draws is None else {int(ids[i]): (draws.pick(int(i)) if draws.shape else draws) for i in where}
+    return c.put(ids[where], tokens[where], kept)
+
+
+def soft_values(x: Any, n: int) -> list[Any]:
+    """One embedding per position: weights over the vocabulary."""
+    if isinstance(x, Dist):
+        a = x.vector()
+        return [a] * n if a.ndim == 1 else [a[i] for i in range(n)]
+    return [x] * n if getattr(x, "ndim", 0) <= 1 else [x[i] for i in range(n)]
+
+
+def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
+    """A token for each position, and the draws they are: lined up with them, read at them, or the same for all."""
+    n = len(ids)
+    over_all = bool(t.dims) and t.dims[0].kind == "cells"
+    if isinstance(x, Draws | Mixed):
+        if not x.shape:
+            return np.full(n, int(x.tokens)), x
+        if over_all:
+            x = x.pick(ids)
+        elif x.at is not None and not (len(x.at) == n and bool((x.at == ids).all())):
+            x = x.pick(locate(x.at, ids))
+        if x.shape[0] != n:
+            raise OpError(f"{n} positions and {x.shape[0]} values")
+        return x.tokens, x
+    a = np.asarray(host(x))
+    if a.ndim == 0:
+        return np.full(n, int(a)), None
+    a = a[ids] if over_all else a
+    if len(a) != n:
+        raise OpError(f"{n} positions and {len(a)} values")
+    return a.astype(np.int64), None
+
+
+@lowering("canvas.get")
+def get(m: Any, c: Canvas, *, field: str) -> Any:
+    """A field over all positions."""
+    if field == "length":
+        return len(c)
+    if field == "all":
+        return np.arange(len(c))
+    if field in ("masked", "decided"):
+        mask = c.masked()
+        return mask if field == "masked" else ~mask
+    if field == "token":
+        return np.where(c.masked(), m.mask_token, c.token)
+    return Mixed([c.draws[i] if i in c.draws else points(np.asarray(t)) for i, t in enumerate(c.token)])
+
+
+@lowering("positions")
+def positions(m: Any, *xs: Any, kind: str, op: Any) -> Any:
+    """Sets of positions."""
+    if kind == "blocks":
+        n, k = len(xs[0]), max(1, int(xs[1]))
+        return [np.arange(i, min(i + k, n)) for i in range(0, n, k)]
+    if kind == "span":
+        n = len(xs[0])
+        lo = min(int(xs[1]), n)
+        return np.arange(lo, min(lo + max(0, int(xs[2])), n))
+    if kind == "from":
+        return np.arange(int(xs[1]), len(xs[0]))
+    if kind == "before":
+        return np.arange(0, int(xs[1]))
+    if kind == "start":
+        return int(xs[0][0])
+    if kind == "stop":
+        return int(xs[0][-1]) + 1
+    a, b = (np.ravel(np.asarray(x, dtype=np.int64)) for x in xs)
+    return np.concatenate((a, b[~np.isin(b, a)])) if kind == "union" else a[~np.isin(a, b)]

@@ -1,0 +1,146 @@
+"""Lowerings of ir/ops/distributions.py: faces, softmax, warp, normalize, information, looking tokens up."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch import shaping
+from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.rows import Dist, Rows, Values
+from decgraph.ir.ops.common import numeric, spread
+
+
+def tensor_of(x: Any) -> Tensor:
+    """A value over the vocabulary as a tensor of probabilities (or numbers) [..., V]."""
+    if isinstance(x, Dist):
+        return x.vector()
+    if isinstance(x, Tensor):
+        return x
+    return torch.from_numpy(np.ascontiguousarray(host(x)))
+
+
+def dist_of(m: Any, probs: Tensor, like: Any = None) -> Dist:
+    """Probabilities [*shape, V] as a dist that keeps the places of `like`, where it has them."""
+    shape = tuple(probs.shape[:-1])
+    flat = probs.reshape(-1, probs.shape[-1])
+    index = np.arange(flat.shape[0]).reshape(shape)
+    if isinstance(like, Dist) and like.shape == shape:
+        rows = Values(flat, m.request, like=like.rows, index=like.index.reshape(-1))
+        return Dist(rows, index, "shaped", like.at)
+    return Dist(Values(flat, m.request), index)
+
+
+@lowering("face")
+def see(m: Any, q: Dist, *, face: str) -> Dist:
+    """Another face of the same rows."""
+    return q.seen(face)
+
+
+@lowering("softmax")
+def softmax(m: Any, s: Any, *, op: Any) -> Any:
+    """Scores to probabilities over the last axis."""
+    a = shaping.softmax(shaping.working(tensor_of(s)))
+    return dist_of(m, a, s) if op.results[0].type.elem == "dist" else a.cpu().numpy()
+
+
+@lowering("normalize")
+def normalize(m: Any, w: Any) -> Dist:
+    """Weights over their sum; zeros stay zeros."""
+    a = tensor_of(w)
+    total = a.sum(-1, keepdim=True)
+    return dist_of(m, a / torch.where(total > 0, total, 1.0), w)
+
+
+@lowering("warp")
+def warp(m: Any, s: Any, *at: Any) -> Dist:
+    """The request's constraints and shaping over scores or a mixed distribution, at its place."""
+    is_dist = isinstance(s, Dist)
+    a = tensor_of(s)
+    shape = tuple(a.shape[:-1])
+    flat = shaping.working(a.reshape(-1, a.shape[-1]))
+    logits = torch.log(flat) if is_dist and s.face != "logits" else flat
+    paths = m.paths(at, int(flat.shape[0])) if at else None
+
+    def path(i: int) -> Any:
+        if paths is not None:
+            return paths[i]
+        if is_dist and s.rows.path is not None:
+            return s.rows.path(int(s.index.reshape(-1)[i]))
+        return m.context().ids()
+
+    rows = Rows(logits, m.request, path=path, label="warp",
+                positions=np.array([len(path(i)) for i in range(int(flat.shape[0]))], dtype=np.int64))
+    if is_dist and s.rows.nodes is not None:
+        rows.nodes = s.rows.nodes[s.index.reshape(-1)]
+    return Dist(rows, np.arange(int(flat.shape[0])).reshape(shape), "shaped", s.at if is_dist else None)
+
+
+def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:
+    """The entries of tokens in flattened rows, float64 on the host."""
+    if isinstance(p, Dist):
+        index = p.index.reshape(-1)[flat_rows]
+        ones = p.rows.points(p.face)
+        if ones is not None:
+            return (ones[index] == flat_tokens).astype(np.float64)
+        table = p.rows.face(p.face)
+    else:
+        table, index = p.reshape(-1, p.shape[-1]), flat_rows
+    at = torch.from_numpy(np.ascontiguousarray(index)).to(table.device)
+    tokens = torch.from_numpy(np.ascontiguousarray(flat_tokens)).to(table.device)
+    out: np.ndarray = table[at, tokens].cpu().double().numpy()
+    return out
+
+
+@lowering("lookup")
+def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
+    """p[x]: the entry of a token in each distribution, on the host."""
+    tokens = np.asarray(host(x))
+    if isinstance(p, Dist) and p.index.ndim == 0 and tokens.ndim == 0:
+        ones = p.rows.points(p.face)
+        if ones is not None:
+            return 1.0 if int(ones[int(p.index)]) == int(tokens) else 0.0
+        return float(p.rows.face(p.face)[int(p.index), int(tokens)])
+    tp, tx = op.operands[0].type, op.operands[1].type
+    if not isinstance(p, Dist):
+        p = tensor_of(p)
+    front = tp.dims if tp.elem in ("dist", "scores") else numeric(tp).dims[:-1]
+    shape = p.shape if isinstance(p, Dist) else tuple(p.shape[:-1])
+    rows = np.arange(int(np.prod(shape))).reshape(shape)
+    if shape != tokens.shape:
+        long = front if len(front) >= len(tx.dims) else tx.dims
+        tokens = spread(tokens, tx.dims, long) if tokens.ndim else tokens
+        rows = spread(rows, front, long) if front else rows
+        rows, tokens = np.broadcast_arrays(rows, tokens)
+    out = entries(p, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)
+    return out if out.ndim else float(out)
+
+
+@lowering("info")
+def info(m: Any, *ps: Any, kind: str) -> Any:
+    """Entropy of each distribution, or kl(p, q), in nats, on the host."""
+    a = [shaping.working(tensor_of(p)) for p in ps]
+    if kind == "entropy":
+        out = torch.special.entr(a[0]).sum(-1)
+    else:
+        out = torch.where(a[0] > 0, a[0] * (torch.log(a[0]) - torch.log(a[1])), 0.0).sum(-1)
+    got = out.cpu().numpy()
+    return got if got.ndim else float(got)
+
+
+@lowering("renorm")
+def renorm(m: Any, p: Any, k: Any, *, kind: str) -> Dist:
+    """The k most probable tokens, or the smallest prefix with mass k, renormalised."""
+    a = tensor_of(p)
+    order = torch.sort(a, dim=-1, descending=True, stable=True).indices
+    if kind == "topk":
+        keep = torch.arange(a.shape[-1], device=a.device) < int(k)
+        keep = keep.expand(a.shape)
+    else:
+        inside = torch.cumsum(a.gather(-1, order), -1)
+        keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < float(k)], -1)
+    mask = torch.zeros_like(a, dtype=torch.bool).scatter_(-1, order, keep)
+    kept = torch.where(mask, a, 0.0)
+    return dist_of(m, kept / kept.sum(-1, keepdim=True), p)

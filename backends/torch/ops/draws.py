@@ -1,0 +1,145 @@
+"""Lowerings of ir/ops/draws.py: draws are races over keyed noise."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.torch import noise as stream
+from decgraph.backends.torch.draws import Draws, Mixed, points
+from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
+from decgraph.backends.torch.rows import Dist
+from decgraph.ir.ops.draws import NoiseKey, index_for
+from decgraph.runtime import noise as runtime_noise
+
+
+@lowering("noise")
+def noise(m: Any, *counters: Any, kind: str, site: str) -> NoiseKey:
+    """The name of a noise; nothing is drawn yet."""
+    if kind == "output":
+        return NoiseKey("output", (), "output", host(counters[0]) if counters else None)
+    return NoiseKey(site, tuple(int(c) for c in counters), kind)
+
+
+def as_dist(m: Any, q: Any) -> Dist:
+    """A dist, or probabilities [*dims, V] as one."""
+    return q if isinstance(q, Dist) else dist_of(m, tensor_of(q))
+
+
+def place_of(q: Dist, n: int) -> tuple[Any, Any]:
+    """(position, node) of row n of a flattened dist."""
+    r = int(q.index.reshape(-1)[n])
+    rows = q.rows
+    return (None if rows.positions is None else rows.positions[r], None if rows.nodes is None else rows.nodes[r])
+
+
+class _Keys:
+    """The Philox keys of a draw's rows, made when a race needs them."""
+
+    def __init__(self, m: Any, q: Dist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
+        self.m, self.q, self.key, self.lane = m, q, key, lane
+        self.shape = q.shape
+
+    def __getitem__(self, n: int) -> runtime_noise.Key:
+        i = tuple(int(x) for x in np.unravel_index(n, self.shape)) if self.shape else ()
+        position, node = place_of(self.q, n)
+        key: runtime_noise.Key = self.m.key(self.key, (n, *self.lane), position, node, index_for(self.key, i, len(self.shape)))
+        return key
+
+
+@lowering("draw")
+def draw(m: Any, q: Any, key: NoiseKey) -> Draws:
+    """One draw from each distribution. Where a distribution is a point its token wins whatever the noise."""
+    q = as_dist(m, q)
+    ones = q.points()
+    if ones is not None and (ones >= 0).all():
+        return Draws(np.asarray(ones), q.rows, q.index, q.face, at=q.at)
+    vectors = stream.fetched(q.vector())
+    tokens = stream.races(vectors.reshape(-1, vectors.shape[-1]), _Keys(m, q, key)).reshape(q.shape)  # type: ignore[arg-type]
+    return Draws(tokens, q.rows, q.index, q.face, at=q.at)
+
+
+@lowering("draw.many")
+def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> Draws:
+    """k draws from each distribution, with or without replacement; short groups end in -1."""
+    q, k = as_dist(m, q), int(k)
+    vectors = stream.fetched(q.vector()).reshape(-1, int(q.rows.size))
+    n = len(vectors)
+    tokens = np.full((n, k), -1, dtype=np.int64)
+    keys = _Keys(m, q, key)
+    with np.errstate(divide="ignore"):
+        for i in range(n):
+            if replace:
+                for j in range(k):
+                    lane = m.key(key, (i, j), *place_of(q, i))
+                    tokens[i, j] = stream.races(vectors[i:i + 1], [lane])[0]
+            else:
+                times = stream.exponentials([keys[i]], vectors.shape[-1])[0]
+                order = runtime_noise.race_order(runtime_noise.race_keys(np.log(vectors[i]), times), k)
+                tokens[i, :len(order)] = order
+    shape = (*q.shape, k)
+    row = np.broadcast_to(q.index[..., None], shape)
+    rank = None if replace else np.broadcast_to(np.arange(k), shape)
+    group = None if replace else np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape)
+    return Draws(tokens.reshape(shape), q.rows, row, q.face, rank=rank, group=group, members=None if replace else tokens, at=q.at)
+
+
+@lowering("draw.race")
+def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> Draws:
+    """Every token of each distribution in the order of its race key."""
+    q = as_dist(m, q)
+    vectors = stream.fetched(q.vector()).reshape(-1, int(q.rows.size))
+    n, keys = len(vectors), _Keys(m, q, key)
+    bounds = np.asarray(under, dtype=np.float64).ravel() if under is not None else None
+    groups, races = [], []
+    with np.errstate(divide="ignore"):
+        for i in range(n):
+            times = stream.exponentials([keys[i]], vectors.shape[-1])[0]
+            race = runtime_noise.race_keys(np.log(vectors[i]) + m.above(q, i), times)
+            if bounds is not None:
+                race = runtime_noise.under(race, float(bounds[i if len(bounds) > 1 else 0]))
+            order = runtime_noise.race_order(race, len(race))
+            groups.append(order)
+            races.append(race[order])
+    size = max((len(g) for g in groups), default=0)
+    tokens, raced = np.full((n, size), -1, dtype=np.int64), np.full((n, size), -np.inf)
+    for i, (g, r) in enumerate(zip(groups, races, strict=True)):
+        tokens[i, :len(g)], raced[i, :len(g)] = g, r
+    shape = (*q.shape, size)
+    return Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face,
+                 rank=np.broadcast_to(np.arange(size), shape),
+                 group=np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape), members=tokens,
+                 race=raced.reshape(shape), at=q.at)
+
+
+@lowering("draw.point")
+def draw_point(m: Any, tokens: Any, *, tag: str = "") -> Draws:
+    """Certain drafts."""
+    return points(np.asarray(host(tokens)), tag=tag)
+
+
+@lowering("draw.get")
+def draw_get(m: Any, x: Any, *, field: str) -> Any:
+    """A field of draws."""
+    if field == "token":
+        return host(x)
+    if field == "law":
+        return x.law(m.request, m.vocab_size)
+    if field == "prob":
+        out = np.asarray(x.prob())
+    elif field == "race":
+        out = np.asarray(x.race)
+    else:
+        flags = [d.point for d in x.items] if isinstance(x, Mixed) else np.full(x.shape, x.point)
+        out = np.asarray(flags, dtype=bool) & (x.tokens >= 0)
+    return out if out.ndim else out.item()
+
+
+@lowering("bernoulli")
+def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
+    """True with the given probability."""
+    a = np.asarray(host(p))
+    if a.ndim == 0:
+        return m.flip(float(a), key, 0)
+    return np.array([m.flip(float(v), key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape)

@@ -1,0 +1,24 @@
+"""Lowerings of ir/ops/models.py that ask no model; calls are the driver's (program.py)."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.backends.torch.lowering import lowering
+
+
+@lowering("model.derive")
+def derive(m: Any, base: Any, *args: Any, how: str) -> Any:
+    """A model that shares another's weights."""
+    return m.derived(how, base, args)
+
+
+@lowering("memory.only")
+def only(m: Any, memory: Any, positions: Any, *, kind: str) -> Any:
+    """A memory restricted to positions, or rid of them."""
+    return m.restrict(memory, positions, kind)
+
+
+@lowering("memory.join")
+def join(m: Any, a: Any, b: Any) -> Any:
+    """Two memories together; the right one wins."""
+    return a.join(b)

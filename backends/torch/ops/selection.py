@@ -1,0 +1,141 @@
+"""Lowerings of ir/ops/selection.py: choosing. Stable: of equals the first comes first."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.ops.distributions import tensor_of
+from decgraph.backends.torch.ops.draws import as_dist
+from decgraph.backends.torch.ops.vectors import on_device
+from decgraph.backends.torch.rows import Dist
+from decgraph.ir.table import lookup
+
+
+def best_tokens(a: Tensor, k: int) -> np.ndarray:
+    """The k largest entries of each row [R, V], largest first, ties to the lowest index: int64[R, k] on the host."""
+    n, size = a.shape
+    k = min(k, int(size))
+    if k == 0 or n == 0:
+        return np.zeros((int(n), k), dtype=np.int64)
+    if k == 1:
+        return a.argmax(-1, keepdim=True).cpu().numpy()
+    values, indices = torch.topk(a, min(k + 1, int(size)), dim=-1)
+    got: np.ndarray = indices.cpu().numpy()
+    tied = (values[:, 1:] == values[:, :-1]).any(-1).cpu().numpy()
+    for i in np.flatnonzero(tied):   # torch.topk keeps no order among equals
+        got[i] = torch.sort(a[int(i)], descending=True, stable=True).indices[:got.shape[1]].cpu().numpy()
+    return got[:, :k]
+
+
+@lowering("topk")
+def topk(m: Any, q: Any, k: Any) -> Draws:
+    """The k most probable tokens of each distribution, as draws without randomness."""
+    q = as_dist(m, q)
+    vectors = q.vector().reshape(-1, q.rows.size)
+    tokens = best_tokens(vectors, int(k))
+    shape = (*q.shape, tokens.shape[1])
+    return Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face, point=True, at=q.at)
+
+
+def element(xs: Any, i: int) -> Any:
+    return xs.pick(i) if isinstance(xs, Dist | Draws | Mixed) else (xs[i].item() if isinstance(xs, np.ndarray) and xs.ndim == 1
+                                                                    and xs.dtype != object else xs[i])
+
+
+def keys_of(by: Any) -> list[np.ndarray]:
+    """Sort keys as flat float arrays on the host."""
+    return [np.asarray(host(k), dtype=np.float64).ravel() for b in by for k in (b if isinstance(b, list | tuple) else [b])]
+
+
+@lowering("arg")
+def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
+    """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
+    down = fn == "max"
+    if not by:
+        if isinstance(x, Dist) and down and x.points() is not None:
+            ones = x.points()
+            return int(ones) if ones is not None and ones.ndim == 0 else ones
+        if on_device(x):
+            a = tensor_of(x)
+            got = (a.argmax(-1) if down else a.argmin(-1)).cpu().numpy()
+            return got if got.ndim else int(got)
+        a = np.asarray(host(x))
+        out = a.argmax(-1) if down else a.argmin(-1)
+        return out if np.ndim(out) else int(out)
+    keys = keys_of(by)
+    if not len(keys[0]):
+        return m.nothing(op, "argmax of nothing")
+    return element(x, int(m.num.order(keys, down)[0]))
+
+
+@lowering("select.top")
+def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = False) -> Any:
+    """The k candidates with the largest keys, best first (or in their own order)."""
+    flat = x.ravel() if isinstance(x, Draws | Mixed) else x
+    n = flat.shape[0] if isinstance(flat, Draws | Mixed) else len(flat)
+    live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, Draws | Mixed) else np.arange(n)
+    keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
+    if len(keys[0]) == n:
+        picked = [key[live] for key in keys]
+    elif len(keys[0]) == len(live):
+        picked = keys
+    else:   # keys over the whole tree (or canvas) for candidates that are part of it
+        ids = np.asarray(host(flat), dtype=np.int64)
+        picked = [key[ids[live]] for key in keys]
+    chosen = live[np.asarray(m.num.order(picked, True)[:max(0, int(k))], dtype=np.int64)]
+    if order == "kept":
+        chosen = np.sort(chosen)
+    if isinstance(flat, Draws | Mixed):
+        return flat.pick(chosen)
+    return [flat[int(i)] for i in chosen] if isinstance(flat, list) else np.asarray(flat)[chosen]
+
+
+@lowering("pairs.top")
+def pairs(m: Any, s: Any, k: Any) -> Any:
+    """The k best of rows x vocabulary: rows, tokens, values, best first."""
+    a = tensor_of(s)
+    width = int(a.shape[-1])
+    flat = a.reshape(1, -1)
+    order = best_tokens(flat, int(k))[0]
+    values = flat[0, torch.from_numpy(order).to(flat.device)].cpu().double().numpy()
+    live = values > -np.inf
+    order, values = order[live], values[live]
+    return order // width, order % width, values
+
+
+@lowering("sort")
+def sort(m: Any, x: Any, *by: Any, descending: bool = False) -> Any:
+    """The candidates in the order of their keys, or a vector's own values."""
+    keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
+    order = np.asarray(m.num.order(keys, descending), dtype=np.int64)
+    return x.pick(order) if isinstance(x, Draws | Mixed) else np.asarray(host(x))[order]
+
+
+@lowering("compact")
+def compact(m: Any, v: Any, c: Any, *, op: Any) -> Any:
+    """The elements at which a condition holds, in order."""
+    if not isinstance(v, Dist | Draws | Mixed):
+        return lookup("compact").meaning(m, op, v, np.asarray(host(c)))[0]
+    c, n = np.asarray(host(c)), v.shape[0]
+    keep = np.arange(n) if c.ndim == 0 and bool(c) else np.flatnonzero(c) if c.ndim else np.zeros(0, dtype=np.int64)
+    if c.ndim and len(c) != n:
+        raise ValueError(f"`where`: {n} elements and {len(c)} conditions")
+    at = v.at if v.at is not None else (np.arange(n) if isinstance(v, Dist) else None)
+    return v.pick(keep, None if at is None else at[keep])
+
+
+@lowering("take_first")
+def take_first(m: Any, x: Any, k: Any, *, op: Any) -> Any:
+    """The first k of a vector; of a condition over positions, the first k where it holds."""
+    k = max(0, int(k))
+    if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
+        return np.flatnonzero(np.asarray(host(x)))[:k]
+    if isinstance(x, Dist | Draws | Mixed):
+        at = x.at if x.at is not None else (np.arange(x.shape[0]) if isinstance(x, Dist) else None)
+        return x.pick(slice(None, k), None if at is None else at[:k])
+    return x[:k]

@@ -1,0 +1,25 @@
+"""Lowerings of ir/ops/stores.py: indexes. Automata are host values and keep their NumPy meaning."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.backends.torch import stores
+from decgraph.backends.torch.lowering import lowering
+
+
+@lowering("index.new")
+def new(m: Any, *sizes: Any, kind: str) -> Any:
+    """An empty index."""
+    return stores.new_index(kind, sizes)
+
+
+@lowering("index.ask")
+def ask(m: Any, index: Any, *args: Any, what: str, named: tuple[str, ...] = ()) -> Any:
+    """Ask an index."""
+    return stores.ask(m, what, named, index, args)
+
+
+@lowering("index.learn")
+def learn(m: Any, index: Any, *args: Any) -> Any:
+    """An index that has also seen this."""
+    return stores.learn(index, args)

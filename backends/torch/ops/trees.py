@@ -1,0 +1,264 @@
+"""Lowerings of ir/ops/trees.py: trees as columns."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.torch.canvases import Canvas, Edit
+from decgraph.backends.torch.draws import Draws, Mixed, joined, points
+from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.rows import Dist, Values
+from decgraph.backends.torch.trees import Path, Tree
+from decgraph.backends.torch.walk import canvas_at
+
+
+@lowering("tree.new")
+def new(m: Any, base: Any = None) -> Tree:
+    """A tree of a root alone."""
+    return Tree.start(m.context() if base is None else base)
+
+
+@lowering("tree.continue")
+def resume(m: Any, t: Tree | None) -> Tree:
+    """A carried tree, on the context as it is now."""
+    if t is None:
+        return Tree.start(m.context())
+    leaves = t.leaves()
+    return replace(t, base=m.context(), frontier=leaves, new=leaves)
+
+
+@lowering("tree.grow")
+def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: tuple[str, ...] = (),
+         chain: bool = False) -> tuple[Tree, Any]:
+    """The tree with the draws (edits, steps) grown into it, and the new nodes."""
+    at, values = (rest[0], rest[1:]) if has_at else (None, rest)
+    if isinstance(what, Draws | Mixed):
+        draws = what if isinstance(what, Mixed) or what.shape else what.pick(np.s_[None])
+        flat = draws.ravel()
+        parents, leading = _parents(t, what, flat, at, chain)
+        tokens: Any = flat.tokens
+        edges: list[Any] = []
+        draw: Any = flat
+    else:
+        edges, parents, leading = _attached(t, what, at)
+        tokens, draw = np.array([_edge_token(e) for e in edges], dtype=np.int64), None
+    ok = (tokens >= 0) if draw is not None else np.array([e is not None for e in edges], dtype=bool)
+    places = np.flatnonzero(ok)
+    if m.window is not None and not isinstance(t.base, Canvas):
+        room = m.window - t.base.length
+        if chain:
+            places = places[:max(0, room - int(t.depth[parents[0]]))] if len(places) else places
+        elif len(places):
+            places = places[t.depth[parents[places]] + 1 <= room]
+    if chain and len(places):
+        first = int(parents[0])
+        ups = np.concatenate(([first], np.arange(len(t), len(t) + len(places) - 1)))
+        depths = int(t.depth[first]) + 1 + np.arange(len(places))
+    else:
+        ups = parents[places]
+        depths = t.depth[ups] + 1
+    cols: dict[str, list[Any]] = {}
+    logprob = np.full(len(places), np.nan)
+    for name, value in zip(columns, values, strict=True):
+        each = _column(value, len(parents), leading)
+        if name == "logprob":
+            logprob = np.array([float(each[int(i)]) for i in places])
+        else:
+            cols[name] = [each[int(i)] for i in places]
+    if draw is None:
+        unscored = np.isnan(logprob)
+        logs = np.array([_edge_log(edges[int(i)]) for i in places]) if len(places) else np.zeros(0)
+        logprob = np.where(unscored, t.logprobs()[ups] + logs, logprob) if len(places) else logprob
+    tree = t.grow(draw, places, tokens[places], ups, depths, m.next_uids(len(places)), logprob, cols,
+                  [] if draw is not None else [edges[int(i)] for i in places])
+    if draw is not None and m.listener is not None:
+        m.grew(tree, tree.new, draw, places)
+    return tree, tree.new
+
+
+def _edge_token(e: Any) -> int:
+    if isinstance(e, Path):
+        return e.tokens[-1] if e.tokens else 0
+    return e.token if isinstance(e, Edit) else 0
+
+
+def _edge_log(e: Any) -> float:
+    if not isinstance(e, Edit) or not hasattr(e.value, "prob"):
+        return 0.0
+    with np.errstate(divide="ignore"):
+        return float(np.log(e.value.prob()))
+
+
+def _parents(t: Tree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[Any, Any]:
+    """The parent of every draw, and the leading row each stands in."""
+    n = len(flat.tokens)
+    if chain:
+        start = int(np.ravel(np.asarray(at))[0]) if at is not None else 0
+        return np.full(max(n, 1), start, dtype=np.int64)[:max(n, 1)], np.arange(n)
+    shape = what.shape
+    width = int(np.prod(shape[1:])) if len(shape) > 1 else 1
+    leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
+    if at is not None:
+        ids = np.ravel(np.asarray(at, dtype=np.int64))
+        if len(ids) == 1:
+            return np.full(n, ids[0]), leading
+        if n == 1 and not shape:   # one draw under several nodes: under each
+            return ids[:1], leading
+        return (ids if np.shape(at) == shape else ids[leading]), leading
+    nodes = flat.nodes()
+    if nodes is not None:
+        return np.asarray(nodes, dtype=np.int64), leading
+    front = t.frontier
+    if len(front) > 1 and shape and len(front) == shape[0]:
+        return front[leading], leading
+    return np.full(n, front[0] if len(front) else 0, dtype=np.int64), leading
+
+
+def _attached(t: Tree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
+    """Steps, edits and soft cells with their parents."""
+    items = list(what) if isinstance(what, list) or isinstance(what, np.ndarray) and what.dtype == object else [what]
+    if isinstance(what, Path) or not isinstance(what, list | np.ndarray):
+        node = int(np.ravel(np.asarray(at))[0]) if at is not None else int(t.frontier[0])
+        return items, np.array([node]), np.zeros(1, dtype=np.int64)
+    if isinstance(what, list):
+        ids = np.atleast_1d(np.asarray(at)) if at is not None else np.full(len(items), t.frontier[0])
+        parents = np.array([int(ids[i if len(ids) > 1 else 0]) for i in range(len(items))], dtype=np.int64)
+    else:
+        ids = np.atleast_1d(np.asarray(at)) if at is not None else t.frontier
+        parents = np.array([int(ids[i if len(ids) == len(items) else 0]) for i in range(len(items))], dtype=np.int64)
+    return items, parents, np.arange(len(items))
+
+
+def _column(value: Any, n: int, rows: Any) -> list[Any]:
+    """A column's values, one per edge: elementwise, by row, or the same for all."""
+    value = host(value) if isinstance(value, Draws | Mixed) else value
+    if isinstance(value, Dist):
+        value = value.vector().cpu().numpy()
+    if isinstance(value, list | tuple) or np.ndim(value):
+        flat = list(value) if isinstance(value, list | tuple) else list(np.ravel(np.asarray(value)))
+        return flat if len(flat) == n else [flat[int(r)] for r in rows]
+    return [value] * n
+
+
+@lowering("tree.get")
+def get(m: Any, t: Tree, *, column: str, op: Any) -> Any:
+    """A column over all nodes."""
+    c = column
+    if c in ("parent", "depth"):
+        return (t.parent if c == "parent" else t.depth).copy()
+    if c == "logprob":
+        return t.logprobs().copy()
+    if c in ("masked", "decided"):
+        mask = np.stack([canvas_at(t, n).masked() for n in range(len(t))])
+        return mask if c == "masked" else ~mask
+    last = t.base.tokens[t.base.length - 1] if not isinstance(t.base, Canvas) and t.base.length else 0
+    if c == "token":
+        token = t.token.copy()
+        token[0] = last
+        return token
+    if c == "prob":
+        return t.probs()
+    if c == "point":
+        return np.array([True] + [bool(t.draw(n).point) if t.group[n] >= 0 else True for n in range(1, len(t))], dtype=bool)
+    if c in ("law", "draw"):
+        root = points(np.asarray(last))
+        if c == "draw":
+            return joined([root, t.draws(np.arange(1, len(t)))]) if len(t) > 1 else Mixed([root])
+        if len(t) == 1:
+            return Dist.all(Values(None, m.request, ones=np.array([last]), size=m.vocab_size))
+        laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
+        import torch
+        return Dist.all(Values(torch.stack([d.vector() for d in laws]), m.request))
+    values = t.columns.get(c, [None] * len(t))
+    if op.results[0].type.elem == "list":
+        return list(values)
+    if op.results[0].type.elem == "astate":
+        out = np.empty(len(values), dtype=object)
+        out[:] = values
+        return out
+    zero = next((np.zeros_like(np.asarray(v)) for v in values if v is not None), 0)
+    return np.array([zero if v is None else v for v in values])
+
+
+@lowering("tree.set")
+def put(m: Any, t: Tree, ns: Any, values: Any, *, column: str) -> Tree:
+    """Set a column at nodes."""
+    ids = np.ravel(np.asarray(ns, dtype=np.int64))
+    each = _column(values, len(ids), np.arange(len(ids)))
+    if column == "logprob":
+        logprob = t.logprob.copy()
+        logprob[ids] = [float(v) for v in each]
+        return replace(t, logprob=logprob)
+    wide = list(t.columns.get(column, [None] * len(t)))
+    for i, v in zip(ids, each, strict=False):
+        wide[int(i)] = v
+    return replace(t, columns={**t.columns, column: wide})
+
+
+@lowering("tree.front")
+def front(m: Any, t: Tree, ns: Any) -> Tree:
+    """The tree with another frontier."""
+    return replace(t, frontier=np.ravel(np.asarray(ns, dtype=np.int64)))
+
+
+@lowering("tree.nodes")
+def nodes(m: Any, t: Tree, *n: Any, which: str) -> Any:
+    """Nodes of a tree."""
+    if which == "root":
+        return 0
+    if which == "all":
+        return np.arange(len(t))
+    if which == "drafted":
+        return np.arange(1, len(t))
+    if which == "children":
+        return t.children(int(n[0]))
+    if which == "path":
+        return np.array(t.path_nodes(int(n[0])), dtype=np.int64)
+    return t.leaves() if which == "leaves" else (t.new if which == "new" else t.frontier).copy()
+
+
+@lowering("tree.size")
+def size(m: Any, t: Tree, *, what: str) -> int:
+    """How many drafted nodes, or how deep."""
+    return len(t) - 1 if what == "size" else t.height()
+
+
+_FOLDS: dict[str, Any] = {"all": np.logical_and, "any": np.logical_or, "sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+@lowering("tree.down")
+def down(m: Any, t: Tree, v: Any, *, fn: str) -> Any:
+    """Fold a column along each path from the root, level by level."""
+    a = np.asarray(host(v))
+    out = a.copy()
+    out[0] = {"all": True, "any": False, "sum": 0.0, "max": a[0], "min": a[0]}[fn]
+    for d in range(1, t.height() + 1):
+        level = np.flatnonzero(t.depth == d)
+        out[level] = _FOLDS[fn](out[t.parent[level]], a[level])
+    return out
+
+
+@lowering("tree.up")
+def up(m: Any, t: Tree, v: Any, *, fn: str) -> Any:
+    """Fold a column over each node's subtree, level by level from below."""
+    out = np.asarray(host(v)).copy()
+    for d in range(t.height(), 0, -1):
+        level = np.flatnonzero(t.depth == d)
+        _FOLDS[fn].at(out, t.parent[level], out[level])
+    return out
+
+
+@lowering("tree.keep")
+def keep(m: Any, t: Tree, ns: Any) -> Tree:
+    """Prune to nodes."""
+    return t.keep(np.ravel(np.asarray(ns, dtype=np.int64)))
+
+
+@lowering("tree.reroot")
+def reroot(m: Any, t: Tree, path: Path) -> Tree:
+    """After a commit: the tree below the accepted node; nothing where a token was emitted instead."""
+    if path.emitted is not None or m.done():
+        return Tree.start(m.context())
+    return t.below(path.node, m.context())

@@ -1,0 +1,228 @@
+"""Lowerings of ir/ops/vectors.py: arithmetic over the vocabulary is torch's; everything smaller is NumPy on the host."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.draws import Draws, Mixed, joined
+from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.rows import Dist, Values
+from decgraph.backends.torch.stores import ids_of
+from decgraph.backends.torch.trees import Context, Path
+from decgraph.ir.ops.common import align, numeric, spread
+from decgraph.ir.ops.vectors import _axis
+from decgraph.ir.table import lookup
+
+_MAPS: dict[str, Any] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.true_divide, "mod": torch.remainder, "pow": torch.pow,
+    "neg": torch.neg, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
+    "and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not, "select": torch.where, "exp": torch.exp,
+    "log": torch.log, "relu": torch.relu, "abs": torch.abs, "minimum": torch.minimum, "maximum": torch.maximum,
+    "floor": lambda a: torch.floor(a).long(), "sqrt": torch.sqrt,
+    "clamp": lambda a, lo, hi: torch.minimum(torch.maximum(a, lo), hi),
+}
+
+
+def on_device(x: Any) -> bool:
+    """Whether a value holds numbers over the vocabulary."""
+    return isinstance(x, Dist | Tensor)
+
+
+def vector(x: Any, device: Any = None) -> Any:
+    """A value as a tensor."""
+    if isinstance(x, Dist):
+        return x.vector()
+    if isinstance(x, Tensor):
+        return x
+    return torch.as_tensor(np.ascontiguousarray(host(x)), device=device)
+
+
+def _spread(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
+    if len(have) == len(want) or not have or a.ndim == 0:
+        return a
+    axes = align(have, want) or tuple(range(len(have)))
+    shape = [1] * len(want)
+    for i, axis in enumerate(axes):
+        shape[axis] = int(a.shape[i])
+    return a.reshape(shape)
+
+
+@lowering("map")
+def elementwise(m: Any, *xs: Any, op: Any) -> Any:
+    """An elementwise function: torch's over the vocabulary, else the NumPy meaning."""
+    if not any(on_device(x) for x in xs):
+        if any(isinstance(x, Path | Context) for x in xs):
+            same = all(ids_of(a) == ids_of(xs[0]) for a in xs)
+            return same if op.attrs["fn"] == "eq" else not same
+        return _plain(lookup("map").meaning(m, op, *[host(x) for x in xs])[0])
+    device = next(vector(x).device for x in xs if on_device(x))
+    types = [numeric(v.type) for v in op.operands]
+    want = max((t.dims for t in types), key=len, default=())
+    return _MAPS[op.attrs["fn"]](*[_spread(vector(x, device), t.dims, want) for x, t in zip(xs, types, strict=True)])
+
+
+def _plain(x: Any) -> Any:
+    return x.item() if isinstance(x, np.generic) or isinstance(x, np.ndarray) and x.ndim == 0 else x
+
+
+def _folded(name: str, a: Tensor, axis: int) -> Tensor:
+    if name in ("max", "min"):
+        return a.amax(axis) if name == "max" else a.amin(axis)
+    if name == "logsumexp":
+        return torch.logsumexp(a, axis)
+    if name == "count":
+        return a.long().sum(axis)
+    folds: dict[str, Any] = {"sum": torch.sum, "any": torch.any, "all": torch.all, "mean": torch.mean, "prod": torch.prod}
+    out: Tensor = folds[name](a, axis)
+    return out
+
+
+@lowering("reduce")
+def reduce(m: Any, x: Any, *, op: Any) -> Any:
+    """Fold one dimension; what is left without a vocabulary comes to the host."""
+    t = numeric(op.operands[0].type)
+    if not on_device(x):
+        return _plain(lookup("reduce").meaning(m, op, host(x))[0])
+    axis = _axis(op.attrs, t)
+    if op.attrs["fn"] == "max" and isinstance(x, Dist) and t.dims[axis].kind == "vocab" and x.points() is not None:
+        return _plain(np.ones(x.shape))
+    out = _folded(op.attrs["fn"], vector(x), axis)
+    return out if any(d.kind == "vocab" for d in op.result.type.dims) else _plain(out.cpu().numpy())
+
+
+@lowering("scan")
+def scan(m: Any, x: Any, *, op: Any) -> Any:
+    """Running folds along the last dimension."""
+    if not on_device(x):
+        return _plain(lookup("scan").meaning(m, op, host(x))[0])
+    a, fn = vector(x), op.attrs["fn"]
+    if fn == "leading":
+        return _plain(torch.cumprod(a.long(), -1).sum(-1).cpu().numpy())
+    return torch.cummax(a, -1).values if fn == "cummax" else (torch.cumsum if fn == "cumsum" else torch.cumprod)(a, -1)
+
+
+@lowering("gather")
+def gather(m: Any, v: Any, *ix: Any, op: Any) -> Any:
+    """v[i]; where v ranges over a part, a node or a position names its member."""
+    if isinstance(v, list) or op.operands[0].type.elem == "topology":
+        return v[int(np.asarray(host(ix[0])))]
+    types = [numeric(o.type) for o in op.operands[1:]]
+    index = [np.asarray(host(i)) for i in ix]
+    if len(index) > 1:
+        want = max((t.dims for t in types), key=len)
+        index = [spread(i, t.dims, want) for i, t in zip(index, types, strict=True)]
+    named = types[0].elem in ("node", "position") and len(index) == 1
+    where: Any = index[0] if len(index) == 1 else tuple(index)
+    if len(index) == 1 and where.ndim == 0:
+        where = int(where)
+    if isinstance(v, Dist | Draws | Mixed):
+        return v.take(where) if named else v.pick(where)
+    if isinstance(v, Tensor):
+        at = [torch.from_numpy(np.ascontiguousarray(i)).to(v.device) for i in index]
+        out = v[tuple(at)]
+        return out if any(d.kind == "vocab" for d in op.result.type.dims) else _plain(out.cpu().numpy())
+    return _plain(np.asarray(v)[where])
+
+
+@lowering("slice")
+def cut(m: Any, v: Any, *ends: Any, has_lo: bool = False, has_hi: bool = False) -> Any:
+    """v[lo:hi] of the first dimension."""
+    where = slice(int(host(ends[0])) if has_lo else None, int(host(ends[-1])) if has_hi else None)
+    if isinstance(v, Dist | Draws | Mixed):
+        return v.pick(where, None if v.at is None else v.at[where])
+    return v.cut(where) if isinstance(v, Path) else v[where]
+
+
+def _listed(x: Any) -> list[Any]:
+    if isinstance(x, list):
+        return list(x)
+    return elements(x) if isinstance(x, Draws | Mixed | Dist) else (list(x) if np.ndim(x) else [x])
+
+
+def path_of_tokens(x: Any) -> Path:
+    """Tokens, draws or a context as a path."""
+    if isinstance(x, Path):
+        return x
+    if isinstance(x, Draws | Mixed):
+        flat = x if x.shape else x.pick(np.s_[None])
+        return Path(tuple(flat.tokens.tolist()), uids=(-1,) * flat.shape[0], draws=tuple(elements(flat)))
+    tokens = ids_of(x)
+    return Path(tokens, uids=(-1,) * len(tokens), draws=(None,) * len(tokens))
+
+
+@lowering("concat")
+def concat(m: Any, a: Any, b: Any, *, op: Any) -> Any:
+    """a ++ b along the first dimension; single values count as vectors of one."""
+    want = op.results[0].type
+    if want.elem == "path":
+        pa, pb = path_of_tokens(a), path_of_tokens(b)
+        return Path(pa.tokens + pb.tokens, uids=pa.uids + pb.uids, draws=pa.draws + pb.draws)
+    if want.elem == "list":
+        return _listed(a) + _listed(b)
+    for one, other, n in ((a, b, 1), (b, a, 0)):
+        if isinstance(one, list) and not one:
+            return other if op.operands[n].type.dims else stacked(m, [other])
+    if isinstance(a, Draws | Mixed) and isinstance(b, Draws | Mixed):
+        return joined([a, b])
+    if isinstance(a, Dist) and isinstance(b, Dist):
+        flat = [x.pick(np.s_[None]) if x.index.ndim == 0 else x for x in (a, b)]
+        if a.rows is b.rows and a.face == b.face:
+            return Dist(a.rows, np.concatenate([x.index for x in flat]), a.face)
+        return Dist.all(Values(torch.cat([x.vector() for x in flat]), m.request))
+    if on_device(a) or on_device(b):
+        va, vb = vector(a), vector(b)
+        return torch.cat([x if x.ndim == max(va.ndim, vb.ndim) else x[None] for x in (va, vb)])
+    arrays = [np.atleast_1d(np.asarray(host(x))) for x in (a, b)]
+    if 0 in (len(arrays[0]), len(arrays[1])) and arrays[0].ndim != arrays[1].ndim:
+        return arrays[0] if len(arrays[0]) else arrays[1]
+    return np.concatenate(arrays)
+
+
+@lowering("list")
+def listing(m: Any, *items: Any, op: Any) -> Any:
+    """[a, b, c]: a vector where the items stack, else a list."""
+    return list(items) if op.results[0].type.elem == "list" or not items else stacked(m, list(items))
+
+
+@lowering("len")
+def length(m: Any, x: Any) -> int:
+    """How many there are."""
+    if isinstance(x, Path):
+        return len(x.tokens)
+    return int(x.shape[0]) if isinstance(x, Dist | Draws | Mixed | Tensor | np.ndarray) else len(x)
+
+
+def elements(xs: Any) -> list[Any]:
+    """The elements of a vector, list or topology."""
+    if isinstance(xs, Dist | Draws | Mixed):
+        return [xs.pick(i) for i in range(xs.shape[0])]
+    if isinstance(xs, np.ndarray) and xs.ndim == 1:
+        return xs.tolist()
+    return [xs[i] for i in range(len(xs))]
+
+
+def stacked(m: Any, items: list[Any]) -> Any:
+    """Equal-shaped values as one vector."""
+    if not items:
+        return np.zeros(0, dtype=np.int64)
+    first = items[0]
+    if all(isinstance(x, Dist) for x in items):
+        if all(x.rows is first.rows and x.face == first.face for x in items):
+            return Dist(first.rows, np.stack([x.index for x in items]), first.face)
+        probs = torch.stack([x.vector() for x in items])
+        shape = tuple(probs.shape[:-1])
+        flat = probs.reshape(-1, probs.shape[-1])
+        return Dist(Values(flat, m.request), np.arange(len(flat)).reshape(shape))
+    if all(isinstance(x, Draws) and not x.shape for x in items):
+        return joined(items)
+    if any(isinstance(x, Tensor) for x in items):
+        return torch.stack([vector(x) for x in items])
+    if all(isinstance(x, bool | int | float | np.generic | np.ndarray | Draws | Mixed) for x in items):
+        return np.stack([np.asarray(host(x)) for x in items])
+    out = np.empty(len(items), dtype=object)
+    for i, x in enumerate(items):
+        out[i] = x
+    return out

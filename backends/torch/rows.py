@@ -1,0 +1,164 @@
+"""Rows of scores with their place: what a model call gives, and the faces computed from it when something looks.
+
+A face is computed for all rows of a call at once, as one float tensor [R, V]; greedy shaping is kept as one token a row and
+becomes a tensor only where arithmetic needs one.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch import shaping
+
+Ids = np.ndarray
+
+
+class Rows:
+    """R distributions over one vocabulary.
+
+    scores: Tensor [R, V], logits (-inf: impossible). positions, nodes: int64[R] or None, the index of the token that
+    would be drawn, and the tree node or canvas position. path: a function from a row to the tokens before it. tree: the tree
+    that `nodes` are of, where it is one of tokens.
+    """
+
+    __slots__ = ("scores", "positions", "nodes", "path", "request", "allow", "label", "tree", "_faces", "_points", "_kept")
+
+    def __init__(self, scores: Tensor, request: Any, *, positions: Ids | None = None, nodes: Ids | None = None,
+                 path: Callable[[int], Sequence[int]] | None = None, allow: Any = None, label: str = "") -> None:
+        self.scores, self.request, self.allow, self.label = scores, request, allow, label
+        self.positions, self.nodes, self.path = positions, nodes, path
+        self.tree: Any = None
+        self._faces: dict[str, Tensor] = {}
+        self._points: Ids | None = None
+        self._kept: Tensor | None = None
+
+    @property
+    def count(self) -> int:
+        return int(self.scores.shape[0])
+
+    @property
+    def size(self) -> int:
+        return int(self.scores.shape[1])
+
+    def constrained(self) -> Tensor:
+        """The logits where the request and the author allow the token, -inf elsewhere."""
+        if self._kept is None:
+            self._kept = shaping.constrained(self.scores, self)
+        return self._kept
+
+    def points(self, face: str) -> Ids | None:
+        """The one token with mass in each row, int64[R], where a face is known to be a point: the greedy shaped face."""
+        if face != "shaped" or not self.request.greedy:
+            return None
+        if self._points is None:
+            self._points = shaping.greedy(self)
+        return self._points
+
+    def face(self, name: str) -> Tensor:
+        """Probabilities [R, V] (or for "logits" the constrained scores)."""
+        if name not in self._faces:
+            self._faces[name] = self._compute(name)
+        return self._faces[name]
+
+    def _compute(self, name: str) -> Tensor:
+        if name == "logits":
+            return self.constrained()
+        if name == "raw":
+            return shaping.softmax(self.constrained())
+        points = self.points(name)
+        if points is not None:
+            return shaping.onehot(points, self.size, self.scores)
+        return shaping.shaped(self)
+
+
+class Values(Rows):
+    """Rows given by their probabilities: every face is the same. Places may be inherited."""
+
+    __slots__ = ("probs", "ones")
+
+    def __init__(self, probs: Tensor | None, request: Any, *, like: Any = None, index: Ids | None = None,
+                 ones: Ids | None = None, size: int = 0) -> None:
+        # `ones`: the token of each row, for point masses (probs is then made when asked for)
+        super().__init__(probs if probs is not None else torch.empty(0, size), request)
+        self.probs, self.ones = probs, ones
+        if like is not None and index is not None:
+            self.positions = None if like.positions is None else like.positions[index]
+            self.nodes = None if like.nodes is None else like.nodes[index]
+
+    @property
+    def count(self) -> int:
+        return len(self.ones) if self.ones is not None else int(self.scores.shape[0])
+
+    def points(self, face: str) -> Ids | None:
+        return self.ones
+
+    def face(self, name: str) -> Tensor:
+        if self.probs is None:
+            assert self.ones is not None
+            self.probs = shaping.onehot(self.ones, self.size, self.scores)
+        return self.probs
+
+
+class Dist:
+    """An array of distributions: rows `index` (int64[*shape]) of `rows`, seen by one face. `at` names what axis 0 ranges over
+    (node ids or positions) where it is a part."""
+
+    __slots__ = ("rows", "index", "face", "at")
+
+    def __init__(self, rows: Rows, index: Ids, face: str = "shaped", at: Ids | None = None) -> None:
+        self.rows, self.index, self.face, self.at = rows, index, face, at
+
+    @staticmethod
+    def all(rows: Rows, at: Ids | None = None, face: str = "shaped") -> Dist:
+        return Dist(rows, np.arange(rows.count), face, at)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.index.shape
+
+    def vector(self) -> Tensor:
+        """Probabilities [*shape, V] on the device."""
+        return take(self.rows.face(self.face), self.index)
+
+    def points(self) -> Ids | None:
+        """The certain token of each distribution, int64[*shape], where it is known to be certain."""
+        ones = self.rows.points(self.face)
+        return None if ones is None else ones[self.index]
+
+    def seen(self, face: str) -> Dist:
+        return Dist(self.rows, self.index, face, self.at)
+
+    def pick(self, where: Any, at: Ids | None = None) -> Dist:
+        """Elements along axis 0 (an int, a slice, or int64 indices)."""
+        return Dist(self.rows, np.asarray(self.index[where]), self.face, at)
+
+    def take(self, index: Any) -> Dist:
+        """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
+        return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
+
+
+def take(values: Tensor, index: Ids) -> Tensor:
+    """values[index] along axis 0, without a copy for one row or for all rows in order."""
+    n = int(values.shape[0])
+    if index.ndim == 0:
+        return values[int(index)]
+    if index.ndim == 1 and len(index) == n and (n <= 1 or bool((index == np.arange(n)).all())):
+        return values
+    return values[torch.from_numpy(np.ascontiguousarray(index)).to(values.device)]
+
+
+def locate(at: Ids | None, index: Any) -> Any:
+    """Axis-0 places of `index` in a part that holds `at` (None: the whole, places are the index). Raises LookupError."""
+    if at is None:
+        return index
+    wanted = np.asarray(index)
+    hit = wanted[..., None] == at
+    if not bool(hit.any(-1).all()):
+        missing = wanted[~hit.any(-1)].ravel()[0] if wanted.ndim else wanted
+        raise LookupError(f"row {int(missing)} is outside the part that was computed")
+    where = at.shape[0] - 1 - hit[..., ::-1].argmax(-1)
+    return int(where) if wanted.ndim == 0 else where

@@ -1,0 +1,172 @@
+"""Shaping of rows of logits by a request, for all rows of a call at once. The meaning is runtime/shaping.py's.
+
+Computed in float64 on the CPU and in float32 on other devices.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.request import Factor
+
+_EMPTY = "the request's constraints leave no token that the model gives any probability"
+
+
+def working(t: Tensor) -> Tensor:
+    """The scores in the type that probabilities are computed in."""
+    return t.double() if t.device.type == "cpu" else t.float()
+
+
+def onehot(tokens: np.ndarray, size: int, like: Tensor) -> Tensor:
+    """Point masses [R, size] at `tokens`."""
+    dtype = torch.float64 if like.device.type == "cpu" else torch.float32
+    out = torch.zeros(len(tokens), size, dtype=dtype, device=like.device)
+    if len(tokens):
+        at = torch.from_numpy(np.ascontiguousarray(tokens)).to(like.device)
+        out.scatter_(1, at[:, None], 1.0)
+    return out
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Probabilities over the last axis."""
+    return torch.softmax(logits, -1)
+
+
+def constrained(scores: Tensor, rows: Any) -> Tensor:
+    """The logits under bans, minimum length, the automaton and the author's `allow`. Raises DecError where nothing is left."""
+    request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
+    logits = working(scores)
+    dynamic = request.allow is not None
+    short = bool(request.eos) and request.min_length > 0
+    if not (request.bans or dynamic or short or rows.allow is not None or getattr(request, "processors", ())):
+        return logits
+    kept = np.ones((n, size), bool)
+    if request.bans:
+        kept[:, _ids(request.bans, size)] = False
+    if rows.allow is not None:
+        a = np.asarray(rows.allow, dtype=bool)
+        kept &= a[..., :size] if a.ndim == 1 else a.reshape(n, -1)[:, :size]
+    for i in range(n if dynamic or short else 0):
+        generated = tuple(rows.path(i))[len(request.prompt):]
+        if dynamic:
+            here = np.zeros(size, bool)
+            here[_ids(request.allow(generated), size)] = True
+            kept[i] &= here
+        if short and len(generated) < request.min_length:
+            kept[i, _ids(request.eos, size)] = False
+    logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
+    if not bool((logits > float("-inf")).any(-1).all()):
+        raise DecError(_EMPTY, hint="loosen bans, min_length or the automaton")
+    return processed(logits, rows)
+
+
+def processed(logits: Tensor, rows: Any) -> Tensor:
+    """After the caller's own processors (Request.processors), which see the tokens and the row's logits."""
+    processors = getattr(rows.request, "processors", ())
+    if not processors:
+        return logits
+    out = logits.cpu().numpy().copy()
+    for i in range(len(out)):
+        for f in processors:
+            out[i] = f(tuple(rows.path(i)), out[i])
+    return torch.from_numpy(out).to(logits.device)
+
+
+def greedy(rows: Any) -> np.ndarray:
+    """The likeliest token of each row after penalties and bias, ties to the lowest: int64[R]."""
+    logits = rows.constrained()
+    if rows.request.penalised:
+        logits = penalised(logits, rows)
+    return first_argmax(logits)
+
+
+def first_argmax(values: Tensor) -> np.ndarray:
+    """argmax over the last axis, ties to the first: int64[...] on the host."""
+    return values.argmax(-1).cpu().numpy()
+
+
+def shaped(rows: Any) -> Tensor:
+    """Probabilities [R, V] after penalties, bias, temperature, top-k, top-p and min-p."""
+    request = rows.request
+    logits = rows.constrained()
+    if request.penalised:
+        logits = penalised(logits, rows)
+    if float(request.temperature) == 1.0:
+        probs = softmax(logits)
+    else:
+        # The shift by the maximum comes first: with a tiny temperature a quotient would overflow otherwise.
+        probs = softmax((logits - logits.max(-1, keepdim=True).values) / float(request.temperature))
+    if request.top_k is None and request.top_p is None and request.min_p is None:
+        return probs
+    size = int(probs.shape[-1])
+    top_p = request.top_p is not None and request.top_p < 1
+    if request.top_k is not None and request.top_k < size or top_p:
+        order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
+        if request.top_k is not None and request.top_k < size:
+            probs = _keep(probs, order[..., :request.top_k])
+        if top_p:
+            inside = torch.cumsum(probs.gather(-1, order), -1)
+            # kept up to the first place that reaches p, and everything where rounding never reaches it
+            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool),
+                              inside[..., :-1] < float(request.top_p)], -1)
+            mask = torch.zeros_like(probs, dtype=torch.bool).scatter_(-1, order, keep)
+            probs = _renormalised(probs, mask)
+    if request.min_p is not None:
+        probs = _renormalised(probs, probs >= float(request.min_p) * probs.max(-1, keepdim=True).values)
+    return probs
+
+
+def _keep(probs: Tensor, tokens: Tensor) -> Tensor:
+    return _renormalised(probs, torch.zeros_like(probs, dtype=torch.bool).scatter_(-1, tokens, True))
+
+
+def _renormalised(probs: Tensor, mask: Tensor) -> Tensor:
+    kept = torch.where(mask, probs, 0.0)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+def penalised(logits: Tensor, rows: Any) -> Tensor:
+    """Logits after repetition, presence and frequency penalties and bias, each row by its own path."""
+    request = rows.request
+    n, size = logits.shape
+    logits = logits.clone()
+    repetition = float(request.repetition_penalty)
+    presence, frequency = amount(request.presence_penalty), amount(request.frequency_penalty)
+    if repetition != 1 or presence or frequency:
+        for i in range(n):
+            path = rows.path(i)
+            if repetition != 1:
+                ids = _tensor(_ids(set(path), size), logits)
+                held = logits[i, ids]
+                logits[i, ids] = torch.where(held < 0, held * repetition, held / repetition)
+            if presence or frequency:
+                counts = Counter(path[len(request.prompt):])
+                tokens = np.array([t for t in counts if t < size], dtype=np.int64)
+                if len(tokens):
+                    amounts = np.array([presence + frequency * counts[int(t)] for t in tokens])
+                    logits[i, _tensor(tokens, logits)] -= torch.from_numpy(amounts).to(logits)
+    pairs = [(t, amount(v)) for t, v in request.bias_pairs if t < size]
+    if pairs:
+        logits[:, _tensor(np.array([t for t, _ in pairs]), logits)] += torch.tensor([v for _, v in pairs]).to(logits)
+    return logits
+
+
+def amount(value: Any) -> float:
+    return value.log if isinstance(value, Factor) else float(value)
+
+
+def _tensor(ids: np.ndarray, like: Tensor) -> Tensor:
+    return torch.from_numpy(ids).to(like.device)
+
+
+def _ids(tokens: Collection[int] | Sequence[int], size: int) -> np.ndarray:
+    if isinstance(tokens, np.ndarray) and tokens.dtype == bool:
+        return np.flatnonzero(tokens[:size])
+    ids = np.array(sorted(tokens), np.int64)
+    return ids[(ids >= 0) & (ids < size)]

@@ -1,0 +1,199 @@
+"""Trees of states, as columns: int64 arrays over the nodes, and the draws that made them. Growing makes a new tree."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.rows import Ids
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Node 0 is the root; ids are growth order. base: the committed tokens (a Context) or a Canvas.
+
+    token, parent, depth, uid: int64[N]; the root's token is -1, uids are unique in a run and survive pruning. group, place:
+    which growth made a node's edge and where in it (`growths[group]`, flattened). logprob: float64[N], NaN where nothing has
+    asked yet. columns: the author's, lists of N values (None: never set). edges: for trees of canvases, soft nodes and steps,
+    the edges themselves.
+    """
+
+    base: Any
+    token: Ids
+    parent: Ids
+    depth: Ids
+    uid: Ids
+    group: Ids
+    place: Ids
+    logprob: np.ndarray
+    growths: tuple[Any, ...] = ()
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    edges: tuple[Any, ...] = (None,)
+    new: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    frontier: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+
+    @staticmethod
+    def start(base: Any) -> Tree:
+        zero = np.zeros(1, dtype=np.int64)
+        return Tree(base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1))
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def path_nodes(self, node: int) -> list[int]:
+        """Nodes from the root (included) down to `node`."""
+        out = [node]
+        while node != 0:
+            node = int(self.parent[node])
+            out.append(node)
+        return out[::-1]
+
+    def children(self, node: int) -> Ids:
+        found = np.flatnonzero(self.parent == node)
+        return found[found > 0] if node == 0 else found
+
+    def leaves(self) -> Ids:
+        inner = np.zeros(len(self), dtype=bool)
+        inner[self.parent[1:]] = True
+        return np.flatnonzero(~inner)
+
+    def height(self) -> int:
+        return int(self.depth.max())
+
+    def draw(self, node: int) -> Draws:
+        """The draw that made a node."""
+        out: Draws = self.growths[int(self.group[node])].pick(int(self.place[node]))
+        return out
+
+    def draws(self, nodes: Ids) -> Any:
+        """The draws that made several nodes, as one vector."""
+        if len(nodes) == 0:
+            return Draws(_NONE, point=True)
+        groups = self.group[nodes]
+        if bool((groups == groups[0]).all()) and groups[0] >= 0:
+            return self.growths[int(groups[0])].pick(self.place[nodes])
+        return Mixed([self.draw(int(n)) for n in nodes])
+
+    def probs(self) -> np.ndarray:
+        """The raw probability of every node's token where it was drawn, float64[N]; 1 at the root."""
+        out = np.ones(len(self))
+        for g, growth in enumerate(self.growths):
+            here = np.flatnonzero(self.group == g)
+            if len(here):
+                out[here] = growth.prob()[self.place[here]]
+        return out
+
+    def logprobs(self) -> np.ndarray:
+        """Cumulative log-probabilities, float64[N], computed where nothing has asked yet."""
+        unknown = np.isnan(self.logprob)
+        if unknown.any():
+            p = np.ones(len(self))
+            for g in np.unique(self.group[unknown]):
+                if g >= 0:
+                    here = np.flatnonzero(unknown & (self.group == g))
+                    p[here] = self.growths[int(g)].prob()[self.place[here]]
+            with np.errstate(divide="ignore"):
+                logs = np.log(p)
+            for d in range(int(self.depth[unknown].min()), int(self.depth[unknown].max()) + 1):
+                here = np.flatnonzero(unknown & (self.depth == d))
+                self.logprob[here] = self.logprob[self.parent[here]] + logs[here]
+        return self.logprob
+
+    def grow(self, draws: Any, place: Ids, tokens: Ids, parents: Ids, depths: Ids, uids: Ids, logprob: np.ndarray,
+             columns: dict[str, list[Any]], edges: Sequence[Any]) -> Tree:
+        """The tree with one new node for each parent, in order. Never merges edges."""
+        n, k = len(self), len(parents)
+        ids = np.arange(n, n + k)
+        names = set(self.columns) | set(columns)
+        wide = {c: self.columns.get(c, [None] * n) + columns.get(c, [None] * k) for c in names}
+        def cat(a: Ids, b: Ids) -> Ids:
+            return np.concatenate((a, b))
+        return Tree(self.base, cat(self.token, tokens), cat(self.parent, parents), cat(self.depth, depths), cat(self.uid, uids),
+                    cat(self.group, np.full(k, len(self.growths) if draws is not None else -1)), cat(self.place, place),
+                    cat(self.logprob, logprob), (*self.growths, draws) if draws is not None else self.growths, wide,
+                    (*self.edges, *edges) if edges else self.edges, ids, ids)
+
+    def only(self, kept: Ids, root: int = 0) -> Tree:
+        """The tree of the nodes `kept` (in growth order, their parents among them, the first one the root)."""
+        new_id = np.full(len(self), -1, dtype=np.int64)
+        new_id[kept] = np.arange(len(kept))
+        def again(old: Ids) -> Ids:
+            ids = new_id[old]
+            return ids[ids >= 0]
+        parent = new_id[self.parent[kept]]
+        parent[0] = 0
+        edges = tuple(self.edges[int(i)] for i in kept) if len(self.edges) == len(self) else self.edges
+        return replace(self, token=self.token[kept], parent=parent, depth=self.depth[kept], uid=self.uid[kept],
+                       group=self.group[kept], place=self.place[kept], logprob=self.logprob[kept],
+                       columns={c: [v[int(i)] for i in kept] for c, v in self.columns.items()}, edges=edges,
+                       new=again(self.new), frontier=again(self.frontier))
+
+    def keep(self, ids: Sequence[int] | Ids) -> Tree:
+        """The tree of the root and those of `ids` whose ancestors are all kept."""
+        wanted = np.zeros(len(self), dtype=bool)
+        wanted[np.asarray(ids, dtype=np.int64)] = True
+        wanted[0] = True
+        for d in range(1, int(self.depth.max()) + 1):
+            level = np.flatnonzero(self.depth == d)
+            wanted[level] &= wanted[self.parent[level]]
+        return self.only(np.flatnonzero(wanted))
+
+    def below(self, node: int, base: Any) -> Tree:
+        """The subtree under `node`, rooted there, on the new base."""
+        inside = np.zeros(len(self), dtype=bool)
+        inside[node] = True
+        for i in range(node + 1, len(self)):
+            inside[i] = inside[self.parent[i]] and i != 0
+        tree = self.only(np.flatnonzero(inside))
+        logprob = self.logprobs()[np.flatnonzero(inside)] - self.logprobs()[node]
+        logprob[0] = 0.0
+        depth = tree.depth - self.depth[node]
+        group = tree.group.copy()
+        group[0] = -1
+        token = tree.token.copy()
+        token[0] = -1
+        tree = replace(tree, base=base, depth=depth, logprob=logprob, group=group, token=token,
+                       edges=(None, *tree.edges[1:]) if len(tree.edges) == len(tree) else tree.edges,
+                       new=np.zeros(1, dtype=np.int64))
+        return replace(tree, frontier=tree.leaves())
+
+
+@dataclass(frozen=True)
+class Path:
+    """Tokens below a node: what a verification accepted and emitted, or what a sub-run produced.
+
+    tokens: host ints. uids: the tree node each came from (-1: none). draws: the draw of each (None where it is only a token).
+    """
+
+    tokens: tuple[int, ...]
+    node: int = 0
+    depth: int = 0
+    emitted: int | None = None
+    uids: tuple[int, ...] = ()
+    draws: tuple[Any, ...] = ()
+    base: int = 0
+
+    def cut(self, where: slice) -> Path:
+        """Part of its tokens, as a path of its own."""
+        return Path(self.tokens[where], uids=self.uids[where], draws=self.draws[where], base=self.base)
+
+
+@dataclass(frozen=True)
+class Context:
+    """The first `length` committed tokens of a run."""
+
+    tokens: list[int]
+    length: int
+
+    def ids(self) -> tuple[int, ...]:
+        return tuple(self.tokens[:self.length])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Context) and self.ids() == other.ids()
+
+    __hash__ = None  # type: ignore[assignment]  # tokens go on growing

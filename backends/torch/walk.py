@@ -1,0 +1,127 @@
+"""Verification: a rule applied from the root of a tree down, along the accepted path only."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.effects import path_of
+from decgraph.backends.torch.rows import Dist
+from decgraph.backends.torch.trees import Tree
+from decgraph.runtime import trace
+
+Rule = Callable[[int, Any, Any], tuple[Any, Any, Any, Any]]
+
+
+def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str) -> Any:
+    """The accepted path, or for a tree of canvases the canvas at the accepted node. rule(depth, evidence at the node, the
+    draws below it) gives (accepts, child, emits, token); with scope "tree", rule(0, tree, evidence) gives a node."""
+    edits = isinstance(t.base, Canvas)
+    if scope == "tree":
+        has, taken, emits, token = rule(0, t, evidence)
+        end = int(taken) if has else 0
+        _report_tree(m, t, end)
+        return _walked(t, end, token if emits else None)
+    node, depth = 0, 0
+    while True:
+        row = _evidence_at(evidence, node)
+        if row is _MISSING:
+            return _walked(t, node, None)
+        children = t.children(node)
+        if edits:
+            draws: Any = np.empty(len(children), dtype=object)
+            draws[:] = [t.edges[int(c)] for c in children]
+        else:
+            draws = t.draws(children)
+            if isinstance(draws, Draws):
+                draws.ids = children
+        has, taken, emits, token = rule(depth, row, draws)
+        if not has:
+            emitted = token if emits else None
+            if m.listener is not None and not edits:
+                _report_step(m, t, children, None, depth)
+                if emitted is not None:
+                    m.emit_event(trace.Emitted(_token(emitted), "residual" if len(children) else ("bonus" if depth else "plain")))
+            return _walked(t, node, emitted)
+        child = _child(children, draws, taken)
+        if m.listener is not None and not edits:
+            _report_step(m, t, children, child, depth)
+        node, depth = child, depth + 1
+        if emits:
+            return _walked(t, node, token)
+
+
+def _child(children: Any, draws: Any, taken: Any) -> int:
+    """The node of the draw that a rule took: the very one, and of equal ones the first with its token."""
+    if isinstance(draws, Mixed):
+        for c, d in zip(children, draws.items):
+            if d is taken:
+                return int(c)
+        return int(children[[int(d.tokens) for d in draws.items].index(int(taken.tokens))])
+    if isinstance(draws, Draws):
+        return int(taken.ids) if taken.ids is not None else int(children[list(draws.tokens).index(int(taken.tokens))])
+    for c, d in zip(children, draws):
+        if d is taken:
+            return int(c)
+    return int(children[list(draws).index(taken)])
+
+
+class _Missing:
+    """Evidence that was not computed at a node."""
+
+
+_MISSING = _Missing()
+
+
+def _evidence_at(evidence: Any, node: int) -> Any:
+    if isinstance(evidence, Dist):
+        try:
+            return evidence.take(node)
+        except (LookupError, IndexError):
+            return _MISSING
+    if isinstance(evidence, list | np.ndarray):
+        return _MISSING if node >= len(evidence) or evidence[node] is None else evidence[node]
+    return evidence
+
+
+def _token(x: Any) -> int:
+    return int(x.tokens) if hasattr(x, "tokens") else int(x)
+
+
+def _walked(t: Tree, node: int, emitted: Any) -> Any:
+    if isinstance(t.base, Canvas):
+        return canvas_at(t, node)
+    token = None if emitted is None else _token(emitted)
+    return path_of(t, node, token, emitted if isinstance(emitted, Draws) else None)
+
+
+def canvas_at(t: Tree, node: int) -> Canvas:
+    """The canvas at a node: the root's with the edits made."""
+    canvas: Canvas = t.base
+    for n in t.path_nodes(node)[1:]:
+        canvas = t.edges[n].apply(canvas)
+    return canvas
+
+
+def _report_step(m: Any, t: Tree, children: Any, child: int | None, depth: int) -> None:
+    for c in children:
+        if c == child:
+            m.emit_event(trace.Accepted(int(c), int(t.token[c]), depth + 1))
+            return
+        m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "not the token that the target chose"))
+
+
+def _report_tree(m: Any, t: Tree, end: int) -> None:
+    if m.listener is None:
+        return
+    taken = t.path_nodes(end)[1:]
+    for depth, n in enumerate(taken):
+        for c in t.children(int(t.parent[n])):
+            if c != n and c < n:
+                m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "another path was longer"))
+        m.emit_event(trace.Accepted(n, int(t.token[n]), depth + 1))
+    for c in t.children(end):
+        m.emit_event(trace.Rejected(int(c), int(t.token[c]), len(taken) + 1, "not typical"))
