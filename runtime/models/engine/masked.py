@@ -132,26 +132,23 @@ class HFMaskedEngine:
             raise DecError(f"{model.name!r} needs at least one token of context")
         if model.context is not None and length > model.context:
             raise DecError(f"{length} positions are past the context length of {model.name!r} ({model.context})")
-        bad = ((canvases < 0) | (canvases >= model.vocab.size)) & (canvases != self.mask)
-        if bad.any():
-            c, i = (int(x) for x in np.argwhere(bad)[0])
-            raise DecError(
-                f"token {canvases[c, i]} at {ask.position(i)} is not in the vocabulary of {model.name!r}, which has "
-                f"{model.vocab.size} tokens"
-            )
+        if canvases.min() < 0 or canvases.max() >= model.vocab.size:
+            self._check_tokens(ask, canvases)
         given, fresh = ask.given, None
         if given is not None and not isinstance(given, Kept):
             raise DecError(f"{model.name!r} cannot read {given!r}: it is not a memory of its engine")
         if given is not None and given.family != model.family:
             raise DecError(f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values")
-        rows = np.asarray(ask.rows, dtype=np.int64)
+        rows = _numbers(ask.rows)
         if ask.fresh is not None:
-            fresh = np.unique(np.asarray(ask.fresh, dtype=np.int64))
+            fresh = _numbers(ask.fresh)
+            if not (fresh[1:] > fresh[:-1]).all():
+                fresh = np.unique(fresh)
         self._check_positions(rows, length)
         if given is not None and fresh is not None:
             given.check()
             self._check_positions(fresh, length)
-            at = np.searchsorted(fresh, rows)
+            at = fresh.searchsorted(rows)
             if len(rows) and (at.max(initial=0) >= len(fresh) or (fresh[at] != rows).any()):
                 raise DecError(f"{model.name!r} was asked for the scores of a position that the call does not compute")
             rows = at
@@ -179,6 +176,15 @@ class HFMaskedEngine:
         if ask.keep and not single:
             raise DecError(f"{model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
         return _Plan(ask, [(row.tobytes(), *shared) for row in canvases], units, rows)
+
+    def _check_tokens(self, ask: CanvasAsk, canvases: np.ndarray) -> None:
+        bad = ((canvases < 0) | (canvases >= self.model.vocab.size)) & (canvases != self.mask)
+        if bad.any():
+            c, i = (int(x) for x in np.argwhere(bad)[0])
+            raise DecError(
+                f"token {canvases[c, i]} at {ask.position(i)} is not in the vocabulary of {self.model.name!r}, which has "
+                f"{self.model.vocab.size} tokens"
+            )
 
     def _check_positions(self, positions: np.ndarray, length: int) -> None:
         if len(positions) and (positions.min() < 0 or positions.max() >= length):
@@ -291,9 +297,9 @@ class HFMaskedEngine:
             logits[:, self.mask] = float("-inf")
         if not len(where):
             return logits, None
-        good = logits.amax(dim=1).isfinite()  # a NaN is the largest of its row
+        good = np.isfinite(logits.amax(dim=1).cpu().numpy())  # a NaN is the largest of its row
         self.counted.syncs += self.device.type != "cpu"
-        return logits, None if bool(good.all()) else good.cpu().numpy()
+        return logits, None if good.all() else good
 
     def _scores(self, states: Tensor) -> Tensor:
         """Logits [n, rows of the output matrix] of last hidden states [n, width]."""
@@ -327,7 +333,7 @@ class HFMaskedEngine:
 
     def _with_rows(self, entry: Entry, rows: np.ndarray) -> Entry:
         """The entry with these rows' scores, from the states it holds if it lacks some."""
-        if np.array_equal(entry.rows, rows):
+        if entry.rows is rows or np.array_equal(entry.rows, rows):
             return entry
         place = {int(row): n for n, row in enumerate(entry.rows)}
         if all(int(row) in place for row in rows):
@@ -347,3 +353,8 @@ class HFMaskedEngine:
             kept = entries[0].kept
         kept.store.handed[kept.slot] += 1
         return kept
+
+
+def _numbers(ps: Sequence[int]) -> np.ndarray:
+    """int64 of whole numbers."""
+    return np.arange(ps.start, ps.stop, ps.step) if isinstance(ps, range) else np.asarray(ps, dtype=np.int64)

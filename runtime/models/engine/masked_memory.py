@@ -24,25 +24,18 @@ _SERIAL = count()
 class Store:
     """Keys and values of some sequences: by layer a tensor [slots, heads, S, dim] each, where S is room for
     positions 0..S-1. Two stores are never mistaken for each other: `serial` is a store's own. By slot: `versions`
-    counts the calls that wrote over its rows, `handed` how often the version's memory was given to somebody."""
+    counts the calls that wrote over its rows, `handed` how often the version's memory was given to somebody. nbytes:
+    of one slot."""
 
-    __slots__ = ("handed", "keys", "serial", "values", "versions")
+    __slots__ = ("handed", "keys", "nbytes", "room", "serial", "values", "versions")
 
     def __init__(self, keys: dict[int, Tensor], values: dict[int, Tensor]) -> None:
         self.keys, self.values, self.serial = keys, values, next(_SERIAL)
-        self.versions = [0] * (len(next(iter(keys.values()))) if keys else 1)
+        some = next(iter(keys.values())) if keys else None
+        self.versions = [0] * (1 if some is None else len(some))
         self.handed = [0] * len(self.versions)
-
-    @property
-    def room(self) -> int:
-        """How many positions there is room for; 0 for a store of nothing."""
-        return int(next(iter(self.keys.values())).shape[2]) if self.keys else 0
-
-    @property
-    def nbytes(self) -> int:
-        """The size of one slot."""
-        tensors = (*self.keys.values(), *self.values.values())
-        return sum(t.nbytes for t in tensors) // max(1, len(self.versions))
+        self.room = 0 if some is None else int(some.shape[2])
+        self.nbytes = sum(t.nbytes for t in (*keys.values(), *values.values())) // max(1, len(self.versions))
 
 
 class Kept:
