@@ -1,15 +1,15 @@
 """Translation validation: a module before and after a pass, run on the same small worlds, must commit the same tokens.
 
-Every world is run by the reference interpreter: a table model or a free model for each parameter, small parameters, two requests
-in one session (states per session are carried from one to the other). Compared are the committed tokens, n-best results, why the
-run ended, and everything that was computed on the way: the rows of distributions and the memories of the run after the pass must
-all have been computed by the run before it, bit for bit. On free models a row is a hash of exactly what it was computed from, so
-a wrong reuse of keys, values or features shows even where the tokens happen to be the same.
+Every world is run by the reference interpreter: a table model or a free model for each parameter, small parameters, two
+requests in one session (states per session are carried from one to the other). Compared are the committed tokens, n-best
+results, why the run ended, and everything that was computed on the way: the rows of distributions and the memories of the run
+after the pass must all have been computed by the run before it, bit for bit. On free models a row is a hash of exactly what it
+was computed from, so a wrong reuse of keys, values or features shows even where the tokens happen to be the same.
 """
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,8 +22,8 @@ from decgraph.ir.values import Function, Module
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 
-WORLDS = 8
-TOKENS = 7
+WORLDS = 16
+TOKENS = 10
 REQUESTS = 2
 
 

@@ -2,7 +2,12 @@
 from __future__ import annotations
 
 from decgraph.ir.values import Op, Region, Value
+from decgraph.ir.walk import free_values
 from decgraph.passes.motion import fixed
+
+
+COLUMNS = ("for", "while", "if", "segment")
+"""Ops whose results are needed one by one."""
 
 
 def without_dead(region: Region) -> Region:
@@ -54,6 +59,8 @@ class Liveness:
                 self.work += op.regions[1].yields[:1] if op.attrs.get("stops") else ()
             case "if":
                 self.work.append(op.operands[0])
+            case "segment":
+                pass
             case _:
                 self.work += op.operands
                 for r in op.regions:
@@ -63,7 +70,7 @@ class Liveness:
         if v in self.maker:
             op = self.maker[v]
             self.keep(op)
-            if op.opcode in ("for", "while", "if"):
+            if op.opcode in COLUMNS:
                 self.column(op, op.results.index(v))
         elif v in self.holder:
             op, n = self.holder[v]
@@ -74,7 +81,7 @@ class Liveness:
     def column(self, op: Op, n: int) -> None:
         """The n-th value that a branch gives or a loop carries is needed: where it starts, in every turn, and after."""
         match op.opcode:
-            case "if":
+            case "if" | "segment":
                 self.work += [r.yields[n] for r in op.regions]
             case "for" | "while":
                 first, stop = _offsets(op)
@@ -94,12 +101,13 @@ class Liveness:
 
     def trimmed(self, op: Op) -> Op:
         regions = tuple(map(self.swept, op.regions))
-        if op.opcode in ("for", "while", "if") and not all(v in self.live for v in op.results):
+        if op.opcode in COLUMNS and not all(v in self.live for v in op.results):
             keep = [n for n, v in enumerate(op.results) if v in self.live]
             results = tuple(op.results[n] for n in keep)
-            if op.opcode == "if":
+            if op.opcode in ("if", "segment"):
                 regions = tuple(Region(r.args, r.ops, tuple(r.yields[n] for n in keep)) for r in regions)
-                return Op(op.opcode, op.operands, op.attrs, regions, results, op.loc)
+                operands = op.operands if op.opcode == "if" else tuple(free_values(regions[0]))
+                return Op(op.opcode, operands, op.attrs, regions, results, op.loc)
             first, stop = _offsets(op)
             operands = (*op.operands[:first], *(op.operands[first + n] for n in keep))
             cut = []
@@ -111,7 +119,8 @@ class Liveness:
             return Op(op.opcode, operands, op.attrs, tuple(cut), results, op.loc)
         if all(a is b for a, b in zip(regions, op.regions, strict=True)):
             return op
-        return Op(op.opcode, op.operands, op.attrs, regions, op.results, op.loc)
+        operands = tuple(free_values(regions[0])) if op.opcode == "segment" else op.operands
+        return Op(op.opcode, operands, op.attrs, regions, op.results, op.loc)
 
 
 def _offsets(op: Op) -> tuple[int, int]:

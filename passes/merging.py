@@ -75,9 +75,8 @@ class Merger:
         changed = writes(op)
         if op.opcode != "if":
             self.touched(changed)
-        regions = []
-        for r in op.regions:
-            regions.append(self.region(r, seen))
+        around = {} if op.opcode == "segment" else seen         # what it uses is its operands: nothing is merged into it
+        regions = [self.region(r, around) for r in op.regions]
         if changed:
             self.touched(changed)
         if all(a is b for a, b in zip(regions, op.regions, strict=True)):

@@ -40,6 +40,7 @@ from decgraph.passes.dead import without_dead
 from decgraph.passes.folding import fold
 from decgraph.passes.merging import merge
 from decgraph.passes.moving import hoist
+from decgraph.passes.outline import closed
 from decgraph.passes.plan import Plan
 
 MOST_ROUNDS = 50
@@ -59,7 +60,7 @@ def simplified(region: Region) -> Region:
     """A region after as many rounds as change it."""
     for _ in range(MOST_ROUNDS):
         before = region
-        for step in (fold, merge, without_dead, hoist):
+        for step in (fold, merge, without_dead, hoist, closed):
             region = step(region)
         if region is before:
             return region

@@ -113,8 +113,9 @@ def join(ops: Sequence[Op], a: int, b: int) -> list[Op]:
     first, second = ops[a], ops[b]
     attrs: dict[str, Any] = {"parts": (*parts_of(first), *parts_of(second))}
     call = Op("model.evals", (*first.operands, *second.operands[1:]), attrs, (), (*first.results, *second.results), first.loc)
-    between = range(a + 1, b)
-    return [*ops[:a], *(ops[n] for n in between if n in ahead), call, *(ops[n] for n in between if n not in ahead), *ops[b + 1:]]
+    early = [ops[n] for n in range(a + 1, b) if n in ahead]
+    late = [ops[n] for n in range(a + 1, b) if n not in ahead]
+    return [*ops[:a], *early, call, *late, *ops[b + 1:]]
 
 
 def notes(before: Module, after: Module) -> list[str]:

@@ -1,0 +1,80 @@
+"""placement: straight-line runs of pure ops are outlined into segments of kind "device"; waits for the host are counted.
+
+Reason: what a device does without being told anything in between can be one graph, replayed as a whole. What only the host can do
+(indexes, lists of ragged things, automata, functions of the caller) stays in the driver between the segments.
+
+Precondition: the ops stand in one straight run (no model call, effect or branch between them). Plans with placement = host leave
+everything where it is.
+
+>>> from decgraph.passes.example import after
+>>> body = '''
+...   %zero: int = const(value = 0, type = !int)
+...   %first: real = gather(%xs, %zero)
+...   %sum: real = reduce(%xs, fn = "sum")
+...   %part: real = map(%first, %sum, fn = "div")
+...   %text: text = text_of(%tokens)
+...   return(%part, %text, has_tree = false)
+... '''
+>>> print(after("placement", body, "%xs: real[k<=4], %tokens: token<V>[k<=4]"))
+%part: real = segment(%xs, kind = "device", name = "part") {
+  %zero: int = const(value = 0, type = !int)
+  %first: real = gather(%xs, %zero)
+  %sum: real = reduce(%xs, fn = "sum")
+  %part.1: real = map(%first, %sum, fn = "div")
+  yield %part.1
+}
+%text: text = text_of(%tokens)
+return(%part, %text, has_tree = false)
+"""
+from __future__ import annotations
+
+from decgraph.ir.table import lookup
+from decgraph.ir.types import Type
+from decgraph.ir.values import Module, Op, Value
+from decgraph.passes.motion import reads
+from decgraph.passes.outline import Outliner
+from decgraph.passes.plan import Plan
+from decgraph.passes.vocabulary import said
+
+DATA = frozenset({"dist", "scores", "draw", "token", "hidden", "memory", "tree", "canvas", "edit", "path"})
+"""Elements of values that hold tokens or what models computed."""
+
+HOST_ONLY = frozenset({"list", "index", "automaton", "astate", "text", "model", "set", "topology", "level", "until"})
+"""Elements of values that only the host knows."""
+
+
+def holds_data(t: Type) -> bool:
+    """Whether a value may live on a device: tokens, rows, trees, vectors, and numbers that are no counters."""
+    return t.elem in DATA or t.elem in ("real", "prob") or bool(t.dims) and t.elem in ("int", "bool")
+
+
+def on_host(op: Op) -> bool:
+    """Whether only the host can run an op: it talks to the outside, or deals with what only the host knows."""
+    if lookup(op.opcode).batch in ("host", "barrier") or reads(op):
+        return True
+    return any(v.type.elem in HOST_ONLY for v in (*op.operands, *op.results)) and op.opcode != "const"
+
+
+def wanted(op: Op) -> bool:
+    """Ops on data. Counters, node numbers and other scalars are the driver's unless they lie between such ops."""
+    return not on_host(op) and any(holds_data(v.type) for v in (*op.operands, *op.results))
+
+
+def joins(op: Op, used: set[Value], made: set[Value]) -> bool:
+    """Everything in a run goes together."""
+    return True
+
+
+OUTLINER = Outliner("device", wanted, joins, lambda op: not on_host(op), wanted)
+
+
+def run(module: Module, plan: Plan) -> Module:
+    """The module with device segments, unless the plan places everything on the host."""
+    return OUTLINER.module(module) if plan.placement == "device" else module
+
+
+def notes(before: Module, after: Module) -> list[str]:
+    """The segments, and how often a step waits for the host."""
+    from decgraph.passes.waits import waits
+
+    return [*said(after, "device"), *(f"waits for the host: {w}" for w in waits(after.entry))]

@@ -1,0 +1,100 @@
+"""vocabulary: ops on the same rows of distributions are outlined into a segment of kind "vocabulary".
+
+Reason: a row over a large vocabulary is what costs: read once, it gives a face, a softmax, an entropy, the top tokens and a
+draw; op by op it is read for each of them. A backend makes one kernel of a segment, or at least one function.
+
+Precondition: the ops stand in one straight run (no model call, effect or branch between them), and what lies between them needs
+nothing of them or nothing of theirs needs it. What is taken is what it was: a segment runs its region.
+
+>>> from decgraph.passes.example import after
+>>> body = '''
+...   %c: node<ctx> = context()
+...   %q: dist<V,shaped> = model.eval(%target, %c)
+...   %raw: dist<V,raw> = face(%q, face = "raw")
+...   %noise: noise = noise(kind = "output", site = "output")
+...   %x: draw<V> = draw(%q, %noise)
+...   %sure: prob = lookup(%raw, %x)
+...   return(%x, %sure, has_tree = false)
+... '''
+>>> print(after("vocabulary", body))
+%c: node<ctx> = context()
+%q: dist<V,shaped> = model.eval(%target, %c)
+%noise: noise = noise(kind = "output", site = "output")
+%x: draw<V>, %sure: prob = segment(%q, %noise, kind = "vocabulary", name = "sure") {
+  %raw: dist<V,raw> = face(%q, face = "raw")
+  %x.1: draw<V> = draw(%q, %noise)
+  %sure.1: prob = lookup(%raw, %x.1)
+  yield %x.1, %sure.1
+}
+return(%x, %sure, has_tree = false)
+"""
+from __future__ import annotations
+
+from decgraph.ir.types import Type
+from decgraph.ir.values import Module, Op, Value
+from decgraph.passes.outline import Outliner
+from decgraph.passes.plan import Plan
+
+ON_ROWS = frozenset({
+    "face", "warp", "softmax", "normalize", "lookup", "draw", "draw.many", "draw.race", "topk", "arg", "info", "renorm", "map",
+    "reduce", "scan", "draw.get", "draw.point", "rank", "first_max", "pairs.top", "gather",
+})
+"""Ops that may read or make rows over the vocabulary."""
+
+ON_NUMBERS = frozenset({"map", "bernoulli"})
+"""Ops on one number per row that go along with the rows that they came from."""
+
+
+def over_vocabulary(t: Type) -> bool:
+    """Whether a value holds rows over a vocabulary."""
+    return t.elem in ("dist", "scores") or bool(t.dims) and t.dims[-1].kind == "vocab"
+
+
+def on_rows(op: Op) -> bool:
+    return op.opcode in ON_ROWS and any(over_vocabulary(v.type) for v in (*op.operands, *op.results))
+
+
+def on_numbers(op: Op) -> bool:
+    return op.opcode in ON_NUMBERS and op.result.type.elem in ("real", "prob", "bool") and not on_rows(op)
+
+
+def wanted(op: Op) -> bool:
+    return on_rows(op) or on_numbers(op)
+
+
+def joins(op: Op, used: set[Value], made: set[Value]) -> bool:
+    """Rows go with ops on the same rows, numbers with what they were made of."""
+    if any(v in made for v in op.operands):
+        return True
+    return on_rows(op) and any(v in used and over_vocabulary(v.type) for v in op.operands)
+
+
+def counts(op: Op) -> bool:
+    """What makes a segment worth it: two ops that go over a row."""
+    return on_rows(op)
+
+
+OUTLINER = Outliner("vocabulary", wanted, joins, lambda op: op.opcode == "const", counts)
+
+
+def run(module: Module, plan: Plan) -> Module:
+    """The module with chains of ops on rows in segments."""
+    return OUTLINER.module(module)
+
+
+def notes(before: Module, after: Module) -> list[str]:
+    """The segments, and how many ops each holds."""
+    return said(after, "vocabulary")
+
+
+def said(module: Module, kind: str) -> list[str]:
+    """Every segment of a kind: its name and its ops."""
+    out = []
+    for op in module.entry.body.walk() if module.main in module.functions else ():
+        if op.opcode == "segment" and op.attrs["kind"] == kind:
+            codes: dict[str, int] = {}
+            for inner in op.regions[0].walk():
+                if inner.opcode not in ("const", "segment"):
+                    codes[inner.opcode] = codes.get(inner.opcode, 0) + 1
+            out.append(f"{op.attrs['name']}: " + ", ".join(f"{n} {c}" if n > 1 else c for c, n in codes.items()))
+    return out
