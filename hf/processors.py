@@ -203,13 +203,14 @@ def _is_theirs(processor: Processor) -> bool:
 def shaping_of(processors: Sequence[Processor], reading: Reading, row: Row) -> Shaping:
     """One row's shaping: fields for the longest end of the list that fits a Request's order, a hook for the rest."""
     made = Shaping()
-    cut, stage = len(processors), _LAST + 1
+    cut, stage, constrained = len(processors), _LAST + 1, False
     while cut:
         mapped = _mapped(processors[cut - 1], reading, row)
-        if mapped is None or not (mapped.stage < stage or mapped.stage == 0):
+        if mapped is None or mapped.stage >= stage or (constrained and mapped.stage in _FILTERS):
             break
         _merge(made.fields, mapped.fields)
-        stage = min(stage, mapped.stage) if mapped.stage else stage
+        constrained = constrained or mapped.stage == 0
+        stage = min(stage, mapped.stage or stage)
         cut -= 1
     if cut:
         steps = [_for_row(p, reading, row) for p in processors[:cut]]
@@ -232,13 +233,14 @@ def _merge(fields: dict[str, Any], more: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Mapped:
-    """A processor as fields. stage: its place in the Request's order; 0 is a constraint, which commutes with all others."""
+    """A processor as fields. stage: its place in the Request's order; 0 is a constraint, which commutes with all but filters."""
 
     stage: int
     fields: dict[str, Any]
 
 
 _PENALTY, _BIAS, _TEMPERATURE, _TOP_K, _TOP_P, _MIN_P, _LAST = range(1, 8)
+_FILTERS = (_TOP_K, _TOP_P, _MIN_P)
 
 
 def _mapped(p: Processor, reading: Reading, row: Row) -> _Mapped | None:
