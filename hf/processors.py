@@ -202,21 +202,27 @@ def _is_theirs(processor: Processor) -> bool:
 
 def shaping_of(processors: Sequence[Processor], reading: Reading, row: Row) -> Shaping:
     """One row's shaping: fields for the longest end of the list that fits a Request's order, a hook for the rest."""
-    made = Shaping()
-    cut, stage, constrained = len(processors), _LAST + 1, False
+    found = [_mapped(p, reading, row) for p in processors]
+    cut, stage, last = len(found), _LAST + 1, 0  # last: the place after the last constraint
     while cut:
-        mapped = _mapped(processors[cut - 1], reading, row)
-        if mapped is None or mapped.stage >= stage or (constrained and mapped.stage in _FILTERS):
+        mapped = found[cut - 1]
+        if mapped is None or mapped.stage >= stage or (last and mapped.stage in _FILTERS):
             break
-        _merge(made.fields, mapped.fields)
-        constrained = constrained or mapped.stage == 0
-        stage = min(stage, mapped.stage or stage)
+        if mapped.stage:
+            stage = mapped.stage
+        else:
+            last = max(last, cut)
         cut -= 1
+    if cut:  # a Request's constraints come before its hook, so those that come after what is hooked are hooked as well
+        cut = max(cut, last)
+    made = Shaping()
+    for mapped in found[cut:]:
+        _merge(made.fields, mapped.fields if mapped is not None else {})
     if cut:
         steps = [_for_row(p, reading, row) for p in processors[:cut]]
         made.hook = Hook(steps, row, reading.width, reading.device)
     if reading.greedy:  # what is left never changes which token is likeliest
-        for name in ("top_k", "top_p", "min_p"):
+        for name in _FILTER_FIELDS:
             made.fields.pop(name, None)
         made.fields["temperature"] = 0
     return made
@@ -233,7 +239,7 @@ def _merge(fields: dict[str, Any], more: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Mapped:
-    """A processor as fields. stage: its place in the Request's order; 0 is a constraint, which commutes with all but filters."""
+    """A processor as fields. stage: its place in the Request's order; 0: a constraint, which commutes with all but filters."""
 
     stage: int
     fields: dict[str, Any]
@@ -241,6 +247,7 @@ class _Mapped:
 
 _PENALTY, _BIAS, _TEMPERATURE, _TOP_K, _TOP_P, _MIN_P, _LAST = range(1, 8)
 _FILTERS = (_TOP_K, _TOP_P, _MIN_P)
+_FILTER_FIELDS = ("top_k", "top_p", "min_p")
 
 
 def _mapped(p: Processor, reading: Reading, row: Row) -> _Mapped | None:

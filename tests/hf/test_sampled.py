@@ -108,6 +108,8 @@ LISTS: dict[str, list[Any]] = {
     "a soft top-k": [theirs.TopKLogitsWarper(4, filter_value=-2.0)],
     "least length and then top-k": [theirs.MinLengthLogitsProcessor(40, [2, 5]), theirs.TopKLogitsWarper(4)],
     "top-k and then least length": [theirs.TopKLogitsWarper(30), theirs.MinNewTokensLengthLogitsProcessor(6, 3, [2, 5])],
+    "no repeated pairs and then a ban": [theirs.NoRepeatNGramLogitsProcessor(2), theirs.SuppressTokensLogitsProcessor([3, 9]),
+                                         theirs.TemperatureLogitsWarper(0.5)],
     "least length of another end": [theirs.MinLengthLogitsProcessor(40, [5, 11])],
     "normalised": [theirs.RepetitionPenaltyLogitsProcessor(1.3), theirs.LogitNormalization()],
     "normalised before": [theirs.LogitNormalization(), theirs.RepetitionPenaltyLogitsProcessor(1.3)],
