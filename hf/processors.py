@@ -75,9 +75,10 @@ def ask(processor: Processor, ids: Any, scores: Any) -> Any:
             hint="it is called with one sequence: input_ids [1, length], scores [1, vocabulary]",
         ) from error
     if getattr(made, "shape", None) != scores.shape:
+        got = list(made.shape) if hasattr(made, "shape") else type(made).__name__
         raise DecError(
-            f"the logits processor {name_of(processor)} gave {getattr(made, 'shape', type(made).__name__)}, "
-            f"not scores of shape {list(scores.shape)}"
+            f"the logits processor {name_of(processor)} gave {got}, not scores of shape {list(scores.shape)}",
+            hint="return a score for each token",
         )
     return made
 

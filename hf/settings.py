@@ -27,6 +27,14 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
+# What a call without `generate` honours, or may find and ignore.
+_ALONE = frozenset(
+    {"temperature", "top_k", "top_p", "min_p", "do_sample", "repetition_penalty", "suppress_tokens", "max_new_tokens", "max_length"}
+    | {"min_new_tokens", "min_length", "eos_token_id", "pad_token_id", "bos_token_id", "return_dict_in_generate", "use_cache"}
+    | {"num_return_sequences", "transformers_version", *_REFUSED}
+)
+
+
 def refuse(config: Any, model: Any) -> None:
     """Raises DecError, naming the setting, for what decgraph cannot do as asked."""
     for name, (off, hint) in _REFUSED.items():
@@ -69,13 +77,9 @@ def prepared(config: Any, length: int) -> tuple[list[Any], list[Any]]:
     """
     import transformers as hf
 
-    known = {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "suppress_tokens", "eos_token_id",
-             "max_new_tokens",
-             "max_length", "do_sample", "pad_token_id", "bos_token_id", "min_new_tokens", "min_length",
-             "return_dict_in_generate", "transformers_version", "num_return_sequences", "num_beams", *_REFUSED}  # fmt: skip
     for name, value in config.to_diff_dict().items():
-        if name not in known and value not in (None, False) and not name.startswith("_"):
-            raise DecError(f"{name} is not supported where decgraph.hf is called without generate")
+        if name not in _ALONE and value not in (None, False) and not name.startswith("_"):
+            raise DecError(f"{name} is not supported where decgraph.hf is called without generate", hint="leave it out")
     processors: list[Any] = []
     ends = eos_of(config)
     if config.repetition_penalty not in (None, 1.0):
