@@ -93,13 +93,15 @@ class Binder:
         What neither is a module nor stands for a causal or masked model is left for `decgraph.models.bind`. Raises
         DecError for what cannot be used.
         """
+        if not is_module(module):
+            raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(module).__name__}")
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
         models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n)))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
         named = next((m.vocab for m in models.values() if hasattr(m, "vocab") and m.vocab.name != "ids"), None)
         for name, value in whole.items():
             if is_module(value):
-                models[name] = _live(value, self._kind(name), name, named, self.form)
+                models[name] = _live(value, self._kind(name), named, self.form)
         for name, (_, _, family, sees) in self.types.items():
             if sees == "causal+heads" and getattr(models[name], "attached", None) is None:
                 base = models[name]
@@ -160,14 +162,12 @@ def _read(value: Any, kind: str) -> Any:
     return hf.load_causal(folder_of(value), reuse=True) if kind == "causal" else hf.load_masked(folder_of(value))
 
 
-def _live(module: Module, kind: str, name: str, named: Vocab | None, form: str) -> Any:
+def _live(module: Module, kind: str, named: Vocab | None, form: str) -> Any:
     """The decgraph model of a live module, made once for its present weights.
 
     Of a live module's vocabulary only the size is known; where the algorithm's other models have a vocabulary of that
     size under a name, it is taken to speak that. form: see `Binder`.
     """
-    if not is_module(module):
-        raise DecError(f"`{name}` must be a Hugging Face model, not {type(module).__name__}")
     kept = module.__dict__.setdefault(_KEPT, _Kept())
     now = tuple((id(p), p.data_ptr(), p._version, p.dtype) for p in module.parameters())
     if kept.get("weights") != now:

@@ -29,8 +29,17 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 # What a call without `generate` honours, or may find and ignore.
 _ALONE = frozenset(
-    {"temperature", "top_k", "top_p", "min_p", "do_sample", "repetition_penalty", "suppress_tokens", "max_new_tokens", "max_length"}
-    | {"min_new_tokens", "min_length", "eos_token_id", "pad_token_id", "bos_token_id", "return_dict_in_generate", "use_cache"}
+    {"temperature", "top_k", "top_p", "min_p", "do_sample", "repetition_penalty", "suppress_tokens", "max_new_tokens"}
+    | {
+        "max_length",
+        "min_new_tokens",
+        "min_length",
+        "eos_token_id",
+        "pad_token_id",
+        "bos_token_id",
+        "return_dict_in_generate",
+        "use_cache",
+    }
     | {"num_return_sequences", "transformers_version", *_REFUSED}
 )
 
