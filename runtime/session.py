@@ -4,7 +4,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -27,6 +27,15 @@ class Result:
     events: list[Any] = field(default_factory=list)
     results: list[tuple[int, ...]] = field(default_factory=list)
     error: DecError | None = None
+
+
+@dataclass
+class _Run:
+    """A request under way."""
+
+    machine: Any
+    events: list[Any]
+    started: float
 
 
 def check_params(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,6 +146,84 @@ class Session:
         self, request: Request, *, listener: Callable[[Any], None] | None = None, keep_events: bool = True
     ) -> Result:
         """Run one request. An error after the start is returned in the result, with what was produced before it."""
+        run = self._start(request, listener, keep_events)
+        error: BaseException | None = None
+        try:
+            run.machine.run_function()
+        except (DecError, KeyboardInterrupt) as problem:
+            error = problem
+        return self._result(run, error)
+
+    def generate(
+        self,
+        requests: Iterable[Request],
+        *,
+        batch: int = 8,
+        listener: Callable[[int, Any], None] | None = None,
+        finished: Callable[[int, Result], None] | None = None,
+        keep_events: bool = True,
+    ) -> list[Result]:
+        """Run many requests, at most `batch` at a time, and give their results in order.
+
+        Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
+        `request_id` and seed). `listener(number, event)` hears the events of all, `finished(number, result)` is told of each
+        as it ends. What fails has its error in its result; Ctrl-C gives what there is, the unfinished marked "interrupted".
+        Raises DecError for a request that no run can begin with.
+        """
+        asked = list(requests)
+        for request in asked:
+            self._check(request)
+        results: dict[int, Result] = {}
+
+        def done(number: int, run: _Run, error: BaseException | None) -> None:
+            results[number] = self._result(run, error)
+            if finished is not None:
+                finished(number, results[number])
+
+        def hearing(number: int) -> Callable[[Any], None] | None:
+            return None if listener is None else lambda event: listener(number, event)
+
+        runs: dict[int, _Run] = {}
+
+        def waiting() -> Iterator[tuple[int, Any]]:
+            for number, request in enumerate(asked):
+                try:
+                    runs[number] = self._start(request, hearing(number), keep_events)
+                except DecError as problem:
+                    results[number] = Result((), "", Stats.of([]), "error", 0.0, error=problem)
+                    continue
+                yield number, runs[number].machine
+
+        try:
+            if hasattr(self.machine, "run_many"):
+                self.machine.run_many(waiting(), max(1, batch), lambda n, _, error: done(n, runs[n], error))
+            else:
+                for number, machine in waiting():
+                    problem: BaseException | None = None
+                    try:
+                        machine.run_function()
+                    except DecError as error:
+                        problem = error
+                    except KeyboardInterrupt as stop:
+                        done(number, runs[number], stop)
+                        raise
+                    done(number, runs[number], problem)
+        except KeyboardInterrupt as stop:
+            for number in range(len(asked)):
+                if number not in results and number in runs:
+                    done(number, runs[number], stop)
+                elif number not in results:
+                    results[number] = Result((), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"))
+        return [results[number] for number in range(len(asked))]
+
+    def _check(self, request: Request) -> None:
+        main = next(iter(self.models.values()), None)
+        if main is not None:
+            request.check_vocab(main.vocab.size)
+
+    def _start(self, request: Request, listener: Callable[[Any], None] | None, keep_events: bool) -> _Run:
+        """A machine about to run a request."""
+        self._check(request)
         events: list[Any] = []
 
         def hear(event: Any) -> None:
@@ -145,25 +232,25 @@ class Session:
             if listener is not None:
                 listener(event)
 
-        main = next(iter(self.models.values()), None)
-        if main is not None:
-            request.check_vocab(main.vocab.size)
         detokenizer = self.tokenizer.detokenizer if self.tokenizer is not None else None
-        started = time.perf_counter()
-        machine = self.machine(self.module, self.function.name, self.models, self.params, request, listener=hear,
+        machine = self.machine(self.module, self.function.name, self.models, self.params, request,
+                               listener=hear if keep_events or listener is not None else None,
                                shared=self.shared, externs=self.externs, detokenizer=detokenizer)
-        error: DecError | None = None
-        try:
-            machine.run_function()
-            reason = machine.reason
-        except DecError as problem:
+        return _Run(machine, events, time.perf_counter())
+
+    def _result(self, run: _Run, problem: BaseException | None) -> Result:
+        """What a run gave, whole or cut short."""
+        if isinstance(problem, KeyboardInterrupt):
+            error: DecError | None = DecError("interrupted")
+            reason = "interrupted"
+        elif isinstance(problem, DecError):
             error, reason = problem, "error"
-        except KeyboardInterrupt:
-            error, reason = DecError("interrupted"), "interrupted"
-        tokens = machine.committed_tokens()
+        else:
+            error, reason = None, run.machine.reason
+        tokens = run.machine.committed_tokens()
         text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
-        seconds = time.perf_counter() - started
-        return Result(tokens, text, Stats.of(events), reason, seconds, events, machine.results, error)
+        seconds = time.perf_counter() - run.started
+        return Result(tokens, text, Stats.of(run.events), reason, seconds, run.events, run.machine.results, error)
 
     def stream(self, request: Request) -> Iterator[Any]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.

@@ -186,6 +186,9 @@ class Answered:
     def answer_alone(self) -> Any:
         return self.value
 
+    def take(self, answer: Any) -> Any:
+        return self.value
+
 
 @dataclass(frozen=True)
 class _Named:

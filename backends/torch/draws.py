@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from decgraph.backends.torch import shaping
 from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, locate
 
 
@@ -80,7 +81,7 @@ class Draws:
         q = self.rows.face(self.face)[torch.from_numpy(np.ascontiguousarray(self.row.reshape(-1)))].clone()
         for i, (g, r) in enumerate(zip(self.group.reshape(-1), self.rank.reshape(-1))):
             q[i, torch.from_numpy(self.members[g, :r])] = 0
-        q /= q.sum(-1, keepdim=True)
+        q /= shaping.total(q)
         return Dist(Values(q, request, like=self.rows, index=self.row.reshape(-1)), flat)
 
 

@@ -2,7 +2,7 @@
 model calls through engines, and reports events. What it computes is in ops/; the order of it is in the generated driver."""
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,13 @@ class Machine(Calls, Effects, Stores):
             return self.committed_tokens()
         finally:
             self.release()
+
+    @staticmethod
+    def run_many(waiting: Iterator[tuple[int, Machine]], width: int,
+                 ended: Callable[[int, Machine, BaseException | None], None]) -> None:
+        """Run several at a time, their model calls together; see schedule.py."""
+        from decgraph.backends.torch.schedule import run_many
+        run_many(waiting, width, ended)
 
     def steps(self) -> Generator[Any, Any, None]:
         """The run as a generator of model calls, each to be sent its answer. Raises DecError."""

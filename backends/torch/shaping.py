@@ -34,8 +34,21 @@ def onehot(tokens: np.ndarray, size: int, like: Tensor) -> Tensor:
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Probabilities over the last axis."""
-    return torch.softmax(logits, -1)
+    """Probabilities over the last axis. On the CPU in NumPy, whose sums are the reference's to the last bit."""
+    if logits.device.type != "cpu":
+        return torch.softmax(logits, -1)
+    a = logits.numpy()
+    with np.errstate(all="ignore"):
+        e = np.exp(a - a.max(-1, keepdims=True))
+    e /= e.sum(-1, keepdims=True)
+    return torch.from_numpy(e)
+
+
+def total(a: Tensor) -> Tensor:
+    """Sums over the last axis, kept as an axis of one; on the CPU the reference's to the last bit."""
+    if a.device.type != "cpu":
+        return a.sum(-1, keepdim=True)
+    return torch.from_numpy(np.ascontiguousarray(a.numpy()).sum(-1, keepdims=True))
 
 
 def constrained(scores: Tensor, rows: Any) -> Tensor:
@@ -111,7 +124,7 @@ def shaped(rows: Any) -> Tensor:
         if request.top_k is not None and request.top_k < size:
             probs = _keep(probs, order[..., :request.top_k])
         if top_p:
-            inside = torch.cumsum(probs.gather(-1, order), -1)
+            inside = torch.cumsum(probs.gather(-1, order), -1)   # term after term, as NumPy's
             # kept up to the first place that reaches p, and everything where rounding never reaches it
             keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool),
                               inside[..., :-1] < float(request.top_p)], -1)
@@ -128,7 +141,7 @@ def _keep(probs: Tensor, tokens: Tensor) -> Tensor:
 
 def _renormalised(probs: Tensor, mask: Tensor) -> Tensor:
     kept = torch.where(mask, probs, 0.0)
-    return kept / kept.sum(-1, keepdim=True)
+    return kept / total(kept)
 
 
 def penalised(logits: Tensor, rows: Any) -> Tensor:

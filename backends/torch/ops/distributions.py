@@ -50,8 +50,8 @@ def softmax(m: Any, s: Any, *, op: Any) -> Any:
 def normalize(m: Any, w: Any) -> Dist:
     """Weights over their sum; zeros stay zeros."""
     a = tensor_of(w)
-    total = a.sum(-1, keepdim=True)
-    return dist_of(m, a / torch.where(total > 0, total, 1.0), w)
+    mass = shaping.total(a)
+    return dist_of(m, a / torch.where(mass > 0, mass, 1.0), w)
 
 
 @lowering("warp")
@@ -143,4 +143,4 @@ def renorm(m: Any, p: Any, k: Any, *, kind: str) -> Dist:
         keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < float(k)], -1)
     mask = torch.zeros_like(a, dtype=torch.bool).scatter_(-1, order, keep)
     kept = torch.where(mask, a, 0.0)
-    return dist_of(m, kept / kept.sum(-1, keepdim=True), p)
+    return dist_of(m, kept / shaping.total(kept), p)

@@ -1,0 +1,100 @@
+"""Continuous batching: many runs at a time, their model calls answered together.
+
+Every run is a generator of calls (machine.py). In a round the runs that can go on are advanced to their next call, in the
+order of their requests; then one engine, the one that most runs wait for, answers all of its waiting calls in one forward. A
+run that ends makes room for the next request at once, so runs join and leave between any two forwards.
+"""
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from decgraph.errors import DecError
+
+
+@dataclass
+class Running:
+    """A run in flight: its machine, its generator, and what it waits for."""
+
+    number: int
+    machine: Any
+    steps: Generator[Any, Any, None]
+    call: Any = None
+    answer: Any = None
+    ready: bool = True
+
+
+def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Callable[[int, Any, BaseException | None], None]) -> None:
+    """Run machines, at most `width` at a time. `ended(number, machine, error)` is told of each as it ends.
+
+    An error of one run ends that run alone. A KeyboardInterrupt ends all that are in flight and is raised again.
+    """
+    flight: deque[Running] = deque()
+    open_for_more = True
+    try:
+        while True:
+            while open_for_more and len(flight) < width:
+                entry = next(waiting, None)
+                if entry is None:
+                    open_for_more = False
+                else:
+                    flight.append(Running(entry[0], entry[1], entry[1].steps()))
+            if not flight:
+                return
+            left = [run for run in flight if not advance(run, ended)]
+            flight = deque(left)
+            if flight and not (open_for_more and len(flight) < width):
+                answer(flight)
+            elif flight and open_for_more:
+                continue
+    except KeyboardInterrupt as stop:
+        for run in flight:
+            run.steps.close()
+            run.machine.release()
+            ended(run.number, run.machine, stop)
+        raise
+
+
+def advance(run: Running, ended: Callable[[int, Any, BaseException | None], None]) -> bool:
+    """Take a run to its next call; True where it ended instead."""
+    if not run.ready:
+        return False
+    try:
+        while True:
+            value, run.answer = run.answer, None
+            run.call = run.steps.send(run.call.take(value) if run.call is not None else None)
+            if run.call.engine is not None:
+                run.ready = False
+                return False
+            run.answer = None
+    except StopIteration:
+        run.machine.release()
+        ended(run.number, run.machine, None)
+        return True
+    except DecError as error:
+        run.steps.close()
+        run.machine.release()
+        ended(run.number, run.machine, error)
+        return True
+
+
+def answer(flight: deque[Running]) -> None:
+    """One engine answers everything that waits for it."""
+    groups: dict[int, list[Running]] = {}
+    for run in flight:
+        groups.setdefault(id(run.call.engine), []).append(run)
+    # Most waiting first; among equals the model that drafts, so that its runs catch up with the others.
+    chosen = max(groups.values(), key=lambda g: (len(g), not _target(g[0])))
+    alone = [run for run in chosen if run.call.alone]
+    together = [run for run in chosen if not run.call.alone]
+    for group in ([together] if together else []) + [[run] for run in alone]:
+        got = group[0].call.engine.answer([run.call.ask for run in group])
+        for run, value in zip(group, got, strict=True):
+            run.answer, run.ready = value, True
+
+
+def _target(run: Running) -> bool:
+    main = run.machine.main_model()
+    return main is not None and run.call.engine is run.machine.engine(main)
