@@ -81,12 +81,15 @@ class Stopped:
 @dataclass(frozen=True)
 class ModelCall:
     """One call of a model: `rows` of scores asked for, `cells` given to it in all rows together. `role` says
-    whose calls count as target calls: the model a claim is about is the target, every other one drafts."""
+    whose calls count as target calls: the model a claim is about is the target, every other one drafts.
+    `computed`: the cells among them that were not held from earlier calls (None: nothing is held, all are computed).
+    """
 
     model: str
     rows: int
     cells: int
     role: Literal["target", "draft"] = "target"
+    computed: int | None = None
 
 
 Event = Drafted | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall

@@ -29,15 +29,18 @@ class Calls:
                 return self.models[p.name]
         return None
 
-    joined: list[tuple[int, int]] | None = None
-    """Rows and cells of the parts of a call that is made of several; None outside of one."""
+    joined: list[tuple[int, int, int | None]] | None = None
+    """Rows, cells and computed cells of the parts of a call that is made of several; None outside of one."""
 
-    def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
+    def count_call(self: Any, model: Any, rows: int, cells: int, computed: int | None = None) -> None:
+        """A call happened, unless everything that it asks for was held (`computed` 0)."""
         if self.joined is not None:
-            self.joined.append((rows, cells))
+            self.joined.append((rows, cells, computed))
+            return
+        if computed == 0:
             return
         role: Literal["target", "draft"] = "target" if model is self.main_model() else "draft"
-        self.emit_event(trace.ModelCall(model.name, rows, cells, role))
+        self.emit_event(trace.ModelCall(model.name, rows, cells, role, computed))
 
     # -- places
     def place_states(self: Any, place: Any, extra: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], Any]:
@@ -59,14 +62,14 @@ class Calls:
         """The meaning of `model.eval`."""
         given = extra.get("given")
         if op.attrs.get("part") == "heads":
-            return self.eval_heads(model, place, extra)
+            return self.eval_heads(op, model, place, extra)
         if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
-            return self.eval_canvases(model, place, extra)
+            return self.eval_canvases(op, model, place, extra)
         states, shape, ids = self.place_states(place, extra)
         nodes = list(range(len(states))) if isinstance(place, Tree) else (
             [int(i) for i in np.asarray(place).ravel()] if "tree" in extra else [0] * len(states))
-        self.count_call(model, len(states), sum(len(s) for s in states))
-        scores = self.score_paths(model, states, given.memory if isinstance(given, Held) else given)
+        scores, computed = self.reached(op, model, states, given.memory if isinstance(given, Held) else given)
+        self.count_call(model, len(states), sum(len(s) for s in states), computed)
         allow = extra.get("allow")
         rows = np.empty(len(states), dtype=object)
         for i, s in enumerate(states):
@@ -84,8 +87,25 @@ class Calls:
             out = [self.evaluate(op, model, place, extra) for place, extra in parts]
         finally:
             counts, self.joined = self.joined, None
-        self.count_call(model, sum(rows for rows, _ in counts), sum(cells for _, cells in counts))
+        new = [computed for _, _, computed in counts if computed is not None]
+        self.count_call(model, sum(c[0] for c in counts), sum(c[1] for c in counts), sum(new) if new else None)
         return out
+
+    def store(self: Any, op: Any, model: Any) -> Any:
+        """The store that a call continues; None where it computes from scratch. The exact checker always does: it must not look
+        at a draw before the program does."""
+        name = op.attrs.get("reuse")
+        return self.kept.of(name, model) if name and not self.num.exact else None
+
+    def reached(self: Any, op: Any, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> tuple[
+            list[Callable[[], Scores]], int | None]:
+        """The scores after each path, and how many cells were computed for them (None: all)."""
+        store = self.store(op, model)
+        if store is None:
+            return self.score_paths(model, states, given), None
+        paths = [resolve_path(s) for s in states]
+        scores, computed = store.scores(paths, given) if given is not None else store.scores(paths)
+        return [partial(Scores.to_float, s) for s in scores], computed
 
     def allow_at(self: Any, allow: Any, i: int, shape: tuple[int, ...]) -> Any:
         if allow is None:
@@ -131,11 +151,14 @@ class Calls:
                 return np.where(np.asarray(raw, dtype=np.float64) > 0, scores.logits, -np.inf)
             return self.num.fn("log")(self.vector(raw))
 
-    def eval_heads(self: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+    def eval_heads(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
         states, shape, _ = self.place_states(place, extra)
-        self.emit_event(trace.ModelCall(model.name + ".heads", 1, len(states[0]), "draft"))
         path = resolve_path(states[0])
-        scores = [s if self.num.exact else s.to_float() for s in model.heads(path)]
+        store = self.store(op, model)
+        got, computed = store.heads(path) if store is not None else (model.heads(path), None)
+        if computed != 0:
+            self.emit_event(trace.ModelCall(model.name + ".heads", 1, len(states[0]), "draft", computed))
+        scores = [s if self.num.exact else s.to_float() for s in got]
         rows = np.empty(len(scores), dtype=object)
         for h, s in enumerate(scores):
             rows[h] = self.model_row(model, lambda s=s: s, states[0], None, None, position=len(path) + 1 + h)
@@ -167,13 +190,16 @@ class Calls:
         held = given.memory.positions
         return sorted({*wanted, *(i for i in range(base) if i not in held)}), given.memory
 
-    def eval_canvases(self: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+    def eval_canvases(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
         states, shape, _ = self.place_states(place, extra)
         at = extra.get("at")
         n = len(states[0])
         which = [int(i) for i in np.ravel(np.asarray(at))] if at is not None else list(range(n))
         out = np.empty((len(states), len(which)), dtype=object)
         memo: dict[Any, Any] = {}
+        store, new = self.store(op, model), 0
+        if store is not None and not self.joined:       # the parts of one call belong together
+            store.begin()
         for s, c in enumerate(states):
             base = len(c.base)
             cells = self.cells(c)
@@ -181,9 +207,13 @@ class Calls:
             key = cells
             if key not in memo:
                 rows = [base + i for i in which]
-                computed = model.eval_canvas(cells, fresh if given is not None else rows, given) if rows else []
+                if store is not None:
+                    computed, cost = store.scores(cells, rows, fresh, given)
+                    new += cost
+                else:
+                    computed = model.eval_canvas(cells, fresh if given is not None else rows, given) if rows else []
                 computed = [x if self.num.exact else x.to_float() for x in computed]
-                if given is not None:
+                if given is not None and store is None:
                     assert fresh is not None
                     place_of = {p: i for i, p in enumerate(fresh)}
                     computed = [computed[place_of[p]] for p in rows]
@@ -194,7 +224,8 @@ class Calls:
                 out[s, j] = self.model_row(model, lambda sc=computed[j]: sc, path, i, None)
         fresh, _ = self.fresh(states[0], at, extra.get("given"))
         self.count_call(model, len(which) * len(memo), len(memo) * (len(fresh) if fresh is not None and extra.get("given")
-                                                                    is not None else len(states[0].base) + n))
+                                                                    is not None else len(states[0].base) + n),
+                        None if store is None else new)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
         return Dist(out)
@@ -214,6 +245,12 @@ class Calls:
         path = resolve_path(states[0])
         if not path:
             raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
+        store = self.store(op, model)
+        if store is not None and given is None:
+            got, computed = store.memory(path)
+            if computed:
+                self.count_call(model, 0, len(path), computed)
+            return Held(got, 0)
         return Held(model.memory(path, None, given.memory if given is not None else None), 0)
 
     def restrict(self: Any, mem: Held, positions: Any, kind: str) -> Held:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.reference.calls import Calls
+from decgraph.backends.reference.cells import Sequences
 from decgraph.backends.reference.effects import Effects
 from decgraph.backends.reference.randomness import Randomness
 from decgraph.backends.reference.stores import Stores
@@ -44,6 +45,7 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
         self.env: dict[Value, Any] = {}
         self.table = load()
         self.memo: dict[Any, Any] = {}
+        self.kept = Sequences(parent.kept if parent is not None else None)
         self.site_prefix, self.counter_prefix = "", ()
         self.results: list[Any] = []
         self.op: Op | None = None

@@ -13,11 +13,11 @@ EAGLE: Li, Wei, Zhang and Zhang, EAGLE: Speculative Sampling Requires Rethinking
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_family, check_path
+from decgraph.runtime.models.interface import Cell, Memory, Model, Path, Row, Scores, check_family, check_path
 
 
 class Features(Model):
@@ -55,6 +55,14 @@ class Features(Model):
                 pairs.append((own[j - 1], path[j]))
             own[j] = self._feature(pairs)
         return own[len(path) - 1]
+
+    def feature(self, path: Sequence[Cell], memory: Memory, own: Mapping[int, Row]) -> Row:
+        """The head's own feature at the end of a path, from the target's below the root and from `own` ones, by position."""
+        check_known(self, memory, known := min(memory.length, len(path) - 1))
+        pairs: list[tuple[Row, int]] = [] if known else [(None, check_path(self, path)[0])]
+        pairs += [(memory.features[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.features]
+        pairs += [(own[j - 1], path[j]) for j in range(known + 1, len(path))]
+        return self._feature(pairs)
 
 
 def check_known(model: Model, memory: Memory, known: int) -> None:

@@ -93,7 +93,12 @@ class Layered(Model):
             columns = self._path(cells, given, at)
         else:
             columns = self._canvas(cells, range(len(cells)) if at is None else at, given)
-        made = Memory(
+        made = self.remember(cells, columns)
+        return made if given is None else given.join(made)
+
+    def remember(self, cells: Sequence[Cell], columns: Mapping[int, Column]) -> Memory:
+        """The memory that columns of `cells` make."""
+        return Memory(
             self.family,
             len(cells),
             tuple(
@@ -106,7 +111,11 @@ class Layered(Model):
             {i: c.last for i, c in columns.items()},
             {i: cells[i] for i in columns},
         )
-        return made if given is None else given.join(made)
+
+    def cell(self, path: Sequence[Cell], before: Sequence[Column]) -> Column:
+        """The column at the end of a causal path, computed from the columns before it, whatever they were computed from."""
+        cells = check_cells(self, path)
+        return self._column(cells, len(cells) - 1, dict(enumerate(before)))
 
     def heads(self, path: Path) -> list[Scores]:
         if not self.heads_count:

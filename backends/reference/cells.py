@@ -1,0 +1,175 @@
+"""What a call with attribute `reuse` continues: cells computed by earlier calls of the sequence, each kept once.
+
+A cell of a causal model is a token in its place: the same token after the same cells. What is kept of it is what the model
+computed there, and a new cell is computed from the kept ones before it, not from the text: a cell that is kept under a wrong
+place gives wrong rows, which the free model shows. A head on the target's features has two sorts of cells: those that read the
+target's features alone, and those below the root that read its own, which hold for that root only. A masked model computes all
+cells of a canvas together; what its last call computed answers the same canvas again.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from decgraph.runtime.models.interface import Memory, Scores
+
+
+@dataclass
+class Cell:
+    """A token in its place. `made`: the model's column there (None where a model does not show them); `scores`: the row after
+    it, where it was asked for."""
+
+    made: Any = None
+    scores: Scores | None = None
+    heads: list[Scores] | None = None
+    below: dict[int, Cell] = field(default_factory=dict)
+
+
+class CausalCells:
+    """The cells of one causal model in one sequence, as a trie of tokens."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.root = Cell()
+        self.columns = hasattr(model, "cell")
+
+    def find(self, above: Sequence[Cell], path: Sequence[int]) -> Cell | None:
+        """The cell of the last token of `path`, given those above it; None if it is not held."""
+        return (above[-1] if above else self.root).below.get(path[-1])
+
+    def keep(self, above: Sequence[Cell], path: Sequence[int], cell: Cell) -> None:
+        (above[-1] if above else self.root).below[path[-1]] = cell
+
+    def reach(self, path: Sequence[int]) -> tuple[list[Cell], int]:
+        """The cells along a path, and how many of them had to be computed."""
+        cells: list[Cell] = []
+        computed = 0
+        for i in range(len(path)):
+            here = path[:i + 1]
+            cell = self.find(cells, here)
+            if cell is None:
+                cell = Cell(self.model.cell(here, [c.made for c in cells]) if self.columns else None)
+                self.keep(cells, here, cell)
+                computed += 1
+            cells.append(cell)
+        return cells, computed
+
+    def scores(self, paths: Sequence[tuple[int, ...]]) -> tuple[list[Scores], int]:
+        """The scores after each path, and how many cells were computed for them."""
+        computed = 0
+        ends: list[Cell] = []
+        for path in paths:
+            cells, new = self.reach(path)
+            computed += new
+            ends.append(cells[-1] if cells else self.root)
+        open_ = list(dict.fromkeys((id(c), p) for c, p in zip(ends, paths, strict=True) if c.scores is None))
+        if self.columns and all(c is not self.root for c in ends):
+            for c in ends:
+                c.scores = c.scores or self.model.read_out(c.made.last)
+        elif open_:
+            got = dict(zip((i for i, _ in open_), self.model.eval([p for _, p in open_], None), strict=True))
+            for c in ends:
+                c.scores = c.scores or got[id(c)]
+        return [c.scores for c in ends if c.scores is not None], computed
+
+    def heads(self, path: tuple[int, ...]) -> tuple[list[Scores], int]:
+        """Medusa's heads after a path."""
+        cells, computed = self.reach(path)
+        end = cells[-1] if cells else self.root
+        if end.heads is None:
+            count = getattr(self.model, "heads_count", 0)
+            by_column = self.columns and cells and count
+            end.heads = [self.model.read_out(end.made.last, h) for h in range(count)] if by_column else self.model.heads(path)
+        return end.heads, computed
+
+    def memory(self, path: tuple[int, ...]) -> tuple[Memory, int]:
+        """What the model remembers of a path."""
+        cells, computed = self.reach(path)
+        if not self.columns:
+            return self.model.memory(path, None, None), computed
+        return self.model.remember(path, {i: c.made for i, c in enumerate(cells)}), computed
+
+
+class FeatureCells:
+    """The cells of a head on another model's features."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.held: dict[Any, Any] = {}
+
+    def key(self, path: tuple[int, ...], known: int) -> Any:
+        """Which cell the last token of a path is: at or above the root it reads the target's features alone."""
+        return (min(known, len(path) - 1) if len(path) - 1 > known else -1, path)
+
+    def scores(self, paths: Sequence[tuple[int, ...]], memory: Memory) -> tuple[list[Scores], int]:
+        """The scores after each path on the target's memory at the root's parent, and how many cells were computed."""
+        computed = 0
+        out: list[Scores] = []
+        for path in paths:
+            known = min(memory.length, len(path) - 1)
+            own: dict[int, Any] = {}
+            for i in range(len(path)):
+                key = self.key(path[:i + 1], known)
+                if key not in self.held:
+                    computed += 1
+                    self.held[key] = None
+                if i < known or not hasattr(self.model, "feature"):
+                    continue
+                if self.held[key] is None:
+                    self.held[key] = self.model.feature(path[:i + 1], memory, own)
+                own[i] = self.held[key]
+            out.append(self.model.target.read_out(own[len(path) - 1]) if own else self.model.eval([path], memory)[0])
+        return out, computed
+
+
+class CanvasCells:
+    """What the last call of a masked model computed, by canvas, positions computed and memory seen."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.held: dict[Any, dict[int, Scores]] = {}
+        self.now: dict[Any, dict[int, Scores]] = {}
+
+    def begin(self) -> None:
+        """A call begins: what the last one gave, and nothing else, is held."""
+        self.held, self.now = self.now, {}
+
+    def key(self, cells: tuple[Any, ...], fresh: Sequence[int] | None, given: Any) -> Any:
+        return (cells, None if fresh is None else tuple(fresh), given)
+
+    def scores(self, cells: tuple[Any, ...], rows: Sequence[int], fresh: Sequence[int] | None, given: Any) -> tuple[
+            list[Scores], int]:
+        """The scores at `rows` of one canvas, and how many cells were computed for them. `fresh`: what a call on a memory
+        computes."""
+        key = self.key(cells, fresh, given)
+        known = self.now.get(key) or self.held.get(key) or {}
+        computed = 0
+        if any(r not in known for r in rows):
+            at = fresh if given is not None and fresh is not None else rows
+            known = {**known, **dict(zip(at, self.model.eval_canvas(cells, at, given), strict=True))}
+            computed = len(at) if given is not None else len(cells)
+        self.now[key] = known
+        return [known[r] for r in rows], computed
+
+
+class Sequences:
+    """The stores of one sequence by name. A sub-run continues the stores of the models that it was handed."""
+
+    def __init__(self, outer: Sequences | None = None) -> None:
+        self.stores: dict[str, Any] = {}
+        self.outer = outer
+
+    def of(self, name: str, model: Any) -> Any:
+        """The store called `name`; it belongs to the model that first asked for it."""
+        if name not in self.stores:
+            sort = {"masked": CanvasCells, "features": FeatureCells}.get(model.kind, CausalCells)
+            self.stores[name] = self.about(model) or sort(model)
+        return self.stores[name]
+
+    def about(self, model: Any) -> Any:
+        """The store of a model in the runs around this one, or None."""
+        if self.outer is None:
+            return None
+        mine = (s for s in self.outer.stores.values() if s.model is model)
+        return next(mine, None) or self.outer.about(model)
