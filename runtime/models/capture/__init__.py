@@ -1,0 +1,1 @@
+"""A transformers module's forward as one straight-line graph that passes own (see make.py)."""

@@ -1,0 +1,34 @@
+"""Pass: a boolean mask becomes what is added to the scores once a call, not once a layer.
+
+Why: `scaled_dot_product_attention` turns a boolean mask into a floating one inside, in every layer that it is given to.
+
+Precondition: masks are boolean, and used by attention alone. Cells hidden get the dtype's lowest number rather than
+minus infinity: their weight is 0 exactly as long as the row sees anything, and a row that sees nothing (padding) is a
+mean of finite numbers instead of NaN, which would spread through the caches.
+
+    before   scaled_dot_product_attention(q, k, v, attn_mask=mask)                     mask: bool
+    after    added = where(mask, 0.0, lowest); scaled_dot_product_attention(q, k, v, attn_mask=added)
+"""
+
+from __future__ import annotations
+
+import torch
+
+from decgraph.runtime.models.capture.program import Program, shape_of
+
+
+def masks(program: Program) -> None:
+    found = program.input("masks")
+    for mask in list(found.users):
+        if any(u.meta.get("op") != "attention" for u in mask.users):
+            continue
+        shown = program.constant("mask_shown", _number(program, "mask_shown", 0.0))
+        hidden = program.constant("mask_hidden", _number(program, "mask_hidden", torch.finfo(program.dtype).min))
+        with program.before(mask.next):
+            added = program.make("where", (mask, shown, hidden), shape=shape_of(mask), dtype=program.dtype)
+        mask.replace_all_uses_with(added, delete_user_cb=lambda user, made=added: user is not made)  # type: ignore[misc]
+
+
+def _number(program: Program, name: str, value: float) -> torch.Tensor:
+    held = program.tensors.get(name)
+    return torch.tensor(value, dtype=program.dtype, device=program.device) if held is None else held

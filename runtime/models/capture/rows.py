@@ -1,0 +1,118 @@
+"""Pass: between attentions, states are matrices [B T, width] instead of [B, T, width].
+
+Why: linear maps, norms and activations work row by row. On three dimensions every `linear` flattens its input and
+unflattens its result, and the additions around it cannot be part of it (residual.py).
+
+Precondition: none; an operation that is not known to work row by row gets its three dimensions back.
+
+    before   h = embedding(ids, w)                     [B, T, n]
+             y = linear(norm(h), v)                    [B, T, m];  y.view(B, T, heads, d)
+    after    h = embedding(ids, w).view(-1, n)         [BT, n]
+             y = linear(norm(h), v)                    [BT, m];    y.view(B, T, heads, d)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from decgraph.runtime.models.capture.ops import POINTWISE
+from decgraph.runtime.models.capture.program import Program, Shape, argument, dtype_of, shape_of
+
+_LAST = {"linear", "rms_norm", "layer_norm", "vector_norm"}
+
+
+def rows(program: Program) -> None:
+    flat: set[fx.Node] = set()
+    back: dict[fx.Node, fx.Node] = {}
+    for node in list(program.graph.nodes):
+        if node.op in ("placeholder", "get_attr"):
+            continue
+        touched = [n for n in node.all_input_nodes if n in flat]
+        if _flattens(node, flat):
+            _flatten(program, node, flat)
+            flat.add(node)
+        elif node.meta["op"] in ("view", "reshape") and touched:
+            shape = shape_of(node)
+            if shape is not None and shape == shape_of(node.args[0]):
+                node.replace_all_uses_with(node.args[0])
+            # else a view with all its sizes given: the same from a matrix
+        elif node.meta["op"] in ("item",) and node.args[0] in flat:
+            node.meta["shape"] = _matrix(node.meta["shape"])
+            flat.add(node)
+        elif touched:
+            for operand in touched:
+                node.replace_input_with(operand, _unflattened(program, operand, back))
+    program.sweep()
+
+
+def _three(shape: Shape | None) -> bool:
+    return shape is not None and len(shape) == 3 and shape[:2] == ("B", "T") and isinstance(shape[2], int)
+
+
+def _matrix(shape: Shape) -> Shape:
+    return ("BT", *shape[2:])
+
+
+def _flattens(node: fx.Node, flat: set[fx.Node]) -> bool:
+    op, shape = node.meta["op"], shape_of(node)
+    if op in ("split", "chunk"):
+        return node.args[0] in flat and argument(node, 2, "dim", 0) in (-1, 2)
+    if op == "addmm" and any(a in flat for a in node.args):
+        return True  # on matrices already: its operand was a view of rows
+    if op in ("view", "reshape"):
+        first = shape_of(node.args[0])
+        # Heads [B, T, h, d] merged: rows begin here. Rows made three-dimensional by the module: they stay rows.
+        return _three(shape) and first is not None and (len(first) == 4 or (node.args[0] in flat and first[0] == "BT"))
+    if not _three(shape):
+        return False
+    if op == "embedding":
+        return False
+    if op in _LAST:
+        return True
+    return op in POINTWISE and all(_fits(a, flat) for a in node.args if isinstance(a, fx.Node))
+
+
+def _fits(operand: fx.Node, flat: set[fx.Node]) -> bool:
+    """Whether a pointwise operand means the same beside matrices: rows, or one row for all, or a number."""
+    shape = shape_of(operand)
+    if operand in flat or _three(shape):
+        return True
+    return shape is not None and len(shape) <= 1 and all(isinstance(s, int) for s in shape)
+
+
+def _flatten(program: Program, node: fx.Node, flat: set[fx.Node]) -> None:
+    op, shape = node.meta["op"], shape_of(node)
+    if op in ("split", "chunk"):
+        node.args = (node.args[0], node.args[1], -1)
+        node.kwargs = {}
+        return
+    if op == "addmm":
+        return
+    assert shape is not None
+    if op in ("view", "reshape"):
+        node.args = (node.args[0], (-1, shape[2]))
+    else:
+        for operand in node.all_input_nodes:
+            inner = shape_of(operand)
+            if operand not in flat and _three(inner):
+                assert inner is not None
+                with program.before(operand.next):
+                    meta: dict[str, Any] = {"dtype": dtype_of(operand), "layer": operand.meta["layer"]}
+                    made = program.make("reshape", (operand, (-1, inner[2])), shape=_matrix(inner), **meta)
+                flat.add(made)
+                node.replace_input_with(operand, made)
+    node.meta["shape"] = _matrix(shape)
+
+
+def _unflattened(program: Program, node: fx.Node, back: dict[fx.Node, fx.Node]) -> fx.Node:
+    if node not in back:
+        shape = shape_of(node)
+        assert shape is not None
+        whole: Shape = ("B", "T", *shape[1:])
+        with program.before(node.next):
+            back[node] = program.make(
+                "view", (node, program.sizes(whole)), shape=whole, dtype=dtype_of(node), layer=node.meta["layer"]
+            )
+    return back[node]

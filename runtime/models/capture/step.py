@@ -1,0 +1,212 @@
+"""A captured forward as a function, and the parts of it that other algorithms want."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.capture.program import EFFECTS, Program, is_op, shape_of
+from decgraph.runtime.models.capture.writes import writes
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which part of a forward: layers `first` .. `last - 1`; whether the final norm follows; the layers whose entering
+    states are wanted beside the result. `first` -1 takes token ids; from 0 on, the states entering that layer."""
+
+    first: int = -1
+    last: int = -1
+    norm: bool = True
+    taps: tuple[int, ...] = ()
+
+
+class Step:
+    """One cached forward of a causal or masked model as straight-line code over its weights.
+
+    `kinds` and `windows` say which mask each layer uses and how wide its sliding window is (None: none); `width` is
+    the size of a state. `step.graph` and `step.code` show what runs. Not to be used while gradients are wanted.
+    """
+
+    def __init__(self, program: Program, part: Part | None = None) -> None:
+        self.program = program
+        self.kinds, self.windows = tuple(program.kinds), tuple(program.windows)
+        self.layers = len(program.kinds)
+        self.part = replace(part or Part(), last=self.layers if part is None or part.last < 0 else part.last)
+        self._runs: dict[bool, Any] = {}
+        self._derived: dict[Part, Step] = {}
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[str, Tensor],
+    ) -> Any:
+        """The last hidden states [B, T, width] of cells int64[B, T] at positions int64[B, T].
+
+        write: int64[B, T], each new cell's row in the caches. keys, values: per layer of the whole model, [B, H, S, D],
+        written in place. masks: bool[B, 1, T, S] by kind, what each cell sees after the write. With taps, a pair of
+        the result and the list of states [B, T, width]. Any: one or the other.
+        """
+        one = len(positions) == 1
+        run = self._runs.get(one)
+        if run is None:
+            run = self._runs[one] = self._made(one)
+        return run(ids, positions, write, keys, values, masks)
+
+    def tapped(self, *layers: int) -> Step:
+        """The same forward, giving also the states that enter these layers (`self.layers`: that leave the last)."""
+        return self._derive(replace(self.part, taps=layers))
+
+    def upto(self, layer: int, *, norm: bool = False) -> Step:
+        """Only the layers before this one: the states entering it; with `norm`, after the model's final norm (an exit)."""
+        return self._derive(replace(self.part, last=layer, norm=norm))
+
+    def since(self, layer: int) -> Step:
+        """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids.
+
+        `since(0)` takes embeddings.
+        """
+        return self._derive(replace(self.part, first=layer))
+
+    def _derive(self, part: Part) -> Step:
+        low = max(part.first, 0)
+        if not (-1 <= part.first <= self.layers and low <= part.last <= self.layers):
+            raise DecError(f"a model of {self.layers} layers has no layers {low}..{part.last - 1}")
+        if any(not low <= tap <= part.last for tap in part.taps):
+            raise DecError(f"layers {low}..{part.last - 1} do not pass all of the states {list(part.taps)}")
+        if part not in self._derived:
+            self._derived[part] = Step(self.program, part)
+            self._derived[part]._derived = self._derived
+        return self._derived[part]
+
+    @property
+    def graph(self) -> fx.GraphModule:
+        """The graph for many sequences as a module, with the weights it shares with the captured one."""
+        return self.module(one=False)
+
+    @property
+    def code(self) -> str:
+        """The Python that runs for one sequence."""
+        return _source(self._specialised(True))
+
+    @property
+    def nodes(self) -> int:
+        """Operations in the graph for one sequence, weights and sizes aside."""
+        calls = [n for n in self._specialised(True).graph.nodes if n.op in ("call_function", "call_method")]
+        return sum(not is_op(n, "input", "item", "size", "numel") for n in calls)
+
+    def module(self, *, one: bool) -> fx.GraphModule:
+        program = self._specialised(one)
+        return fx.GraphModule(program.tensors, program.graph, class_name="Captured")
+
+    def _specialised(self, one: bool) -> Program:
+        program = _copied(self.program)
+        _cut(program, self.part)
+        writes(program, one=one)
+        _near_use(program)
+        return program
+
+    def _made(self, one: bool) -> Any:
+        program = self._specialised(one)
+        made = program.graph.python_code("self")
+        space: dict[str, Any] = dict(made.globals)
+        exec(compile(made.src, "<captured forward>", "exec"), space)
+        # A plain object: a module's attribute look-up costs as much as a small operation.
+        return space["forward"].__get__(SimpleNamespace(**program.tensors))
+
+
+def _source(program: Program) -> str:
+    return str(program.graph.python_code("self").src).strip()
+
+
+def _copied(program: Program) -> Program:
+    graph = fx.Graph()
+    places: dict[fx.Node, fx.Node] = {}
+    for node in program.graph.nodes:
+        places[node] = graph.node_copy(node, lambda n: places[n])
+        places[node].meta = dict(node.meta)
+    made = copy.copy(program)
+    made.graph, made.tensors = graph, dict(program.tensors)
+    made.dims = {dim: places[n] for dim, n in program.dims.items()}
+    made.named = {name: places[n] for name, n in program.named.items()}
+    return made
+
+
+def _cut(program: Program, part: Part) -> None:
+    """Leaves of a whole forward what `part` names."""
+    result, entering = program.output.args[0]  # type: ignore[misc]
+    entering = list(entering)  # type: ignore[arg-type]
+    if part.last < len(program.kinds):
+        if part.norm:
+            _instead(program, entering[-1], entering[part.last])
+            result, _ = program.output.args[0]  # type: ignore[misc]
+    if not part.norm:
+        result = entering[part.last]
+    program.output.args = ((result, tuple(entering[tap] for tap in part.taps)) if part.taps else result,)
+    if part.first >= 0:
+        _given(program, entering[part.first])
+    for node in list(program.graph.nodes):
+        if node.meta.get("op") in EFFECTS and not max(part.first, 0) <= node.meta["layer"] < part.last:
+            program.replace(node, node.args[0])
+    program.sweep()
+
+
+def _instead(program: Program, old: fx.Node, new: fx.Node) -> None:
+    """Every use of one state becomes a use of another, as rows and as [B, T, width]."""
+    inner, outer = _rows(old), _rows(new)
+    if inner is not None and outer is None:
+        shape = shape_of(inner)
+        assert shape is not None
+        with program.before(inner):
+            outer = program.make("reshape", (new, (-1, shape[1])), shape=shape, dtype=inner.meta["dtype"])
+    if inner is not None and outer is not None:
+        inner.replace_all_uses_with(outer, delete_user_cb=lambda user: user is not old)
+    old.replace_all_uses_with(new, delete_user_cb=lambda user: user.op != "output" or True)
+
+
+def _rows(state: fx.Node) -> fx.Node | None:
+    """The matrix that this state is a view of, if it is one."""
+    inner = state.args[0] if is_op(state, "view") else None
+    shape = shape_of(inner)
+    return inner if isinstance(inner, fx.Node) and shape is not None and shape[0] == "BT" else None
+
+
+def _given(program: Program, state: fx.Node) -> None:
+    """Makes a state the graph's input in place of token ids."""
+    ids = program.input("ids")
+    with program.before(ids):
+        states = program.graph.placeholder("states")
+    shape, dtype = shape_of(state), state.meta["dtype"]
+    assert shape is not None
+    states.meta.update(op="input", shape=shape, dtype=dtype, layer=-1)
+    inner = _rows(state)
+    if inner is not None:
+        with program.before(inner):
+            flat = program.make("reshape", (states, (-1, shape[-1])), shape=shape_of(inner), dtype=dtype)
+        inner.replace_all_uses_with(flat, delete_user_cb=lambda user: user is not state)
+    state.replace_all_uses_with(states)
+    for node in reversed(list(program.graph.nodes)):  # what led to the state
+        if not node.users and node.op not in ("placeholder", "output") and node.meta.get("op") not in EFFECTS:
+            program.graph.erase_node(node)
+    if ids.users:
+        raise DecError("this model looks at token ids in its layers, so they cannot start from states")
+    program.graph.erase_node(ids)
+
+
+def _near_use(program: Program) -> None:
+    """Every weight and input is read where it is first used, for a reader's sake."""
+    order = {node: place for place, node in enumerate(program.graph.nodes)}
+    for node in list(program.graph.nodes):
+        if (node.op == "get_attr" or is_op(node, "input", "size", "numel")) and node.op != "placeholder" and node.users:
+            min(node.users, key=lambda user: order[user]).prepend(node)
