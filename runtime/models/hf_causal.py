@@ -38,13 +38,12 @@ class HFCausal(Model):
     earlier calls, and a call computes only the new ones; without, every call starts from its first token.
     """
 
-    def __init__(
-        self, net: Net, *, name: str, vocab: Vocab, context: int | None, family: str, reuse: bool = False
-    ) -> None:
+    def __init__(self, net: Net, *, name: str, vocab: Vocab, context: int | None, family: str, reuse: bool = False) -> None:
         self.kind = "causal"
         self.name, self.vocab, self.context, self.family = name, vocab, context, family
         self.layers, self.net, self.reuse = len(net.layers), net, reuse
         self.attached: Any = None  # Medusa heads: a model with `read(state)`
+        self.origin: tuple[HFCausal, str, tuple[Any, ...]] | None = None  # of a derived model: whose it is, and how
         self._forget()
 
     def _forget(self) -> None:
@@ -147,17 +146,19 @@ class HFCausal(Model):
         every = range(self.layers)
         match how, args:
             case "exit", (int(n),) if 1 <= n <= self.layers:
-                return self._with(f"exit({n})", self.net.using(every[:n]))
+                return self._with(f"exit({n})", self.net.using(every[:n]), (how, args))
             case "skip", (skipped,) if set(skipped) <= set(every):
                 inside = ", ".join(map(str, sorted(skipped)))
-                return self._with(f"skip({{{inside}}})", self.net.using([k for k in every if k not in skipped]))
+                kept = [k for k in every if k not in skipped]
+                return self._with(f"skip({{{inside}}})", self.net.using(kept), (how, args))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
-                return self._with(f"quantized({bits})", self.net.quantized(bits))
+                return self._with(f"quantized({bits})", self.net.quantized(bits), (how, args))
         raise DecError(f"{self.name!r} has {self.layers} layers and no {how}{args}")
 
-    def _with(self, how: str, net: Net) -> HFCausal:
+    def _with(self, name: str, net: Net, origin: tuple[str, tuple[Any, ...]]) -> HFCausal:
         made = copy.copy(self)
-        made.name, made.net, made.attached = f"{self.name}.{how}", net, None
+        made.name, made.net, made.attached = f"{self.name}.{name}", net, None
+        made.origin = (self, *origin)
         made._forget()
         return made
 

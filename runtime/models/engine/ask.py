@@ -9,7 +9,7 @@ means equal token and equal ancestors.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from torch import Tensor
@@ -85,11 +85,21 @@ class Counted:
     syncs: int = 0
     moved: int = 0
 
+    def since(self, before: Counted) -> Counted:
+        """What was done since a copy of this was made."""
+        return Counted(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+
+    def add(self, other: Counted) -> None:
+        """Count what another engine did too."""
+        for name, more in asdict(other).items():
+            setattr(self, name, getattr(self, name) + more)
+
 
 class Engine(Protocol):
     """Answers asks of one model. `counted` only ever grows; take differences."""
 
-    counted: Counted
+    @property
+    def counted(self) -> Counted: ...
 
     def answer(self, asks: list[Ask]) -> list[Answer]:
         """Per ask the rows wanted, float32 (Hugging Face) or float64 (all others), on the model's device; or the

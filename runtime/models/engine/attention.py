@@ -8,7 +8,8 @@ for it and that the library makes none of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -106,6 +107,17 @@ def _plainly(
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A boolean mask as what is added to scores: 0 or -inf. Once a call, not once a layer."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
+
+
+@contextmanager
+def attending(config: Any) -> Iterator[None]:
+    """A module with our attention, and after that with the one it had: others may use it too."""
+    had = config._attn_implementation
+    config._attn_implementation_internal = ATTENTION
+    try:
+        yield
+    finally:
+        config._attn_implementation_internal = had
 
 
 # A name of its own, and no mask function under it: masks that are not given are not made.

@@ -54,12 +54,9 @@ class Store:
         sizes = [(h, k) for h, k, _ in layout.shapes] + [(h, v) for h, _, v in layout.shapes]
         kinds = list(dict.fromkeys(sizes))
         self._where = [(kinds.index(size), sizes[:n].count(size)) for n, size in enumerate(sizes)]
-        self._blocks = [self._new(sizes.count(kind), 0, kind[0], 0, kind[1]) for kind in kinds]
-        self._last = self._new(0, 0, layout.width)
+        self._blocks = [layout.zeros(sizes.count(kind), 0, kind[0], 0, kind[1]) for kind in kinds]
+        self._last = layout.zeros(0, 0, layout.width)
         self._parts: dict[tuple[int, int, int], Part] = {}
-
-    def _new(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self.layout.dtype, device=self.layout.device)
 
     def need(self, slots: int, rows: int) -> None:
         """Makes room for that many slots of that many rows. Raises TooLarge, or what the allocator raises; what is
@@ -84,10 +81,10 @@ class Store:
         self._parts = {}
         for n, block in enumerate(self._blocks):
             if block.shape[1] != wanted[0] or block.shape[3] != wanted[1]:
-                made = self._new(block.shape[0], wanted[0], block.shape[2], wanted[1], block.shape[4])
+                made = self.layout.zeros(block.shape[0], wanted[0], block.shape[2], wanted[1], block.shape[4])
                 made[:, : kept[0], :, : kept[1]] = block[:, : kept[0], :, : kept[1]]
                 self._blocks[n] = made
-        last = self._new(*wanted, self.layout.width)
+        last = self.layout.zeros(*wanted, self.layout.width)
         last[: kept[0], : kept[1]] = self._last[: kept[0], : kept[1]]
         self._last = last
         self.slots, self.rows = wanted

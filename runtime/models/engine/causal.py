@@ -15,8 +15,8 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
-from decgraph.runtime.models.engine.batch import batch_of, rows_of
-from decgraph.runtime.models.engine.cache import ROWS, Store, TooLarge
+from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
+from decgraph.runtime.models.engine.cache import ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.slots import TAIL, Plan, Slot, plan
 from decgraph.runtime.models.engine.step import Layout, Step
 
@@ -30,6 +30,7 @@ class CausalEngine:
     step: the forward. head: last states [n, width] to logits [n, >= size]. name, size, context: the model's, for
     messages, the vocabulary's size and the most positions it reads. chunk: how many cells of a sequence one
     forward computes at most (prefill goes in chunks). budget: bytes of keys, values and states to hold at most.
+    below: an engine whose last states the step takes in place of tokens: lower layers shared with others (exits.py).
     """
 
     def __init__(
@@ -43,11 +44,14 @@ class CausalEngine:
         context: int | None = None,
         chunk: int = 512,
         budget: int | None = None,
+        below: CausalEngine | None = None,
     ) -> None:
         self.step, self.layout, self.head = step, layout, head
         self.name, self.size, self.context, self.chunk = name, size, context, chunk
         self.store = Store(layout, budget)
         self.counted = Counted()
+        self.below = below
+        self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
         self._steps = torch.arange(ROWS, device=layout.device)
         self._clock = 0
@@ -63,14 +67,16 @@ class CausalEngine:
                 raise DecError(f"{self.name!r} cannot answer with heads; attach them with with_heads")
         return self.read(asks, self.states(asks))
 
-    def read(self, asks: Sequence[Ask], states: Sequence[Answer]) -> list[Answer]:
+    def read(
+        self, asks: Sequence[Ask], states: Sequence[Answer], head: Callable[[Tensor], Tensor] | None = None
+    ) -> list[Answer]:
         """The logits that last states stand for: one read-out for all asks. To be called without gradients."""
         answers = list(states)
         good = [(n, s) for n, s in enumerate(states) if isinstance(s, Tensor) and len(s)]
         if not good:
             return answers
         stacked = good[0][1] if len(good) == 1 else torch.cat([s for _, s in good])
-        logits = self.head(stacked)[:, : self.size].float()
+        logits = (head or self.head)(stacked)[:, : self.size].float()
         first = 0
         for n, rows in good:
             answers[n] = logits[first : first + len(rows)]
@@ -108,7 +114,7 @@ class CausalEngine:
         """The last states [length, width] of the context's first positions, computed where they are missing. A view
         of the cache: use it before the next call. Raises the ask's DecError."""
         slot = self._slots.get(ask.sequence)
-        if slot is not None:
+        if slot is not None and not (slot.covers(ask) and len(ask.context) >= length):
             self._follow(slot, ask)
         if slot is None or len(slot.chain) < length:
             answer = self.states([Ask(ask.sequence, ask.context[:length], ask.marks, name=ask.name)])[0]
@@ -118,9 +124,21 @@ class CausalEngine:
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence and free its slot."""
+        self._drop(sequence)
+        if self.below is not None:
+            self.below.close(sequence)
+
+    def _drop(self, sequence: Hashable) -> None:
         slot = self._slots.pop(sequence, None)
         if slot is not None:
             self.store.clear(slot.number)
+
+    def onto(self, below: CausalEngine, step: Step, layout: Layout) -> None:
+        """From now on compute only what comes above another engine. What is held is given up."""
+        for sequence in list(self._slots):
+            self._drop(sequence)
+        self.below, self.step, self.layout = below, step, layout
+        self.store = Store(layout, self.store.budget)
 
     # Slots and memory.
 
@@ -148,7 +166,7 @@ class CausalEngine:
                 others = [(s.stamp, key) for key, s in self._slots.items() if id(s) not in mine]
                 if not others:
                     raise
-                self.close(min(others, key=lambda pair: pair[0])[1])
+                self._drop(min(others, key=lambda pair: pair[0])[1])
                 self._compact()
         while len(self._steps) < rows:
             self._steps = torch.arange(2 * len(self._steps), device=self.layout.device)
@@ -196,7 +214,8 @@ class CausalEngine:
 
     def _plan(self, ask: Ask) -> Plan:
         slot = self._slot(ask.sequence)
-        self._follow(slot, ask)
+        if not slot.covers(ask):
+            self._follow(slot, ask)
         if len(slot.uids) > TAIL:
             wanted = {slot.offsets[uid] for uid in map(int, ask.uids) if uid in slot.offsets}
             self.counted.moved += slot.trim(wanted, self.store.move)
@@ -204,21 +223,25 @@ class CausalEngine:
             return plan(ask, slot, self.context, self.name, self.size)
         except DecError:
             if not slot.used:
-                self.close(ask.sequence)
+                self._drop(ask.sequence)
             raise
 
     def _compute(self, plans: Sequence[Plan]) -> None:
-        """Forwards until no plan has cells left."""
+        """Forwards until no plan has cells left. Before that, what the cells are made of is made below."""
+        if self.below is not None:
+            for p in plans:
+                p.below = self.below._plan(p.ask) if p.total else None
+            self.below._compute([p.below for p in plans if p.below is not None])
         pending = [p for p in plans if p.total]
         if len(pending) > 1 and len(pending) == len(self._slots):
             self._compact()
         while pending:
-            pending.sort(key=lambda p: p.total - p.done)
+            pending.sort(key=self._take)
             group = pending[:1]
-            longest = min(pending[0].total - pending[0].done, self.chunk)
+            longest = self._take(pending[0])
             padded = 0
             for p in pending[1:]:  # from short to long, as long as padding is worth less than another forward
-                take = min(p.total - p.done, self.chunk)
+                take = self._take(p)
                 waste = padded + len(group) * (take - longest)
                 if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _CELLS:
                     break
@@ -227,13 +250,17 @@ class CausalEngine:
             # Long ones first: they may catch up with the short ones, and then share a forward.
             if len(group) < len(pending):
                 group = self._longest(pending[len(group) :])
-            self._forward(group, [min(p.total - p.done, self.chunk) for p in group])
+            self._forward(group, [self._take(p) for p in group])
             pending = [p for p in pending if p.done < p.total]
+
+    def _take(self, p: Plan) -> int:
+        """How many cells of a plan the next forward can compute."""
+        return min(p.total - p.done, self.chunk)
 
     def _longest(self, pending: Sequence[Plan]) -> list[Plan]:
         """Those that need at least half of what the longest one needs in the next forward."""
-        most = min(pending[-1].total - pending[-1].done, self.chunk)
-        group = [p for p in pending if 2 * (p.total - p.done) >= most]
+        most = self._take(pending[-1])
+        group = [p for p in pending if 2 * self._take(p) >= most]
         return group[-max(_CELLS // most, 1) :]
 
     def _forward(self, plans: list[Plan], takes: list[int]) -> None:
@@ -254,7 +281,7 @@ class CausalEngine:
             part = self.store.part(first, count, batch.length)
         else:
             part, back = self.store.taken(numbers, batch.length)
-        states = self.step(batch.ids, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        states = self._run(batch, part, plans, takes)
         if count == 1:
             part.last[0].index_copy_(0, batch.write[0], states[0])
         else:
@@ -266,6 +293,26 @@ class CausalEngine:
         self.counted.calls += 1
         self.counted.computed += sum(takes)
         self.counted.padding += count * cells - sum(takes)
+
+    def _run(self, batch: Batch, part: Part, plans: Sequence[Plan], takes: Sequence[int]) -> Tensor:
+        """The forward itself: new last states [B, T, width]."""
+        given = batch.ids if self.below is None else self.inputs(batch, plans, takes)
+        return self.step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
+
+    def inputs(self, batch: Batch, plans: Sequence[Plan], takes: Sequence[int]) -> Tensor:
+        """What the engine below has for the cells of a forward: [B, T, width], zeros for padding."""
+        assert self.below is not None
+        store = self.below.store
+        out = store.layout.zeros(len(plans), batch.ids.shape[1], store.layout.width)
+        for row, p, take in zip(out, plans, takes):
+            assert p.below is not None
+            split = len(p.fresh)
+            rows = [
+                p.start + n if n < split else p.below.base + p.below.places[p.nodes[n - split]]
+                for n in range(p.done, p.done + take)
+            ]
+            row[:take] = store.states(p.below.slot.number, rows)
+        return out
 
     def _wanted(self, made: Plan) -> Tensor:
         """A copy: the cache may be moved before all asks have their rows."""

@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.ask import Engine
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.exits import adapted_engine, exit_engine, plainly, skip_engine
+from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.hf_live import Live
-from decgraph.runtime.models.hf_net import Net, Tape
 from decgraph.runtime.models.interface import Model
 
 
@@ -26,19 +29,10 @@ def net_engine(model: HFCausal) -> CausalEngine:
     if kept is not None and kept[0] is net:  # a net derived by copying carries its original's
         engine: CausalEngine = kept[1]
         return engine
-    step = ModuleStep(net.base, model.name, _plainly(net))
+    step = ModuleStep(net.base, model.name, plainly(net))
     made = CausalEngine(step, step.layout, net._out, name=model.name, size=model.vocab.size, context=model.context)
     net.__dict__["_engine"] = (net, made)
     return made
-
-
-def _plainly(net: Net) -> Callable[[Tensor], Tensor]:
-    def last(ids: Tensor) -> Tensor:
-        cells = ids.shape[1]
-        tape = Tape(torch.arange(cells, device=ids.device), torch.ones(cells, cells, dtype=torch.bool).tril().to(ids.device))
-        return net.run(ids[0], tape)[None]
-
-    return last
 
 
 def module_engine(module: Any, name: str, size: int, context: int | None) -> CausalEngine:
@@ -81,8 +75,33 @@ def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Ten
 def hf_engine(model: Model) -> Engine:
     """The engine of a Hugging Face model of any causal kind."""
     match model:
+        case HFCausal(attached=None):
+            return _derived(model) or net_engine(model)
         case HFCausal():
-            return net_engine(model)
+            return HeadsEngine(net_engine(model), model.attached.module)
         case Live():
             return module_engine(model.module, model.name, model.vocab.size, model.context)
+        case HFHeads():
+            return HeadsEngine(net_engine(model.target), model.module, only=True)
+        case HFFeatures():
+            return FeaturesEngine(model, net_engine(model.target), model.target.net._out)
+        case Headed(target=HFCausal() as target, inner=Upto() as inner) if inner.target is target:
+            return exit_engine(target, net_engine(target), inner.layer)
+        case Headed(target=HFCausal() as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)):
+            if inner.target is target:
+                return adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
     return PlainEngine(model)
+
+
+def _derived(model: HFCausal) -> Engine | None:
+    """The engine of a model that shares a target's lower layers, if it is one."""
+    if model.origin is None:
+        return None
+    target, how, args = model.origin
+    if target.origin is not None:
+        return None  # derived twice: an engine of its own
+    if how == "exit" and int(args[0]) < target.layers:
+        return exit_engine(target, net_engine(target), int(args[0]))
+    if how == "skip" and args[0] and min(args[0]) > 0:
+        return skip_engine(target, net_engine(target), sorted(args[0]), model.name)
+    return None

@@ -27,8 +27,8 @@ def _make(model: Model) -> Any:  # Any: see `engine_of`
         from decgraph.runtime.models.engine.masked import masked_engine
 
         return masked_engine(model)
-    name = type(model).__name__
-    if name in ("HFCausal", "HFHeads", "HFFeatures", "Live") or hasattr(model, "module"):
+    base = getattr(model, "target", model)
+    if any(kind.__module__.startswith("decgraph.runtime.models.hf_") for kind in type(base).__mro__):
         from decgraph.runtime.models.engine.hf import hf_engine
 
         return hf_engine(model)

@@ -57,6 +57,11 @@ class Slot:
         self.parents.append(parent)
         self.positions.append(position)
 
+    def covers(self, ask: Ask) -> bool:
+        """Whether the ask is about a place on the chain, with no cells below it: then it leaves the slot alone."""
+        length = len(ask.context)
+        return 0 < length <= len(self.chain) and not len(ask.parents) and self.chain[length - 1] == ask.context[length - 1]
+
     def commit(self, context: Sequence[int], marks: Sequence[int], move: Move) -> int:
         """Follow the context as far as its cells are held. Returns how many rows were moved."""
         held, length = len(self.chain), len(context)
@@ -117,7 +122,8 @@ class Plan:
 
     fresh: the context's new tokens. nodes: which of the ask's nodes are new, after them. ids: the tokens of both;
     where `tokens` is set, the nodes' are there, on the device. linear: every new cell sees exactly the rows before
-    its own. want: rows of the slot. at: their positions. done: how many cells were computed.
+    its own. places: where in the tail each of the ask's nodes is, -1 for those not needed. want: rows of the slot.
+    rows: how many rows are used when all is computed. done: how many cells were computed.
     """
 
     ask: Ask
@@ -131,10 +137,11 @@ class Plan:
     parents: list[int]
     uids: list[int]
     linear: bool
+    places: list[int]
     want: list[int]
-    at: list[int]
     rows: int
     done: int = 0
+    below: Plan | None = None
     _sees: np.ndarray | None = field(default=None, repr=False)
 
     @property
@@ -183,7 +190,7 @@ class Plan:
 
 def plan(ask: Ask, slot: Slot, context: int | None, name: str, size: int) -> Plan:
     """What `ask` needs of a slot that follows its context. Raises DecError for an ask that cannot be answered."""
-    start, length = len(slot.chain), len(ask.context)
+    start, length = min(len(slot.chain), len(ask.context)), len(ask.context)
     fresh = [index(token) for token in ask.context[start:]]
     if not length and (-1 in ask.rows or not len(ask.tokens)):
         raise DecError(f"{name!r} needs at least one token of context, and {ask.request} has none")
@@ -227,7 +234,6 @@ def plan(ask: Ask, slot: Slot, context: int | None, name: str, size: int) -> Pla
             hint="a shorter prompt, or fewer tokens to generate",
         )
     want = [length - 1 if row < 0 else length + places[row] for row in ask.rows]
-    at = [length - 1 if row < 0 else _position(slot, held, node_positions, length, places[row]) for row in ask.rows]
     return Plan(
         ask=ask,
         slot=slot,
@@ -240,14 +246,10 @@ def plan(ask: Ask, slot: Slot, context: int | None, name: str, size: int) -> Pla
         parents=new_parents,
         uids=new_uids,
         linear=linear,
+        places=places,
         want=want,
-        at=at,
         rows=length + held + len(nodes),
     )
-
-
-def _position(slot: Slot, held: int, fresh: list[int], length: int, place: int) -> int:
-    return slot.positions[place] if place < held else fresh[place - held]
 
 
 def _needed(ask: Ask, count: int) -> list[bool]:

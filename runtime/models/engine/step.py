@@ -9,8 +9,7 @@ A captured graph of the module has the same signature and takes this one's place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.attention import ATTENTION, Written, additive
+from decgraph.runtime.models.engine.attention import Written, additive, attending
 
 Step = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor], Sequence[Tensor], Mapping[str, Tensor]], Tensor]
 
@@ -38,6 +37,10 @@ class Layout:
     width: int
     dtype: torch.dtype
     device: torch.device
+
+    def zeros(self, *shape: int) -> Tensor:
+        """Zeros of this dtype on this device."""
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     @property
     def cell_bytes(self) -> int:
@@ -73,21 +76,11 @@ class ModuleStep:
         values: Sequence[Tensor],
         masks: Mapping[str, Tensor],
     ) -> Tensor:
-        return self.run({"input_ids": ids}, positions, write, keys, values, masks)
-
-    def run(
-        self,
-        cells: dict[str, Tensor],
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
-        masks: Mapping[str, Tensor],
-    ) -> Tensor:
-        """`__call__` on {"input_ids": ids} or {"inputs_embeds": states}."""
+        """The step; in place of ids it also takes states [B, T, width] that enter the first layer."""
         given = {kind: self._prepared(mask) for kind, mask in masks.items() if kind in self._types}
         cache = Written(keys, values, write, self._at)
-        with self._attention():
+        cells = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
+        with attending(self._config):
             out = self.base(
                 **cells,
                 position_ids=positions,
@@ -102,17 +95,6 @@ class ModuleStep:
         made = additive(mask, self.layout.dtype)
         # Off the CPU, grouped heads with a mask are fast only folded into rows; the CPU's kernel takes them as such.
         return made.repeat(1, 1, self._folds, 1) if self._folds > 1 else made
-
-    @contextmanager
-    def _attention(self) -> Iterator[None]:
-        """The module with our attention, and after that with the one it had: others may use it too."""
-        config = self._config
-        had = config._attn_implementation
-        config._attn_implementation_internal = ATTENTION
-        try:
-            yield
-        finally:
-            config._attn_implementation_internal = had
 
     def _refuse_by_name(self) -> None:
         config, kind = self._config, type(self.base).__name__
@@ -141,7 +123,7 @@ class ModuleStep:
         hooks = _listen(self.base, seen)
         ids = torch.zeros(1, 2, dtype=torch.long, device=device)
         try:
-            with self._attention():
+            with attending(self._config):
                 out = self.base(
                     input_ids=ids,
                     position_ids=torch.arange(2, device=device)[None],

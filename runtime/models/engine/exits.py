@@ -1,0 +1,143 @@
+"""Engines of models that share a target's lower layers: `exit(l)`, `skip(set)` and Kangaroo's early exit.
+
+The lower layers are an engine of their own, whose last states are those entering layer l. The target's engine and
+the drafter's both stand on it: a cell that the drafter computed goes through the lower layers once, and when the
+target verifies it, it goes on from layer l. The first drafter that is made decides at which layer the target's
+engine is split; a drafter that leaves at another layer has lower layers of its own.
+
+Liu et al., Kangaroo, 2024. Zhang et al., Draft & Verify (skipped layers), 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.heads import LayerStep
+from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_net import Net, Tape
+
+Head = Callable[[Tensor], Tensor]
+
+
+class ReadEngine:
+    """A model that reads the states of another engine with its own head. Counts what the other did for it."""
+
+    def __init__(self, core: CausalEngine, head: Head) -> None:
+        self.core, self.head = core, head
+        self.counted = Counted()
+
+    @torch.no_grad()
+    def answer(self, asks: list[Ask]) -> list[Answer]:
+        """Logits float32 [rows, V] per ask, or its DecError."""
+        before = replace(self.core.counted)
+        answers = self.core.read(asks, self.core.states(asks), self.head)
+        self.counted.add(self.core.counted.since(before))
+        return answers
+
+    def close(self, sequence: Hashable) -> None:
+        self.core.close(sequence)
+
+
+def exit_engine(target: HFCausal, engine: CausalEngine, layer: int) -> ReadEngine:
+    """`target.exit(layer)`: the lower layers, the target's norm and head."""
+    return ReadEngine(lower(target, engine, layer), normed(target.net))
+
+
+def skip_engine(target: HFCausal, engine: CausalEngine, skipped: Sequence[int], name: str) -> CausalEngine | ReadEngine:
+    """`target.skip(skipped)`: shares the layers before the first that is skipped."""
+    first = min(skipped)
+    rest = [k for k in range(first, target.layers) if k not in set(skipped)]
+    if not rest:
+        return exit_engine(target, engine, first)
+    below = lower(target, engine, first)
+    return _engine(target, target.net.using(rest), target.net._out, name, engine, below)
+
+
+def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: Any, name: str) -> CausalEngine:
+    """`target.head(adapter(target.upto(layer)))`: the adapter is a layer with keys and values of its own."""
+    step = LayerStep(adapter.module)
+    return CausalEngine(
+        step,
+        step.layout,
+        normed(target.net),
+        name=name,
+        size=target.vocab.size,
+        context=target.context,
+        below=lower(target, engine, layer),
+    )
+
+
+def lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
+    """The engine of the target's first layers, shared with the target's own engine where that is possible."""
+    made = engine.lowers.get(layer)
+    if made is None:
+        made = engine.lowers[layer] = _lower(target, engine, layer)
+    if engine.below is None:
+        _split(target, engine, layer, made)
+    return made
+
+
+def normed(net: Net) -> Head:
+    """The head of states that have not been through the final norm."""
+
+    def head(states: Tensor) -> Tensor:
+        logits: Tensor = net._out(net.norm(states))
+        return logits
+
+    return head
+
+
+def plainly(net: Net) -> Head:
+    """Token ids int64[1, n] to last states [1, n, width] of one path, without a cache."""
+
+    def last(ids: Tensor) -> Tensor:
+        cells = ids.shape[1]
+        tape = Tape(torch.arange(cells, device=ids.device), torch.ones(cells, cells, dtype=torch.bool).tril().to(ids.device))
+        return net.run(ids[0], tape)[None]
+
+    return last
+
+
+def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
+    net = target.net.using(range(layer))
+    for name in ("norm", "final_norm"):
+        if hasattr(net.base, name):
+            net.base._modules[name] = nn.Identity()
+    return _engine(target, net, normed(target.net), target.name, engine)
+
+
+def _engine(
+    target: HFCausal, net: Net, head: Head, name: str, like: CausalEngine, below: CausalEngine | None = None
+) -> CausalEngine:
+    """An engine of some of the target's layers, with the settings of another."""
+    step = ModuleStep(net.base, name, plainly(net))
+    return CausalEngine(
+        step,
+        step.layout,
+        head,
+        name=name,
+        size=target.vocab.size,
+        context=target.context,
+        chunk=like.chunk,
+        budget=like.store.budget,
+        below=below,
+    )
+
+
+def _split(target: HFCausal, engine: CausalEngine, layer: int, below: CausalEngine) -> None:
+    """From now on the target's engine computes the layers from `layer` on, above those that it shares."""
+    try:
+        net = target.net.using(range(layer, target.layers))
+        step = ModuleStep(net.base, target.name, plainly(net))
+    except DecError:
+        return  # layers whose kind depends on their place in the list: the target stays whole
+    engine.onto(below, step, step.layout)

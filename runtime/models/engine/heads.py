@@ -1,0 +1,206 @@
+"""Engines of the heads that read a target's last states: Medusa's and EAGLE's.
+
+They ask the target's own engine for its states, so what the target computed is not computed again.
+
+Cai et al., Medusa, 2024. Li, Wei, Zhang and Zhang, EAGLE: Speculative Sampling Requires Rethinking Feature
+Uncertainty, 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
+from decgraph.runtime.models.engine.attention import Written, additive, attending
+from decgraph.runtime.models.engine.batch import Batch
+from decgraph.runtime.models.engine.cache import Part
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.slots import Plan
+from decgraph.runtime.models.engine.step import FULL, Layout
+from decgraph.runtime.models.hf_heads import HFFeatures
+
+
+class HeadsEngine:
+    """A target with Medusa heads. Asks of the part "heads" want one row and get [heads, V]; the others are the
+    target's. `only` makes every ask one of heads (an `HFHeads` model has nothing else)."""
+
+    def __init__(self, core: CausalEngine, module: Any, *, only: bool = False) -> None:
+        self.core, self.module, self.only = core, module, only
+        self.counted = Counted()
+
+    @torch.no_grad()
+    def answer(self, asks: list[Ask]) -> list[Answer]:
+        """Logits float32 [rows, V], or [heads, V] of an ask of heads."""
+        before = replace(self.core.counted)
+        states = self.core.states(asks)
+        of_heads = [n for n, ask in enumerate(asks) if self.only or ask.part == "heads"]
+        plain = [n for n in range(len(asks)) if n not in set(of_heads)]
+        answers = list(states)
+        for n, made in zip(plain, self.core.read([asks[n] for n in plain], [states[n] for n in plain])):
+            answers[n] = made
+        for n in of_heads:
+            state, ask = states[n], asks[n]
+            if not isinstance(state, Tensor):
+                continue
+            if len(state) != 1:
+                answers[n] = DecError(f"heads answer one row at a time, and {ask.request} asked for {len(state)}")
+                continue
+            guesses = torch.cat([head[0] for head in self.module(state[None])])
+            # A head's guess that is not a number is reported at the row it was asked for.
+            answers[n] = self.core.read([replace(ask, rows=[ask.rows[0]] * len(guesses))], [guesses])[0]
+        self.counted.add(self.core.counted.since(before))
+        return answers
+
+    def close(self, sequence: Hashable) -> None:
+        self.core.close(sequence)
+
+
+class LayerStep:
+    """The single Llama layer of a head (zoo/modeling.py) as a step on states [B, T, width]."""
+
+    def __init__(self, module: Any) -> None:
+        config, weight = module.config, next(module.parameters())
+        size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.module = module
+        self.layout = Layout(
+            ((int(config.num_key_value_heads), size, size),),
+            (FULL,),
+            None,
+            int(config.hidden_size),
+            weight.dtype,
+            weight.device,
+        )
+
+    def __call__(
+        self,
+        states: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[str, Tensor],
+    ) -> Tensor:
+        module = self.module
+        with attending(module.config):
+            made: Tensor = module.layer(
+                states,
+                attention_mask=additive(masks[FULL], states.dtype),
+                position_ids=positions,
+                past_key_values=Written(keys, values, write, {0: 0}),
+                use_cache=True,
+                position_embeddings=module.rotary(states, position_ids=positions),
+            )
+        return made
+
+
+class FeaturesEngine(CausalEngine):
+    """An EAGLE head. Its cell i pairs the target's feature of position i with the token at i + 1, so its chain is
+    the context from the second token on, and is kept. Cells below it pair a token with the head's own guess at the
+    feature before; once they are committed their features are the target's, so they are dropped then.
+
+    Levels that are new are one forward each. What no program of the shelf says (features of the target below the context, or
+    none for the context's last tokens) is answered by the model without a cache.
+    """
+
+    def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
+        step = LayerStep(model.module)
+        context = None if model.context is None else model.context - 1
+        super().__init__(step, step.layout, head, name=model.name, size=model.vocab.size, context=context)
+        self.model, self.target = model, target
+        self._plain = PlainEngine(model)
+        self._known: dict[Hashable, tuple[Tensor | None, bool]] = {}  # the target's features; whether of the end too
+
+    @torch.no_grad()
+    def answer(self, asks: list[Ask]) -> list[Answer]:
+        """Logits float32 [rows, V] per ask, or its DecError. Needs `given` to be the context's length or one less."""
+        answers: list[Answer | None] = [None] * len(asks)
+        wanting = [Ask(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in asks]
+        usual = [n for n, ask in enumerate(asks) if self._usual(ask)]
+        reading = [n for n in usual if len(wanting[n].context)]
+        for n, made in zip(reading, self.target.states([wanting[n] for n in reading])):
+            answers[n] = made if isinstance(made, DecError) else None
+        mine = [n for n in usual if answers[n] is None]
+        for n in mine:  # after all of the target's work is done: these are views of its cache
+            length = len(wanting[n].context)
+            self._open(asks[n], self.target.features(wanting[n], length) if length else None)
+        # A prompt of one token has no feature before it: the token itself, with zeros, is the chain.
+        shifted = [
+            replace(asks[n], context=asks[n].context[1:] if len(asks[n].context) > 1 else asks[n].context, marks=())
+            for n in mine
+        ]
+        for n, made in zip(mine, self.read([asks[n] for n in mine], self.states(shifted))):
+            answers[n] = made
+        for n, ask in enumerate(asks):
+            if n not in set(usual):
+                rows = self._plain.answer([ask])[0]
+                answers[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
+        return [answer for answer in answers if answer is not None]
+
+    def _given(self, ask: Ask) -> int:
+        length = len(ask.context)
+        return length - 1 if ask.given is None else min(ask.given, length)
+
+    def _usual(self, ask: Ask) -> bool:
+        length, below = len(ask.context), any(row >= 0 for row in ask.rows)
+        if not length or (below and (ask.given is None or (length == 1 and ask.given >= 1))):
+            return False
+        return self._given(ask) >= length - 1
+
+    def _open(self, ask: Ask, known: Tensor | None) -> None:
+        """Drops what was computed from other features than these."""
+        late = known is not None and len(known) == len(ask.context)
+        before = self._known.get(ask.sequence)
+        slot = self._slots.get(ask.sequence)
+        if slot is not None and before is not None:
+            if (before[0] is None) != (known is None):
+                slot.forget()
+            elif before[1] != late:
+                slot.drop_tail()
+        self._known[ask.sequence] = (known, late)
+
+    def _take(self, p: Plan) -> int:
+        """Cells of the chain, or the cells whose parents' guesses are there."""
+        split = len(p.fresh)
+        if p.done < split:
+            return min(split - p.done, self.chunk)
+        held = len(p.slot.uids)
+        ready = 0
+        for parent in p.parents[p.done - split :]:
+            if parent >= held or ready == self.chunk:
+                break
+            ready += 1
+        return ready
+
+    def _run(self, batch: Batch, part: Part, plans: Sequence[Plan], takes: Sequence[int]) -> Tensor:
+        module = self.model.module
+        features = self.layout.zeros(*batch.ids.shape, self.layout.width)
+        for row, p, take in zip(features, plans, takes):
+            known, late = self._known[p.ask.sequence]
+            if p.done < len(p.fresh):
+                if known is not None:
+                    row[:take] = known[p.start + p.done : p.start + p.done + take]
+                continue
+            first = p.done - len(p.fresh)
+            parents = p.parents[first : first + take]
+            row[:take] = self.store.states(
+                p.slot.number, [p.base + parent if parent >= 0 else p.base - 1 for parent in parents]
+            )
+            if late and known is not None:
+                for n, parent in enumerate(parents):
+                    if parent < 0:
+                        row[n] = known[-1]
+        joined = module.fc(torch.cat((module.embed_tokens(batch.ids).to(features.dtype), features), dim=-1))
+        return self.step(joined, batch.positions, batch.write, part.keys, part.values, batch.masks)
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence, also what the target holds of it."""
+        super().close(sequence)
+        self._known.pop(sequence, None)
+        self.target.close(sequence)

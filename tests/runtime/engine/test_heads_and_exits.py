@@ -1,0 +1,206 @@
+"""Engines of heads and of derived models give what the models without caches give, and share what they compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from asking import run
+from hf_modules import module
+
+from decgraph.errors import DecError
+from decgraph.runtime.models import hf
+from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.engine.ask import Answer, Ask
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.engine.plain import stacked
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+from decgraph.runtime.models.interface import Model
+from decgraph.zoo import modeling
+
+V, WIDTH = 61, 32
+LAYER = {
+    "vocab_size": V,
+    "hidden_size": WIDTH,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 1,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "llama"
+    module("llama").save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def target(folder: Path) -> HFCausal:
+    return hf.load_causal(folder, reuse=True)
+
+
+def large(of: Any) -> Any:
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for weight in of.parameters():
+            if weight.ndim > 1:
+                weight.normal_(0, 0.25)
+    return of.eval()
+
+
+def check(model: Model, asks: list[Ask], answers: list[Answer], **given: Any) -> None:
+    for ask, answer in zip(asks, answers, strict=True):
+        assert isinstance(answer, torch.Tensor), answer
+        want = stacked(model.eval(ask.paths(), **given), V)
+        assert torch.allclose(answer.double(), want, atol=2e-4, rtol=1e-4), (answer - want).abs().max()
+
+
+def cells(model: Model, *others: Any) -> tuple[int, Any]:
+    """Random asks of a model; also hands them to the other engines' checks. Returns what they must cost."""
+    engine = engine_of(model)
+
+    def answer(asks: list[Ask]) -> None:
+        check(model, asks, engine.answer(asks))
+        for other in others:
+            check(other, asks, engine_of(other).answer(asks))
+
+    def close(name: int) -> None:
+        for one in (model, *others):
+            engine_of(one).close(name)
+
+    return run(11, V, 50, 12, answer, close, sequences=3), engine
+
+
+def test_a_loaded_model_has_an_engine_of_its_own(target: HFCausal) -> None:
+    cost, engine = cells(target)
+    assert isinstance(engine, CausalEngine) and engine.counted.computed == cost
+    assert engine_of(target) is engine
+
+
+@pytest.mark.parametrize("how", [("exit", 1), ("exit", 2), ("exit", 3), ("skip", {1}), ("skip", {0}), ("skip", {1, 2})])
+def test_derived_models_share_the_lower_layers(target: HFCausal, how: tuple[str, Any]) -> None:
+    drafter = derive(target, *how)
+    cost, engine = cells(drafter, target)
+    whole = engine_of(target)
+    assert engine.counted.computed == whole.counted.computed == cost
+    shared = whole.below
+    if how in (("exit", 3), ("skip", {0})):  # nothing to share: all layers, or not even the first
+        assert shared is None
+    else:
+        assert shared is not None and shared.counted.computed == cost  # not twice
+        assert len(shared.layout.shapes) + len(whole.layout.shapes) == 3
+
+
+def test_a_second_drafter_has_lower_layers_of_its_own(target: HFCausal) -> None:
+    first, second = derive(target, "exit", 1), derive(target, "exit", 2)
+    cost, _ = cells(first, target, second)
+    whole = engine_of(target)
+    assert sorted(whole.lowers) == [1, 2] and whole.below is whole.lowers[1]
+    assert whole.lowers[2].counted.computed == cost
+
+
+def test_a_quantized_model_and_one_derived_twice_have_their_own(target: HFCausal) -> None:
+    for drafter in (derive(target, "quantized", 4), derive(derive(target, "quantized", 4), "exit", 2)):
+        cost, engine = cells(drafter, target)
+        assert engine.counted.computed == cost
+
+
+def test_kangaroo_drafts_and_verifies_on_the_same_lower_layers(target: HFCausal) -> None:
+    adapter = HFAdapter(large(modeling.ExitAdapter(modeling.ExitConfig(exit_layer=2, **LAYER))), target, "exit")
+    drafter = derive(target, "head", derive(adapter, "on", derive(target, "upto", 2)))
+    cost, engine = cells(drafter, target)
+    whole = engine_of(target)
+    assert engine.counted.computed == whole.counted.computed == cost
+    assert whole.below is engine.below and engine.below.counted.computed == cost
+    bare = derive(target, "head", derive(target, "upto", 2))
+    check(bare, asks := [Ask("x", [1, 2, 3])], engine_of(bare).answer(asks))
+
+
+def test_medusa_heads(target: HFCausal) -> None:
+    heads = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
+    both = target.with_heads(heads)
+    for engine in (engine_of(both), engine_of(heads)):
+        asks = [Ask(n, context, part="heads") for n, context in enumerate(([4, 5, 6], [7], [4, 5, 6, 9, 9]))]
+        for ask, answer in zip(asks, engine.answer(asks), strict=True):
+            assert isinstance(answer, torch.Tensor)
+            assert torch.allclose(answer.double(), stacked(both.heads(tuple(ask.context)), V), atol=1e-4)
+    engine = engine_of(both)
+    before = engine.counted.computed
+    asks = [Ask(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0]), Ask(1, [7], part="heads")]
+    logits, guesses = engine.answer(asks)
+    check(target, asks[:1], [logits])
+    assert isinstance(guesses, torch.Tensor) and guesses.shape == (3, V)
+    assert engine.counted.computed == before + 1
+    assert engine_of(target).counted.computed >= engine.counted.computed  # one cache for the model with and without
+    (error,) = engine.answer([Ask(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0], part="heads")])
+    assert isinstance(error, DecError) and "one row" in str(error)
+    with pytest.raises(DecError, match="with_heads"):
+        engine_of(target).answer([Ask(0, [4], part="heads")])
+
+
+@pytest.fixture
+def eagle(target: HFCausal) -> HFFeatures:
+    return HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_eagle_reads_the_targets_features_and_then_its_own(eagle: HFFeatures, late: int) -> None:
+    """The loop of an EAGLE decoder: draft level by level, verify, commit; `given` is the memory of the context but its
+    last token, or all of it."""
+    target, engine, whole = eagle.target, engine_of(eagle), engine_of(eagle.target)
+    torch.manual_seed(5)
+    state = {n: (list(range(3 * n + 2, 3 * n + 2 + length)), [-1] * length) for n, length in enumerate((2, 9, 4))}
+    uid = 0
+    for _ in range(4):
+        trees: dict[int, tuple[list[int], list[int], list[int]]] = {n: ([], [], []) for n in state}
+        drawn = engine.counted.calls
+        for level in range(3):
+            asks = []
+            for n, (context, marks) in state.items():
+                tokens, parents, uids = trees[n]
+                rows = [-1] if not tokens else list(range(len(tokens) - 2 * level, len(tokens)))[-4:]
+                asks.append(Ask(n, context, marks, tokens, parents, uids, rows, given=len(context) - 1 + late))
+            for ask, answer in zip(asks, engine.answer(asks), strict=True):
+                known = target.memory(tuple(ask.context[: ask.given]))
+                check(eagle, [ask], [answer], given=known)
+            for n, ask in zip(state, asks, strict=True):
+                tokens, parents, uids = trees[n]
+                for row in ask.rows[-2:]:
+                    tokens.append(int(torch.randint(V, ())))
+                    parents.append(row)
+                    uids.append(uid := uid + 1)
+        assert engine.counted.calls - drawn <= 5  # a level is a forward for all; a chain and its first level are two
+        asks = [Ask(n, c, m, *trees[n], [-1]) for n, (c, m) in state.items()]
+        asks = [Ask(a.sequence, a.context, a.marks, a.tokens, a.parents, a.uids, range(-1, len(a.tokens))) for a in asks]
+        check(target, asks, whole.answer(asks))
+        for n, (context, marks) in state.items():
+            tokens, parents, uids = trees[n]
+            if n != 1:  # accept a node and the one below it
+                context += [tokens[0]]
+                marks += [uids[0]]
+            context.append(n)
+            marks.append(-1)
+    longest = sum(len(c) for c, _ in state.values())
+    assert whole.counted.computed <= longest + 4 * 3 * 6  # the context once, and the trees
+    for n in state:
+        engine.close(n)
+
+
+def test_eagle_asked_for_what_is_unusual(eagle: HFFeatures) -> None:
+    engine = engine_of(eagle)
+    check(eagle, asks := [Ask(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1])], engine.answer(asks))
+    asks = [Ask(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=1)]
+    check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)))
+    for given in (0, 1):  # a prompt of one token: there is no feature before it
+        asks = [Ask(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=given)]
+        check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)[:given]))
+    asks = [Ask(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], given=1)]
+    check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)))
+    (error,) = engine.answer([Ask(7, [1] * 120, given=119)])
+    assert isinstance(error, DecError) and "request 7" in str(error)
