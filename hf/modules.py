@@ -123,14 +123,18 @@ class Binder:
 
     def _part(self, name: str, value: Any, target: Any) -> Any:
         """An EAGLE head or a Kangaroo adapter (`decgraph.zoo.modeling` has their classes), from a module or a folder."""
-        if not is_module(value):
-            return value
+        from decgraph.models import folder_of
+        from decgraph.runtime.models import hf
         from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
 
-        if not hasattr(target, "net"):
-            raise DecError(f"`{name}` reads the states of `{self.types[name][2]}`, which is not a Hugging Face model")
+        if not isinstance(value, str | Path) and not is_module(value):
+            return value
+        self._check_read(name, target)
+        features = self._kind(name) == "features"
+        if not is_module(value):
+            return (hf.load_features if features else hf.load_adapter)(folder_of(value), target)
         check_width(value, target, name)
-        return (HFFeatures if self._kind(name) == "features" else HFAdapter)(value.eval(), target, name)
+        return (HFFeatures if features else HFAdapter)(_in_float32(value), target, name)
 
     def _with_heads(self, name: str, model: Any) -> Any:
         from decgraph.models import folder_of
@@ -141,10 +145,34 @@ class Binder:
         if heads is None:
             asked = f"decgraph.hf({self.function.name!r}, heads=FOLDER)"
             raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
+        if isinstance(heads, str | Path):
+            self._check_read("heads", model)
+            return model.with_heads(hf.load_heads(folder_of(heads), model))
         if is_module(heads):
+            self._check_read("heads", model)
             check_width(heads, model, "heads")
-            return model.with_heads(HFHeads(heads.eval(), model, "heads"))
-        return model.with_heads(hf.load_heads(folder_of(heads), model) if isinstance(heads, str | Path) else heads)
+            return model.with_heads(HFHeads(_in_float32(heads), model, "heads"))
+        return model.with_heads(heads)
+
+    def _check_read(self, name: str, target: Any) -> None:
+        """Raises DecError unless the states of a target can be read by a head in float32."""
+        if not hasattr(target, "net"):
+            raise DecError(f"`{name}` reads hidden states, and its target is not a Hugging Face model")
+        dtype = str(target.token_embeddings().dtype).removeprefix("torch.")
+        if dtype != "float32":
+            raise DecError(
+                f"`{name}` reads hidden states in float32, and {target.name!r} is in {dtype}",
+                hint="load it in float32: from_pretrained(..., dtype=torch.float32)",
+            )
+
+
+def _in_float32(part: Module) -> Module:
+    """A head in float32: itself, or a copy where the folder it came from has another precision."""
+    import torch
+
+    if all(p.dtype == torch.float32 for p in part.parameters()):
+        return part.eval()
+    return copy.deepcopy(part).float().eval()
 
 
 def is_module(value: Any) -> bool:

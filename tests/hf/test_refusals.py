@@ -1,0 +1,270 @@
+"""What cannot be honoured is refused by its name, with what to do instead, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hf_models import MASK, PROMPT, RAGGED, V, llama
+from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria, SynthIDTextWatermarkingConfig
+from transformers.generation.streamers import BaseStreamer
+
+import decgraph
+from decgraph.errors import DecError
+from decgraph.hf import settings
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def backend() -> str:
+    """A refusal comes before any backend."""
+    return "reference"
+
+
+def refused(model: Any, door: Any, ids: torch.Tensor = PROMPT, **asked: Any) -> str:
+    with pytest.raises(DecError) as caught:
+        model.generate(ids, custom_generate=door, **{"max_new_tokens": 8, "do_sample": False, **asked})
+    text = str(caught.value)
+    assert "= try:" in text or "decoder-only" in text or "batch" in text, f"no hint in {text}"
+    return text
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"num_beams": 3},
+        {"output_scores": True, "return_dict_in_generate": True},
+        {"output_logits": True},
+        {"output_attentions": True},
+        {"output_hidden_states": True},
+        {"prompt_lookup_num_tokens": 3},
+    ],
+)
+def test_settings(asked: dict[str, Any], target: Any, speculative: Make) -> None:
+    text = refused(target, speculative(), **asked)
+    assert next(iter(asked)) in text
+
+
+def test_a_cache_that_changes_answers(target: Any) -> None:
+    with pytest.raises(DecError, match="cache_implementation='quantized'"):
+        settings.refuse(GenerationConfig(cache_implementation="quantized"), target)
+
+
+def test_an_assistant_is_a_drafter(target: Any, drafter: Any, speculative: Make) -> None:
+    assert "assistant_model" in refused(target, speculative(), assistant_model=drafter)
+
+
+def test_guidance_keeps_a_cache(target: Any, speculative: Make) -> None:
+    assert "UnbatchedClassifierFreeGuidanceLogitsProcessor keeps state" in refused(target, speculative(), guidance_scale=1.5)
+
+
+def test_a_watermark_with_a_history(target: Any, speculative: Make) -> None:
+    config = SynthIDTextWatermarkingConfig(ngram_len=3, keys=[1, 2, 3])
+    assert "SynthIDTextWatermarkLogitsProcessor keeps state" in refused(target, speculative(), watermarking_config=config)
+
+
+class Counts(LogitsProcessor):
+    """Bans a token after so many calls: right only if it is called once for every token."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return scores.index_fill(1, torch.tensor([5]), -float("inf")) if self.calls > 100 else scores
+
+
+class Remembers(LogitsProcessor):
+    """Holds a list inside an object."""
+
+    def __init__(self) -> None:
+        self.memory = {"seen": [0]}
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.memory["seen"].append(int(input_ids[0, -1]))
+        return scores
+
+
+class Accumulates(LogitsProcessor):
+    """Changes a tensor in place."""
+
+    def __init__(self) -> None:
+        self.mean = torch.zeros(V)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.mean.mul_(0.9).add_(scores[0], alpha=0.1)
+        return scores
+
+
+class Rolls(LogitsProcessor):
+    """Draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(1)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores + torch.rand(scores.shape, generator=self.generator)
+
+
+def closure() -> Callable[..., torch.Tensor]:
+    last = 0
+
+    def remember(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        nonlocal last
+        last = int(ids[0, -1])
+        return scores
+
+    return remember
+
+
+def noise(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    return scores + torch.rand_like(scores)
+
+
+@pytest.mark.parametrize(
+    ("processor", "name", "what"),
+    [
+        (Counts(), "Counts", "calls"),
+        (Remembers(), "Remembers", "memory"),
+        (Accumulates(), "Accumulates", "mean"),
+        (Rolls(), "Rolls", "generator"),
+        (closure(), "remember", "last"),
+        (noise, "noise", "different scores"),
+    ],
+)
+def test_processors_that_keep_state(processor: Any, name: str, what: str, target: Any, speculative: Make) -> None:
+    text = refused(target, speculative(), logits_processor=[processor])
+    assert f"{name} keeps state between calls" in text
+    assert what in text
+    assert "input_ids" in text
+
+
+class Late(LogitsProcessor):
+    """Begins to remember when the text is long: seen after the run, and then there is no text."""
+
+    def __init__(self) -> None:
+        self.longest = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if input_ids.shape[1] > 9:
+            self.longest = int(input_ids.shape[1])
+        return scores
+
+
+def test_state_that_comes_later(target: Any, speculative: Make) -> None:
+    assert "Late keeps state between calls: its longest changed" in refused(target, speculative(), logits_processor=[Late()])
+
+
+class Prepares(LogitsProcessor):
+    """Makes a table at its first call: that is no state, since every call gives what the first gave."""
+
+    table: torch.Tensor | None = None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            self.table = torch.linspace(0, 3, scores.shape[-1])
+        return scores + self.table
+
+
+def test_what_is_prepared_once_is_no_state(target: Any, speculative: Make) -> None:
+    asked = {"max_new_tokens": 8, "do_sample": False}
+    got = target.generate(PROMPT, custom_generate=speculative(), logits_processor=[Prepares()], **asked)
+    assert got.tolist() == target.generate(PROMPT, logits_processor=[Prepares()], **asked).tolist()
+
+
+def test_processors_that_fail_or_give_nonsense(target: Any, speculative: Make) -> None:
+    def broken(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no such token")
+
+    text = refused(target, speculative(), logits_processor=[broken])
+    assert "broken raised RuntimeError: no such token" in text
+    assert "not scores of shape [1, 61]" in refused(target, speculative(), logits_processor=[lambda i, s: s[:, :5]])
+    undefined = [lambda ids, scores: scores.clone().fill_(float("nan"))]
+    with pytest.raises(DecError, match="finite scores or -inf"):
+        target.generate(PROMPT, custom_generate=speculative(), logits_processor=undefined, max_new_tokens=2)
+
+
+class Confident(StoppingCriteria):
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> Any:
+        return scores[-1].softmax(-1).max() > 0.5
+
+
+def test_criteria_that_read_scores(target: Any, speculative: Make) -> None:
+    text = refused(target, speculative(), stopping_criteria=[Confident()])
+    assert "the stopping criterion Confident raised TypeError" in text
+    assert "scores None" in text
+
+
+class Sink(BaseStreamer):
+    ended = False
+
+    def put(self, value: torch.Tensor) -> None:
+        pass
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def test_a_streamer_shows_one_sequence(target: Any, speculative: Make) -> None:
+    sink = Sink()
+    assert "streamer shows one sequence" in refused(target, speculative(), RAGGED, attention_mask=MASK, streamer=sink)
+    assert sink.ended, "who waits for it is told"
+
+
+def test_padding_in_the_wrong_place(target: Any, speculative: Make) -> None:
+    right = torch.tensor([[1, 1, 1, 1, 0, 0]])
+    assert "row 0 of the batch is padded on the right" in refused(target, speculative(), attention_mask=right)
+    middle = torch.tensor([[1, 1, 0, 0, 1, 1]])
+    assert "in the middle" in refused(target, speculative(), attention_mask=middle)
+    assert "has no token" in refused(target, speculative(), attention_mask=torch.zeros(1, 6, dtype=torch.long))
+
+
+def test_what_else_a_forward_would_read(target: Any, speculative: Make) -> None:
+    assert "position_ids" in refused(target, speculative(), position_ids=torch.arange(6)[None] + 3)
+    cache = target(PROMPT, use_cache=True).past_key_values
+    with pytest.raises(DecError, match="past_key_values already holds tokens"):
+        target.generate(torch.cat([PROMPT, PROMPT], 1), custom_generate=speculative(), past_key_values=cache, max_new_tokens=4)
+
+
+def test_rows_of_different_lengths_need_a_pad_token(speculative: Make) -> None:
+    model = llama(1, pad_token_id=None, eos_token_id=None)
+    ends = [lambda ids, scores: int(ids[0, 0]) == 9 and ids.shape[1] > 8]
+    assert "pad_token_id" in refused(model, speculative(), torch.tensor([[9, 5, 9, 11], [1, 7, 7, 7]]), stopping_criteria=ends)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "word"),
+    [
+        ("speculativ", {}, "speculative"),
+        ("speculative", {}, "needs the model `drafter`"),
+        ("speculative", {"target": "target", "drafter": "drafter"}, "on which generate is called"),
+        ("speculative", {"drafter": "drafter", "gama": 3}, "did you mean gamma"),
+        ("speculative", {"drafter": "drafter", "gamma": 100}, "must be in 1..32"),
+        ("autoregressive", {"backend": "fpga"}, "no backend called"),
+        ("autoregressive", {"stop_strings": "x"}, "tokenizer"),
+    ],
+)
+def test_arguments_of_the_door(name: str, given: dict[str, Any], word: str) -> None:
+    with pytest.raises(DecError, match=word):
+        decgraph.hf(name, **given)
+
+
+def test_models_that_do_not_fit(target: Any) -> None:
+    with pytest.raises(DecError, match="speak different vocabularies"):
+        target.generate(PROMPT, custom_generate=decgraph.hf("speculative", drafter=llama(1, vocab_size=40)), max_new_tokens=2)
+    with pytest.raises(DecError, match="needs Medusa heads"):
+        target.generate(PROMPT, custom_generate=decgraph.hf("medusa"), max_new_tokens=2)
+    with pytest.raises(DecError, match="is not a folder"):
+        target.generate(PROMPT, custom_generate=decgraph.hf("speculative", drafter="/nowhere"), max_new_tokens=2)
+    with pytest.raises(DecError, match="must be a Hugging Face model"):
+        decgraph.hf("autoregressive")(object(), PROMPT, generation_config=target.generation_config)
+
+
+def test_an_error_in_a_run_names_the_row(target: Any, backend: str) -> None:
+    """Every token of the second row is banned."""
+    door = decgraph.hf("autoregressive", backend=backend)
+    nothing = [lambda ids, scores: scores - float("inf") if int(ids[0, 3]) == 11 else scores]
+    assert "row 1 of the batch" in refused(target, door, RAGGED, attention_mask=MASK, logits_processor=nothing)
