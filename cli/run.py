@@ -45,7 +45,7 @@ def command(
     extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
-    backend: Annotated[str, option("--backend", help="What runs it.")] = "reference",
+    backend: Annotated[str | None, option("--backend", help="torch or reference.")] = None,
     quiet: Annotated[bool, option("--quiet", "-q", help="The new text alone.")] = False,
     json: Annotated[bool, option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -92,7 +92,7 @@ def command(
 
 
 def open_session(
-    chosen: decgraph.Algorithm, models: dict[str, str], params: dict[str, Any], externs: dict[str, Any], backend: str
+    chosen: decgraph.Algorithm, models: dict[str, str], params: dict[str, Any], externs: dict[str, Any], backend: str | None
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
     # Small models lose more to threads that wait for each other than they gain; half the cores leave room for others.

@@ -12,6 +12,7 @@ from decgraph import stdlib
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module, Param
+from decgraph.passes.plan import Plan
 
 if TYPE_CHECKING:
     from decgraph.dsl.explain import Explanation
@@ -107,22 +108,45 @@ class Algorithm:
         *,
         tokenizer: Any = None,
         externs: Mapping[str, Callable[..., Any]] | None = None,
-        backend: str = "reference",
+        backend: str | None = None,
+        plan: Plan | None = None,
         **params: Any,
     ) -> Session:
         """Models and parameters bound, ready to run requests.
 
         `models`: by parameter name, each a folder, the name of a shipped model or a model object; what is left out
-        is a shipped model of the kind asked for. Raises DecError for models and parameters that do not fit.
+        is a shipped model of the kind asked for. `backend`: torch (the default where torch is installed) or reference.
+        `plan`: which passes run (all on torch, none on the reference, unless it says so); it never changes a token.
+        Raises DecError for models and parameters that do not fit.
         """
         from decgraph.backends.registry import machine
         from decgraph.models import bind
         from decgraph.runtime.session import Session, check_params
 
+        backend = backend or default_backend()
         engine = machine(backend)
-        check_params(self.function, params)  # before models are read, which takes seconds
+        known = check_params(self.function, params)  # before models are read, which takes seconds
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
-        return Session(self.module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs)
+        module = self.optimised(known, plan if plan is not None else Plan(passes=None if backend == "torch" else ()))
+        return Session(module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs)
+
+    def optimised(self, params: Mapping[str, Any] | None = None, plan: Plan | None = None) -> Module:
+        """The module after the passes of a plan (default: all), with the values of parameters that are known."""
+        from dataclasses import replace
+
+        from decgraph.passes.manager import optimise
+
+        plan = replace(plan or Plan(), params=tuple((params or {}).items()))
+        if plan.passes == ():
+            return self.module
+        key = plan.text()
+        if key not in self._made:
+            self._made[key] = optimise(self.module, plan=plan)[0]
+        return self._made[key]
+
+    @cached_property
+    def _made(self) -> dict[str, Module]:
+        return {}
 
     def warnings(self) -> list[str]:
         """What is worth knowing of the text though it is no error, rendered: cells decided out of drawing order, and so on."""
@@ -150,6 +174,13 @@ class Algorithm:
     def run(self, prompt: str | Sequence[int], models: Mapping[str, Any] | None = None, **options: Any) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
         return run(self, prompt, models, **options)
+
+
+def default_backend() -> str:
+    """torch where it is installed, else the reference."""
+    from importlib.util import find_spec
+
+    return "torch" if find_spec("torch") else "reference"
 
 
 def load(name: str | Path) -> Algorithm:
@@ -214,7 +245,8 @@ def run(
     params: Mapping[str, Any] | None = None,
     tokenizer: Any = None,
     externs: Mapping[str, Callable[..., Any]] | None = None,
-    backend: str = "reference",
+    backend: str | None = None,
+    plan: Plan | None = None,
     listener: Callable[[Any], None] | None = None,
     **request: Any,
 ) -> Result:
@@ -225,7 +257,8 @@ def run(
     Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.
     Raises DecError for what cannot start.
     """
-    session = of(algorithm).session(models, tokenizer=tokenizer, externs=externs, backend=backend, **dict(params or {}))
+    session = of(algorithm).session(models, tokenizer=tokenizer, externs=externs, backend=backend, plan=plan,
+                                    **dict(params or {}))
     from decgraph.models import request_for
 
     return session.run(request_for(session, prompt, **request), listener=listener)

@@ -35,15 +35,48 @@ class Call:
     finish: Callable[[Any], Any]
     alone: bool = False
 
+    @property
+    def asks(self) -> list[Any]:
+        """What the engine is asked."""
+        return [self.ask]
+
     def answer_alone(self) -> Any:
         """Asked of the engine by itself."""
-        return self.take(self.engine.answer([self.ask])[0])
+        return self.take(self.engine.answer([self.ask]))
 
-    def take(self, answer: Any) -> Any:
-        """The value of the call from the engine's answer; raises what the engine answered with instead."""
-        if isinstance(answer, BaseException):
-            raise answer
-        return self.finish(answer)
+    def take(self, answers: Any) -> Any:
+        """The value of the call from the engine's answers; raises what the engine answered with instead."""
+        if isinstance(answers[0], BaseException):
+            raise answers[0]
+        return self.finish(answers[0])
+
+
+@dataclass
+class Together:
+    """Several calls of one model that wait as one: one ask for all of them where they could be merged."""
+
+    machine: Any
+    engine: Any
+    asks: list[Any]
+    calls: list[Any]
+    alone: bool = False
+
+    def answer_alone(self) -> Any:
+        return self.take(self.engine.answer(self.asks))
+
+    def take(self, answers: Any) -> Any:
+        """The values of all parts, in order."""
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        if len(self.asks) < sum(isinstance(c, Call) for c in self.calls):
+            rows, answers, first = answers[0], [], 0
+            for c in self.calls:
+                if isinstance(c, Call):
+                    answers.append(rows[first:first + len(c.ask.rows)])
+                    first += len(c.ask.rows)
+        left = iter(answers)
+        return tuple(c.finish(next(left)) if isinstance(c, Call) else c.value for c in self.calls)
 
 
 class Calls:
@@ -73,10 +106,25 @@ class Calls:
         return found
 
     def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
-        if self.listener is None:
+        if self.listener is None or self.uncounted:
             return
         role: Literal["target", "draft"] = "target" if model is self.main_model() else "draft"
         self.emit_event(trace.ModelCall(model.name, rows, cells, role))
+
+    def evaluate_together(self: Any, model: Any, parts: tuple[tuple[Any, dict[str, Any]], ...]) -> Any:
+        """The meaning of `model.evals`: parts under one context are one ask over one tree, whose draws stay apart."""
+        self.uncounted = True
+        try:
+            calls = [self.evaluate(model, place, extra) for place, extra in parts]
+        finally:
+            self.uncounted = False
+        asked = [c for c in calls if isinstance(c, Call)]
+        self.count_call(model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked))
+        if not asked:
+            return Answered(self, tuple(c.value for c in calls))
+        asks = [c.ask for c in asked]
+        merged = _merged(asks) if all(isinstance(a, Ask) for a in asks) else None
+        return Together(self, asked[0].engine, asks if merged is None else [merged], calls)
 
     def place(self: Any, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int], tuple[int, ...], Any]:
         """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
@@ -188,6 +236,28 @@ class Answered:
 
     def take(self, answer: Any) -> Any:
         return self.value
+
+
+def _cells(ask: Any) -> int:
+    return len(ask.tokens) if isinstance(ask, Ask) else int(ask.cells.numel())
+
+
+def _merged(asks: list[Ask]) -> Ask | None:
+    """One ask for several under the same context, their trees side by side; None where the contexts differ."""
+    first = asks[0]
+    if any(len(a.context) != len(first.context) or a.part != "logits" or a.given is not None for a in asks):
+        return None
+    tokens: list[int] = []
+    parents: list[int] = []
+    uids: list[int] = []
+    rows: list[int] = []
+    for a in asks:
+        n = len(tokens)
+        tokens += a.cells()
+        parents += [p if p < 0 else p + n for p in a.parents]
+        uids += a.uids
+        rows += [r if r < 0 else r + n for r in a.rows]
+    return Ask(first.sequence, first.context, first.marks, tokens, parents, uids, rows)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Machine(Calls, Effects, Stores):
         main = self.main_model()
         self.vocab_size = main.vocab.size if main is not None else 0
         self.mask_token = next((m.mask for m in self.models.values() if m.mask is not None), -1)
-        self.last_turn, self.decided, self.uids = (-1, -1), 0, 0
+        self.last_turn, self.decided, self.uids, self.uncounted = (-1, -1), 0, 0, False
         self.start_effects()
 
     # -- running

@@ -328,8 +328,21 @@ class _Writer:
         self._asked(op, "memory")
 
     def op_segment(self, op: Op) -> None:
-        name = self.bring(str(op.attrs.get("name") or "segment"), build_segment(op))
-        self.segments[name] = self.scope[name].module
-        self.line(f"{', '.join(self.name(r) for r in op.results)} = {name}(m{''.join(', ' + self.use(v) for v in op.operands)})",
-                  op)
+        segment = build_segment(op)
+        name = self.bring(str(op.attrs["name"]), segment.call)
+        self.segments[name] = segment
+        self.line(f"{self.targets(op)} = {name}(m{''.join(', ' + self.use(v) for v in op.operands)})", op)
 
+    def targets(self, op: Op) -> str:
+        """The names of an op's results; one of several keeps its comma."""
+        return ", ".join(self.name(r) for r in op.results)
+
+    def op_model_evals(self, op: Op) -> None:
+        model, *rest = (self.use(v) for v in op.operands)
+        parts, first = [], 0
+        for names in op.attrs["parts"]:
+            n = 1 + len(names)
+            place, *extra = rest[first:first + n]
+            first += n
+            parts.append(f"({place}, {{{', '.join(f'{k!r}: {v}' for k, v in zip(names, extra))}}})")
+        self.line(f"{self.targets(op)} = yield m.evaluate_together({model}, ({', '.join(parts)},))", op)

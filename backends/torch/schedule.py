@@ -90,9 +90,10 @@ def answer(flight: deque[Running]) -> None:
     alone = [run for run in chosen if run.call.alone]
     together = [run for run in chosen if not run.call.alone]
     for group in ([together] if together else []) + [[run] for run in alone]:
-        got = group[0].call.engine.answer([run.call.ask for run in group])
-        for run, value in zip(group, got, strict=True):
-            run.answer, run.ready = value, True
+        asks = [run.call.asks for run in group]
+        got = iter(group[0].call.engine.answer([ask for part in asks for ask in part]))
+        for run, part in zip(group, asks, strict=True):
+            run.answer, run.ready = [next(got) for _ in part], True
 
 
 def _target(run: Running) -> bool:

@@ -1,8 +1,17 @@
-"""Segments: straight-line runs of pure ops as torch.fx GraphModules, whose nodes call lowerings."""
+"""Segments: straight-line runs of pure ops as torch.fx graphs, whose nodes call lowerings.
+
+The Python of a graph is loaded directly, under a file name that debuggers and profiles can show; the GraphModule itself
+(`Segment.module`), which takes longer to make, is made when somebody asks for it: to compile it, to draw it, to edit it.
+"""
 from __future__ import annotations
 
+import linecache
+from fractions import Fraction
+from functools import cached_property
+from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -10,69 +19,82 @@ from decgraph.backends.torch.lowering import lower
 from decgraph.backends.torch.names import Names
 from decgraph.ir.values import Op, Value
 
+_SERIAL = count(1)
+
 
 class Segment:
     """A segment ready to run: called with the machine and the operands, gives the result, or a tuple of several."""
 
-    __slots__ = ("module", "forward")
+    def __init__(self, graph: fx.Graph, name: str) -> None:
+        self.graph, self.name = graph, name
+        code = graph.python_code("self")
+        self.source = code.src
+        filename = f"<decgraph {name} {next(_SERIAL)}>"
+        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
+        scope: dict[str, Any] = dict(code.globals)
+        exec(compile(self.source, filename, "exec"), scope)  # noqa: S102  (fx's text over our own functions)
+        forward = scope["forward"]
 
-    def __init__(self, module: fx.GraphModule) -> None:
-        self.module = module
-        self.forward = module.forward
+        def call(m: Any, *operands: Any) -> Any:
+            return forward(None, m, *operands)
 
-    def __call__(self, *args: Any) -> Any:
-        return self.forward(*args)
+        call.__name__ = call.__qualname__ = name
+        self.call = call
+
+    @cached_property
+    def module(self) -> fx.GraphModule:
+        """The graph as a module."""
+        return fx.GraphModule(torch.nn.Module(), self.graph, class_name=self.name)
 
 
-def build_segment(op: Op) -> Any:
+def build_segment(op: Op) -> Segment:
     """The fx graph of a `segment` op's region. Raises DecError for an op without a lowering."""
     region = op.regions[0]
     graph, names = fx.Graph(), Names()
     env: dict[Value, Any] = {}
     machine = graph.placeholder("m")
     for free in op.operands:
-        env[free] = graph.placeholder(names.fresh(free.name))
+        if free not in env:
+            env[free] = graph.placeholder(names.fresh(free.name or "x"))
     for inner in region.ops:
         if inner.opcode == "const":
             env[inner.result] = _constant(graph, inner)
             continue
-        low = lower(inner)
         args = tuple(env[v] for v in inner.operands)
-        node = graph.call_function(low.fn, ((machine, *args) if low.machine else args), _kwargs(low.kwargs))
-        node.name = names.fresh(inner.results[0].name or low.name) if inner.results else node.name
+        if inner.opcode == "segment":
+            node = graph.call_function(build_segment(inner).call, (machine, *args))
+        else:
+            low = lower(inner)
+            node = graph.call_function(low.fn, (machine, *args) if low.machine else args,
+                                       {k: v for k, v in low.kwargs.items() if v is not None})
+        if inner.results:
+            node.name = names.fresh(inner.results[0].name or inner.opcode.rsplit(".", 1)[-1] + "_")
         if inner.loc.line:
-            node.meta["stack_trace"] = f'File "{inner.loc.path}", line {inner.loc.line}, in {op.attrs.get("name", "segment")}'
+            node.meta["stack_trace"] = f'File "{inner.loc.path}", line {inner.loc.line}, in {op.attrs["name"]}'
         if len(inner.results) == 1:
             env[inner.result] = node
         else:
             for i, r in enumerate(inner.results):
-                env[r] = graph.call_function(_item, (node, i))
+                env[r] = graph.call_function(item, (node, i))
     outs = tuple(env[v] for v in region.yields)
     graph.output(outs[0] if len(outs) == 1 else outs)
-    graph.eliminate_dead_code()
-    return Segment(fx.GraphModule(torch.nn.Module(), graph, class_name=str(op.attrs.get("name", "Segment"))))
+    return Segment(graph, str(op.attrs["name"]))
 
 
-def _item(value: Any, i: int) -> Any:
-    return value[i]
+def item(values: Any, i: int) -> Any:
+    """One of several results."""
+    return values[i]
 
 
-def _kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in kwargs.items() if v is not None}
+def vector(values: tuple[Any, ...]) -> Any:
+    """A constant vector."""
+    return np.array(values) if values else []
 
 
 def _constant(graph: fx.Graph, op: Op) -> Any:
-    from fractions import Fraction
     v = op.attrs["value"]
-    if v in ("inf", "-inf") and op.attrs["type"].elem != "text":
-        return float(v)
-    if isinstance(v, Fraction):
+    if v in ("inf", "-inf") and op.attrs["type"].elem != "text" or isinstance(v, Fraction):
         return float(v)
     if isinstance(v, list | tuple):
-        return graph.call_function(_vector, (tuple(float(x) if isinstance(x, Fraction) else x for x in v),))
+        return graph.call_function(vector, (tuple(float(x) if isinstance(x, Fraction) else x for x in v),))
     return v
-
-
-def _vector(values: tuple[Any, ...]) -> Any:
-    import numpy as np
-    return np.array(values) if values else []
