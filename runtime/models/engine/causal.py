@@ -7,6 +7,7 @@ captured graph with the same signature) and a read-out from last states to logit
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -65,7 +66,11 @@ class CausalEngine:
         for ask in asks:
             if ask.part != "logits":
                 raise DecError(f"{self.name!r} cannot answer with heads; attach them with with_heads")
-        return self.read(asks, self.states(asks))
+        answers = self.read(asks, self.states(asks))
+        for n, made in enumerate(answers):
+            if isinstance(made, NotNumbers):
+                answers[n] = self._alone(asks[n], made)
+        return answers
 
     def read(
         self, asks: Sequence[Ask], states: Sequence[Answer], head: Callable[[Tensor], Tensor] | None = None
@@ -155,8 +160,8 @@ class CausalEngine:
         self.counted.moved += slot.commit(ask.context, ask.marks, self.store.move)
 
     def _room(self, plans: Sequence[Plan], rows: int) -> None:
-        """Room for those plans; other sequences lose what is held of them if there is no other way, and the most
-        recently asked for last."""
+        """Room for rows of those plans' slots. Sequences of other batches lose what is held of them if there is no
+        other way, and the most recently asked for last."""
         mine = {id(p.slot) for p in plans}
         while True:
             try:
@@ -250,7 +255,7 @@ class CausalEngine:
             # Long ones first: they may catch up with the short ones, and then share a forward.
             if len(group) < len(pending):
                 group = self._longest(pending[len(group) :])
-            self._forward(group, [self._take(p) for p in group])
+            self._forward(group, [self._take(p) for p in group], plans)
             pending = [p for p in pending if p.done < p.total]
 
     def _take(self, p: Plan) -> int:
@@ -263,12 +268,12 @@ class CausalEngine:
         group = [p for p in pending if 2 * self._take(p) >= most]
         return group[-max(_CELLS // most, 1) :]
 
-    def _forward(self, plans: list[Plan], takes: list[int]) -> None:
-        """One forward over the next cells of every plan."""
+    def _forward(self, plans: list[Plan], takes: list[int], together: Sequence[Plan]) -> None:
+        """One forward over the next cells of plans; `together` are all of the batch, which must keep what they hold."""
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
-        self._room(plans, rows_of(plans, takes))
+        self._room(together, rows_of(plans, takes))
         count, cells = len(plans), max(takes)
         bucket = getattr(self.step, "bucket", None)
         if bucket is not None:
@@ -322,15 +327,34 @@ class CausalEngine:
             return self.store.state(made.slot.number, want[0] if want else 0, len(want)).clone()
         return self.store.states(made.slot.number, want)
 
-    def _not_numbers(self, ask: Ask, row: int) -> DecError:
-        node, position = ask.rows[row], len(ask.context) - 1
-        while node >= 0:
-            node, position = ask.parents[node], position + 1
+    def _not_numbers(self, ask: Ask, row: int) -> NotNumbers:
         slot = self._slots.get(ask.sequence)
         if slot is not None:  # its cells may hold what is not a number: compute them again, should it be asked
             slot.forget()
             self.store.clear(slot.number)
-        return DecError(f"{self.name!r} gave logits that are not numbers at position {position}, in {ask.request}")
+        where = _position(ask, ask.rows[row])
+        return NotNumbers(f"{self.name!r} gave logits that are not numbers at position {where}, in {ask.request}")
+
+    def _alone(self, ask: Ask, error: NotNumbers) -> Answer:
+        """The error at the first row that is wrong by itself: in one forward, what is not a number in one cell comes
+        through the mask of those that do not see it."""
+        for row in sorted(ask.rows, key=lambda row: _position(ask, row)):
+            one = [replace(ask, rows=[row])]
+            (made,) = self.read(one, self.states(one))
+            if isinstance(made, NotNumbers):
+                return made
+        return error
+
+
+class NotNumbers(DecError):
+    """A model gave logits that are NaN or +inf, or nothing but -inf."""
+
+
+def _position(ask: Ask, row: int) -> int:
+    position = len(ask.context) - 1
+    while row >= 0:
+        row, position = int(ask.parents[row]), position + 1
+    return position
 
 
 def _no_memory(error: Exception) -> Any:

@@ -19,6 +19,7 @@ from decgraph.runtime.models.engine.ask import Ask
 
 Move = Callable[[int, Sequence[int], int], None]  # slot, rows, where they go
 
+_COMPARED = 16  # tokens
 TAIL = 1024  # cells below the chain's end that are kept, at most, beside those of the present ask
 
 
@@ -60,12 +61,17 @@ class Slot:
     def covers(self, ask: Ask) -> bool:
         """Whether the ask is about a place on the chain, with no cells below it: then it leaves the slot alone."""
         length = len(ask.context)
-        return 0 < length <= len(self.chain) and not len(ask.parents) and self.chain[length - 1] == ask.context[length - 1]
+        return 0 < length <= len(self.chain) and not len(ask.parents) and self._same(ask.context, length)
+
+    def _same(self, context: Sequence[int], length: int) -> bool:
+        """Whether the context is the chain up to there: by promise it is, so only its last tokens are compared."""
+        first = max(length - _COMPARED, 0)
+        return self.chain[first:length] == list(context[first:length])
 
     def commit(self, context: Sequence[int], marks: Sequence[int], move: Move) -> int:
         """Follow the context as far as its cells are held. Returns how many rows were moved."""
         held, length = len(self.chain), len(context)
-        if held and (length < held or context[held - 1] != self.chain[held - 1]):
+        if held and (length < held or not self._same(context, held)):
             same = 0  # not a context that grew: keep what still holds
             for mine, theirs in zip(self.chain, context):
                 if mine != theirs:
