@@ -1,22 +1,27 @@
-"""Pass: queries and keys that lie side by side are cut into heads once and rotated together.
+"""Pass: queries and keys that lie side by side are cut into heads once, normalised together and rotated together.
 
 Why: after the projections are one product, its parts are each viewed as heads, and queries and keys go through the
-same rotation one after the other. On one row every call costs more than its arithmetic.
+same operations one after the other. On few rows every call costs more than its arithmetic.
 
-Precondition: all parts of the product are viewed as heads of one size; the parts rotated are neighbours and use the
-same cosines and sines.
+Precondition: all parts of the product are viewed as heads of one size. Two neighbours are joined as far as the same
+operations with the same operands are done to both; constants of a head's size may differ (the weights of norms of
+queries and of keys), they become one constant with a row per head.
 
-    before   q, k, v = p.split((nq, nk, nv), -1); q = rotate(q.view(B, T, hq, d)); k = rotate(k.view(B, T, hk, d)) ...
-    after    qk, v = p.view(B, T, h, d).split((hq + hk, hv), 2); q, k = rotate(qk).split((hq, hk), 2)
+    before   q, k, v = p.split((nq, nk, nv), -1); q = f(q.view(B, T, hq, d), a); k = f(k.view(B, T, hk, d), b)
+    after    qk, v = p.view(B, T, h, d).split((hq + hk, hv), 2); q, k = f(qk, ab).split((hq, hk), 2)
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import fx
 
+from decgraph.runtime.models.capture.ops import POINTWISE
 from decgraph.runtime.models.capture.program import Program, dtype_of, is_op, only_user, shape_of
+
+_TOGETHER = POINTWISE | {"roll", "vector_norm"}
 
 
 def heads(program: Program) -> None:
@@ -24,17 +29,23 @@ def heads(program: Program) -> None:
         _view_first(program, split)
     program.sweep()
     for split in program.of("split"):
-        _rotate_together(program, split)
+        _Neighbours(program, split).join()
     program.sweep()
 
 
 def _items(split: fx.Node) -> list[fx.Node] | None:
     """The items of a split in order, if every one is there once."""
     sizes = split.args[1]
-    if not isinstance(sizes, tuple):
+    if not isinstance(sizes, tuple) or not all(is_op(n, "item") for n in split.users):
         return None
-    items = sorted(split.users, key=lambda n: n.args[1] if isinstance(n.args[1], int) else -1)
-    return items if [n.args[1] for n in items] == list(range(len(sizes))) and all(is_op(n, "item") for n in items) else None
+    items = sorted(split.users, key=lambda n: int(n.args[1]))  # type: ignore[arg-type]
+    return items if [n.args[1] for n in items] == list(range(len(sizes))) else None
+
+
+def _item(program: Program, split: fx.Node, place: int, like: fx.Node) -> fx.Node:
+    part = program.make("getitem", (split, place), shape=shape_of(like), dtype=dtype_of(like), layer=like.meta["layer"])
+    part.meta["op"] = "item"
+    return part
 
 
 def _view_first(program: Program, split: fx.Node) -> None:
@@ -50,72 +61,113 @@ def _view_first(program: Program, split: fx.Node) -> None:
         return
     counts = tuple(int(s[2]) for s in shapes if s is not None)
     shape = ("B", "T", sum(counts), shapes[0][3])  # type: ignore[index]
-    meta: dict[str, Any] = {"dtype": dtype_of(whole), "layer": split.meta["layer"]}
+    layer = split.meta["layer"]
     with program.before(split):
-        view = program.make("view", (whole, program.sizes(shape)), shape=shape, **meta)
-        cut = program.make("split", (view, counts, 2), shape=None, dtype=None, layer=split.meta["layer"])
-        for place, (old, part_shape) in enumerate(zip(views, shapes, strict=True)):
-            part = program.make("getitem", (cut, place), shape=part_shape, **meta)
-            part.meta["op"] = "item"
+        view = program.make("view", (whole, program.sizes(shape)), shape=shape, dtype=dtype_of(whole), layer=layer)
+        cut = program.make("split", (view, counts, 2), shape=None, dtype=None, layer=layer)
+        for place, old in enumerate(views):
             assert old is not None
-            program.replace(old, part)
+            program.replace(old, _item(program, cut, place, old))
 
 
-def _rotation(item: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node] | None:
-    """(cos, sin, result) if this tensor is rotated and not used otherwise."""
-    if len(item.users) != 2:
+class _Neighbours:
+    """The first two items of a split into heads, and what is done to both."""
+
+    def __init__(self, program: Program, split: fx.Node) -> None:
+        self.program, self.split = program, split
+        self.twins: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}  # of one's: the other's, and the two together
+
+    def join(self) -> None:
+        items = _items(self.split)
+        if items is None or self.split.args[2] != 2 or len(items) < 2:
+            return
+        one, two = items[:2]
+        if self.pair(one, two) is None:
+            return
+        program, counts = self.program, self.split.args[1]
+        assert isinstance(counts, tuple)
+        self.counts = (int(counts[0]), int(counts[1]))  # type: ignore[call-overload]
+        with program.before(self.split):
+            cut = program.make(
+                "split", (self.split.args[0], (sum(self.counts), *counts[2:]), 2), shape=None, dtype=None,
+                layer=self.split.meta["layer"],
+            )  # fmt: skip
+            slab = _item(program, cut, 0, one)
+            slab.meta["shape"] = self.shape(one)
+            for place, item in enumerate(items[2:], start=1):
+                item.replace_all_uses_with(_item(program, cut, place, item))
+        self.twins[one] = (two, slab)
+        done: set[fx.Node] = set()
+        node = one
+        while node.op != "output":  # in the graph's order, so that operands are joined before what uses them
+            for mine in [n for n in self.twins if node in n.users]:
+                twin = self.pair(mine, self.twins[mine][0], node)
+                if twin is not None and node not in self.twins:
+                    self.twins[node] = (twin, self.made(node, twin))
+                    done |= {node, twin}
+            node = node.next
+        for mine, (other, both) in self.twins.items():
+            if any(u not in done for u in (*mine.users, *other.users)):
+                self.cut(mine, other, both, done)
+
+    def shape(self, one: fx.Node) -> tuple[Any, ...]:
+        shape = shape_of(one)
+        assert shape is not None
+        return (*shape[:2], sum(self.counts), *shape[3:])
+
+    def pair(self, one: fx.Node, two: fx.Node, use: fx.Node | None = None) -> fx.Node | None:
+        """A use of `two` that does what this use (or any) of `one` does."""
+        for mine in one.users if use is None else [use]:
+            for other in two.users:
+                if self.alike(mine, other, one, two):
+                    return other
         return None
-    plain = next((u for u in item.users if is_op(u, "mul")), None)
-    turned = next((u for u in item.users if is_op(u, "roll")), None)
-    if plain is None or turned is None or plain.args[0] is not item or turned.args[2] != -1:
-        return None
-    result = only_user(plain)
-    if result is None or only_user(turned) is not result or not is_op(result, "addcmul") or result.args[:2] != (plain, turned):
-        return None
-    cos, sin = plain.args[1], result.args[2]
-    return (cos, sin, result) if isinstance(cos, fx.Node) and isinstance(sin, fx.Node) else None
 
-
-def _rotate_together(program: Program, split: fx.Node) -> None:
-    items = _items(split)
-    if items is None or split.args[2] != 2:
-        return
-    found = [_rotation(n) for n in items]
-    first = next((i for i, r in enumerate(found) if r is not None), None)
-    if first is None or first + 1 >= len(items) or found[first + 1] is None:
-        return
-    one, two = found[first], found[first + 1]
-    assert one is not None and two is not None
-    if one[:2] != two[:2]:
-        return
-    counts = list(split.args[1])  # type: ignore[arg-type]
-    together = counts[first] + counts[first + 1]
-    shape = shape_of(items[first])
-    assert shape is not None
-    joined_shape = (*shape[:2], together, shape[3])
-    meta: dict[str, Any] = {"dtype": dtype_of(items[first]), "layer": split.meta["layer"]}
-    turned = next(u for u in items[first].users if is_op(u, "roll"))
-    with program.before(split):
-        cut = program.make(
-            "split",
-            (split.args[0], (*counts[:first], together, *counts[first + 2 :]), 2),
-            shape=None,
-            dtype=None,
-            layer=split.meta["layer"],
+    def alike(self, mine: fx.Node, other: fx.Node, one: fx.Node, two: fx.Node) -> bool:
+        if mine.meta["op"] != other.meta["op"] or mine.meta["op"] not in _TOGETHER or mine.kwargs != other.kwargs:
+            return False
+        if len(mine.args) != len(other.args) or len(shape_of(mine) or ()) != 4:
+            return False
+        return all(
+            a == b or (a, b) == (one, two) or (a in self.twins and self.twins[a][0] is b) or self.weights(a, b)
+            for a, b in zip(mine.args, other.args)
         )
-        slab = program.make("getitem", (cut, first), shape=joined_shape, **meta)
-        slab.meta["op"] = "item"
-        for place, item in enumerate(items):
-            if place not in (first, first + 1):
-                other = program.make("getitem", (cut, place - (place > first)), shape=shape_of(item), **meta)
-                other.meta["op"] = "item"
-                item.replace_all_uses_with(other)
-    with program.before(one[2]):
-        plain = program.make("mul", (slab, one[0]), shape=joined_shape, **meta)
-        rolled = program.make("roll", (slab, *turned.args[1:]), shape=joined_shape, **meta)
-        rotated = program.make("addcmul", (plain, rolled, one[1]), shape=joined_shape, **meta)
-        parts = program.make("split", (rotated, (counts[first], counts[first + 1]), 2), shape=None, dtype=None)
-        for place, (item, result) in enumerate(((items[first], one[2]), (items[first + 1], two[2]))):
-            part = program.make("getitem", (parts, place), shape=shape_of(item), **meta)
-            part.meta["op"] = "item"
-            result.replace_all_uses_with(part)
+
+    def weights(self, a: Any, b: Any) -> bool:
+        mine, other = self.program.tensor(a), self.program.tensor(b)
+        return mine is not None and other is not None and mine.dim() == 1 and mine.shape == other.shape
+
+    def made(self, mine: fx.Node, other: fx.Node) -> fx.Node:
+        """What is done to both, done to the two together."""
+        args: list[Any] = []
+        for a, b in zip(mine.args, other.args):
+            if isinstance(a, fx.Node) and a in self.twins:
+                args.append(self.twins[a][1])
+            elif a == b:
+                args.append(a)
+            else:
+                first, second = self.program.tensors[str(a.target)], self.program.tensors[str(b.target)]  # type: ignore[union-attr]
+                rows = torch.cat([first.expand(self.counts[0], -1), second.expand(self.counts[1], -1)])
+                args.append(self.program.constant(f"{a.target}_and_{b.target}", rows))  # type: ignore[union-attr]
+        # Before the first of the two: operands are joined already, shared by both, or constants.
+        with self.program.before(mine if _later(other, mine) else other):
+            shape, dtype, layer = self.shape(mine), dtype_of(mine), mine.meta["layer"]
+            return self.program.make(str(mine.meta["op"]), args, shape=shape, dtype=dtype, layer=layer, **mine.kwargs)
+
+    def cut(self, mine: fx.Node, other: fx.Node, both: fx.Node, done: set[fx.Node]) -> None:
+        """Where their ways part, the two are taken apart again."""
+        with self.program.before(both.next):
+            parts = self.program.make("split", (both, self.counts, 2), shape=None, dtype=None, layer=both.meta["layer"])
+            pieces = [_item(self.program, parts, 0, mine), _item(self.program, parts, 1, other)]
+        for old, piece in zip((mine, other), pieces):
+            old.replace_all_uses_with(piece, delete_user_cb=lambda user: user not in done)
+
+
+def _later(one: fx.Node, two: fx.Node) -> bool:
+    """Whether `one` comes after `two`."""
+    node = two.next
+    while node.op != "root":
+        if node is one:
+            return True
+        node = node.next
+    return False

@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from decgraph.runtime.models.capture.activations import activations
 from decgraph.runtime.models.capture.clean import clean
+from decgraph.runtime.models.capture.cuts import cuts
 from decgraph.runtime.models.capture.heads import heads
+from decgraph.runtime.models.capture.layout import layout
 from decgraph.runtime.models.capture.masks import masks
 from decgraph.runtime.models.capture.merge import merge
 from decgraph.runtime.models.capture.norms import norms
@@ -35,8 +38,11 @@ _log = logging.getLogger("decgraph.capture")
 
 # Each pass, in order, with the name it is switched off by.
 PASSES: dict[str, Callable[[Program, frozenset[int]], None]] = {
+    "cuts": lambda program, tied: cuts(program),
     "norms": lambda program, tied: norms(program),
+    "activations": lambda program, tied: activations(program),
     "rotary": lambda program, tied: rotary(program),
+    "layout": lambda program, tied: layout(program),
     "tables": lambda program, tied: tables(program),
     "projections": projections,
     "heads": lambda program, tied: heads(program),

@@ -1,16 +1,12 @@
-"""Pass: rotary embeddings take three operations a tensor instead of seven, and stay in the projections' layout.
+"""Pass: rotary embeddings take three operations a tensor instead of seven.
 
 Why: `x * cos + rotate_half(x) * sin` slices twice, negates, concatenates, multiplies twice and adds. Halves swapped
-are a roll by half the size, and the sign can live in the sines, which are made once a call. A rotation works row by
-row, so it may come before the transposition to heads: the layout in which queries and keys lie side by side.
+are a roll by half the size, and the sign can live in the sines, which are made once a call.
 
 Precondition: the two slices are the halves of the last dimension, in this order.
 
     before   x * cos + cat((-x[..., n:], x[..., :n]), -1) * sin
     after    addcmul(x * cos, roll(x, n, -1), sin * signs)              signs = -1 (n times), +1 (n times)
-
-    before   addcmul(t * cos.unsqueeze(1), ...) where t = y.transpose(1, 2)
-    after    addcmul(y * cos.unsqueeze(2), ...).transpose(1, 2)
 """
 
 from __future__ import annotations
@@ -28,9 +24,6 @@ def rotary(program: Program) -> None:
         found = _rotation(node)
         if found is not None:
             _rewrite(program, node, *found)
-    program.sweep()
-    for node in program.of("addcmul"):
-        _untransposed(program, node)
     program.sweep()
 
 
@@ -78,53 +71,20 @@ def _rewrite(program: Program, node: fx.Node, x: fx.Node, cos: fx.Node, sin: fx.
     if signs is None:
         signs = torch.ones(2 * half, dtype=dtype_of(sin), device=program.device)
         signs[:half] = -1
-    with program.before(_after(sin)):
-        signed = program.make("mul", (sin, program.constant(name, signs)), shape=shape_of(sin), dtype=dtype_of(sin))
+    signed = _signed(program, sin, program.constant(name, signs))
     with program.before(node):
         turned = program.make("roll", (x, half, -1), **meta)
         plain = program.make("mul", (x, cos), **meta)
         new = program.make("addcmul", (plain, turned, signed), **meta)
-    new.meta["rotation"] = (x, cos, signed)
     program.replace(node, new)
 
 
-def _after(node: fx.Node) -> fx.Node:
-    return node.next
+def _signed(program: Program, sin: fx.Node, signs: fx.Node) -> fx.Node:
+    """The sines times the signs, before they are broadcast over heads: there they are rows that a table can hold."""
+    if is_op(sin, "unsqueeze"):
+        inner = _signed(program, sin.args[0], signs)  # type: ignore[arg-type]
+        with program.before(sin.next):
+            return program.make("unsqueeze", (inner, sin.args[1]), shape=shape_of(sin), dtype=dtype_of(sin))
+    with program.before(sin.next):
+        return program.make("mul", (sin, signs), shape=shape_of(sin), dtype=dtype_of(sin))
 
-
-def _untransposed(program: Program, node: fx.Node) -> None:
-    """A rotation of y.transpose(1, 2) becomes the transposition of y's rotation."""
-    plain, turned, sin = node.args
-    if not (is_op(plain, "mul") and is_op(turned, "roll") and isinstance(plain, fx.Node) and isinstance(turned, fx.Node)):
-        return
-    x, cos = plain.args
-    if turned.args[0] is not x or not is_op(x, "transpose") or x.args[1:] not in ((1, 2), (2, 1)):  # type: ignore[union-attr]
-        return
-    cos, sin = _turned(program, cos), _turned(program, sin)
-    if cos is None or sin is None:
-        return
-    y = x.args[0]  # type: ignore[union-attr]
-    meta: dict[str, Any] = {"shape": shape_of(y), "dtype": dtype_of(node), "layer": node.meta["layer"]}
-    with program.before(node):
-        new = program.make("roll", (y, *turned.args[1:]), **meta)
-        new = program.make("addcmul", (program.make("mul", (y, cos), **meta), new, sin), **meta)
-        new = program.make("transpose", (new, 1, 2), **{**meta, "shape": shape_of(node)})
-    program.replace(node, new)
-
-
-def _turned(program: Program, table: Any) -> fx.Node | None:
-    """The same rows [B, T, n], broadcast over heads in the other layout: [B, 1, T, n] to [B, T, 1, n]."""
-    scale = None
-    if is_op(table, "mul") and program.tensor(table.args[1]) is not None:  # the signed sines
-        table, scale = table.args
-    if not is_op(table, "unsqueeze") or table.args[1] != 1:
-        return None
-    rows = table.args[0]
-    shape = shape_of(rows)
-    if shape is None or len(shape) != 3:
-        return None
-    meta: dict[str, Any] = {"shape": (*shape[:2], 1, shape[2]), "dtype": dtype_of(rows), "layer": -1}
-    with program.before(_after(rows)):
-        if scale is not None:
-            rows = program.make("mul", (rows, scale), shape=shape, dtype=dtype_of(rows))
-        return program.make("unsqueeze", (rows, 2), **meta)

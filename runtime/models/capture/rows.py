@@ -18,7 +18,7 @@ from typing import Any
 from torch import fx
 
 from decgraph.runtime.models.capture.ops import POINTWISE
-from decgraph.runtime.models.capture.program import Program, Shape, argument, dtype_of, shape_of
+from decgraph.runtime.models.capture.program import Program, Shape, argument, dtype_of, is_op, shape_of
 
 _LAST = {"linear", "rms_norm", "layer_norm", "vector_norm"}
 
@@ -30,18 +30,18 @@ def rows(program: Program) -> None:
         if node.op in ("placeholder", "get_attr"):
             continue
         touched = [n for n in node.all_input_nodes if n in flat]
-        if _flattens(node, flat):
+        shape = shape_of(node)
+        if node.meta["op"] in ("view", "reshape") and touched and _same_rows(shape, shape_of(node.args[0])):
+            program.replace(node, node.args[0])  # type: ignore[arg-type]  # the module's own way to matrices and back
+        elif _is_matrix(shape):
+            flat.add(node)
+        elif _flattens(node, flat):
             _flatten(program, node, flat)
             flat.add(node)
-        elif node.meta["op"] in ("view", "reshape") and touched:
-            shape = shape_of(node)
-            if shape is not None and shape == shape_of(node.args[0]):
-                node.replace_all_uses_with(node.args[0])
-            # else a view with all its sizes given: the same from a matrix
-        elif node.meta["op"] in ("item",) and node.args[0] in flat:
+        elif is_op(node, "item") and touched:
             node.meta["shape"] = _matrix(node.meta["shape"])
             flat.add(node)
-        elif touched:
+        elif touched and node.meta["op"] not in ("view", "reshape"):  # a view has all its sizes: the same from a matrix
             for operand in touched:
                 node.replace_input_with(operand, _unflattened(program, operand, back))
     program.sweep()
@@ -51,27 +51,31 @@ def _three(shape: Shape | None) -> bool:
     return shape is not None and len(shape) == 3 and shape[:2] == ("B", "T") and isinstance(shape[2], int)
 
 
+def _is_matrix(shape: Shape | None) -> bool:
+    return shape is not None and len(shape) == 2 and shape[0] == "BT" and isinstance(shape[1], int)
+
+
+def _same_rows(shape: Shape | None, matrix: Shape | None) -> bool:
+    return (_three(shape) or _is_matrix(shape)) and _is_matrix(matrix) and shape[-1] == matrix[-1]  # type: ignore[index]
+
+
 def _matrix(shape: Shape) -> Shape:
     return ("BT", *shape[2:])
 
 
 def _flattens(node: fx.Node, flat: set[fx.Node]) -> bool:
+    """Whether this is an operation on rows that are, or may as well be, a matrix."""
     op, shape = node.meta["op"], shape_of(node)
     if op in ("split", "chunk"):
         return node.args[0] in flat and argument(node, 2, "dim", 0) in (-1, 2)
-    if op == "addmm" and any(a in flat for a in node.args):
-        return True  # on matrices already: its operand was a view of rows
-    if op in ("view", "reshape"):
-        first = shape_of(node.args[0])
-        # Heads [B, T, h, d] merged: rows begin here. Rows made three-dimensional by the module: they stay rows.
-        return _three(shape) and first is not None and (len(first) == 4 or (node.args[0] in flat and first[0] == "BT"))
     if not _three(shape):
         return False
-    if op == "embedding":
-        return False
+    if op in ("view", "reshape"):  # heads [B, T, h, d] merged: rows begin here
+        return len(shape_of(node.args[0]) or ()) == 4
     if op in _LAST:
         return True
-    return op in POINTWISE and all(_fits(a, flat) for a in node.args if isinstance(a, fx.Node))
+    operands = [a for a in node.args if isinstance(a, fx.Node)]
+    return op in POINTWISE and any(a in flat for a in operands) and all(_fits(a, flat) for a in operands)
 
 
 def _fits(operand: fx.Node, flat: set[fx.Node]) -> bool:
@@ -87,8 +91,6 @@ def _flatten(program: Program, node: fx.Node, flat: set[fx.Node]) -> None:
     if op in ("split", "chunk"):
         node.args = (node.args[0], node.args[1], -1)
         node.kwargs = {}
-        return
-    if op == "addmm":
         return
     assert shape is not None
     if op in ("view", "reshape"):
