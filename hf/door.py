@@ -12,6 +12,7 @@ from decgraph.hf import modules, settings
 from decgraph.hf.criteria import Rule, Stops, stops_of
 from decgraph.hf.processors import Reading, refuse_change, refuse_state, shaping_of, watched
 from decgraph.hf.prompts import Row, assembled, check_model_arguments, rows_of
+from decgraph.hf.text import text_side
 
 Tensor = Any  # torch loads when it is used
 
@@ -208,7 +209,8 @@ class Door:
         """The session of a model, kept as long as the decgraph models in it are the same."""
         bound = self.binder(model)
         if self._session is None or any(self._session[0].get(n) is not m for n, m in bound.items()):
-            session = self.algorithm.session(bound, externs=self.externs, backend=self.backend, **self.params)
+            text = text_side(self.tokenizer, model) if self.algorithm.module.externs else None
+            session = self.algorithm.session(bound, tokenizer=text, externs=self.externs, backend=self.backend, **self.params)
             self._session = bound, session
         return self._session[1]
 

@@ -129,11 +129,10 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     with pytest.raises(DecError, match="cannot write"):
         (tmp_path / "file").write_text("")
         export("speculative", tmp_path / "file")
-    judged = "extern judge(text, text) -> bool on host\n" + MINE.replace("    while not done:\n", "    while not done:\n", 1)
-    algorithm = decgraph.parse(judged)
-    if algorithm.module.externs:
-        with pytest.raises(DecError, match="judge"):
-            export(algorithm, tmp_path / "judged")
+    asks = "grow x\n                break if judge(text_of(ctx))\n"
+    judged = "extern judge(text) -> bool on host\n" + MINE.replace("grow x\n", asks)
+    with pytest.raises(DecError, match="mine calls judge, which a folder cannot carry"):
+        export(decgraph.parse(judged), tmp_path / "judged")
     from dataclasses import replace
 
     with pytest.raises(DecError, match="no text"):

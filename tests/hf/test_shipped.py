@@ -106,6 +106,38 @@ def test_a_stop_string_that_began_in_the_prompt(shipped: Any, small: Any, tokeni
     assert greedy(shipped, inputs, custom_generate=door) == expected
 
 
+CAREFUL = """extern finished(text) -> bool on host
+
+algorithm careful(target: causal, drafter: causal, gamma: int in 1..8 = 4):
+    refines autoregressive(target) in distribution
+
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ drafter(t.leaves)
+                grow x
+                break if finished(text_of(ctx))
+        verify t by rejection against target(t)
+        commit t.accepted
+"""
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_functions_that_read_text(given: bool, shipped: Any, small: Any, tokenizer: Any, backend: str) -> None:
+    """With the tokenizer handed over, and with the one found beside the model's weights."""
+    inputs = tokenizer(TEXTS[:1], return_tensors="pt", return_token_type_ids=False)
+    seen: list[str] = []
+
+    def finished(text: str) -> bool:
+        seen.append(text)
+        return len(seen) % 2 == 0
+
+    door = decgraph.hf(decgraph.parse(CAREFUL), drafter=small, backend=backend, externs={"finished": finished},
+                       tokenizer=tokenizer if given else None)  # fmt: skip
+    assert greedy(shipped, inputs, custom_generate=door, max_new_tokens=8) == greedy(shipped, inputs, max_new_tokens=8)
+    assert seen[0] == TEXTS[0]
+
+
 class Log(BaseStreamer):
     """What was put, in order."""
 
