@@ -99,7 +99,7 @@ class HFMaskedEngine:
                     missing[key] = unit
                 else:
                     known[key] = entry
-        self._check_in_place(missing, plans, known)
+        self._check_consumed(missing, plans, known)
         for forward in self._forwards(list(missing.values())):
             known.update(self._computed(forward, missing))
         for n, plan in plans.items():
@@ -190,21 +190,19 @@ class HFMaskedEngine:
         if len(positions) and (positions.min() < 0 or positions.max() >= length):
             raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
 
-    def _check_in_place(
-        self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Entry]
-    ) -> None:
-        """A memory is written in place only if one ask of this call is about its rows and nobody else has them."""
+    def _check_consumed(self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Entry]) -> None:
+        """A memory is given up only if one ask of this call is about its rows and nobody else was given them."""
         uses: Counter[tuple[int, int]] = Counter()
         for plan in plans.values():
             if plan.ask.given is not None:
-                uses[plan.ask.given.store.serial, plan.ask.given.slot] += max(1, len(plan.units))
+                uses[id(plan.ask.given.store), plan.ask.given.slot] += max(1, len(plan.units))
             for entry in (known.get(key) for key in plan.keys if plan.ask.keep):
-                if entry is not None and entry.kept is not None:
-                    uses[entry.kept.store.serial, entry.kept.slot] += 1
+                if entry is not None and isinstance(entry.kept, Kept):
+                    uses[id(entry.kept.store), entry.kept.slot] += 1
         for unit in missing.values():
-            if unit.in_place and unit.given is not None:
+            if unit.consumed and unit.given is not None:
                 store, slot = unit.given.store, unit.given.slot
-                unit.in_place = uses[store.serial, slot] == 1 and store.handed[slot] <= 1
+                unit.consumed = uses[id(store), slot] == 1 and store.handed[slot] <= 1
 
     # -- what is computed
 
@@ -227,7 +225,7 @@ class HFMaskedEngine:
             yield forward
 
     def _cost(self, unit: batch.Unit) -> int:
-        copied = 0 if unit.in_place or unit.given is None else len(unit.cells)
+        copied = 0 if unit.consumed or unit.given is None else len(unit.cells)
         kept = copied + (unit.width if unit.keep else 0)
         return unit.width * self._cell_bytes + kept * self.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
 
@@ -256,7 +254,7 @@ class HFMaskedEngine:
         self.counted.padding += len(hidden) - cells
         for group, part in zip(forward, parts, strict=True):
             if part.store is None and part.record:
-                batch.whole_kept(group, part)
+                batch.whole_kept(group, part, self.blank.nbytes)
         block, good = self._logits(hidden, np.concatenate([unit.start + unit.rows for unit in units]))
         keys = {id(unit): key for key, unit in missing.items()}
         entries, first = {}, 0
@@ -349,8 +347,9 @@ class HFMaskedEngine:
         if not entries:
             kept = self.empty(length) if ask.given is None else ask.given.join(self.empty(length))
         else:
-            assert entries[0].kept is not None
-            kept = entries[0].kept
+            found = entries[0].kept
+            assert found is not None
+            kept = found if isinstance(found, Kept) else found.kept()
         kept.store.handed[kept.slot] += 1
         return kept
 

@@ -10,17 +10,54 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.engine.masked_forward import Part
-from decgraph.runtime.models.engine.masked_memory import Kept, Store, gathered
+from decgraph.runtime.models.engine.masked_memory import Kept, Store, gathered, saved
 
 _LOOSE = 8  # fresh cells by which sequences of a part may differ in any case
 _TABLES = 512  # position tables remembered
 
 
+class Recording:
+    """The memories of a part of whole canvases, made when the first is asked for."""
+
+    def __init__(self, part: Part, family: str, lengths: list[int], row_bytes: int) -> None:
+        self.part, self.family, self.lengths, self.nbytes = part, family, lengths, row_bytes * part.width
+        self._kept: list[Kept] = []
+
+    def kept(self, slot: int) -> Kept:
+        """The memory of one canvas: always the same state, whatever is written over it later."""
+        if not self._kept:
+            store = self.part.stored()
+            self._kept = [Kept(self.family, store, n, np.ones(width, bool)) for n, width in enumerate(self.lengths)]
+        return self._kept[slot]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One memory of a recording."""
+
+    recording: Recording
+    slot: int
+
+    def kept(self) -> Kept:
+        """The memory."""
+        return self.recording.kept(self.slot)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the memory can still be read."""
+        return not self.recording._kept or self.kept().alive
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes."""
+        return self.recording.nbytes
+
+
 @dataclass
 class Unit:
     """One canvas to be computed: int64[S] cells; the fresh positions int64[n] in order, or None for all; `given`
-    comes with `fresh`. rows: int64, indices into the fresh cells whose scores are wanted. in_place: `given` may
-    be written. Filled in: `start`, its first cell in the forward, `padding`, the cells behind its own, and `kept`."""
+    comes with `fresh`. rows: int64, indices into the fresh cells whose scores are wanted. consumed: nobody reads
+    `given` after this. Filled in: `start`, its first cell in the forward, `padding`, the cells behind its own, and `kept`."""
 
     cells: np.ndarray
     fresh: np.ndarray | None
@@ -28,11 +65,11 @@ class Unit:
     rows: np.ndarray
     soft: tuple[np.ndarray, Tensor, Tensor] | None
     keep: bool
-    in_place: bool
+    consumed: bool
     family: str = ""
     start: int = field(default=0, init=False)
     padding: int = field(default=0, init=False)
-    kept: Kept | None = field(default=None, init=False)
+    kept: Kept | Recorded | None = field(default=None, init=False)
 
     @property
     def width(self) -> int:
@@ -56,7 +93,7 @@ def grouped(units: Sequence[Unit]) -> list[list[Unit]]:
             groups.append(group)
     for group in groups:
         if group[0].given is not None:
-            group.sort(key=lambda u: (u.given.store.serial, u.given.slot))  # type: ignore[union-attr]
+            group.sort(key=lambda u: (id(u.given.store), u.given.slot))  # type: ignore[union-attr]
     return groups
 
 
@@ -121,7 +158,7 @@ def given_part(group: list[Unit], tables: Tables, blank: Store, block: int | Non
     positions, where = tables(fresh)
     part = Part(
         positions,
-        store=_store(group, span, blank),
+        store=_store(group, width, span, where, blank),
         span=span,
         where=where,
         seen=None if seen.all() else torch.from_numpy(seen).to(tables.device),
@@ -143,28 +180,26 @@ def _seen(group: list[Unit], span: int, layer: int | None) -> np.ndarray:
     return seen
 
 
-def _store(group: list[Unit], span: int, blank: Store) -> Store:
-    """The store that a part works in: the memories' own if it may be written and they stand in a row in it, else a
-    copy. Sets the units' `kept`."""
+def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blank: Store) -> Store:
+    """The store that a part works in: the memories' own if they stand in a row in it, else a copy. Sets the units'
+    `kept`."""
     given = [u.given for u in group if u.given is not None]
     store, first = given[0].store, given[0].slot
-    in_row = all(k.store is store and k.slot == first + n for n, k in enumerate(given))
-    if in_row and store.keys and store.room >= span and all(u.in_place for u in group):
-        for k in given:
-            k.check()
-            store.versions[k.slot] += 1
-            store.handed[k.slot] = 0
-        for unit, k in zip(group, given, strict=True):
-            unit.kept = k.overwritten(_fresh(unit), len(unit.cells), store, k.slot)
-        if len(given) == len(store.versions):
-            return store
-        rows = slice(first, first + len(given))
-        keys = {layer: t[rows] for layer, t in store.keys.items()}
-        return Store(keys, {layer: t[rows] for layer, t in store.values.items()})
-    made = gathered(given, max(span, *(k.length for k in given)), like=blank)
-    for slot, (unit, k) in enumerate(zip(group, given, strict=True)):
-        unit.kept = k.overwritten(_fresh(unit), len(unit.cells), made, slot)
-    return made
+    in_row = all(k.store is store and k.slot == first + n and k.newest for n, k in enumerate(given))
+    consumed = all(u.consumed for u in group)
+    # Saving most of the rows costs what a copy costs, and a copy leaves the old value as it is.
+    if not in_row or store.block is None or store.room < span or not (consumed or 2 * width <= store.room):
+        made = gathered(given, max(span, *(k.length for k in given), blank.room), like=blank)
+        for slot, (unit, k) in enumerate(zip(group, given, strict=True)):
+            unit.kept = k.overwritten(_fresh(unit), len(unit.cells), made, slot)
+        return made
+    block = store.block[:, :, first : first + len(given)]
+    old = None if consumed else saved(block, where)
+    for n, (unit, k) in enumerate(zip(group, given, strict=True)):
+        fresh = _fresh(unit)
+        store.overwrite(k.slot, None if old is None or unit.consumed else (fresh, old[:, :, n, :, : len(fresh)]))
+        unit.kept = k.overwritten(fresh, len(unit.cells), store, k.slot)
+    return store if len(given) == store.slots else Store(block)
 
 
 def _fresh(unit: Unit) -> np.ndarray:
@@ -172,8 +207,8 @@ def _fresh(unit: Unit) -> np.ndarray:
     return unit.fresh
 
 
-def whole_kept(group: list[Unit], part: Part) -> None:
-    """Sets the units' `kept` from what a recording part left."""
-    store = Store(*part.made)
+def whole_kept(group: list[Unit], part: Part, row_bytes: int) -> None:
+    """Sets the units' `kept` from a recording part."""
+    recording = Recording(part, group[0].family, [len(u.cells) for u in group], row_bytes)
     for slot, unit in enumerate(group):
-        unit.kept = Kept(unit.family, store, slot, np.ones(len(unit.cells), bool))
+        unit.kept = Recorded(recording, slot)

@@ -33,10 +33,8 @@ class Part:
     store's columns that are written: a slice or int64[width] if they are the same for all sequences, else int64
     [batch, width]. seen: bool[batch, span], what is there to be seen, or None: everything; `layers` replaces it in
     some layers. block: the block size of a model that sees up to its block's end, or None. record: whether keys
-    and values of a part without a store are to be left in `made`.
+    and values of a part without a store are to be had afterwards, from `stored`.
     """
-
-    __slots__ = ("_masks", "batch", "block", "layers", "made", "positions", "record", "seen", "span", "store", "where", "width")
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class Part:
         self.positions, self.store, self.where, self.seen = positions, store, where, seen
         self.span = span if store is not None else self.width
         self.layers, self.block, self.record = layers or {}, block, record
-        self.made: tuple[dict[int, Tensor], dict[int, Tensor]] = ({}, {})
+        self._made: dict[int, tuple[Tensor, Tensor]] = {}
         self._masks: dict[tuple[int | None, int, int], Tensor | None] = {}
 
     def attend(
@@ -62,10 +60,10 @@ class Part:
     ) -> Tensor:
         """Attention of queries [batch, heads, width, dim]: [batch, width, heads, dim]."""
         if self.store is not None:
-            key = self._written(self.store.keys[layer], key)
-            value = self._written(self.store.values[layer], value)
+            keys, values = self.store.rows(layer)
+            key, value = self._written(keys, key), self._written(values, value)
         elif self.record:
-            self.made[0][layer], self.made[1][layer] = _own(key), _own(value)
+            self._made[layer] = (key, value)
         heads = key.shape[1]
         groups = query.shape[1] // heads
         mask = self._mask(layer, window, groups)
@@ -75,6 +73,14 @@ class Part:
         if groups > 1:
             out = out.reshape(self.batch, heads * groups, self.width, out.shape[-1])
         return out.transpose(1, 2)
+
+    def stored(self) -> Store:
+        """The store of a recording part, made on first use: a program that never asks for it copies nothing."""
+        if self.store is None:
+            rows = [x for layer in sorted(self._made) for x in self._made[layer]]
+            self.store = Store(torch.stack(rows).unflatten(0, (-1, 2)))
+            self._made.clear()
+        return self.store
 
     def _written(self, held: Tensor, fresh: Tensor) -> Tensor:
         """The store's rows [batch, heads, span, dim] once the fresh ones are written into them."""
@@ -111,17 +117,12 @@ class Part:
         return mask.repeat(1, 1, groups, 1) if groups > 1 else mask
 
 
-def _own(x: Tensor) -> Tensor:
-    """The tensor, copied if it is a view of something larger that it would keep alive."""
-    return x if x.untyped_storage().nbytes() == x.nbytes else x.clone(memory_format=torch.contiguous_format)
-
-
 class Step(Protocol):
     """The forward that an engine drives; a captured one may take the place of `ModuleStep`."""
 
     def __call__(self, cells: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:
         """The last hidden states [n, width], after the final norm, of cells packed part by part: ids int64[n] or
-        embeddings [n, width] at positions int64[n]. Writes the parts' stores or leaves their keys and values."""
+        embeddings [n, width] at positions int64[n]. Writes the parts' stores, or makes parts record."""
         ...
 
 
@@ -132,9 +133,12 @@ class ModuleStep:
         self.base = twin(net.base, ATTENTION)
         probe = Part(torch.zeros(1, 1, dtype=torch.long, device=net.embedding.device), record=True)
         self(torch.zeros(1, dtype=torch.long, device=net.embedding.device), probe.positions[0], [probe])
-        if not probe.made[0]:
-            raise DecError(f"{type(net.base).__name__} is not supported: its layers do not use the attention registered")
-        self.blank = Store(*probe.made)  # the shapes of its keys and values
+        name, made = type(net.base).__name__, probe._made
+        if set(made) != set(range(len(net.layers))):
+            raise DecError(f"{name} is not supported: its layers do not use the attention registered")
+        if len({x.shape for pair in made.values() for x in pair}) > 1:
+            raise DecError(f"{name} is not supported: its layers' keys and values differ in shape")
+        self.blank = probe.stored()  # the shape of its keys and values
 
     @torch.no_grad()
     def __call__(self, cells: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from decgraph.runtime.models.engine.masked_batch import Recorded
 from decgraph.runtime.models.engine.masked_memory import Kept
 
 _ASKS = 2  # a sequence's last asks that are remembered: FreeDave asks for a canvas, then for a tree of canvases
@@ -27,7 +28,7 @@ class Entry:
     rows: np.ndarray
     block: Tensor
     start: int
-    kept: Kept | None
+    kept: Kept | Recorded | None
     good: np.ndarray | None = None
     holding: Any = None  # Any: soft weights
 
@@ -39,7 +40,7 @@ class Entry:
     @property
     def nbytes(self) -> int:
         """What it keeps alive, at least."""
-        kept = self.kept.store.nbytes if self.kept is not None else 0
+        kept = 0 if self.kept is None else self.kept.store.nbytes if isinstance(self.kept, Kept) else self.kept.nbytes
         return self.hidden.nbytes + self.block[:1].nbytes * len(self.rows) + kept
 
 

@@ -1,14 +1,15 @@
 """What a masked model computed, on its device: keys and values by layer and position, as an immutable value.
 
-The rows stand in preallocated tensors (a `Store`), where a row's index is its position. Which of them are held
-is a mask beside the store, so cutting a memory copies nothing. A call may write its rows over those of a memory
-that its owner gave up (`CanvasAsk.consumed`); the store then counts a new version, and values of an old version
-are refused instead of read.
+The rows of a sequence stand in one preallocated tensor (a slot of a `Store`), where a row's index is its position.
+Which of them are held is a mask beside it, so cutting a memory copies nothing. A call overwrites a few rows of
+a memory and gives the result; to make that cheap it writes in place and leaves with the old value the rows that were
+there (Baker's persistent arrays, 1978): the newest value reads its slot directly, an older one is rebuilt when
+somebody still reads it. The saved rows live as long as a value that needs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -21,21 +22,48 @@ from decgraph.errors import DecError, InternalError
 _SERIAL = count()
 
 
+class Version:
+    """The state of a slot's rows that some memories mean. next: the state that overwrote it, or None: it stands in
+    the slot. undo: the positions int64[n] that `next` overwrote and the rows [layers, 2, heads, n, dim] that were
+    there, or None: nobody was to read this state again."""
+
+    __slots__ = ("next", "serial", "undo")
+
+    def __init__(self) -> None:
+        self.next: Version | None = None
+        self.undo: tuple[np.ndarray, Tensor] | None = None
+        self.serial = next(_SERIAL)
+
+
 class Store:
-    """Keys and values of some sequences: by layer a tensor [slots, heads, S, dim] each, where S is room for
-    positions 0..S-1. Two stores are never mistaken for each other: `serial` is a store's own. By slot: `versions`
-    counts the calls that wrote over its rows, `handed` how often the version's memory was given to somebody. nbytes:
-    of one slot."""
+    """Keys and values of some sequences, `block` [layers, 2, slots, heads, room, dim] with room for positions
+    0..room-1, or None: room for none. By slot: `newest`, the state that stands there, and `handed`, how often a
+    memory of that state was given to somebody. nbytes: of one slot."""
 
-    __slots__ = ("handed", "keys", "nbytes", "room", "serial", "values", "versions")
+    __slots__ = ("_rows", "block", "handed", "nbytes", "newest", "room", "slots")
 
-    def __init__(self, keys: dict[int, Tensor], values: dict[int, Tensor]) -> None:
-        self.keys, self.values, self.serial = keys, values, next(_SERIAL)
-        some = next(iter(keys.values())) if keys else None
-        self.versions = [0] * (1 if some is None else len(some))
-        self.handed = [0] * len(self.versions)
-        self.room = 0 if some is None else int(some.shape[2])
-        self.nbytes = sum(t.nbytes for t in (*keys.values(), *values.values())) // max(1, len(self.versions))
+    def __init__(self, block: Tensor | None) -> None:
+        self.block = block
+        self.slots: int = 1 if block is None else block.shape[2]
+        self.room: int = 0 if block is None else block.shape[4]
+        self.nbytes = 0 if block is None else block.nbytes // self.slots
+        self.newest = [Version() for _ in range(self.slots)]
+        self.handed = [0] * self.slots
+        self._rows: tuple[Tensor, ...] | None = None
+
+    def rows(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The keys and the values [slots, heads, room, dim] of a layer."""
+        if self._rows is None:
+            assert self.block is not None
+            self._rows = self.block.flatten(0, 1).unbind(0)
+        return self._rows[2 * layer], self._rows[2 * layer + 1]
+
+    def overwrite(self, slot: int, undo: tuple[np.ndarray, Tensor] | None) -> Version:
+        """A new state of a slot, to be written now."""
+        old, new = self.newest[slot], Version()
+        old.next, old.undo = new, undo
+        self.newest[slot], self.handed[slot] = new, 0
+        return new
 
 
 class Kept:
@@ -55,16 +83,28 @@ class Kept:
         slot: int,
         held: np.ndarray,
         parts: dict[int, np.ndarray] | None = None,
-        version: int | None = None,
+        version: Version | None = None,
     ) -> None:
         self.family, self.store, self.slot, self.held, self.parts = family, store, slot, held, parts or {}
         self.length = len(held)
-        self.version = store.versions[slot] if version is None else version
+        self.version = version or store.newest[slot]
+
+    @property
+    def newest(self) -> bool:
+        """Whether the rows stand in the store as they are."""
+        return self.version.next is None
 
     @property
     def alive(self) -> bool:
-        """Whether the rows are still what they were: no call wrote over them."""
-        return self.store.versions[self.slot] == self.version
+        """Whether the rows can be read: no call overwrote them that was told that nobody would."""
+        return all(version.undo is not None for version in self._overwritten())
+
+    def _overwritten(self) -> Iterator[Version]:
+        """The states from this memory's on that were overwritten."""
+        version = self.version
+        while version.next is not None:
+            yield version
+            version = version.next
 
     def check(self) -> None:
         """Raises InternalError for a memory that a call was allowed to consume, and did."""
@@ -83,25 +123,22 @@ class Kept:
         """bool[length]: the positions whose keys and values are held in a layer."""
         return self.parts.get(layer, self.held)
 
-    def key(self, fresh: np.ndarray | None = None) -> tuple[object, ...]:
-        """Equal for memories that hold the same rows of the same store; positions `fresh` do not count."""
-        masks = (self.held, *(self.parts[layer] for layer in sorted(self.parts)))
-        if fresh is not None:
-            masks = tuple(m.copy() for m in masks)
-            for m in masks:
-                m[fresh[fresh < self.length]] = False
-        seen = tuple(m.tobytes() for m in masks)
-        return (self.store.serial, self.slot, self.version, self.length, tuple(sorted(self.parts)), seen)
+    def key(self, fresh: np.ndarray) -> tuple[object, ...]:
+        """Equal for memories that hold the same rows of the same store, positions `fresh` aside."""
+        masks = []
+        for mask in (self.held, *(self.parts[layer] for layer in sorted(self.parts))):
+            rest = mask.copy()
+            rest[fresh[: fresh.searchsorted(self.length)]] = False
+            masks.append(rest.tobytes())
+        return (self.version.serial, self.slot, self.length, tuple(sorted(self.parts)), *masks)
 
     def only(self, ps: Iterable[int]) -> Kept:
         """What is held of positions `ps`, in every layer."""
-        keep = _marks(ps, self.length)
-        return self._with(self.held & keep, {layer: m & keep for layer, m in self.parts.items()})
+        return self._within(_marks(ps, self.length))
 
     def without(self, ps: Iterable[int]) -> Kept:
         """What is held, positions `ps` dropped in every layer."""
-        keep = ~_marks(ps, self.length)
-        return self._with(self.held & keep, {layer: m & keep for layer, m in self.parts.items()})
+        return self._within(~_marks(ps, self.length))
 
     def join(self, other: Kept) -> Kept:
         """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different families."""
@@ -110,21 +147,22 @@ class Kept:
         length, layers = max(self.length, other.length), {*self.parts, *other.parts}
         held = _padded(self.held, length) | _padded(other.held, length)
         parts = {layer: _padded(self.mask(layer), length) | _padded(other.mask(layer), length) for layer in layers}
-        if self._rows() == other._rows() or not other._anything():
+        if self.version is other.version or not len(other.positions):
             return Kept(self.family, self.store, self.slot, held, parts, self.version)
-        if not self._anything():
+        if not len(self.positions):
             return Kept(self.family, other.store, other.slot, held, parts, other.version)
-        self.check()
-        other.check()
         made = gathered([self], max(length, self.store.room, other.store.room))
-        for layer in made.keys:
-            _copy(other, layer, layer, made, np.flatnonzero(other.mask(layer)))
+        assert made.block is not None
+        source, into = other.block(), made.block[:, :, 0]
+        if not layers:
+            _copy(source, into, np.flatnonzero(other.held))
+        else:
+            for layer in range(len(into)):
+                _copy(source[layer], into[layer], np.flatnonzero(other.mask(layer)))
         return Kept(self.family, made, 0, held, parts)
 
     def layer(self, index: int) -> KeptLayer:
-        """One layer's rows, to be cut and put back. Raises DecError for a layer that the model does not have."""
-        if self.store.keys and index not in self.store.keys:
-            raise DecError(f"{self.family!r} has no layer {index} with keys and values")
+        """One layer's rows, to be cut and put back."""
         return KeptLayer(self, index, self.mask(index))
 
     def put(self, index: int, part: KeptLayer) -> Kept:
@@ -132,40 +170,40 @@ class Kept:
         if part.of.family != self.family:
             raise DecError(f"cannot put a layer of {part.of.family!r} into a memory of {self.family!r}")
         length = max(self.length, len(part.held))
-        held = _padded(self.held, length)
-        parts = {layer: _padded(m, length) for layer, m in self.parts.items()}
+        parts = {layer: _padded(mask, length) for layer, mask in self.parts.items()}
         parts[index] = _padded(part.held, length)
-        if (part.of._rows() == self._rows() and part.index == index) or not part.held.any():
+        held = _padded(self.held, length)
+        if (part.of.version is self.version and part.index == index) or not part.held.any():
             return Kept(self.family, self.store, self.slot, held, parts, self.version)
-        self.check()
-        part.of.check()
         made = gathered([self], max(length, self.store.room, part.of.store.room), like=part.of.store)
-        _copy(part.of, part.index, index, made, np.flatnonzero(part.held))
+        assert made.block is not None
+        _copy(part.of.block()[part.index], made.block[index, :, 0], np.flatnonzero(part.held))
         return Kept(self.family, made, 0, held, parts)
+
+    def block(self) -> Tensor:
+        """The rows [layers, 2, heads, room, dim], held and not. Raises InternalError for a consumed memory."""
+        store, slot = (self.store, self.slot) if self.newest else (gathered([self], self.store.room), 0)
+        assert store.block is not None
+        return store.block[:, :, slot]
 
     def rows(self, layer: int) -> dict[int, tuple[Tensor, Tensor]]:
         """By position the key and the value row [heads, dim] of a layer: for looking at, one at a time."""
         self.check()
-        keys, values = self.store.keys.get(layer), self.store.values.get(layer)
-        if keys is None or values is None:
+        if self.store.block is None:
             return {}
-        return {int(i): (keys[self.slot, :, i], values[self.slot, :, i]) for i in np.flatnonzero(self.mask(layer))}
+        keys, values = self.block()[layer]
+        return {int(i): (keys[:, i], values[:, i]) for i in np.flatnonzero(self.mask(layer))}
 
     def overwritten(self, fresh: np.ndarray, length: int, store: Store, slot: int) -> Kept:
-        """This memory after a call of `length` positions that computed `fresh`, whose rows are in `store`."""
+        """This memory after a call of `length` positions that computed `fresh`: the newest state of a slot."""
         length = max(length, self.length)
         marks = _marks(fresh, length)
-        parts = {layer: _padded(m, length) | marks for layer, m in self.parts.items()}
+        parts = {layer: _padded(mask, length) | marks for layer, mask in self.parts.items()}
         return Kept(self.family, store, slot, _padded(self.held, length) | marks, parts)
 
-    def _rows(self) -> tuple[int, int, int]:
-        return (self.store.serial, self.slot, self.version)
-
-    def _anything(self) -> bool:
-        return bool(self.held.any() or any(m.any() for m in self.parts.values()))
-
-    def _with(self, held: np.ndarray, parts: dict[int, np.ndarray]) -> Kept:
-        return Kept(self.family, self.store, self.slot, held, parts, self.version)
+    def _within(self, keep: np.ndarray) -> Kept:
+        parts = {layer: mask & keep for layer, mask in self.parts.items()}
+        return Kept(self.family, self.store, self.slot, self.held & keep, parts, self.version)
 
     def __repr__(self) -> str:
         return f"<Kept {self.family} {int(self.held.sum())} of {self.length} positions>"
@@ -195,48 +233,55 @@ class KeptLayer:
 
 def empty(family: str, length: int) -> Kept:
     """A memory of `length` positions that holds none."""
-    return Kept(family, Store({}, {}), 0, np.zeros(length, bool))
+    return Kept(family, Store(None), 0, np.zeros(length, bool))
 
 
 def gathered(kept: Sequence[Kept], room: int, like: Store | None = None) -> Store:
-    """A new store with a slot for each memory, in order, and room for positions 0..room-1.
+    """A new store with a slot for each memory, in order, and room for positions 0..room-1 (at least what each holds).
 
-    What is not held stays a finite number, so that a weight of zero hides it. `like`: a store whose shapes a
+    What is not held stays a finite number, so that a weight of zero hides it. `like`: a store whose shape a
     memory without rows takes. Raises InternalError for a memory that was consumed.
     """
     for k in kept:
         k.check()
-    shape = next((k.store for k in kept if k.store.keys), like)
-    if shape is None:
-        return Store({}, {})
-    one = bool(kept[0].store.keys) and all(k.store is kept[0].store for k in kept) and kept[0].store.room == room
-    slots: Tensor | None = None
-    if one and len(kept) > 1:
-        slots = torch.tensor([k.slot for k in kept], device=next(iter(shape.keys.values())).device)
-
-    def stacked(name: str, layer: int) -> Tensor:
-        if slots is not None:
-            tensor: Tensor = getattr(kept[0].store, name)[layer]
-            return tensor.index_select(0, slots)
-        if one:
-            tensor = getattr(kept[0].store, name)[layer]
-            return tensor[kept[0].slot : kept[0].slot + 1].clone()
-        old = getattr(shape, name)[layer]
-        made: Tensor = old.new_zeros((len(kept), old.shape[1], room, old.shape[3]))
-        for slot, k in enumerate(kept):
-            if k.store.keys:
+    old = next((k.store.block for k in kept if k.store.block is not None), None if like is None else like.block)
+    if old is None:
+        return Store(None)
+    store, slots = kept[0].store, [k.slot for k in kept]
+    if all(k.store is store for k in kept) and store.block is not None and store.room == room:
+        if slots == list(range(slots[0], slots[0] + len(slots))):
+            made = store.block[:, :, slots[0] : slots[0] + len(slots)].clone()
+        else:
+            made = store.block.index_select(2, torch.tensor(slots, device=old.device))
+    else:
+        made = old.new_zeros((*old.shape[:2], len(kept), old.shape[3], room, old.shape[5]))
+        for n, k in enumerate(kept):
+            if k.store.block is not None:
                 width = min(room, k.store.room)
-                made[slot, :, :width] = getattr(k.store, name)[layer][k.slot, :, :width]
-        return made
+                made[:, :, n, :, :width] = k.store.block[:, :, k.slot, :, :width]
+    for n, k in enumerate(kept):
+        for version in reversed(list(k._overwritten())):
+            assert version.undo is not None
+            where, rows = version.undo
+            made[:, :, n].index_copy_(3, torch.from_numpy(where).to(made.device), rows)
+    return Store(made)
 
-    return Store(*({layer: stacked(name, layer) for layer in shape.keys} for name in ("keys", "values")))
+
+def saved(block: Tensor, where: slice | Tensor) -> Tensor:
+    """A copy of the rows [layers, 2, slots, heads, n, dim] of a block at positions `where`: a slice or int64[n], or
+    int64[slots, n], each slot's own."""
+    if isinstance(where, slice):
+        return block[:, :, :, :, where].clone()
+    if where.dim() == 1:
+        return block.index_select(4, where)
+    index = where[None, None, :, None, :, None]
+    return block.gather(4, index.expand(*block.shape[:2], -1, block.shape[3], -1, block.shape[5]))
 
 
-def _copy(source: Kept, layer: int, into: int, store: Store, where: np.ndarray) -> None:
-    """Writes the rows of `source`'s layer at the positions `where` into slot 0 of a store's layer `into`."""
-    at = torch.from_numpy(where).to(store.keys[into].device)
-    store.keys[into][0][:, at] = source.store.keys[layer][source.slot][:, at]
-    store.values[into][0][:, at] = source.store.values[layer][source.slot][:, at]
+def _copy(source: Tensor, into: Tensor, where: np.ndarray) -> None:
+    """Copies the rows at positions `where` of [..., heads, room, dim] into another such."""
+    at = torch.from_numpy(where).to(into.device)
+    into.index_copy_(into.dim() - 2, at, source.index_select(source.dim() - 2, at))
 
 
 def _marks(ps: Iterable[int], length: int) -> np.ndarray:

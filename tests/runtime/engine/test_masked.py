@@ -82,6 +82,7 @@ MODELS: dict[str, Any] = {
     "modernbert": lambda: masked("modernbert"),
     "modernbert by blocks": lambda: masked("modernbert", ("block", 5)),
     "llama": lambda: masked("llama"),
+    "llama by blocks": lambda: masked("llama", ("block", 3)),
     "shipped": lambda: hf.load_masked(SHIPPED),
 }
 
@@ -136,6 +137,8 @@ class Player:
             self.cells[i] = MASK if token == self.model.mask else token
         if self.rng.random() < 0.1:
             self.cells += [MASK] * self.rng.randint(1, 4)
+        elif self.rng.random() < 0.1 and len(self.cells) > self.base + 6:
+            del self.cells[-self.rng.randint(1, 4) :]  # a memory may be longer than what it is read for
 
     def tensor(self, cells: list[Any]) -> torch.Tensor:
         return torch.tensor([self.mask if not isinstance(c, int) else c for c in cells])

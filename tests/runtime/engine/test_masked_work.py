@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,25 +143,101 @@ def test_calls_are_forgotten_with_age_size_and_their_sequence(engine: HFMaskedEn
     assert small.counted.calls == 2 and len(small.memo) == 0 and small.memo.nbytes == 0
 
 
-def test_a_memory_given_up_is_written_in_place_and_refused_afterwards(engine: HFMaskedEngine) -> None:
+def same_rows(a: Any, b: Any) -> bool:
+    """Whether two memories hold the same."""
+    if a.positions.tolist() != b.positions.tolist():
+        return False
+    return all(
+        torch.allclose(x, y, atol=1e-5)
+        for layer in range(2)
+        for i, pair in a.rows(layer).items()
+        for x, y in zip(pair, b.rows(layer)[i], strict=True)
+    )
+
+
+def test_old_values_stay_what_they_were_when_newer_ones_are_written_over_them(engine: HFMaskedEngine) -> None:
+    """Values fork: from each of five versions of one slot other calls go on, and all equal a fresh engine's."""
+    cells = canvas(24)
+    kept = [one(engine, CanvasAsk("s", cells, keep=True)).memory]
+    for step in range(4):
+        cells = cells.clone()
+        cells[4 + step] = step
+        block = [4 + step, 9, 10 + 2 * step]
+        kept.append(one(engine, CanvasAsk("s", cells, None, block, kept[-1], block, keep=True)).memory)
+    assert all(k.store is kept[0].store for k in kept) and [k.newest for k in kept] == [False] * 4 + [True]
+    other = HFMaskedEngine(engine.model)
+    mine = one(other, CanvasAsk("s", canvas(24), keep=True)).memory
+    cells = canvas(24)
+    for step in range(5):
+        assert same_rows(kept[step], mine)
+        other.close("s")
+        block = range(16, 19)
+        a, b = (one(e, CanvasAsk("t", cells, None, block, k, block)).logits for e, k in ((engine, kept[step]), (other, mine)))
+        assert torch.allclose(a, b, atol=1e-5)
+        cells = cells.clone()
+        cells[4 + step] = step
+        block = [4 + step, 9, 10 + 2 * step]
+        other = HFMaskedEngine(engine.model)  # which holds nothing of the sequence but what it is given
+        mine = one(other, CanvasAsk("s", cells, None, block, mine, block, keep=True)).memory
+
+
+def test_the_memory_of_a_remembered_call_is_that_calls(engine: HFMaskedEngine) -> None:
+    """Written over in place since, and asked for again."""
+    asks = [CanvasAsk(n, canvas(16, n), keep=True) for n in range(2)]
+    first = [a.memory for a in engine.answer(asks)]  # type: ignore[union-attr]
+    cells, block = canvas(16, 1), range(4, 8)
+    cells[4] = 3
+    later = one(engine, CanvasAsk(1, cells, None, block, first[1], block, keep=True)).memory
+    again = one(engine, asks[1]).memory
+    assert engine.counted.calls == 2 and later.newest and not again.newest
+    assert same_rows(again, one(HFMaskedEngine(engine.model), asks[1]).memory) and not same_rows(again, later)
+
+
+def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedEngine) -> None:
     cells, block = canvas(16), range(4, 8)
     memory = one(engine, CanvasAsk("s", cells, keep=True)).memory
+    cut = memory.without(block)
+    other = HFMaskedEngine(engine.model)
+    mine = one(other, CanvasAsk("s", cells, keep=True)).memory
     cells = cells.clone()
     cells[5] = 7
-    cut = memory.without(block)
-    copied = one(engine, CanvasAsk("s", cells, None, block, cut, block, keep=True))
-    assert copied.memory.store is not memory.store and memory.alive
-    engine.close("s")
+    expected = one(other, CanvasAsk("s", cells, None, block, mine, block))
     written = one(engine, CanvasAsk("s", cells, None, block, cut, block, keep=True, consumed=True))
-    assert written.memory.store is memory.store and written.memory.alive
-    assert torch.allclose(written.logits, copied.logits, atol=1e-5)
-    assert torch.allclose(written.memory.rows(1)[5][1], copied.memory.rows(1)[5][1], atol=1e-5)
+    assert written.memory.store is memory.store and written.memory.newest
+    assert torch.allclose(written.logits, expected.logits, atol=1e-5)
     assert not memory.alive and not cut.alive
-    for use in (lambda: memory.rows(0), lambda: copied.memory.join(cut)):
+    for use in (lambda: memory.rows(0), lambda: written.memory.without([3]).join(cut)):
         with pytest.raises(InternalError, match="after a call consumed it"):
             use()
     with pytest.raises(InternalError, match="after a call consumed it"):
         engine.answer([CanvasAsk("s", canvas(16, 3), None, block, cut, block)])
+    again = one(engine, CanvasAsk("s", canvas(16), keep=True)).memory  # remembered, but not its memory: computed
+    assert again.alive and same_rows(again, one(HFMaskedEngine(engine.model), CanvasAsk("s", canvas(16), keep=True)).memory)
+
+
+def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMaskedEngine) -> None:
+    cells, block = canvas(16), [4, 5]
+    changed = cells.clone()
+    changed[9] = 1
+    memory = one(engine, CanvasAsk("s", cells, keep=True)).memory
+    newer = one(engine, CanvasAsk("s", changed, None, [9], memory, [9], keep=True)).memory
+    for given in (memory, newer, newer.without([12]), newer.put(1, newer.layer(1).without([12]))):
+        got = one(engine, CanvasAsk("s", cells, None, block, given, block)).logits
+        alone = one(HFMaskedEngine(engine.model), CanvasAsk("s", cells, None, block, given, block)).logits
+        assert torch.allclose(got, alone, atol=1e-5)
+    assert engine.counted.calls == 6
+
+
+def test_a_memory_that_two_of_a_batch_read_is_not_given_up(engine: HFMaskedEngine) -> None:
+    """Their widths differ too much for one part."""
+    memory = one(engine, CanvasAsk("s", canvas(24), keep=True)).memory
+    asks = [CanvasAsk("s", canvas(24, n), None, range(4, end), memory, [5], consumed=end == 6) for n, end in enumerate((6, 23))]
+    other = HFMaskedEngine(engine.model)
+    mine = one(other, CanvasAsk("s", canvas(24), keep=True)).memory
+    alone = [one(other, replace(ask, given=mine, consumed=False)) for ask in asks]
+    for a, b in zip(alone, engine.answer(asks), strict=True):
+        assert isinstance(b, CanvasAnswer) and torch.allclose(a.logits, b.logits, atol=1e-5)
+    assert memory.alive
 
 
 def test_a_batch_that_stays_together_is_written_in_place(engine: HFMaskedEngine) -> None:
