@@ -42,7 +42,6 @@ class Step:
         self._runs: dict[bool, Any] = {}
         self._derived: dict[Part, Step] = {}
 
-    @torch.no_grad()
     def __call__(
         self,
         ids: Tensor,
@@ -56,13 +55,15 @@ class Step:
 
         write: int64[B, T], each new cell's row in the caches. keys, values: per layer of the whole model, [B, H, S, D],
         written in place. masks: bool[B, 1, T, S] by kind, what each cell sees after the write. With taps, a pair of
-        the result and the list of states [B, T, width]. Any: one or the other.
+        the result and the tuple of states [B, T, width]. Any: one or the other. Results are inference tensors (a tenth
+        of a small model's step would go into what gradients need): to change one in place, clone it.
         """
         one = len(positions) == 1
         run = self._runs.get(one)
         if run is None:
             run = self._runs[one] = self._made(one)
-        return run(ids, positions, write, keys, values, masks)
+        with torch.inference_mode():
+            return run(ids, positions, write, keys, values, masks)
 
     def tapped(self, *layers: int) -> Step:
         """The same forward, giving also the states that enter these layers (`self.layers`: that leave the last)."""
