@@ -53,6 +53,12 @@ def module(kind: str, seed: int = 0, **changes: Any) -> Any:
 
 
 def logits(of: Any, paths: list[tuple[int, ...]]) -> torch.Tensor:
-    """The logits after each path, by full forwards without a cache: what the engines are compared with."""
-    with torch.no_grad():
-        return torch.stack([of(input_ids=torch.tensor([path]), use_cache=False).logits[0, -1] for path in paths])
+    """The logits after each path, by full forwards without a cache: what the engines are compared with. A path that
+    another one begins with is read off that one's forward."""
+    rows: dict[tuple[int, ...], torch.Tensor] = {}
+    for path in sorted(set(paths), key=len, reverse=True):
+        if path not in rows:
+            with torch.no_grad():
+                made = of(input_ids=torch.tensor([path]), use_cache=False).logits[0]
+            rows.update({path[: end + 1]: row for end, row in enumerate(made)})
+    return torch.stack([rows[path] for path in paths])

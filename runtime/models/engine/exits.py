@@ -10,7 +10,7 @@ Liu et al., Kangaroo, 2024. Zhang et al., Draft & Verify (skipped layers), 2024.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.capture.make import capture
+from decgraph.runtime.models.capture.step import Step as Captured
 from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.heads import LayerStep
-from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.engine.step import ModuleStep, Step
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_net import Net, Tape
 
 Head = Callable[[Tensor], Tensor]
+Caches = Sequence[Tensor]
 
 
 class ReadEngine:
@@ -96,6 +99,12 @@ def normed(net: Net) -> Head:
     return head
 
 
+def fastest(base: Any, step: ModuleStep) -> Step:
+    """The module captured as a graph, checked to be equal to it, or else `step`, the module as it is."""
+    captured = capture(base)
+    return step if captured is None else captured
+
+
 def plainly(net: Net) -> Head:
     """Token ids int64[1, n] to last states [1, n, width] of one path, without a cache."""
 
@@ -112,7 +121,10 @@ def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
     for name in ("norm", "final_norm"):
         if hasattr(net.base, name):
             net.base._modules[name] = nn.Identity()
-    return _engine(target, net, normed(target.net), target.name, engine)
+    made = _engine(target, net, normed(target.net), target.name, engine)
+    if isinstance(engine.step, Captured):
+        made.step = engine.step.upto(layer)
+    return made
 
 
 def _engine(
@@ -140,4 +152,21 @@ def _split(target: HFCausal, engine: CausalEngine, layer: int, below: CausalEngi
         step = ModuleStep(net.base, target.name, plainly(net))
     except DecError:
         return  # layers whose kind depends on their place in the list: the target stays whole
-    engine.onto(below, step, step.layout)
+    engine.onto(below, _since(engine.step, layer, step), step.layout)
+
+
+def _since(whole: Step, layer: int, plain: Step) -> Step:
+    """A captured forward's layers from `layer` on, with the caches of those layers only; else `plain`."""
+    if not isinstance(whole, Captured):
+        return plain
+    try:
+        upper, missing = whole.since(layer), [torch.empty(0)] * layer
+        upper.module(one=True)
+    except DecError:
+        return plain
+
+    def run(states: Tensor, at: Tensor, write: Tensor, keys: Caches, values: Caches, masks: Mapping[str, Tensor]) -> Tensor:
+        last: Tensor = upper(states, at, write, [*missing, *keys], [*missing, *values], masks)
+        return last
+
+    return run

@@ -12,7 +12,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.ask import Engine
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.exits import adapted_engine, exit_engine, plainly, skip_engine
+from decgraph.runtime.models.engine.exits import adapted_engine, exit_engine, fastest, plainly, skip_engine
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.step import ModuleStep
@@ -30,7 +30,9 @@ def net_engine(model: HFCausal) -> CausalEngine:
         engine: CausalEngine = kept[1]
         return engine
     step = ModuleStep(net.base, model.name, plainly(net))
-    made = CausalEngine(step, step.layout, net._out, name=model.name, size=model.vocab.size, context=model.context)
+    made = CausalEngine(
+        fastest(net.base, step), step.layout, net._out, name=model.name, size=model.vocab.size, context=model.context
+    )
     net.__dict__["_engine"] = (net, made)
     return made
 
@@ -38,7 +40,8 @@ def net_engine(model: HFCausal) -> CausalEngine:
 def module_engine(module: Any, name: str, size: int, context: int | None) -> CausalEngine:
     """The engine of a live `AutoModelForCausalLM`. Raises DecError, by name, for one that it cannot run."""
     step = ModuleStep(module.base_model, name)
-    return CausalEngine(step, step.layout, read_out(module, step, name), name=name, size=size, context=context)
+    head = read_out(module, step, name)
+    return CausalEngine(fastest(module.base_model, step), step.layout, head, name=name, size=size, context=context)
 
 
 def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Tensor]:
