@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from decgraph.backends.reference.machine import Machine, Stop
+from decgraph.backends.reference.machine import Stop
+from decgraph.check.batches import side_by_side
+from decgraph.check.observing import Seen, Watched
 from decgraph.check.worlds import models_for, params_for, request_for
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.data.dist import resolve_path
 from decgraph.ir.text import difference, print_module
 from decgraph.ir.values import Function, Module
+from decgraph.passes.batching import law_only, meets
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 
@@ -42,35 +44,6 @@ class World:
         return f"world {self.seed} of {'free' if self.free else 'table'} models; parameters: {params}"
 
 
-@dataclass
-class Seen:
-    """What a session did: tokens, results and the end of each request, and what was computed."""
-
-    runs: list[tuple[Any, ...]] = field(default_factory=list)
-    rows: dict[tuple[Any, ...], str] = field(default_factory=dict)
-
-
-class Watched(Machine):
-    """The reference, writing down every row and memory that a model gives."""
-
-    seen: Seen
-
-    def model_row(self, model: Any, scores: Any, path: Any, node: Any, allow: Any, position: Any = None) -> Any:
-        row = super().model_row(model, scores, path, node, allow, position)
-        if getattr(model, "kind", None) is not None:        # `warp` has rows of no model
-            tokens = resolve_path(path)
-            got = scores()
-            key = (model.name, tokens, row.position, got.logits.tobytes() if got.logits is not None else got.weights)
-            self.seen.rows.setdefault(key, f"{model.name} after {list(tokens)}, for position {row.position}")
-        return row
-
-    def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
-        held = super().memory(op, model, place, extra)
-        self.seen.rows.setdefault(("memory", model.name, held.memory),
-                                  f"the memory of {model.name} up to position {held.memory.length}")
-        return held
-
-
 def worlds(function: Function, count: int = WORLDS, params: Mapping[str, Any] | None = None) -> Iterator[World]:
     """`count` worlds, tables and free models in turn. Raises DecError for a function that no small world can be made for."""
     for seed in range(count):
@@ -92,17 +65,22 @@ def answer(name: str, returns: Any) -> Any:
     return judge
 
 
-def observe(module: Module, world: World, machine: type[Watched] = Watched) -> Seen:
-    """Run a world's requests one after the other in one session."""
+def outside(module: Module) -> dict[str, Any]:
+    """What a machine is handed besides models and parameters: functions for externs, and a text for every token."""
     from decgraph.runtime.text import detokenizer_of
 
+    return {"externs": {name: answer(name, returns) for name, (_, returns) in module.externs.items()},
+            "detokenizer": detokenizer_of([f"t{i}" for i in range(8)])}
+
+
+def observe(module: Module, world: World, machine: type[Watched] = Watched, *, apart: bool = False) -> Seen:
+    """Run a world's requests one after the other in one session, or each in its own (`apart`)."""
     seen = Seen()
     shared: dict[Any, Any] = {}
     engine = type("Watching", (machine,), {"seen": seen})
-    externs = {name: answer(name, returns) for name, (_, returns) in module.externs.items()}
     for request in world.requests:
-        m = engine(module, module.main, world.models, world.params, request, shared=shared, externs=externs,
-                   detokenizer=detokenizer_of([f"t{i}" for i in range(8)]))
+        m = engine(module, module.main, world.models, world.params, request, shared={} if apart else shared,
+                   **outside(module))
         try:
             m.run_function()
             end: Any = m.reason
@@ -127,6 +105,29 @@ def differences(before: Module, after: Module, world: World, machine: type[Watch
     return ""
 
 
+TIMINGS = (1, 2, 3)
+
+
+def batch_differences(before: Module, after: Module, world: World) -> str:
+    """What a batch of a world's requests does otherwise than the requests alone, or in another timing; "" if nothing."""
+    if not any("joint" in op.attrs for op in after.entry.body.walk()):
+        return ""
+    alone = observe(before, world, apart=True)
+    first: tuple[Seen, str] | None = None
+    for seed in TIMINGS:
+        seen, states = side_by_side(after, world.models, world.params, world.requests, seed, **outside(after))
+        first = first or (seen, states)
+        if seen.runs != first[0].runs or states != first[1] or set(seen.rows) != set(first[0].rows):
+            return "a batch: what it does depends on which of its requests comes first to a call"
+        for n, (a, b) in enumerate(zip(alone.runs, seen.runs, strict=True)):
+            if a != b and not law_only(after.entry):
+                return f"request {n}: {a} alone, {b} in a batch"
+        for key, words in seen.rows.items():
+            if key not in alone.rows and not meets(after.entry):
+                return f"a batch computed from something else: {words}"
+    return ""
+
+
 class NotTheSame(InternalError):
     """A pass that changed what a program does. The text is a reproducer: the world, the request, both modules."""
 
@@ -135,7 +136,7 @@ def validate(before: Module, after: Module, name: str = "the pass", *, count: in
              params: Mapping[str, Any] | None = None, machine: type[Watched] = Watched) -> int:
     """Raises NotTheSame, with a reproducer, where the two modules differ in one of `count` worlds; else how many were run."""
     for world in worlds(before.entry, count, params):
-        found = differences(before, after, world, machine)
+        found = differences(before, after, world, machine) or batch_differences(before, after, world)
         if found:
             raise NotTheSame(reproducer(before, after, world, name, found))
     return count

@@ -5,7 +5,6 @@ from decgraph.ir.values import Op, Region, Value
 from decgraph.ir.walk import free_values
 from decgraph.passes.motion import fixed
 
-
 COLUMNS = ("for", "while", "if", "segment")
 """Ops whose results are needed one by one."""
 

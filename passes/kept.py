@@ -1,7 +1,7 @@
 """What a call with `reuse` computes of what it asks for, in symbols: for the report of the pass reuse and for the cost report.
 
-c is the number of tokens of context, n the number of drafted nodes of a tree. What is said holds from the second step on: in the
-first, the prompt is computed too.
+c is the number of tokens of context, n the number of drafted nodes of a tree. What is said holds from the second step on: in
+the first, the prompt is computed too.
 """
 from __future__ import annotations
 

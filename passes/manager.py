@@ -20,7 +20,7 @@ from decgraph.ir.values import Module
 from decgraph.ir.verify import verify
 from decgraph.passes.plan import Plan
 
-ORDER = ("simplify", "tree_fusion", "reuse", "vocabulary", "placement")
+ORDER = ("simplify", "tree_fusion", "reuse", "vocabulary", "placement", "batching")
 """Every pass, in the order in which they run; each is the file of that name."""
 
 Validate = Callable[[Module, Module, str], None]

@@ -1,10 +1,10 @@
 """placement: straight-line runs of pure ops are outlined into segments of kind "device"; waits for the host are counted.
 
-Reason: what a device does without being told anything in between can be one graph, replayed as a whole. What only the host can do
-(indexes, lists of ragged things, automata, functions of the caller) stays in the driver between the segments.
+Reason: what a device does without being told anything in between can be one graph, replayed as a whole. What only the host can
+do (indexes, lists of ragged things, automata, functions of the caller) stays in the driver between the segments.
 
-Precondition: the ops stand in one straight run (no model call, effect or branch between them). Plans with placement = host leave
-everything where it is.
+Precondition: the ops stand in one straight run (no model call, effect or branch between them). Plans with placement = host
+leave everything where it is.
 
 >>> from decgraph.passes.example import after
 >>> body = '''

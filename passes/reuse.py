@@ -4,10 +4,10 @@ Reason: a call says what it is a function of, the whole context and tree. Most o
 committed prefix, the accepted path of the last verification, the drafter's own tokens. With attribute `reuse` naming a store,
 what is held there is taken as it is and only the rest is computed, which changes nothing but the time.
 
-Precondition: the call is exact: no memory is given that its author chose (a head that is given its target's own memory is exact;
-masked calls on memories are left alone), and the model is the same in every turn (a parameter, or derived by constants). One
-store for each model, derived model and sequence. A cell is held for its token, place and all cells before it, so a rejected path
-is never taken for the accepted one.
+Precondition: the call is exact: no memory is given that its author chose (a head that is given its target's own memory is
+exact; masked calls on memories are left alone), and the model is the same in every turn (a parameter, or derived by
+constants). One store for each model, derived model and sequence. A cell is held for its token, place and all cells before it,
+so a rejected path is never taken for the accepted one.
 
 >>> from decgraph.passes.example import after
 >>> body = '''

@@ -1,8 +1,9 @@
 """Where a step waits for the host: decisions on data, sizes that data decides, commits.
 
-Data is what models computed or what was drawn; a value depends on data if an op that reads data made it. Counters, parameters and
-the shape of a tree that grows by counts alone do not. A wait is a place where such a value has to be known before anything else
-can be started: a condition, the number of elements that pass a test, tokens that are committed, arguments of host functions.
+Data is what models computed or what was drawn; a value depends on data if an op that reads data made it. Counters, parameters
+and the shape of a tree that grows by counts alone do not. A wait is a place where such a value has to be known before anything
+else can be started: a condition, the number of elements that pass a test, tokens that are committed, arguments of host
+functions.
 """
 from __future__ import annotations
 

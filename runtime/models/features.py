@@ -58,8 +58,9 @@ class Features(Model):
 
     def feature(self, path: Sequence[Cell], memory: Memory, own: Mapping[int, Row]) -> Row:
         """The head's own feature at the end of a path, from the target's below the root and from `own` ones, by position."""
+        path = check_path(self, path)
         check_known(self, memory, known := min(memory.length, len(path) - 1))
-        pairs: list[tuple[Row, int]] = [] if known else [(None, check_path(self, path)[0])]
+        pairs: list[tuple[Row, int]] = [] if known else [(None, path[0])]
         pairs += [(memory.features[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.features]
         pairs += [(own[j - 1], path[j]) for j in range(known + 1, len(path))]
         return self._feature(pairs)

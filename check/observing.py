@@ -1,0 +1,40 @@
+"""What a run did, written down: what it committed, and every row and memory that a model gave on the way."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from decgraph.backends.reference.machine import Machine
+from decgraph.ir.data.dist import resolve_path
+
+
+@dataclass
+class Seen:
+    """What a session did: tokens, results and the end of each request, and what was computed."""
+
+    runs: list[tuple[Any, ...]] = field(default_factory=list)
+    rows: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+
+class Watched(Machine):
+    """The reference, writing down every row and memory that a model gives."""
+
+    seen: Seen
+
+    def model_row(self, model: Any, scores: Any, path: Any, node: Any, allow: Any, position: Any = None) -> Any:
+        row = super().model_row(model, scores, path, node, allow, position)
+        if getattr(model, "kind", None) is not None:        # `warp` has rows of no model
+            tokens = resolve_path(path)
+            got = scores()
+            key = (model.name, tokens, row.position, got.logits.tobytes() if got.logits is not None else got.weights)
+            self.seen.rows.setdefault(key, f"{model.name} after {list(tokens)}, for position {row.position}")
+        return row
+
+    def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
+        held = super().memory(op, model, place, extra)
+        self.seen.rows.setdefault(("memory", model.name, held.memory),
+                                  f"the memory of {model.name} up to position {held.memory.length}")
+        return held
+
+
+__all__ = ["Seen", "Watched"]
