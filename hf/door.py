@@ -26,6 +26,7 @@ def door(
     stop_strings: str | Sequence[str] | None = None,
     streamer: Any = None,
     externs: Mapping[str, Callable[..., Any]] | None = None,
+    batch: int = 8,
     **given: Any,
 ) -> Door:
     """An algorithm as transformers' `custom_generate`. What `decgraph.hf(...)` is.
@@ -36,6 +37,7 @@ def door(
     one, else "reference". seed: of the noise; left out, one number is drawn from torch's generator for every sampled
     call. tokenizer and stop_strings: transformers (5.17 to 5.23) keeps its own from a callable, so stop strings are
     given here. streamer: for callers that do not pass it to generate. externs: Python functions the algorithm calls.
+    batch: how many sequences are decoded at a time, the others waiting; it changes no token.
 
     One object keeps one session for each model: states that an algorithm keeps `per session` live as long as it does.
 
@@ -50,6 +52,7 @@ def door(
         stop_strings=stop_strings,
         streamer=streamer,
         externs=externs,
+        batch=batch,
     )
 
 
@@ -70,6 +73,7 @@ class Door:
         stop_strings: str | Sequence[str] | None,
         streamer: Any,
         externs: Mapping[str, Callable[..., Any]] | None,
+        batch: int,
     ) -> None:
         from decgraph import api
         from decgraph.backends.registry import BACKENDS, DEFAULT, machine
@@ -85,6 +89,9 @@ class Door:
         self.stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings or ())
         if self.stop_strings and not hasattr(tokenizer, "get_vocab"):
             raise DecError("stop_strings need the model's tokenizer to see text", hint="decgraph.hf(..., tokenizer=tokenizer)")
+        if batch < 1:
+            raise DecError(f"batch is {batch}; it must be at least 1")
+        self.batch = batch
         self.last: list[Any] = []
         self._session: tuple[Any, Any] | None = None  # of the latest model: (its decgraph models, session)
 
@@ -174,7 +181,7 @@ class Door:
         held = watched(processors)
         key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
         requests = [self._request(row, processors, reading, stops, key) for row in rows]
-        self.last = _run(session, requests, _feeding(streamer, input_ids) if streamer is not None else None)
+        self.last = _run(session, requests, self.batch, _feeding(streamer, input_ids) if streamer is not None else None)
         for row, result in zip(rows, self.last, strict=True):
             if result.reason == "interrupted":
                 raise KeyboardInterrupt
@@ -215,11 +222,11 @@ class Door:
         return self._session[1]
 
 
-def _run(session: Any, requests: list[Any], listener: Callable[[Any], None] | None) -> list[Any]:
-    """A result for every request, decoded together where the session can."""
-    if len(requests) > 1 and listener is None and hasattr(session, "generate"):
-        return list(session.generate(requests))
-    return [session.run(request, listener=listener, keep_events=True) for request in requests]
+def _run(session: Any, requests: list[Any], batch: int, listener: Callable[[Any], None] | None) -> list[Any]:
+    """A result for every request, `batch` of them decoded at a time."""
+    if len(requests) > 1:
+        return list(session.generate(requests, batch=batch))
+    return [session.run(request, listener=listener) for request in requests]
 
 
 def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:

@@ -11,7 +11,7 @@ import decgraph
 from decgraph.errors import DecError
 from decgraph.hf.door import Door, names_of
 
-_OWN = ("backend", "seed", "externs")  # keyword arguments of decgraph.hf that generate may be given as well
+_OWN = ("backend", "seed", "externs", "batch")  # keyword arguments of decgraph.hf that generate may be given as well
 
 _GENERATE = '''\
 """{title}
@@ -143,7 +143,8 @@ def generate_with(text: str, model: Any, arguments: Mapping[str, Any], *, name: 
     strings = strings or getattr(getattr(model, "generation_config", None), "stop_strings", None)
     tokenizer = rest.pop("tokenizer", None)
     door = Door(algorithm, given, backend=own.get("backend"), seed=own.get("seed"), tokenizer=tokenizer, stop_strings=strings,
-                streamer=rest.get("streamer"), externs=own.get("externs"))  # fmt: skip
+                streamer=rest.get("streamer"), externs=own.get("externs"),
+                batch=own.get("batch", 8))  # fmt: skip
     if strings and config is not None:
         import copy
 

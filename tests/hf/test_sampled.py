@@ -103,6 +103,7 @@ LISTS: dict[str, list[Any]] = {
     "min-p before top-k": [theirs.MinPLogitsWarper(0.2), theirs.TopKLogitsWarper(3)],
     "typical": [theirs.TemperatureLogitsWarper(0.9), theirs.TypicalLogitsWarper(0.7)],
     "epsilon and eta": [theirs.EpsilonLogitsWarper(0.02), theirs.EtaLogitsWarper(0.1), theirs.TopKLogitsWarper(9)],
+    "top-h": [theirs.TemperatureLogitsWarper(1.5), theirs.TopHLogitsWarper(0.4)],
     "top-p of nothing": [theirs.TopPLogitsWarper(0.0)],
     "top-p that keeps three": [theirs.TopPLogitsWarper(0.05, min_tokens_to_keep=3)],
     "a soft top-k": [theirs.TopKLogitsWarper(4, filter_value=-2.0)],

@@ -23,7 +23,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_example_has_a_test() -> None:
-    assert [p.name for p in EXAMPLES if p.is_file()] == ["compare.py", "forgets_the_residual.dec", "test_mine.py"]
+    assert [p.name for p in EXAMPLES if p.is_file()] == [
+        "compare.py", "forgets_the_residual.dec", "hf_generate.py", "test_mine.py",
+    ]  # fmt: skip
 
 
 def test_comparing_algorithms() -> None:
@@ -33,6 +35,14 @@ def test_comparing_algorithms() -> None:
     assert [name for name, _ in figures] == ["autoregressive", "prompt_lookup", "speculative", "medusa_match", "eagle2"]
     assert float(figures[0][1]) == 1.0
     assert all(float(figure) >= 1.0 for _, figure in figures)
+
+
+def test_inside_generate() -> None:
+    done = run("examples/hf_generate.py", "import os\n")
+    assert done.returncode == 0, done.stderr
+    figures = re.findall(r"^(\w+) +([\d.]+) tokens per target call   generate's tokens$", done.stdout, re.M)
+    assert [name for name, _ in figures] == ["speculative", "prompt_lookup", "eagle2", "medusa_match"]
+    assert "sampled, as it comes:\nimport os\n" in done.stdout
 
 
 def test_an_algorithm_in_ones_own_tests() -> None:
