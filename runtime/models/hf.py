@@ -17,6 +17,7 @@ from decgraph.runtime.text import Tokenizer
 if TYPE_CHECKING:
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+    from decgraph.runtime.models.hf_live import Live
     from decgraph.runtime.models.hf_masked import HFMasked
 
 # Model types that transformers lacks, and the module that registers them there. By name, because heads are
@@ -28,16 +29,43 @@ _DEFINED_IN = {
 }
 
 
-def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal:
+def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     """A causal language model. With `reuse` calls keep what earlier calls computed (see `HFCausal`).
+
+    An architecture whose layers do not hand on what `HFCausal` needs (gpt2, gpt_neox, opt, ...) is a `Live` model: it
+    is evaluated and decoded with like any other, and has no exits, heads or memories.
 
     Raises DecError if the folder, its configuration or its architecture cannot be used.
     """
-    folder, config = _folder(path, "causal", "ForCausalLM")
+    folder, config = _folder(path, "causal", ("ForCausalLM", "LMHeadModel"))
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.hf_net import Net
 
-    net, vocab = _net(folder, "AutoModelForCausalLM"), _vocab(folder, config)
+    vocab = _vocab(folder, config)
+    module = _attending(folder, "AutoModelForCausalLM")
+    try:
+        net = Net(module)
+    except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
+        return _live(folder, vocab, refused)
     return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
+
+
+def _live(folder: Path, vocab: Vocab, refused: Exception) -> Live:
+    """The model as the library runs it, if the engine can run it too; else what was in the way first."""
+    import torch
+    import transformers
+
+    from decgraph.runtime.models.engine.of import engine_of
+    from decgraph.runtime.models.hf_live import from_module
+
+    module = _pretrained(transformers.AutoModelForCausalLM, folder, torch.float32, None)
+    model = from_module(module.requires_grad_(False), name=folder.name, vocab=vocab)
+    model.family = str(folder)
+    try:
+        engine_of(model)
+    except DecError as error:
+        raise error from refused
+    return model
 
 
 def load_masked(path: str | Path) -> HFMasked:
@@ -86,7 +114,7 @@ def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
     return HFAdapter(module, target, folder.name)
 
 
-def _folder(path: str | Path, kind: str, ending: str) -> tuple[Path, dict[str, Any]]:
+def _folder(path: str | Path, kind: str, ending: str | tuple[str, ...]) -> tuple[Path, dict[str, Any]]:
     """The folder and its configuration, checked as far as that goes without torch."""
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
@@ -98,7 +126,7 @@ def _folder(path: str | Path, kind: str, ending: str) -> tuple[Path, dict[str, A
     except ValueError as error:
         raise DecError(f"{folder / 'config.json'} cannot be read: {error}") from None
     names = config.get("architectures") or [str(config.get("model_type"))]
-    if not any(name.endswith(ending) or name == ending for name in names):
+    if not any(name.endswith(ending) for name in names):
         raise DecError(f"{folder} is not a {kind} model but a {', '.join(names)}")
     if not any(folder.glob("*.safetensors")):
         raise DecError(f"{folder} has no safetensors file")
@@ -106,15 +134,22 @@ def _folder(path: str | Path, kind: str, ending: str) -> tuple[Path, dict[str, A
 
 
 def _net(folder: Path, loader: str) -> Any:
+    from decgraph.runtime.models.hf_net import Net
+
+    return Net(_attending(folder, loader))
+
+
+def _attending(folder: Path, loader: str) -> Any:
+    """The library's model, with the attention that `Net` needs."""
     import torch
     import transformers
 
-    from decgraph.runtime.models.hf_net import ATTENTION, Net
+    from decgraph.runtime.models.hf_net import ATTENTION
 
-    return Net(_pretrained(getattr(transformers, loader), folder, torch.float32, ATTENTION))
+    return _pretrained(getattr(transformers, loader), folder, torch.float32, ATTENTION)
 
 
-def _pretrained(auto: Any, folder: Path, dtype: Any, attention: str) -> Any:
+def _pretrained(auto: Any, folder: Path, dtype: Any, attention: str | None) -> Any:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -139,6 +174,8 @@ def _part(path: str | Path, target: HFCausal, kind: str, model_type: str) -> tup
     from decgraph.runtime.models.hf_heads import check_width
 
     folder, config = _folder(path, kind, "")
+    if not hasattr(target, "net"):
+        raise DecError(f"{folder.name} reads hidden states, which decgraph does not have of {target.name!r}")
     if config.get("model_type") != model_type:
         raise DecError(f"{folder} is not a {kind} model but a {config.get('model_type')}")
     importlib.import_module(_DEFINED_IN[model_type])

@@ -107,6 +107,8 @@ class Net:
             raise DecError(f"{type(model).__name__} is not supported: no final norm or no output matrix was found")
         if getattr(model.config, "final_logit_softcapping", None):
             raise DecError(f"{type(model).__name__} is not supported: it caps its logits")
+        if any(getattr(model.config, name, None) not in (None, 1.0) for name in ("logit_scale", "logits_scaling")):
+            raise DecError(f"{type(model).__name__} is not supported: it scales its logits")
         for index, layer in enumerate(self.layers):
             layer.register_forward_pre_hook(_recorder(index), with_kwargs=True)
         probe = Tape(torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
