@@ -94,7 +94,11 @@ def observe(module: Module, world: World, machine: type[Watched] = Watched, *, a
 
 def differences(before: Module, after: Module, world: World, machine: type[Watched] = Watched) -> str:
     """What differs in one world, in a line; "" if nothing does."""
-    old, new = observe(before, world), observe(after, world, machine)
+    return compared(observe(before, world), observe(after, world, machine))
+
+
+def compared(old: Seen, new: Seen) -> str:
+    """What differs in what two sessions did, in a line; "" if nothing does."""
     for n, (a, b) in enumerate(zip(old.runs, new.runs, strict=True)):
         for what, x, y in zip(("tokens", "results", "end"), a, b, strict=True):
             if x != y:
@@ -142,6 +146,25 @@ def validate(before: Module, after: Module, name: str = "the pass", *, count: in
     return count
 
 
+class Validation:
+    """`validate` for every pass in turn, with the same parameters; what the pass before was seen to give is not run again."""
+
+    def __init__(self, params: Mapping[str, Any] | None = None, count: int = WORLDS) -> None:
+        self.params, self.count = dict(params or {}), count
+        self.known: tuple[Module, dict[int, Seen]] | None = None
+
+    def __call__(self, before: Module, after: Module, name: str) -> None:
+        old = self.known[1] if self.known is not None and self.known[0] is before else {}
+        new: dict[int, Seen] = {}
+        for world in worlds(before.entry, self.count, self.params):
+            first = old.get(world.seed) or observe(before, world)
+            new[world.seed] = observe(after, world)
+            found = compared(first, new[world.seed]) or batch_differences(before, after, world)
+            if found:
+                raise NotTheSame(reproducer(before, after, world, name, found))
+        self.known = (after, new)
+
+
 def reproducer(before: Module, after: Module, world: World, name: str, found: str) -> str:
     """Everything that is needed to see a difference again."""
     requests = "\n".join(f"  request {n}: {r}" for n, r in enumerate(world.requests))
@@ -151,4 +174,4 @@ def reproducer(before: Module, after: Module, world: World, name: str, found: st
             f"after\n{print_module(after)}")
 
 
-__all__ = ["NotTheSame", "Seen", "Watched", "World", "differences", "observe", "reproducer", "validate", "worlds"]
+__all__ = ["NotTheSame", "Seen", "Validation", "Watched", "World", "differences", "observe", "reproducer", "validate", "worlds"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import decgraph
-from decgraph.cli import output
+from decgraph.cli import given, output, planning
 
 
 class Emit(StrEnum):
@@ -17,6 +18,7 @@ class Emit(StrEnum):
     ir = "ir"
     cost = "cost"
     graph = "graph"
+    passes = "passes"
 
 
 class Form(StrEnum):
@@ -28,23 +30,41 @@ class Form(StrEnum):
 
 def command(
     algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
-    emit: Annotated[Emit, typer.Option("--emit", help="The IR, the static cost of a step, or the graph.")] = Emit.ir,
+    emit: Annotated[Emit, typer.Option("--emit", help="IR, static cost of a step, graph, what passes did.")] = Emit.ir,
     form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
     lines: Annotated[bool, typer.Option("--lines", help="With the source line of every operation.")] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter known at compile time: gamma=4.")] = None,
+    passes: Annotated[str | None, typer.Option("--passes", help=planning.PASSES)] = None,
+    no_pass: Annotated[list[str] | None, typer.Option("--no-pass", help=planning.NO_PASS)] = None,
+    dump_ir: Annotated[Path | None, typer.Option("--dump-ir", help=planning.DUMP)] = None,
+    validate: Annotated[bool, typer.Option("--validate", help=planning.VALIDATE)] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what an algorithm becomes: its IR, its static cost, its graph."""
+    """Show what an algorithm becomes: its IR, its static cost, its graph.
+
+    The IR and the graph are shown as they were lowered, unless an option speaks of passes or parameters; the cost and the
+    report of the passes (`--emit passes`) are those after them.
+    """
     chosen = decgraph.load(algorithm)
+    wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
+    params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
+    module, report = chosen.module, None
+    if wishes.any or params or emit in (Emit.cost, Emit.passes):
+        module, report = wishes.run(chosen.module, params)
     if emit is Emit.ir:
-        text = chosen.ir(locs=lines)
+        text = decgraph.Algorithm(module, chosen.text, chosen.path).ir(locs=lines)
         output.emit_json({"name": chosen.name, "ir": text}) if json else print(text.rstrip())
+    elif emit is Emit.passes and report is not None:
+        output.emit_json(report.to_json()) if json else print(report.text())
     elif emit is Emit.cost:
-        cost = chosen.cost()
+        from decgraph.passes.cost import cost_of
+
+        cost = cost_of(module)
         output.emit_json(cost.to_json()) if json else print(cost.text())
     else:
         from decgraph.passes import graph as graphs
 
-        graph = graphs.graph_of(chosen.module)
+        graph = graphs.graph_of(module)
         if json:
             nodes = [{"id": node, **data} for node, data in graph.nodes(data=True)]
             output.emit_json({"name": chosen.name, "nodes": nodes, "edges": [list(edge) for edge in graph.edges]})

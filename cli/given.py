@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.ir.values import Function
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:
@@ -23,6 +24,19 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
             raise DecError(f"{option} gives {name} twice")
         out[name] = value
     return out
+
+
+def known(function: Function, values: Mapping[str, str]) -> dict[str, Any]:
+    """Parameters by name, converted to their types. Raises DecError for unknown names and values outside their range."""
+    from decgraph.runtime.session import check_value
+
+    params = {p.name: p for p in function.params if p.value.type.elem != "model"}
+    for name in values:
+        if name not in params:
+            near = difflib.get_close_matches(name, params, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"parameters: {', '.join(params) or 'none'}"
+            raise DecError(f"{function.name} has no parameter `{name}`", hint=hint)
+    return {name: check_value(function.name, params[name], value) for name, value in values.items()}
 
 
 def direct(words: Sequence[str], known: Iterable[str], options: Iterable[str] = ()) -> dict[str, str]:

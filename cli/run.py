@@ -12,13 +12,15 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, output
+from decgraph.cli import given, output, planning
 from decgraph.models import request_for
+from decgraph.passes.plan import Plan
 from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
-       "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "quiet", "json")  # fmt: skip
+       "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "passes", "no_pass",
+       "dump_ir", "validate", "quiet", "json")  # fmt: skip
 
 
 def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
@@ -46,6 +48,10 @@ def command(
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
     backend: Annotated[str | None, option("--backend", help="torch or reference.")] = None,
+    passes: Annotated[str | None, option("--passes", help=planning.PASSES)] = None,
+    no_pass: Annotated[list[str] | None, option("--no-pass", help=planning.NO_PASS)] = None,
+    dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,
+    validate: Annotated[bool, option("--validate", help=planning.VALIDATE)] = False,
     quiet: Annotated[bool, option("--quiet", "-q", help="The new text alone.")] = False,
     json: Annotated[bool, option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -58,10 +64,14 @@ def command(
         chosen = chosen.cached(cache)
     params: dict[str, Any] = given.pairs(set_ or (), "--set")
     params |= given.direct(context.args, chosen.params, OWN)
-    check_params(chosen.function, params)
+    known = check_params(chosen.function, params)
+    wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
+    plan = wishes.plan() if wishes.any else None
+    if dump_ir is not None or validate:
+        wishes.run(chosen.module, known)
     externs = given.functions(extern or ())
     text = given.prompt(prompt, prompt_file)
-    session = open_session(chosen, given.pairs(model or (), "--model"), params, externs, backend)
+    session = open_session(chosen, given.pairs(model or (), "--model"), params, externs, backend, plan)
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
@@ -92,16 +102,17 @@ def command(
 
 
 def open_session(
-    chosen: decgraph.Algorithm, models: dict[str, str], params: dict[str, Any], externs: dict[str, Any], backend: str | None
+    chosen: decgraph.Algorithm, models: dict[str, str], params: dict[str, Any], externs: dict[str, Any], backend: str | None,
+    plan: Plan | None = None,
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
     # Small models lose more to threads that wait for each other than they gain; half the cores leave room for others.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if not sys.stderr.isatty():
-        return chosen.session(models, externs=externs, backend=backend, **params)
+        return chosen.session(models, externs=externs, backend=backend, plan=plan, **params)
     with output.console(stderr=True).status("reading the models"):
-        return chosen.session(models, externs=externs, backend=backend, **params)
+        return chosen.session(models, externs=externs, backend=backend, plan=plan, **params)
 
 
 def show(session: Session, request: Any, text: str, *, quiet: bool) -> Result:

@@ -1,7 +1,9 @@
 """The static cost of a step: which models are called how often, how large trees and choices get, what waits for the host.
 
 A step is one turn of the loop that commits: the body of `while not done`, or for canvases the whole run. Counts are
-products of the loops around a call: a number, a parameter with its range, or a number known only at run time.
+products of the loops around a call: a number, a parameter with its range, or a number known only at run time. After the
+pass reuse every call also says how much of what it asks for it computes (passes/kept.py: c is the tokens of context, n(t)
+the drafted nodes of tree t).
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from typing import Any
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import definitions
+from decgraph.passes.kept import kept_by_op
+from decgraph.passes.tree_fusion import parts_of
+from decgraph.passes.waits import waits
 
 HOST = {"extern": "calls the function", "text_of": "makes text of tokens", "automaton": "steps an automaton"}
 STORES = ("index.ask", "index.learn")
@@ -19,13 +24,16 @@ STORES = ("index.ask", "index.learn")
 
 @dataclass(frozen=True)
 class Call:
-    """Calls of one model at one line: `times` in words, at most `most` of them in a step (None: no static bound)."""
+    """Calls of one model at one line: `times` in words, at most `most` of them in a step (None: no static bound). After
+    reuse: which tokens are `asked` for and which of them `computed`."""
 
     model: str
     place: str
     times: str
     most: int | None
     line: int
+    asked: str = ""
+    computed: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ class Cost:
     effects: tuple[str, ...]
     syncs: tuple[str, ...]
     random: dict[str, int] = field(default_factory=dict)
+    host: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -49,7 +58,10 @@ class Cost:
         for c in self.calls:
             most = f", at most {c.most}" if c.most is not None and c.times != f"{c.most}" else ""
             out.append(f"  {c.model:<{width}}  {c.times} x {c.place}{most}    line {c.line}")
-        groups = [("capacities", self.capacities), ("effects", self.effects), ("waits for the host", self.syncs)]
+            if c.computed:
+                out.append(f"  {'':<{width}}    computes {c.computed} of {c.asked}")
+        groups = [("capacities", self.capacities), ("effects", self.effects), ("on the host", self.host),
+                  ("waits for the host", self.syncs)]
         random = tuple(f"{count} {kind}" for kind, count in self.random.items())
         for title, lines in (*groups, ("randomness (sites, keyed)", random)):
             out += ["", title, *(f"  {line}" for line in lines or ("none",))]
@@ -88,15 +100,14 @@ class _Walker:
         self.calls: list[Call] = []
         self.capacities: dict[str, None] = {}
         self.effects: dict[str, None] = {}
-        self.syncs: dict[str, None] = {}
+        self.host: dict[str, None] = {}
+        self.kept = kept_by_op(function)
         self.random: dict[str, int] = {}
 
     def report(self) -> Cost:
         loop = next((op for op in self.function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
         region = loop.regions[1] if loop is not None else self.function.body
         what = "one turn of `while not done`" if loop is not None else "a whole run"
-        if loop is not None:
-            self.syncs["the stop test, once a step: it decides whether there is another"] = None
         for p in self.function.params:
             if p.value.type.elem == "int" and p.high is not None:
                 self.capacities[f"{p.name} <= {p.high}"] = None
@@ -104,7 +115,7 @@ class _Walker:
             self.capacities[f"state {s.name}: {_size(s.type)}, per {s.scope}"] = None
         self.walk(region, _Turns())
         return Cost(self.function.name, what, tuple(self.calls), tuple(self.capacities), tuple(self.effects),
-                    tuple(self.syncs), self.random)  # fmt: skip
+                    tuple(map(str, waits(self.function))), self.random, tuple(self.host))  # fmt: skip
 
     def walk(self, region: Region, turns: _Turns) -> None:
         for op in region.ops:
@@ -118,8 +129,6 @@ class _Walker:
                 words, most = self.count(op)
                 return [(op.regions[0], turns.inside(words, most))]
             case "while":
-                if op.attrs.get("bound") != "done":
-                    self.syncs[f"a loop's condition, once a turn (line {op.loc.line})"] = None
                 words = "turns until it stops" if op.attrs.get("bound") != "done" else "steps"
                 within = turns.inside(words, None)
                 return [(r, within) for r in op.regions]
@@ -158,8 +167,10 @@ class _Walker:
 
     def one(self, op: Op, turns: _Turns) -> None:
         match op.opcode:
-            case "model.eval":
-                self.calls.append(Call(self.model(op), self.place(op), turns.times(), turns.most, op.loc.line))
+            case "model.eval" | "model.evals":
+                kept = self.kept.get(op)
+                said = (kept.asked, kept.computed) if kept is not None else ("", "")
+                self.calls.append(Call(self.model(op), self.places(op), turns.times(), turns.most, op.loc.line, *said))
             case "model.memory":
                 self.capacities[f"memory of {self.model(op)}: keys, values and features it computed (line {op.loc.line})"] = (
                     None
@@ -181,12 +192,12 @@ class _Walker:
                 self.random[kind] = self.random.get(kind, 0) + 1
         if op.opcode in HOST:
             what = f" {op.attrs['extern']}" if "extern" in op.attrs else ""
-            self.syncs[f"{HOST[op.opcode]}{what} (line {op.loc.line})"] = None
+            self.host[f"{HOST[op.opcode]}{what} (line {op.loc.line})"] = None
         elif op.opcode in STORES:
             verb = "asks" if op.opcode.endswith("ask") else "teaches"
-            self.syncs[f"{verb} an index (line {op.loc.line})"] = None
+            self.host[f"{verb} an index (line {op.loc.line})"] = None
         elif op.opcode.startswith("batch."):
-            self.syncs[f"waits for the whole batch (line {op.loc.line})"] = None
+            self.host[f"waits for the whole batch (line {op.loc.line})"] = None
 
     def model(self, op: Op) -> str:
         """The model of a call, with how it was derived and which part of it answers."""
@@ -202,9 +213,15 @@ class _Walker:
             return f"{self.derived(made.operands[0])}({inner})"
         return f"{self.derived(made.operands[0])}.{made.attrs['how']}({inner})"
 
-    def place(self, op: Op) -> str:
-        where = op.operands[1]
-        extra = dict(zip(op.attrs.get("with", ()), op.operands[2:], strict=False))
+    def places(self, op: Op) -> str:
+        """Where a call stands; all places of one that is made of several."""
+        out, at = [], 1
+        for names in parts_of(op):
+            out.append(self.place(op.operands[at], dict(zip(names, op.operands[at + 1:], strict=False))))
+            at += 1 + len(names)
+        return " and ".join(dict.fromkeys(out))
+
+    def place(self, where: Value, extra: dict[str, Value]) -> str:
         t = where.type
         if t.elem == "canvas":
             at = " at some positions" if "at" in extra else ""

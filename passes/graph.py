@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PLUMBING = frozenset((
     "const", "map", "if", "for", "while", "each", "len", "as_int", "noise", "gather", "face", "tree.nodes", "tree.get",
     "canvas.get", "context", "done", "draw.get", "level.get", "list", "concat", "slice", "reduce", "lookup", "tile",
-    "request", "state.read", "compact", "edit.get", "path.get", "positions", "take_first",
+    "request", "state.read", "compact", "edit.get", "path.get", "positions", "take_first", "segment",
 ))  # fmt: skip
 SHAPES = {"model": "box3d", "commit": "doubleoctagon", "tree.walk": "diamond", "draw": "ellipse", "bernoulli": "ellipse"}
 
@@ -73,7 +73,7 @@ class _Builder:
                 for value in r.yields:
                     made |= self.maker.get(value, set())
             for value in op.results:
-                self.maker[value] = made if op.opcode in ("for", "while", "each", "if") else {node}
+                self.maker[value] = made if op.opcode in ("for", "while", "each", "if", "segment") else {node}
 
 
 def label(op: Op) -> str:

@@ -30,6 +30,11 @@ class Kept:
 
 def kept(function: Function) -> list[Kept]:
     """Every call of a step that continues a store, in order."""
+    return list(kept_by_op(function).values())
+
+
+def kept_by_op(function: Function) -> dict[Op, Kept]:
+    """The same, by the op that calls."""
     return Analysis(function).run()
 
 
@@ -72,14 +77,14 @@ class Analysis:
                       if op.opcode in CALLS and op.attrs.get("reuse")]
         self.commits = [op for op, _ in nested(self.step, False) if op.opcode == "commit"]
 
-    def run(self) -> list[Kept]:
+    def run(self) -> dict[Op, Kept]:
         seen: dict[str, list[Place]] = {}
-        out = []
+        out: dict[Op, Kept] = {}
         for op, looped in self.calls:
             store = str(op.attrs["reuse"])
             before = seen.setdefault(store, [])
             places = self.places(op)
-            out.append(self.one(op, store, places, before, looped))
+            out[op] = self.one(op, store, places, before, looped)
             before += places
         return out
 
@@ -101,8 +106,11 @@ class Analysis:
         made = self.made.get(v)
         if t.elem == "path" or t.of[0] == "ctx":
             return Place("parent" if made is not None and made.attrs.get("parent") else "context")
-        which = str(made.attrs["which"]) if made is not None and made.opcode == "tree.nodes" else "some nodes"
-        return Place("nodes", str(t.of[0]), f"the {which}" if made is not None and made.opcode == "tree.nodes" else which)
+        if made is not None and made.opcode == "tree.nodes":
+            which = {"all": "all nodes"}.get(str(made.attrs["which"]), f"the {made.attrs['which']}")
+        else:
+            which = v.name or "some nodes"
+        return Place("nodes", str(t.of[0]), which)
 
     # -- what is computed
     def one(self, op: Op, store: str, places: list[Place], before: list[Place], looped: bool) -> Kept:

@@ -41,6 +41,8 @@ class Waits:
         self.data: set[Value] = set()
         self.ragged: set[Value] = set()
         self.found: list[Wait] = []
+        self.step = next((op for op in function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+        self.inside_step = self.step is None
         while True:
             before = len(self.data) + len(self.ragged)
             self.found = []
@@ -51,8 +53,8 @@ class Waits:
     inside_walk = False
 
     def add(self, what: str, op: Op) -> None:
-        if self.inside_walk:
-            return                              # the walk is one wait, however it decides
+        if self.inside_walk or not self.inside_step:
+            return                              # a walk is one wait, however it decides
         wait = Wait(what, op.loc.line)
         if wait not in self.found:
             self.found.append(wait)
@@ -62,12 +64,16 @@ class Waits:
             self.one(op)
 
     def one(self, op: Op) -> None:
+        if op is self.step:
+            self.inside_step = True
         self.enter(op)
         outer, self.inside_walk = self.inside_walk, self.inside_walk or op.opcode == "tree.walk"
         for r in op.regions:
             self.region(r)
         self.inside_walk = outer
         self.leave(op)
+        if op is self.step:
+            self.inside_step = False
 
     def enter(self, op: Op) -> None:
         """What the arguments of an op's regions depend on."""

@@ -1,0 +1,59 @@
+"""The options `--passes`, `--no-pass`, `--dump-ir` and `--validate` of `compile` and `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decgraph.ir.values import Module
+from decgraph.passes.manager import Report, check_names, optimise
+from decgraph.passes.plan import Plan
+
+if TYPE_CHECKING:
+    from decgraph.passes.manager import Validate
+
+PASSES = "Only these passes: simplify,reuse. `all` and `none` are names too."
+NO_PASS = "Not this pass."
+DUMP = "Write the IR before the passes and after each into this folder."
+VALIDATE = "Run the program before and after every pass on small worlds; any difference is an error."
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the options said. Raises DecError for names that are no passes."""
+
+    passes: str | None = None
+    without: Sequence[str] = ()
+    dump: Path | None = None
+    validate: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether an option was given at all."""
+        return self.passes is not None or bool(self.without) or self.dump is not None or self.validate
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The passes asked for; None: all of them."""
+        if self.passes is None or self.passes == "all":
+            return None
+        return () if self.passes == "none" else tuple(name.strip() for name in self.passes.split(",") if name.strip())
+
+    def plan(self) -> Plan:
+        """The plan that these options ask for."""
+        from decgraph.passes.manager import chosen
+
+        check_names((*(self.names or ()), *self.without))
+        return Plan(passes=chosen(Plan(), self.names, self.without))
+
+    def run(self, module: Module, params: Mapping[str, Any] | None = None) -> tuple[Module, Report]:
+        """The module after the passes, dumped and validated as asked."""
+        plan = self.plan()
+        validate: Validate | None = None
+        if self.validate:
+            from decgraph.check.validation import Validation
+
+            validate = Validation(params)
+        return optimise(module, params, plan=plan, dump=self.dump, validate=validate)
