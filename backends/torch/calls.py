@@ -134,17 +134,17 @@ class Calls:
         if isinstance(place, Context):
             return place.length, None, (), [-1], (), None
         ids = np.asarray(place, dtype=np.int64)
-        flat = ids.ravel()
-        needed = np.zeros(len(tree), dtype=bool)
-        needed[flat] = True
-        for d in range(int(tree.depth[flat].max()) if len(flat) else 0, 0, -1):
-            level = np.flatnonzero(needed & (tree.depth == d))
-            needed[tree.parent[level]] = True
-        needed[0] = False
-        tail = np.flatnonzero(needed)
-        place_of = np.full(len(tree), -1, dtype=np.int64)
-        place_of[tail] = np.arange(len(tail))
-        return tree.base.length, tree, tail, [int(i) for i in place_of[flat]], ids.shape, (ids if ids.ndim == 1 else None)
+        flat = ids.ravel().tolist()
+        parent, needed = tree.parent, {0}
+        for node in flat:   # the nodes asked about and their ancestors
+            while node not in needed:
+                needed.add(node)
+                node = int(parent[node])
+        needed.discard(0)
+        tail = sorted(needed)
+        where = {node: i for i, node in enumerate(tail)}
+        where[0] = -1
+        return tree.base.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
 
     def evaluate(self: Any, model: Any, place: Any, extra: dict[str, Any], *, part: str | None = None,
                  alone: bool = False) -> Any:
@@ -158,20 +158,27 @@ class Calls:
         if not wanted:
             return Answered(self, Dist(Rows(_no_rows(self.vocab_size), self.request), np.zeros(shape, dtype=np.int64), "shaped",
                                        at))
-        ids = np.asarray(tail, dtype=np.int64)
         tokens, parents, uids = (), (), ()
-        if tree is not None and len(ids):
-            index = np.full(len(tree), -1, dtype=np.int64)
-            index[ids] = np.arange(len(ids))
-            tokens, parents, uids = tree.token[ids].tolist(), index[tree.parent[ids]].tolist(), tree.uid[ids].tolist()
+        if tree is not None and len(tail):
+            ids = np.asarray(tail, dtype=np.int64)
+            tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
+            if len(ids) == len(tree) - 1:
+                parents = (tree.parent[1:] - 1).tolist()
+            else:
+                index = {int(n): i for i, n in enumerate(tail)}
+                index[0] = -1
+                parents = [index[p] for p in tree.parent[ids].tolist()]
         given = extra.get("given")
         context = self.tokens if length == len(self.tokens) else self.tokens[:length]
         ask = Ask(self.sequence(), context, self.marks, tokens, parents, uids, wanted, part or "logits",
                   given=given.length if isinstance(given, Held) else None)
-        self.count_call(model if part is None else _Named(model.name + ".heads", model), len(wanted), len(ids))
-        nodes = None if tree is None else np.asarray([0 if w < 0 else int(ids[w]) for w in wanted])
-        if isinstance(place, Context):
+        self.count_call(model if part is None else _Named(model.name + ".heads", model), len(wanted), len(tail))
+        if tree is None:
             nodes = np.zeros(1, dtype=np.int64)
+        elif isinstance(place, Tree):
+            nodes = np.arange(len(tree))
+        else:
+            nodes = np.ravel(np.asarray(place, dtype=np.int64))
 
         def finish(scores: Any) -> Dist:
             if part == "heads":
@@ -179,9 +186,9 @@ class Calls:
                 rows = Rows(scores, self.request, positions=length + 1 + np.arange(n),
                             path=lambda i: self.tokens[:length], allow=extra.get("allow"), label=model.name)
                 return Dist.all(rows)
-            depths = np.zeros(len(wanted), dtype=np.int64) if tree is None or nodes is None else tree.depth[nodes]
-            rows = Rows(scores, self.request, positions=length + depths, nodes=nodes, allow=extra.get("allow"),
-                        label=model.name, path=lambda i: self.path_to(length, tree, 0 if nodes is None else int(nodes[i])))
+            positions = nodes + length if tree is None else tree.depth[nodes] + length
+            rows = Rows(scores, self.request, positions=positions, nodes=nodes, allow=extra.get("allow"),
+                        label=model.name, path=lambda i: self.path_to(length, tree, int(nodes[i])))
             rows.tree = tree
             return Dist(rows, np.arange(len(wanted)).reshape(shape), "shaped", at)
 

@@ -81,7 +81,8 @@ class Draws:
         q = self.rows.face(self.face)[torch.from_numpy(np.ascontiguousarray(self.row.reshape(-1)))].clone()
         for i, (g, r) in enumerate(zip(self.group.reshape(-1), self.rank.reshape(-1))):
             q[i, torch.from_numpy(self.members[g, :r])] = 0
-        q /= shaping.total(q)
+        later = torch.from_numpy(np.flatnonzero(self.rank.reshape(-1))).to(q.device)   # the first is drawn from the row itself
+        q[later] /= shaping.total(q[later])
         return Dist(Values(q, request, like=self.rows, index=self.row.reshape(-1)), flat)
 
 

@@ -147,10 +147,13 @@ def _hosted(op: Op) -> Callable[..., Any]:
 
 
 def host(value: Any) -> Any:
-    """A value as the NumPy meanings take it: draws as their tokens, tensors on the host, a scalar as a Python number."""
+    """A value as the NumPy meanings take it: draws as their tokens, distributions as their probabilities, tensors on the
+    host, a scalar as a Python number."""
     tokens = getattr(value, "tokens", None)
     if isinstance(tokens, np.ndarray):
         return int(tokens) if tokens.ndim == 0 else tokens
+    if hasattr(value, "vector"):
+        return value.vector().cpu().numpy()
     if hasattr(value, "ids") and hasattr(value, "length"):
         return value.ids()
     if hasattr(value, "detach"):

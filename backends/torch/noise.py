@@ -35,26 +35,39 @@ def exponentials(keys: Sequence[noise.Key], n: int) -> np.ndarray:
 
 
 def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:
-    """The winner of each row's race, argmin E_v / q_v over q_v > 0: int64[R]. q: float64[R, V]. Raises ValueError where a row
-    has no mass."""
-    certain = np.count_nonzero(q > 0, axis=-1)
-    if not certain.all():
+    """The winner of each row's race, argmin E_v / q_v over q_v > 0, ties to the lowest token: int64[R]. q: [R, V]. Raises
+    ValueError where a row has no mass. A row with one runner reads no noise."""
+    runs = q > 0
+    runners = np.count_nonzero(runs, axis=-1)
+    if not runners.all():
         raise ValueError("a draw from a distribution without mass")
     out = q.argmax(-1)
-    open_rows = np.flatnonzero(certain > 1)
+    open_rows = np.flatnonzero(runners > 1)
     if len(open_rows):
         times = exponentials([keys[int(i)] for i in open_rows], q.shape[-1])
-        for n, i in enumerate(open_rows):
-            out[i] = noise.race(q[i], times[n])
+        every = len(open_rows) == len(q)
+        with np.errstate(divide="ignore", over="ignore"):
+            times /= q if every else q[open_rows]   # inf where nobody runs
+        winners = times.argmin(-1)
+        for n in np.flatnonzero(times[np.arange(len(winners)), winners] == np.inf):
+            winners[n] = runs[open_rows[n]].argmax()   # the only runners are too slow for a float
+        out[open_rows] = winners
     return out
 
 
 def unit(key: noise.Key) -> float:
-    """One uniform in (0, 1)."""
-    return noise.unit(key)
+    """One uniform in (0, 1): runtime/noise.py's, in plain integers, since one block is not worth an array."""
+    c0, c1, c2 = key.words()
+    c3 = 0
+    k0, k1 = key.seed & _LOW, key.seed >> 32
+    for _ in range(10):
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32) ^ c3 ^ k1, p0 & _LOW
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+    return (c0 + 0.5) * 2.0**-32
 
 
 def fetched(t: Any) -> np.ndarray:
-    """A tensor's values on the host, float64."""
-    out: np.ndarray = t.detach().to("cpu").double().numpy()
+    """A tensor's values on the host."""
+    out: np.ndarray = t.detach().cpu().numpy()
     return out

@@ -244,8 +244,8 @@ class _Writer:
         where = repr(str(op.loc))
         self.line(f"m.turn({where}, {counter})" if op.attrs.get("bound") == "done" else f"m.bounded({where}, {counter})")
         self.region(body)
-        self.line(f"{counter} += 1")
         self._turned(op, body.yields, results)
+        self.line(f"{counter} += 1")   # last: what a turn yields may be its number
         self.depth -= 1
 
     def op_if(self, op: Op) -> None:

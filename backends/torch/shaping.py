@@ -1,6 +1,7 @@
 """Shaping of rows of logits by a request, for all rows of a call at once. The meaning is runtime/shaping.py's.
 
-Computed in float64 on the CPU and in float32 on other devices.
+Computed in the type of the scores: float64 for models that answer in it (table models, so that they can be compared with
+the reference to the last bit), float32 for all others.
 """
 from __future__ import annotations
 
@@ -20,13 +21,12 @@ _EMPTY = "the request's constraints leave no token that the model gives any prob
 
 def working(t: Tensor) -> Tensor:
     """The scores in the type that probabilities are computed in."""
-    return t.double() if t.device.type == "cpu" else t.float()
+    return t if t.dtype in (torch.float32, torch.float64) else t.float()
 
 
 def onehot(tokens: np.ndarray, size: int, like: Tensor) -> Tensor:
     """Point masses [R, size] at `tokens`."""
-    dtype = torch.float64 if like.device.type == "cpu" else torch.float32
-    out = torch.zeros(len(tokens), size, dtype=dtype, device=like.device)
+    out = torch.zeros(len(tokens), size, dtype=like.dtype, device=like.device)
     if len(tokens):
         at = torch.from_numpy(np.ascontiguousarray(tokens)).to(like.device)
         out.scatter_(1, at[:, None], 1.0)
@@ -34,8 +34,8 @@ def onehot(tokens: np.ndarray, size: int, like: Tensor) -> Tensor:
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Probabilities over the last axis. On the CPU in NumPy, whose sums are the reference's to the last bit."""
-    if logits.device.type != "cpu":
+    """Probabilities over the last axis; float64 in NumPy, whose sums are the reference's to the last bit."""
+    if logits.dtype != torch.float64 or logits.device.type != "cpu":
         return torch.softmax(logits, -1)
     a = logits.numpy()
     with np.errstate(all="ignore"):
@@ -45,8 +45,8 @@ def softmax(logits: Tensor) -> Tensor:
 
 
 def total(a: Tensor) -> Tensor:
-    """Sums over the last axis, kept as an axis of one; on the CPU the reference's to the last bit."""
-    if a.device.type != "cpu":
+    """Sums over the last axis, kept as an axis of one; in float64 the reference's to the last bit."""
+    if a.dtype != torch.float64 or a.device.type != "cpu":
         return a.sum(-1, keepdim=True)
     return torch.from_numpy(np.ascontiguousarray(a.numpy()).sum(-1, keepdims=True))
 

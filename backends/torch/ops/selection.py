@@ -12,7 +12,7 @@ from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.draws import as_dist
 from decgraph.backends.torch.ops.vectors import on_device
-from decgraph.backends.torch.rows import Dist
+from decgraph.backends.torch.rows import Dist, Values, take
 from decgraph.ir.table import lookup
 
 
@@ -24,10 +24,11 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
         return np.zeros((int(n), k), dtype=np.int64)
     if k == 1:
         return a.argmax(-1, keepdim=True).cpu().numpy()
-    values, indices = torch.topk(a, min(k + 1, int(size)), dim=-1)
-    got: np.ndarray = indices.cpu().numpy()
-    tied = (values[:, 1:] == values[:, :-1]).any(-1).cpu().numpy()
-    for i in np.flatnonzero(tied):   # torch.topk keeps no order among equals
+    found = torch.topk(a, min(k + 1, int(size)), dim=-1)
+    got: np.ndarray = found.indices.cpu().numpy()
+    values: np.ndarray = found.values.cpu().numpy()
+    tied = (values[:, 1:] == values[:, :-1]).any(-1)
+    for i in np.flatnonzero(tied) if tied.any() else ():   # torch.topk keeps no order among equals
         got[i] = torch.sort(a[int(i)], descending=True, stable=True).indices[:got.shape[1]].cpu().numpy()
     return got[:, :k]
 
@@ -36,8 +37,10 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
 def topk(m: Any, q: Any, k: Any) -> Draws:
     """The k most probable tokens of each distribution, as draws without randomness."""
     q = as_dist(m, q)
-    vectors = q.vector().reshape(-1, q.rows.size)
-    tokens = best_tokens(vectors, int(k))
+    # The order of probabilities is that of the logits; where those are float32, equal ones alone are equal.
+    by_logits = q.face in ("raw", "logits") and not isinstance(q.rows, Values)
+    vectors = take(q.rows.constrained(), q.index) if by_logits else q.vector()
+    tokens = best_tokens(vectors.reshape(-1, q.rows.size), int(k))
     shape = (*q.shape, tokens.shape[1])
     return Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face, point=True, at=q.at)
 

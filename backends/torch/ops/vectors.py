@@ -121,7 +121,7 @@ def gather(m: Any, v: Any, *ix: Any, op: Any) -> Any:
     if isinstance(v, Dist | Draws | Mixed):
         return v.take(where) if named else v.pick(where)
     if isinstance(v, Tensor):
-        at = [torch.from_numpy(np.ascontiguousarray(i)).to(v.device) for i in index]
+        at = [torch.as_tensor(i).to(v.device) for i in index]
         out = v[tuple(at)]
         return out if any(d.kind == "vocab" for d in op.result.type.dims) else _plain(out.cpu().numpy())
     return _plain(np.asarray(v)[where])
