@@ -19,6 +19,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.engine import masked_batch as batch
 from decgraph.runtime.models.engine.ask import Counted
 from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk, MaskedEngine
+from decgraph.runtime.models.engine.masked_captured import fastest
 from decgraph.runtime.models.engine.masked_forward import ModuleStep, Step
 from decgraph.runtime.models.engine.masked_memo import Entry, Key, Memo
 from decgraph.runtime.models.engine.masked_memory import Kept, empty
@@ -49,17 +50,19 @@ class _Plan:
 
 class HFMaskedEngine:
     """See `MaskedEngine`. budget: bytes that one forward may take for rows, scores and copied memories; larger
-    batches are split. remembered: bytes that remembered calls may take. `step` may be replaced by a captured
-    forward."""
+    batches are split. remembered: bytes that remembered calls may take. captured: whether the forward may be a
+    captured one."""
 
-    def __init__(self, model: HFMasked, *, budget: int | None = None, remembered: int | None = None) -> None:
+    def __init__(
+        self, model: HFMasked, *, budget: int | None = None, remembered: int | None = None, captured: bool = True
+    ) -> None:
         net = model.net
         self.model, self.counted = model, Counted()
         assert model.mask is not None
         self.mask: int = model.mask
         module = ModuleStep(net)
-        self.step: Step = module
-        self.blank, self.device = module.blank, net.embedding.device
+        self.step: Step = fastest(net, module) if captured else module
+        self.device = net.embedding.device
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2 * _CPU_BUDGET
         self.budget = free // 2 if budget is None else budget
         self.memo = Memo(free // 8 if remembered is None else remembered)
@@ -226,15 +229,15 @@ class HFMaskedEngine:
 
     def _cost(self, unit: batch.Unit) -> int:
         copied = 0 if unit.consumed or unit.given is None else len(unit.cells)
-        kept = copied + (unit.width if unit.keep else 0)
-        return unit.width * self._cell_bytes + kept * self.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
+        kept = copied + unit.width
+        return unit.width * self._cell_bytes + kept * self.step.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
 
     def _computed(self, forward: list[list[batch.Unit]], missing: dict[Key, batch.Unit]) -> dict[Key, Entry]:
         """One forward: the entries of its units."""
         made = [
             batch.whole_part(group, self._tables, self.mask, self._block)
             if group[0].given is None
-            else batch.given_part(group, self._tables, self.blank, self._block)
+            else batch.given_part(group, self._tables, self.step.blank, self._block)
             for group in forward
         ]
         parts, start, cells = [part for _, part in made], 0, 0
@@ -249,12 +252,12 @@ class HFMaskedEngine:
             inputs = self._mixed(inputs, units)
         at = parts[0].positions if len(parts) == 1 else torch.cat([part.positions.reshape(-1) for part in parts])
         hidden = self.step(inputs, at.reshape(-1), parts)
-        self.counted.calls += 1
+        self.counted.calls += 1 if self.step.packs else len(parts)
         self.counted.computed += cells
         self.counted.padding += len(hidden) - cells
         for group, part in zip(forward, parts, strict=True):
-            if part.store is None and part.record:
-                batch.whole_kept(group, part, self.blank.nbytes)
+            if part.record:
+                batch.whole_kept(group, part, self.step.blank.nbytes)
         block, good = self._logits(hidden, np.concatenate([unit.start + unit.rows for unit in units]))
         keys = {id(unit): key for key, unit in missing.items()}
         entries, first = {}, 0

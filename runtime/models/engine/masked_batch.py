@@ -142,7 +142,7 @@ def whole_part(group: list[Unit], tables: Tables, pad: int, block: int | None) -
     return ids, part
 
 
-def given_part(group: list[Unit], tables: Tables, blank: Store, block: int | None) -> tuple[np.ndarray, Part]:
+def given_part(group: list[Unit], tables: Tables, blank: Tensor, block: int | None) -> tuple[np.ndarray, Part]:
     """(ids int64[batch, width], part) of canvases on memories. A canvas with fewer fresh cells repeats its last
     one, which computes and writes the same row again. Sets the units' `kept`."""
     width, span = max(u.width for u in group), max(len(u.cells) for u in group)
@@ -180,7 +180,7 @@ def _seen(group: list[Unit], span: int, layer: int | None) -> np.ndarray:
     return seen
 
 
-def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blank: Store) -> Store:
+def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blank: Tensor) -> Store:
     """The store that a part works in: the memories' own if they stand in a row in it, else a copy. Sets the units'
     `kept`."""
     given = [u.given for u in group if u.given is not None]
@@ -189,7 +189,7 @@ def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blan
     consumed = all(u.consumed for u in group)
     # Saving most of the rows costs what a copy costs, and a copy leaves the old value as it is.
     if not in_row or store.block is None or store.room < span or not (consumed or 2 * width <= store.room):
-        made = gathered(given, max(span, *(k.length for k in given), blank.room), like=blank)
+        made = gathered(given, max(span, *(k.length for k in given)), like=blank)
         for slot, (unit, k) in enumerate(zip(group, given, strict=True)):
             unit.kept = k.overwritten(_fresh(unit), len(unit.cells), made, slot)
         return made

@@ -53,6 +53,7 @@ class Part:
         self.span = span if store is not None else self.width
         self.layers, self.block, self.record = layers or {}, block, record
         self._made: dict[int, tuple[Tensor, Tensor]] = {}
+        self._taken: Store | None = None
         self._masks: dict[tuple[int | None, int, int], Tensor | None] = {}
 
     def attend(
@@ -66,7 +67,7 @@ class Part:
             self._made[layer] = (key, value)
         heads = key.shape[1]
         groups = query.shape[1] // heads
-        mask = self._mask(layer, window, groups)
+        mask = self.mask(layer, window, groups)
         if groups > 1:  # heads that share keys become more queries: the mask knows nothing of causality
             query = query.reshape(self.batch, heads, groups * self.width, query.shape[-1])
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
@@ -76,11 +77,16 @@ class Part:
 
     def stored(self) -> Store:
         """The store of a recording part, made on first use: a program that never asks for it copies nothing."""
-        if self.store is None:
+        if self._taken is None:
             rows = [x for layer in sorted(self._made) for x in self._made[layer]]
-            self.store = Store(torch.stack(rows).unflatten(0, (-1, 2)))
+            self.take(Store(torch.stack(rows).unflatten(0, (-1, 2))))
             self._made.clear()
-        return self.store
+        assert self._taken is not None
+        return self._taken
+
+    def take(self, store: Store) -> None:
+        """What a recording part has, from a step that has it as a store already."""
+        self._taken = store
 
     def _written(self, held: Tensor, fresh: Tensor) -> Tensor:
         """The store's rows [batch, heads, span, dim] once the fresh ones are written into them."""
@@ -94,8 +100,8 @@ class Part:
                 held.scatter_(2, self.where[:, None, :, None].expand_as(fresh), fresh)
         return held if held.shape[2] == self.span else held[:, :, : self.span]
 
-    def _mask(self, layer: int, window: int | None, groups: int) -> Tensor | None:
-        """bool[batch, 1, 1 or groups * width, span], or None if everybody sees everything."""
+    def mask(self, layer: int, window: int | None, groups: int) -> Tensor | None:
+        """bool[batch, 1, 1 or groups * width, span], or None if everybody sees everything in a layer."""
         key = (window, layer if layer in self.layers else -1, groups)
         if key not in self._masks:
             self._masks[key] = self._made_mask(self.layers.get(layer, self.seen), window, groups)
@@ -118,7 +124,14 @@ class Part:
 
 
 class Step(Protocol):
-    """The forward that an engine drives; a captured one may take the place of `ModuleStep`."""
+    """The forward that an engine drives. packs: whether the parts of a call share one forward of the model. blank: keys
+    and values [layers, 2, 1, heads, 1, dim] of one position, for their shape."""
+
+    @property
+    def packs(self) -> bool: ...
+
+    @property
+    def blank(self) -> Tensor: ...
 
     def __call__(self, cells: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:
         """The last hidden states [n, width], after the final norm, of cells packed part by part: ids int64[n] or
@@ -129,6 +142,8 @@ class Step(Protocol):
 class ModuleStep:
     """The forward of an unmodified transformers model, whose weights it shares."""
 
+    packs = True
+
     def __init__(self, net: Net) -> None:
         self.base = twin(net.base, ATTENTION)
         probe = Part(torch.zeros(1, 1, dtype=torch.long, device=net.embedding.device), record=True)
@@ -138,7 +153,9 @@ class ModuleStep:
             raise DecError(f"{name} is not supported: its layers do not use the attention registered")
         if len({x.shape for pair in made.values() for x in pair}) > 1:
             raise DecError(f"{name} is not supported: its layers' keys and values differ in shape")
-        self.blank = probe.stored()  # the shape of its keys and values
+        block = probe.stored().block
+        assert block is not None
+        self.blank: Tensor = block
 
     @torch.no_grad()
     def __call__(self, cells: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:

@@ -175,7 +175,7 @@ class Kept:
         held = _padded(self.held, length)
         if (part.of.version is self.version and part.index == index) or not part.held.any():
             return Kept(self.family, self.store, self.slot, held, parts, self.version)
-        made = gathered([self], max(length, self.store.room, part.of.store.room), like=part.of.store)
+        made = gathered([self], max(length, self.store.room, part.of.store.room), like=part.of.store.block)
         assert made.block is not None
         _copy(part.of.block()[part.index], made.block[index, :, 0], np.flatnonzero(part.held))
         return Kept(self.family, made, 0, held, parts)
@@ -236,15 +236,15 @@ def empty(family: str, length: int) -> Kept:
     return Kept(family, Store(None), 0, np.zeros(length, bool))
 
 
-def gathered(kept: Sequence[Kept], room: int, like: Store | None = None) -> Store:
+def gathered(kept: Sequence[Kept], room: int, like: Tensor | None = None) -> Store:
     """A new store with a slot for each memory, in order, and room for positions 0..room-1 (at least what each holds).
 
-    What is not held stays a finite number, so that a weight of zero hides it. `like`: a store whose shape a
-    memory without rows takes. Raises InternalError for a memory that was consumed.
+    What is not held stays a finite number, so that a weight of zero hides it. `like`: a block whose
+    shape memories without rows take. Raises InternalError for a memory that was consumed.
     """
     for k in kept:
         k.check()
-    old = next((k.store.block for k in kept if k.store.block is not None), None if like is None else like.block)
+    old = next((k.store.block for k in kept if k.store.block is not None), like)
     if old is None:
         return Store(None)
     store, slots = kept[0].store, [k.slot for k in kept]

@@ -16,6 +16,8 @@ from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
 from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk
+from decgraph.runtime.models.engine.masked_captured import CapturedStep
+from decgraph.runtime.models.engine.masked_forward import ModuleStep
 from decgraph.runtime.models.engine.masked_memory import Kept
 from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
 from decgraph.runtime.models.engine.of import engine_of
@@ -236,12 +238,14 @@ class Player:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_any_asks_are_answered_as_the_model_itself_answers(name: str) -> None:
+@pytest.mark.parametrize("captured", [False, True], ids=["module", "captured"])
+def test_any_asks_are_answered_as_the_model_itself_answers(name: str, captured: bool) -> None:
     model = MODELS[name]()
-    engine = HFMaskedEngine(model)
+    engine = HFMaskedEngine(model, captured=captured)
+    assert isinstance(engine.step, CapturedStep if captured else ModuleStep)
     rng = Random(7)
     players = [Player(f"s{n}", model, engine.mask, Random(n)) for n in range(4)]
-    for _ in range(12 if name == "shipped" else 60):
+    for _ in range(10 if name == "shipped" else 50):
         asking = rng.sample(players, rng.randint(1, len(players)))
         asks = [p.ask() for p in asking]
         for player, answer in zip(asking, engine.answer(asks), strict=True):

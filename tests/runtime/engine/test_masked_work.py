@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,8 @@ from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
 from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk, fresh_of
-from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
+from decgraph.runtime.models.engine.masked_captured import fastest
+from decgraph.runtime.models.engine.masked_forward import ModuleStep, Step
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import LayerMemory, Memory, Vocab
@@ -25,8 +27,8 @@ from decgraph.runtime.models.interface import LayerMemory, Memory, Vocab
 V, MASK_ID = 19, 18
 
 
-@pytest.fixture
-def engine() -> HFMaskedEngine:
+@pytest.fixture(scope="module")
+def net() -> Net:
     torch.manual_seed(1)
     config = transformers.EuroBertConfig(
         vocab_size=V,
@@ -43,9 +45,26 @@ def engine() -> HFMaskedEngine:
         mask_token_id=MASK_ID,
         attn_implementation=ATTENTION,
     )
-    net = Net(transformers.EuroBertForMaskedLM(config))
-    vocab = Vocab("test", V)
-    return HFMaskedEngine(HFMasked(net, name="tiny", vocab=vocab, context=64, family="tiny", mask=MASK_ID))
+    return Net(transformers.EuroBertForMaskedLM(config))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["module", "captured"])
+def step(request: pytest.FixtureRequest, net: Net) -> Step:
+    module = ModuleStep(net)
+    return fastest(net, module) if request.param else module
+
+
+@pytest.fixture
+def engine(net: Net, step: Step) -> HFMaskedEngine:
+    model = HFMasked(net, name="tiny", vocab=Vocab("test", V), context=64, family="tiny", mask=MASK_ID)
+    made = HFMaskedEngine(model, captured=False)
+    made.step = step
+    return made
+
+
+def another(engine: HFMaskedEngine, **options: Any) -> HFMaskedEngine:
+    """A fresh engine of the same model, which packs its forwards."""
+    return HFMaskedEngine(engine.model, captured=False, **options)
 
 
 def canvas(length: int, seed: int = 0, base: int = 3) -> torch.Tensor:
@@ -62,7 +81,7 @@ def one(engine: HFMaskedEngine, ask: CanvasAsk) -> CanvasAnswer:
 
 def rows_of(engine: HFMaskedEngine, cells: torch.Tensor, rows: Any) -> torch.Tensor:
     """What a fresh engine says to whole canvases."""
-    return one(HFMaskedEngine(engine.model), CanvasAsk("alone", cells, rows=rows)).logits
+    return one(another(engine), CanvasAsk("alone", cells, rows=rows)).logits
 
 
 def test_sequences_of_all_lengths_and_phases_share_one_forward(engine: HFMaskedEngine) -> None:
@@ -72,9 +91,10 @@ def test_sequences_of_all_lengths_and_phases_share_one_forward(engine: HFMaskedE
     assert engine.counted.padding == sum(4 - n for n in range(5))
     asks = [CanvasAsk(n, canvas(12 + n, n), None, range(4, 8), kept[n], range(4, 8), True) for n in range(3)]
     asks += [CanvasAsk(3, canvas(15, 3), None, range(4, 6), kept[3], [5], True), CanvasAsk(9, canvas(40, 9), rows=[30])]
-    alone = [one(HFMaskedEngine(engine.model), ask).logits for ask in asks]
+    alone = [one(another(engine), ask).logits for ask in asks]
     together = engine.answer(asks)
-    assert engine.counted.calls == 2 and engine.counted.computed == 70 + 3 * 4 + 2 + 40
+    assert engine.counted.calls == (2 if engine.step.packs else 3)  # one forward for all, or for all of a kind
+    assert engine.counted.computed == 70 + 3 * 4 + 2 + 40
     for a, b in zip(alone, together, strict=True):
         assert isinstance(b, CanvasAnswer) and torch.allclose(a, b.logits, atol=1e-4)
 
@@ -82,7 +102,7 @@ def test_sequences_of_all_lengths_and_phases_share_one_forward(engine: HFMaskedE
 def test_a_budget_splits_a_batch_and_changes_nothing(engine: HFMaskedEngine) -> None:
     asks = [CanvasAsk(n, canvas(16, n), rows=range(16), keep=True) for n in range(6)]
     whole = engine.answer(asks)
-    small = HFMaskedEngine(engine.model, budget=2 * engine._cost(engine._plan(asks[0], asks[0].cells.numpy()).units[0]))
+    small = another(engine, budget=2 * engine._cost(engine._plan(asks[0], asks[0].cells.numpy()).units[0]))
     split = small.answer(asks)
     assert (engine.counted.calls, small.counted.calls) == (1, 3)
     for a, b in zip(whole, split, strict=True):
@@ -137,7 +157,7 @@ def test_calls_are_forgotten_with_age_size_and_their_sequence(engine: HFMaskedEn
     engine.close("s")
     engine.close("never seen")
     assert len(engine.memo) == 0 and engine.memo.nbytes == 0
-    small = HFMaskedEngine(engine.model, remembered=1)
+    small = another(engine, remembered=1)
     for _ in range(2):
         one(small, CanvasAsk("s", canvas(16), rows=[4]))
     assert small.counted.calls == 2 and len(small.memo) == 0 and small.memo.nbytes == 0
@@ -165,7 +185,7 @@ def test_old_values_stay_what_they_were_when_newer_ones_are_written_over_them(en
         block = [4 + step, 9, 10 + 2 * step]
         kept.append(one(engine, CanvasAsk("s", cells, None, block, kept[-1], block, keep=True)).memory)
     assert all(k.store is kept[0].store for k in kept) and [k.newest for k in kept] == [False] * 4 + [True]
-    other = HFMaskedEngine(engine.model)
+    other = another(engine)
     mine = one(other, CanvasAsk("s", canvas(24), keep=True)).memory
     cells = canvas(24)
     for step in range(5):
@@ -177,7 +197,7 @@ def test_old_values_stay_what_they_were_when_newer_ones_are_written_over_them(en
         cells = cells.clone()
         cells[4 + step] = step
         block = [4 + step, 9, 10 + 2 * step]
-        other = HFMaskedEngine(engine.model)  # which holds nothing of the sequence but what it is given
+        other = another(engine)  # which holds nothing of the sequence but what it is given
         mine = one(other, CanvasAsk("s", cells, None, block, mine, block, keep=True)).memory
 
 
@@ -190,14 +210,14 @@ def test_the_memory_of_a_remembered_call_is_that_calls(engine: HFMaskedEngine) -
     later = one(engine, CanvasAsk(1, cells, None, block, first[1], block, keep=True)).memory
     again = one(engine, asks[1]).memory
     assert engine.counted.calls == 2 and later.newest and not again.newest
-    assert same_rows(again, one(HFMaskedEngine(engine.model), asks[1]).memory) and not same_rows(again, later)
+    assert same_rows(again, one(another(engine), asks[1]).memory) and not same_rows(again, later)
 
 
 def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedEngine) -> None:
     cells, block = canvas(16), range(4, 8)
     memory = one(engine, CanvasAsk("s", cells, keep=True)).memory
     cut = memory.without(block)
-    other = HFMaskedEngine(engine.model)
+    other = another(engine)
     mine = one(other, CanvasAsk("s", cells, keep=True)).memory
     cells = cells.clone()
     cells[5] = 7
@@ -212,7 +232,7 @@ def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedE
     with pytest.raises(InternalError, match="after a call consumed it"):
         engine.answer([CanvasAsk("s", canvas(16, 3), None, block, cut, block)])
     again = one(engine, CanvasAsk("s", canvas(16), keep=True)).memory  # remembered, but not its memory: computed
-    assert again.alive and same_rows(again, one(HFMaskedEngine(engine.model), CanvasAsk("s", canvas(16), keep=True)).memory)
+    assert again.alive and same_rows(again, one(another(engine), CanvasAsk("s", canvas(16), keep=True)).memory)
 
 
 def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMaskedEngine) -> None:
@@ -223,7 +243,7 @@ def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMasked
     newer = one(engine, CanvasAsk("s", changed, None, [9], memory, [9], keep=True)).memory
     for given in (memory, newer, newer.without([12]), newer.put(1, newer.layer(1).without([12]))):
         got = one(engine, CanvasAsk("s", cells, None, block, given, block)).logits
-        alone = one(HFMaskedEngine(engine.model), CanvasAsk("s", cells, None, block, given, block)).logits
+        alone = one(another(engine), CanvasAsk("s", cells, None, block, given, block)).logits
         assert torch.allclose(got, alone, atol=1e-5)
     assert engine.counted.calls == 6
 
@@ -232,7 +252,7 @@ def test_a_memory_that_two_of_a_batch_read_is_not_given_up(engine: HFMaskedEngin
     """Their widths differ too much for one part."""
     memory = one(engine, CanvasAsk("s", canvas(24), keep=True)).memory
     asks = [CanvasAsk("s", canvas(24, n), None, range(4, end), memory, [5], consumed=end == 6) for n, end in enumerate((6, 23))]
-    other = HFMaskedEngine(engine.model)
+    other = another(engine)
     mine = one(other, CanvasAsk("s", canvas(24), keep=True)).memory
     alone = [one(other, replace(ask, given=mine, consumed=False)) for ask in asks]
     for a, b in zip(alone, engine.answer(asks), strict=True):
@@ -270,8 +290,8 @@ def test_equal_canvases_are_computed_once_and_nobody_loses_a_memory(engine: HFMa
     one(engine, CanvasAsk(0, cells, None, block, a, block, True, True))
     assert b.alive
     other = one(engine, CanvasAsk(1, cells.flip(0), None, block, b, block, True, True))
-    fresh = one(HFMaskedEngine(engine.model), CanvasAsk(1, canvas(16), keep=True)).memory
-    alone = one(HFMaskedEngine(engine.model), CanvasAsk(1, cells.flip(0), None, block, fresh, block))
+    fresh = one(another(engine), CanvasAsk(1, canvas(16), keep=True)).memory
+    alone = one(another(engine), CanvasAsk(1, cells.flip(0), None, block, fresh, block))
     assert torch.allclose(other.logits, alone.logits, atol=1e-5)
 
 
@@ -280,7 +300,7 @@ def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
     memory = one(engine, CanvasAsk("a", canvas(16), keep=True)).memory
     soft = ([2, 5], torch.rand(2, V - 1, generator=torch.Generator().manual_seed(2)), torch.tensor([0.5, 0.1]))
     ask = CanvasAsk("a", canvas(16), soft, range(4, 6), memory, range(4, 6), keep=True)
-    alone = one(HFMaskedEngine(engine.model), ask)
+    alone = one(another(engine), ask)
     _, batched = engine.answer([CanvasAsk("b", canvas(16), None, range(4, 11), memory, [4]), ask])
     assert isinstance(batched, CanvasAnswer) and engine.counted.padding == 5
     assert torch.allclose(alone.logits, batched.logits, atol=1e-5)
@@ -289,9 +309,17 @@ def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
     assert not torch.allclose(hard.logits, batched.logits, atol=1e-2)
 
 
-def test_scores_that_are_no_numbers_are_one_sequences_fault(engine: HFMaskedEngine) -> None:
+@pytest.fixture
+def torn(net: Net) -> Iterator[None]:
+    """Token 7 has no embedding."""
     with torch.no_grad():
-        engine.model.net.embedding[7] = float("nan")
+        whole = net.embedding[7].clone()
+        net.embedding[7] = float("nan")
+        yield
+        net.embedding[7] = whole
+
+
+def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: HFMaskedEngine) -> None:
     good, bad = canvas(12), canvas(12)
     good[0], bad[0] = 1, 7
     expected = rows_of(engine, good, range(4, 8))
@@ -338,22 +366,12 @@ def test_a_memory_of_another_model_is_refused(engine: HFMaskedEngine) -> None:
         memory.join(engine.empty(16))
 
 
-def test_the_forward_can_be_another_and_the_module_keeps_its_own(engine: HFMaskedEngine) -> None:
+def test_the_module_keeps_its_own_attention_and_its_weights_are_shared(engine: HFMaskedEngine) -> None:
     """The engine's twin of the module changes nothing for those who use the model."""
-    calls: list[list[Part]] = []
-    module = engine.step
-
-    def step(cells: torch.Tensor, positions: torch.Tensor, parts: Any) -> torch.Tensor:
-        calls.append(list(parts))
-        return module(cells, positions, parts)
-
-    engine.step = step
     rows = one(engine, CanvasAsk("s", canvas(16), rows=[4])).logits
-    assert len(calls) == 1 and (calls[0][0].batch, calls[0][0].width) == (1, 16)
-    cells = tuple(canvas(16).tolist())
-    own = engine.model.eval_canvas(cells, [4])[0].logits
+    own = engine.model.eval_canvas(tuple(canvas(16).tolist()), [4])[0].logits
     assert own is not None and np.allclose(own[:MASK_ID], rows[0, :MASK_ID].numpy(), atol=1e-5)
-    assert isinstance(module, ModuleStep)
+    module = engine.step if isinstance(engine.step, ModuleStep) else engine.step.module  # type: ignore[attr-defined]
     assert {id(p) for p in module.base.parameters()} == {id(p) for p in engine.model.net.base.parameters()}
 
 
