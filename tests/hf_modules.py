@@ -42,7 +42,9 @@ def module(kind: str, seed: int = 0, **changes: Any) -> Any:
     config = CONFIGS[kind]()
     for name, value in changes.items():
         setattr(config, name, value)
-    made = hf.AutoModelForCausalLM.from_config(config).eval()
+    # Eager for soft caps: some versions' default attention leaves them out.
+    capped = getattr(config, "attn_logit_softcapping", None)
+    made = hf.AutoModelForCausalLM.from_config(config, **({"attn_implementation": "eager"} if capped else {})).eval()
     with torch.no_grad():
         for name, weight in made.named_parameters():
             if weight.ndim > 1:

@@ -58,7 +58,9 @@ def _live(folder: Path, vocab: Vocab, refused: Exception) -> Live:
     from decgraph.runtime.models.engine.of import engine_of
     from decgraph.runtime.models.hf_live import from_module
 
-    module = _pretrained(transformers.AutoModelForCausalLM, folder, torch.float32, None)
+    # Some versions' default attention leaves out soft caps.
+    capped = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("attn_logit_softcapping")
+    module = _pretrained(transformers.AutoModelForCausalLM, folder, torch.float32, "eager" if capped else None)
     model = from_module(module.requires_grad_(False), name=folder.name, vocab=vocab)
     model.family = str(folder)
     try:

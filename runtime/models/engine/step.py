@@ -110,6 +110,7 @@ class ModuleStep:
             raise DecError(f"{self.name!r} is not supported: {kind} has layers of kind {', '.join(odd)}")
         self._layer_types: list[str] = list(types)
         self._types = set(types)
+        self._capped = bool(getattr(config, "attn_logit_softcapping", None))
         self._window = int(window) if SLIDING in self._types and window is not None else None
 
     def _probe(self) -> Layout:
@@ -192,7 +193,8 @@ class ModuleStep:
             if not gap <= _TOLERANCE.get(layout.dtype, 0.1):
                 raise DecError(
                     f"{self.name!r} is not supported: {type(self.base).__name__} with a cache differs from itself "
-                    f"without one by {gap:.1e}; it seems to use the order of cells beside their positions"
+                    f"without one by {gap:.1e}; it seems to use the order of cells beside their positions",
+                    hint="attn_implementation='eager', if what it has leaves out the soft caps" if self._capped else "",
                 )
 
 
