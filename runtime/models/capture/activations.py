@@ -36,14 +36,14 @@ def _gelu(node: fx.Node) -> fx.Node | None:
     for half, rest in (node.args, node.args[::-1]) if len(node.args) == 2 else ():
         x = _with(half, "mul", 0.5)
         tanh = _with(rest, "add", 1.0)
-        if x is None or not is_op(tanh, "tanh"):
+        if x is None or tanh is None or not is_op(tanh, "tanh"):
             continue
         total = _with(tanh.args[0], "mul", math.sqrt(2 / math.pi))
-        if not is_op(total, "add"):
+        if total is None or not is_op(total, "add"):
             continue
         pair = either(total, lambda a, x=x: a is x)  # type: ignore[misc]
         cube = None if pair is None else _with(pair[1], "mul", 0.044715)
-        if is_op(cube, "pow") and cube.args == (x, 3) and isinstance(x, fx.Node):
+        if cube is not None and is_op(cube, "pow") and cube.args == (x, 3) and isinstance(x, fx.Node):
             return x
     return None
 

@@ -22,7 +22,7 @@ from decgraph.runtime.models.capture.program import Program, argument, dtype_of,
 def cuts(program: Program) -> None:
     for node in list(program.graph.nodes):
         if is_op(node, "getitem") and node.users and shape_of(node) == shape_of(node.args[0]) and _slice(node) is not None:
-            program.replace(node, node.args[0])  # type: ignore[arg-type]
+            program.replace(node, node.args[0])
         elif is_op(node, "cat"):
             _without_nothing(program, node)
     program.sweep()
@@ -36,11 +36,11 @@ def cuts(program: Program) -> None:
 
 def _without_nothing(program: Program, cat: fx.Node) -> None:
     dim = cat.args[1]
-    parts = [p for p in cat.args[0] if (shape_of(p) or (1,))[-1] != 0]  # type: ignore[union-attr]
-    if dim != -1 or len(parts) == len(cat.args[0]):  # type: ignore[arg-type]
+    parts = [p for p in cat.args[0] if (shape_of(p) or (1,))[-1] != 0]
+    if dim != -1 or len(parts) == len(cat.args[0]):
         return
     if len(parts) == 1:
-        program.replace(cat, parts[0])  # type: ignore[arg-type]
+        program.replace(cat, parts[0])
     else:
         cat.args = (tuple(parts), dim)
 
@@ -48,7 +48,7 @@ def _without_nothing(program: Program, cat: fx.Node) -> None:
 def _sized(node: fx.Node) -> None:
     """`chunk` and `split` by a width, as a split by widths."""
     whole, dim = shape_of(node.args[0]), argument(node, 2, "dim", 0)
-    items = sorted((n for n in node.users if is_op(n, "item")), key=lambda n: int(n.args[1]))  # type: ignore[arg-type]
+    items = sorted((n for n in node.users if is_op(n, "item")), key=lambda n: int(n.args[1]))
     if whole is None or dim not in (-1, len(whole) - 1) or len(items) != len(node.users) or isinstance(whole[-1], str):
         return
     asked = argument(node, 1, "split_size", argument(node, 1, "chunks"))

@@ -38,7 +38,7 @@ def _items(split: fx.Node) -> list[fx.Node] | None:
     sizes = split.args[1]
     if not isinstance(sizes, tuple) or not all(is_op(n, "item") for n in split.users):
         return None
-    items = sorted(split.users, key=lambda n: int(n.args[1]))  # type: ignore[arg-type]
+    items = sorted(split.users, key=lambda n: int(n.args[1]))
     return items if [n.args[1] for n in items] == list(range(len(sizes))) else None
 
 
@@ -86,7 +86,7 @@ class _Neighbours:
             return
         program, counts = self.program, self.split.args[1]
         assert isinstance(counts, tuple)
-        self.counts = (int(counts[0]), int(counts[1]))  # type: ignore[call-overload]
+        self.counts = (int(counts[0]), int(counts[1]))
         with program.before(self.split):
             cut = program.make(
                 "split", (self.split.args[0], (sum(self.counts), *counts[2:]), 2), shape=None, dtype=None,
@@ -146,9 +146,9 @@ class _Neighbours:
             elif a == b:
                 args.append(a)
             else:
-                first, second = self.program.tensors[str(a.target)], self.program.tensors[str(b.target)]  # type: ignore[union-attr]
+                first, second = self.program.tensors[str(a.target)], self.program.tensors[str(b.target)]
                 rows = torch.cat([first.expand(self.counts[0], -1), second.expand(self.counts[1], -1)])
-                args.append(self.program.constant(f"{a.target}_and_{b.target}", rows))  # type: ignore[union-attr]
+                args.append(self.program.constant(f"{a.target}_and_{b.target}", rows))
         # Before the first of the two: operands are joined already, shared by both, or constants.
         with self.program.before(mine if _later(other, mine) else other):
             shape, dtype, layer = self.shape(mine), dtype_of(mine), mine.meta["layer"]

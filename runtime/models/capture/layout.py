@@ -63,9 +63,9 @@ def _row_wise(node: fx.Node) -> bool:
 def _operands(program: Program, node: fx.Node, plain: dict[fx.Node, fx.Node]) -> tuple[Any, ...] | None:
     if node.meta["op"] == "cat":
         parts = node.args[0]
-        if not all(p in plain for p in parts):  # type: ignore[union-attr]
+        if not all(p in plain for p in parts):
             return None
-        return (tuple(plain[p] for p in parts), *node.args[1:])  # type: ignore[union-attr, index]
+        return (tuple(plain[p] for p in parts), *node.args[1:])
     found: list[Any] = []
     for value in node.args:
         if isinstance(value, fx.Node) and value in plain:

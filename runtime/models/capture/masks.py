@@ -26,7 +26,7 @@ def masks(program: Program) -> None:
         hidden = program.constant("mask_hidden", _number(program, "mask_hidden", torch.finfo(program.dtype).min))
         with program.before(mask.next):
             added = program.make("where", (mask, shown, hidden), shape=shape_of(mask), dtype=program.dtype)
-        mask.replace_all_uses_with(added, delete_user_cb=lambda user, made=added: user is not made)  # type: ignore[misc]
+        mask.replace_all_uses_with(added, delete_user_cb=lambda user, made=added: user is not made)
 
 
 def _number(program: Program, name: str, value: float) -> torch.Tensor:

@@ -121,7 +121,7 @@ class _Merging:
         else:
             if ref.kind == "loose":
                 tensors = [r.loose.get(name) for r in self.recordings]
-                if any(t is None or not torch.equal(t, tensors[0]) for t in tensors):  # type: ignore[arg-type]
+                if any(t is None or not torch.equal(t, tensors[0]) for t in tensors):
                     raise Refused("a tensor made outside of its forward differs from call to call")
                 tensor = tensors[0]
                 assert tensor is not None

@@ -59,7 +59,7 @@ def _weighted(program: Program, node: fx.Node) -> _Norm | None:
     if is_op(rest, "to", "type_as"):  # rounded before the weight: take the states as they were before widening
         if not is_op(x, "to", "float") or dtype_of(x.args[0]) != dtype_of(node):
             return None
-        x = x.args[0]  # type: ignore[assignment]
+        x = x.args[0]
     if dtype_of(x) != dtype_of(weight):
         return None
     return _Norm(x, weight, inner.eps)

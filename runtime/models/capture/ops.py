@@ -147,7 +147,7 @@ def _given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str,
 def run(node: fx.Node, args: Any, kwargs: Any) -> Any:
     """What a call node computes from these values."""
     if node.op == "call_function":
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return node.target(*args, **kwargs)
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     raise TypeError(node.op)

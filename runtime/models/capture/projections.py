@@ -52,7 +52,7 @@ def _join(program: Program, nodes: Sequence[fx.Node]) -> None:
     weights = [program.tensor(n.args[1]) for n in nodes]
     widths = tuple(int(w.shape[0]) for w in weights if w is not None)
     bias = None
-    name = "_and_".join([str(first.args[1].target), *(str(n.args[1].target).split("_")[-3] for n in nodes[1:])])  # type: ignore[union-attr]
+    name = "_and_".join([str(first.args[1].target), *(str(n.args[1].target).split("_")[-3] for n in nodes[1:])])
     if argument(first, 2, "bias") is not None:
         biases = [program.tensor(argument(n, 2, "bias")) for n in nodes]
         bias = program.constant(f"{name}_bias", joined([b for b in biases if b is not None]))

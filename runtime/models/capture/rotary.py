@@ -82,7 +82,7 @@ def _rewrite(program: Program, node: fx.Node, x: fx.Node, cos: fx.Node, sin: fx.
 def _signed(program: Program, sin: fx.Node, signs: fx.Node) -> fx.Node:
     """The sines times the signs, before they are broadcast over heads: there they are rows that a table can hold."""
     if is_op(sin, "unsqueeze"):
-        inner = _signed(program, sin.args[0], signs)  # type: ignore[arg-type]
+        inner = _signed(program, sin.args[0], signs)
         with program.before(sin.next):
             return program.make("unsqueeze", (inner, sin.args[1]), shape=shape_of(sin), dtype=dtype_of(sin))
     with program.before(sin.next):

@@ -32,7 +32,7 @@ def rows(program: Program) -> None:
         touched = [n for n in node.all_input_nodes if n in flat]
         shape = shape_of(node)
         if node.meta["op"] in ("view", "reshape") and touched and _same_rows(shape, shape_of(node.args[0])):
-            program.replace(node, node.args[0])  # type: ignore[arg-type]  # the module's own way to matrices and back
+            program.replace(node, node.args[0])  # the module's own way to matrices and back
         elif _is_matrix(shape):
             flat.add(node)
         elif _flattens(node, flat):

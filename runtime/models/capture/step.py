@@ -87,9 +87,12 @@ class Step:
         if any(not low <= tap <= part.last for tap in part.taps):
             raise DecError(f"layers {low}..{part.last - 1} do not pass all of the states {list(part.taps)}")
         if part not in self._derived:
-            self._derived[part] = Step(self.program, part)
+            self._derived[part] = self._like(part)
             self._derived[part]._derived = self._derived
         return self._derived[part]
+
+    def _like(self, part: Part) -> Step:
+        return Step(self.program, part)
 
     @property
     def graph(self) -> fx.GraphModule:
@@ -146,20 +149,20 @@ def _copied(program: Program) -> Program:
 
 def _cut(program: Program, part: Part) -> None:
     """Leaves of a whole forward what `part` names."""
-    result, entering = program.output.args[0]  # type: ignore[misc]
-    entering = list(entering)  # type: ignore[arg-type]
+    result, entering = program.output.args[0]
+    entering = list(entering)
     if part.last < len(program.kinds):
         if part.norm:
             _instead(program, entering[-1], entering[part.last])
-            result, _ = program.output.args[0]  # type: ignore[misc]
+            result, _ = program.output.args[0]
     if not part.norm:
         result = entering[part.last]
     program.output.args = ((result, tuple(entering[tap] for tap in part.taps)) if part.taps else result,)
-    if part.first >= 0:
-        _given(program, entering[part.first])
     for node in list(program.graph.nodes):
         if node.meta.get("op") in EFFECTS and not max(part.first, 0) <= node.meta["layer"] < part.last:
             program.replace(node, node.args[0])
+    if part.first >= 0:
+        _given(program, entering[part.first])
     program.sweep()
 
 
@@ -173,7 +176,7 @@ def _instead(program: Program, old: fx.Node, new: fx.Node) -> None:
             outer = program.make("reshape", (new, (-1, shape[1])), shape=shape, dtype=inner.meta["dtype"])
     if inner is not None and outer is not None:
         inner.replace_all_uses_with(outer, delete_user_cb=lambda user: user is not old)
-    old.replace_all_uses_with(new, delete_user_cb=lambda user: user.op != "output" or True)
+    old.replace_all_uses_with(new)
 
 
 def _rows(state: fx.Node) -> fx.Node | None:
@@ -197,9 +200,7 @@ def _given(program: Program, state: fx.Node) -> None:
             flat = program.make("reshape", (states, (-1, shape[-1])), shape=shape_of(inner), dtype=dtype)
         inner.replace_all_uses_with(flat, delete_user_cb=lambda user: user is not state)
     state.replace_all_uses_with(states)
-    for node in reversed(list(program.graph.nodes)):  # what led to the state
-        if not node.users and node.op not in ("placeholder", "output") and node.meta.get("op") not in EFFECTS:
-            program.graph.erase_node(node)
+    program.sweep()  # what led to the state
     if ids.users:
         raise DecError("this model looks at token ids in its layers, so they cannot start from states")
     program.graph.erase_node(ids)

@@ -135,7 +135,9 @@ def shipped() -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3_text", "gpt2"])
-def test_sixteen_bits(name: str, random_model: Callable[..., Any], caches: Callable[..., Any], own: Callable[..., Tensor]) -> None:
+def test_sixteen_bits(
+    name: str, random_model: Callable[..., Any], caches: Callable[..., Any], own: Callable[..., Tensor]
+) -> None:
     model = random_model(name, torch.bfloat16)
     ids = torch.randint(97, (9,)).tolist()
     held = caches(taken(model), model, 1, 9)
@@ -149,5 +151,6 @@ def test_a_row_that_sees_nothing_is_finite(random_model: Callable[..., Any], cac
     held = caches(taken(model), model, 2, 6)
     sees = torch.zeros(2, 2, 6, dtype=torch.bool)
     sees[0, :, 0] = True
-    got = held.run(torch.ones(2, 2, dtype=torch.long), torch.zeros(2, 2, dtype=torch.long), torch.tensor([[0, 1], [0, 1]]), sees)
+    ids = torch.ones(2, 2, dtype=torch.long)
+    got = held.run(ids, torch.zeros_like(ids), torch.tensor([[0, 1], [0, 1]]), sees)
     assert bool(torch.isfinite(got).all()) and all(bool(torch.isfinite(k).all()) for k in held.keys)
