@@ -181,7 +181,10 @@ class Door:
         held = watched(processors)
         key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
         requests = [self._request(row, processors, reading, stops, key) for row in rows]
-        self.last = _run(session, requests, self.batch, _feeding(streamer, input_ids) if streamer is not None else None)
+        try:
+            self.last = _run(session, requests, self.batch, _feeding(streamer, input_ids) if streamer is not None else None)
+        finally:
+            self.binder.settle(model)
         for row, result in zip(rows, self.last, strict=True):
             if result.reason == "interrupted":
                 raise KeyboardInterrupt

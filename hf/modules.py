@@ -112,6 +112,12 @@ class Binder:
                 models[name] = made
         return {name: models[name] for name in self.types}
 
+    def settle(self, module: Module) -> None:
+        """After a run: where an engine has put the weights is where they are. Their values are the same."""
+        for value in (module, *self.given.values()):
+            if is_module(value) and value.__dict__.get(_KEPT):
+                value.__dict__[_KEPT]["weights"] = _weights(value)
+
     def _kind(self, name: str) -> str:
         return "heads" if name.endswith(".heads") else str(self.types[name][0])
 
@@ -197,15 +203,36 @@ def _live(module: Module, kind: str, named: Vocab | None, form: str) -> Any:
     size under a name, it is taken to speak that. form: see `Binder`.
     """
     kept = module.__dict__.setdefault(_KEPT, _Kept())
-    now = tuple((id(p), p.data_ptr(), p._version, p.dtype) for p in module.parameters())
+    now = _weights(module)
     if kept.get("weights") != now:
+        plain = kept.get("plain", set()) | {id(p) for p in module.parameters() if p.is_contiguous()}
         kept.clear()
-        kept["weights"] = now
+        kept.update(weights=now, plain=plain)
+        if not any(hook is _plain_weights for hook in module._state_dict_pre_hooks.values()):
+            module.register_state_dict_pre_hook(_plain_weights)
     size = width_of(module)
     vocab = named if named is not None and named.size == size else Vocab("ids", size)
     if (kind, vocab, form) not in kept:
         kept[kind, vocab, form] = _made(module, kind, vocab, form)
     return kept[kind, vocab, form]
+
+
+def _weights(module: Module) -> tuple[Any, ...]:
+    """A fingerprint of a module's weights: another place, type or version of a parameter is another one."""
+    return tuple((id(p), p.data_ptr(), p._version, p.dtype) for p in module.parameters())
+
+
+def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
+    """Before a module's state_dict: parameters lie in memory as they did.
+
+    An engine may store matrices transposed and side by side, with the parameters as views of them
+    (`runtime/models/capture/storage.py`). save_pretrained cannot write those. Being elsewhere, they are new weights to
+    `_live`, so the next call makes its model anew.
+    """
+    kept = module.__dict__.get(_KEPT, {})
+    for p in module.parameters():
+        if id(p) in kept.get("plain", ()) and not p.is_contiguous():
+            p.data = p.data.contiguous()
 
 
 def _made(module: Module, kind: str, vocab: Vocab, form: str) -> Any:

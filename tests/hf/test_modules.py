@@ -90,14 +90,21 @@ def test_a_model_is_let_go(backend: str) -> None:
     assert ref() is None
 
 
-def test_copies_start_afresh(backend: str, tmp_path: Path) -> None:
+def test_copies_and_saved_models_are_whole(backend: str, tmp_path: Path) -> None:
     model, door = llama(5), decgraph.hf("autoregressive", backend=backend)
     expected = model.generate(PROMPT, custom_generate=door, **GREEDY).tolist()
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         noisy(other, 0.5)
         assert other.generate(PROMPT, custom_generate=door, **GREEDY).tolist() == other.generate(PROMPT, **GREEDY).tolist()
         assert model.generate(PROMPT, custom_generate=door, **GREEDY).tolist() == expected
+    noisy(model, 0.0)  # the same values, written anew: the model is made anew on weights that were moved before
+    assert model.generate(PROMPT, custom_generate=door, **GREEDY).tolist() == expected
     model.save_pretrained(tmp_path)
+    assert model.generate(PROMPT, custom_generate=door, **GREEDY).tolist() == expected
+    for name, weight in model.state_dict().items():
+        assert weight.is_contiguous(), name
+        weight.mul_(1)  # what state_dict gives are still the module's own weights
+        assert weight.data_ptr() == dict(model.named_parameters())[name].data_ptr()
     read = LlamaForCausalLM.from_pretrained(tmp_path)
     assert read.generate(PROMPT, custom_generate=door, **GREEDY).tolist() == expected
 
