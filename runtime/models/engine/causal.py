@@ -118,14 +118,20 @@ class CausalEngine:
     def features(self, ask: Ask, length: int) -> Tensor:
         """The last states [length, width] of the context's first positions, computed where they are missing. A view
         of the cache: use it before the next call. Raises the ask's DecError."""
-        slot = self._slots.get(ask.sequence)
-        if slot is not None and not (slot.covers(ask) and len(ask.context) >= length):
-            self._follow(slot, ask)
-        if slot is None or len(slot.chain) < length:
+        if not self.holds(ask, length):
             answer = self.states([Ask(ask.sequence, ask.context[:length], ask.marks, name=ask.name)])[0]
             if isinstance(answer, DecError):
                 raise answer
         return self.store.state(self._slots[ask.sequence].number, 0, length)
+
+    def holds(self, ask: Ask, length: int) -> bool:
+        """Whether the context's first positions are held, accepted cells among them."""
+        slot = self._slots.get(ask.sequence)
+        if slot is None:
+            return False
+        if not (slot.covers(ask) and len(ask.context) >= length):
+            self._follow(slot, ask)
+        return len(slot.chain) >= length
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence and free its slot."""

@@ -123,7 +123,7 @@ class FeaturesEngine(CausalEngine):
         answers: list[Answer | None] = [None] * len(asks)
         wanting = [Ask(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in asks]
         usual = [n for n, ask in enumerate(asks) if self._usual(ask)]
-        reading = [n for n in usual if len(wanting[n].context)]
+        reading = [n for n in usual if not self._held(wanting[n])]
         for n, made in zip(reading, self.target.states([wanting[n] for n in reading])):
             answers[n] = made if isinstance(made, DecError) else None
         mine = [n for n in usual if answers[n] is None]
@@ -142,6 +142,9 @@ class FeaturesEngine(CausalEngine):
                 rows = self._plain.answer([ask])[0]
                 answers[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
         return [answer for answer in answers if answer is not None]
+
+    def _held(self, ask: Ask) -> bool:
+        return not len(ask.context) or self.target.holds(ask, len(ask.context))
 
     def _given(self, ask: Ask) -> int:
         length = len(ask.context)
