@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, locate
+from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, ids_on, locate
 
 
 class Draws:
@@ -44,13 +44,13 @@ class Draws:
         return self.pick(locate(self.at, index))
 
     def ravel(self) -> Draws:
-        return self.pick(np.s_[...]) if self.tokens.ndim == 1 else self._flat()
+        return self if self.tokens.ndim == 1 else self._flat()
 
     def _flat(self) -> Draws:
         def flat(a: Ids | None) -> Ids | None:
             return None if a is None else a.reshape(-1)
-        return Draws(self.tokens.reshape(-1), self.rows, flat(self.row), self.face, rank=flat(self.rank), group=flat(self.group),
-                     members=self.members, point=self.point, race=flat(self.race), tag=self.tag)
+        return Draws(self.tokens.reshape(-1), self.rows, flat(self.row), self.face, rank=flat(self.rank),
+                     group=flat(self.group), members=self.members, point=self.point, race=flat(self.race), tag=self.tag)
 
     def nodes(self) -> Ids | None:
         """The node (or position) each was drawn at, int64[*shape], where it has one."""
@@ -64,10 +64,9 @@ class Draws:
         if self.rows is None or self.row is None:
             return np.where(self.tokens >= 0, 1.0, 0.0)
         face = self.face if self.point else seen
-        at = torch.from_numpy(np.ascontiguousarray(self.row)).reshape(-1)
-        tokens = torch.from_numpy(np.ascontiguousarray(self.tokens)).reshape(-1)
         table = self.rows.face(face)
-        got = table[at.to(table.device), tokens.clamp_min(0).to(table.device)].cpu().numpy().reshape(self.tokens.shape)
+        at, tokens = ids_on(self.row.reshape(-1), table.device), ids_on(self.tokens.reshape(-1), table.device)
+        got = table[at, tokens.clamp_min(0)].cpu().numpy().reshape(self.tokens.shape)
         return np.where(self.tokens >= 0, got, 0.0)
 
     def law(self, request: Any, size: int) -> Dist:
@@ -78,10 +77,11 @@ class Draws:
         if self.rank is None or not self.rank.any():
             return Dist(self.rows, self.row, self.face, self.at)
         assert self.group is not None and self.members is not None
-        q = self.rows.face(self.face)[torch.from_numpy(np.ascontiguousarray(self.row.reshape(-1)))].clone()
+        table = self.rows.face(self.face)
+        q = table[ids_on(self.row.reshape(-1), table.device)]   # a copy
         for i, (g, r) in enumerate(zip(self.group.reshape(-1), self.rank.reshape(-1))):
-            q[i, torch.from_numpy(self.members[g, :r])] = 0
-        later = torch.from_numpy(np.flatnonzero(self.rank.reshape(-1))).to(q.device)   # the first is drawn from the row itself
+            q[i, ids_on(self.members[g, :r], q.device)] = 0
+        later = ids_on(np.flatnonzero(self.rank.reshape(-1)), q.device)   # the first is drawn from the row itself
         q[later] /= shaping.total(q[later])
         return Dist(Values(q, request, like=self.rows, index=self.row.reshape(-1)), flat)
 

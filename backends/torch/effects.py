@@ -12,6 +12,7 @@ from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.stores import Suffixes, ids_of
 from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.errors import DecError
+from decgraph.ir.table import OpError
 from decgraph.runtime import trace
 from decgraph.runtime.stop import StopMachine
 
@@ -32,6 +33,11 @@ class Effects:
         if self.window is not None and len(self.tokens) > self.window:
             raise DecError(f"the prompt has {len(self.tokens)} tokens, the context length is {self.window}",
                            hint="shorten the prompt")
+
+    def host(self: Any, what: str, *args: Any) -> Any:
+        """What only some models could do. Raises OpError: none of them is asked for it yet."""
+        raise OpError(f"the torch backend has no way to ask a model for `{what}`",
+                      "models give distributions, memories and canvases' memories restricted; their layers stay their own")
 
     # -- context and commits
     def context(self: Any, parent: bool = False) -> Context:

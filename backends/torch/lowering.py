@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -24,12 +24,28 @@ LOWERINGS: dict[str, Callable[..., Any]] = {}
 FILES = ("distributions", "draws", "vectors", "selection", "trees", "paths", "canvases", "request", "stores", "models", "parts")
 
 
+PLANS: dict[str, Callable[[Op], Callable[..., Any]]] = {}
+
+
+def planned(opcode: str) -> Callable[[Callable[[Op], Callable[..., Any]]], Callable[[Op], Callable[..., Any]]]:
+    """Register the function below as what makes an op's lowering from the op: for ops that run often and whose types decide
+    how, so that nothing is decided again on every call."""
+
+    def register(f: Callable[[Op], Callable[..., Any]]) -> Callable[[Op], Callable[..., Any]]:
+        if opcode in LOWERINGS or opcode in PLANS:
+            raise TypeError(f"op {opcode} is lowered twice")
+        PLANS[opcode] = f
+        return f
+
+    return register
+
+
 def lowering(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the function below as the lowering of ops. Raises TypeError for an op lowered twice."""
 
     def register(f: Callable[..., Any]) -> Callable[..., Any]:
         for name in opcodes:
-            if name in LOWERINGS:
+            if name in LOWERINGS or name in PLANS:
                 raise TypeError(f"op {name} is lowered twice")
             LOWERINGS[name] = f
         return f
@@ -45,7 +61,7 @@ def load() -> dict[str, Callable[..., Any]]:
     return LOWERINGS
 
 
-@lru_cache(maxsize=None)
+@cache
 def _keywords(f: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
     names = [p.name for p in inspect.signature(f).parameters.values() if p.kind is p.KEYWORD_ONLY]
     return tuple(n for n in names if n != "op"), "op" in names
@@ -106,6 +122,10 @@ def lower(op: Op) -> Lowered:
             return Lowered(_INFIX[fn], fn, {}, machine=False)
         if fn in _PLAIN:
             return Lowered(_PLAIN[fn], fn, {}, machine=False)
+    if op.opcode in PLANS:
+        call = PLANS[op.opcode](op)
+        call.__name__ = call.__qualname__ = _name(op)
+        return Lowered(call, _name(op), {})
     if op.opcode in table:
         f = table[op.opcode]
         names, wants_op = _keywords(f)

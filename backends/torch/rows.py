@@ -141,6 +141,41 @@ class Dist:
         return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
 
 
+class Sparse:
+    """Numbers over the vocabulary that are zero but for a few tokens: what arithmetic on point masses gives. The residual of
+    a greedy verification is one, and costs no vector."""
+
+    __slots__ = ("entries", "size", "like")
+
+    def __init__(self, entries: dict[int, float], size: int, like: Tensor) -> None:
+        self.entries = {t: v for t, v in entries.items() if v}
+        self.size, self.like = size, like
+
+    @staticmethod
+    def of(x: Any) -> Sparse | None:
+        """A single certain distribution as numbers; None for what is not one."""
+        if isinstance(x, Sparse):
+            return x
+        if not isinstance(x, Dist) or x.index.ndim:
+            return None
+        ones = x.rows.points(x.face)
+        return None if ones is None else Sparse({int(ones[int(x.index)]): 1.0}, x.rows.size, x.rows.scores)
+
+    def sub(self, other: Sparse) -> Sparse:
+        tokens = {*self.entries, *other.entries}
+        return Sparse({t: self.entries.get(t, 0.0) - other.entries.get(t, 0.0) for t in tokens}, self.size, self.like)
+
+    def relu(self) -> Sparse:
+        return Sparse({t: v for t, v in self.entries.items() if v > 0}, self.size, self.like)
+
+    def dense(self) -> Tensor:
+        """The same numbers as a tensor [V]."""
+        out = torch.zeros(self.size, dtype=self.like.dtype, device=self.like.device)
+        for token, value in self.entries.items():
+            out[token] = value
+        return out
+
+
 def take(values: Tensor, index: Ids) -> Tensor:
     """values[index] along axis 0, without a copy for one row or for all rows in order."""
     n = int(values.shape[0])
@@ -148,7 +183,12 @@ def take(values: Tensor, index: Ids) -> Tensor:
         return values[int(index)]
     if index.ndim == 1 and len(index) == n and (n <= 1 or bool((index == np.arange(n)).all())):
         return values
-    return values[torch.from_numpy(np.ascontiguousarray(index)).to(values.device)]
+    return values[ids_on(index, values.device)]
+
+
+def ids_on(ids: Ids, device: Any) -> Tensor:
+    """int64 ids on a device: a copy, since NumPy's may be views that cannot be written to."""
+    return torch.from_numpy(np.array(ids, dtype=np.int64)).to(device)
 
 
 def locate(at: Ids | None, index: Any) -> Any:

@@ -32,7 +32,7 @@ class Segment:
         filename = f"<decgraph {name} {next(_SERIAL)}>"
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
         scope: dict[str, Any] = dict(code.globals)
-        exec(compile(self.source, filename, "exec"), scope)  # noqa: S102  (fx's text over our own functions)
+        exec(compile(self.source, filename, "exec"), scope)  # fx's text over our own functions
         forward = scope["forward"]
 
         def call(m: Any, *operands: Any) -> Any:

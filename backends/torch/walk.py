@@ -44,7 +44,8 @@ def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str) -> Any:
             if m.listener is not None and not edits:
                 _report_step(m, t, children, None, depth)
                 if emitted is not None:
-                    m.emit_event(trace.Emitted(_token(emitted), "residual" if len(children) else ("bonus" if depth else "plain")))
+                    kind: Any = "residual" if len(children) else "bonus" if depth else "plain"
+                    m.emit_event(trace.Emitted(_token(emitted), kind))
             return _walked(t, node, emitted)
         child = _child(children, draws, taken)
         if m.listener is not None and not edits:

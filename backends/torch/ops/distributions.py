@@ -9,7 +9,7 @@ from torch import Tensor
 
 from decgraph.backends.torch import shaping
 from decgraph.backends.torch.lowering import host, lowering
-from decgraph.backends.torch.rows import Dist, Rows, Values
+from decgraph.backends.torch.rows import Dist, Rows, Sparse, Values, ids_on
 from decgraph.ir.ops.common import numeric, spread
 
 
@@ -17,6 +17,8 @@ def tensor_of(x: Any) -> Tensor:
     """A value over the vocabulary as a tensor of probabilities (or numbers) [..., V]."""
     if isinstance(x, Dist):
         return x.vector()
+    if isinstance(x, Sparse):
+        return x.dense()
     if isinstance(x, Tensor):
         return x
     return torch.from_numpy(np.ascontiguousarray(host(x)))
@@ -49,6 +51,11 @@ def softmax(m: Any, s: Any, *, op: Any) -> Any:
 @lowering("normalize")
 def normalize(m: Any, w: Any) -> Dist:
     """Weights over their sum; zeros stay zeros."""
+    if isinstance(w, Sparse):
+        if len(w.entries) == 1:
+            token = next(iter(w.entries))
+            return Dist(Values(None, m.request, ones=np.array([token]), size=w.size), np.zeros((), dtype=np.int64))
+        w = w.dense()
     a = tensor_of(w)
     mass = shaping.total(a)
     return dist_of(m, a / torch.where(mass > 0, mass, 1.0), w)
@@ -88,9 +95,7 @@ def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:
         table = p.rows.face(p.face)
     else:
         table, index = p.reshape(-1, p.shape[-1]), flat_rows
-    at = torch.from_numpy(np.ascontiguousarray(index)).to(table.device)
-    tokens = torch.from_numpy(np.ascontiguousarray(flat_tokens)).to(table.device)
-    out: np.ndarray = table[at, tokens].cpu().double().numpy()
+    out: np.ndarray = table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].cpu().double().numpy()
     return out
 
 

@@ -82,7 +82,8 @@ def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> Draws:
     row = np.broadcast_to(q.index[..., None], shape)
     rank = None if replace else np.broadcast_to(np.arange(k), shape)
     group = None if replace else np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape)
-    return Draws(tokens.reshape(shape), q.rows, row, q.face, rank=rank, group=group, members=None if replace else tokens, at=q.at)
+    return Draws(tokens.reshape(shape), q.rows, row, q.face, rank=rank, group=group, members=None if replace else tokens,
+                 at=q.at)
 
 
 @lowering("draw.race")

@@ -12,7 +12,7 @@ from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.draws import as_dist
 from decgraph.backends.torch.ops.vectors import on_device
-from decgraph.backends.torch.rows import Dist, Values, take
+from decgraph.backends.torch.rows import Dist, Values, ids_on, take
 from decgraph.ir.table import lookup
 
 
@@ -105,7 +105,7 @@ def pairs(m: Any, s: Any, k: Any) -> Any:
     width = int(a.shape[-1])
     flat = a.reshape(1, -1)
     order = best_tokens(flat, int(k))[0]
-    values = flat[0, torch.from_numpy(order).to(flat.device)].cpu().double().numpy()
+    values = flat[0, ids_on(order, flat.device)].cpu().double().numpy()
     live = values > -np.inf
     order, values = order[live], values[live]
     return order // width, order % width, values

@@ -1,6 +1,7 @@
 """Lowerings of ir/ops/vectors.py: arithmetic over the vocabulary is torch's; everything smaller is NumPy on the host."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,14 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch.draws import Draws, Mixed, joined
-from decgraph.backends.torch.lowering import host, lowering
-from decgraph.backends.torch.rows import Dist, Values
+from decgraph.backends.torch.lowering import host, lowering, planned
+from decgraph.backends.torch.rows import Dist, Sparse, Values, ids_on
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, Path
 from decgraph.ir.ops.common import align, numeric, spread
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup
+from decgraph.ir.values import Op
 
 _MAPS: dict[str, Any] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.true_divide, "mod": torch.remainder, "pow": torch.pow,
@@ -28,13 +30,15 @@ _MAPS: dict[str, Any] = {
 
 def on_device(x: Any) -> bool:
     """Whether a value holds numbers over the vocabulary."""
-    return isinstance(x, Dist | Tensor)
+    return isinstance(x, Dist | Tensor | Sparse)
 
 
 def vector(x: Any, device: Any = None) -> Any:
     """A value as a tensor."""
     if isinstance(x, Dist):
         return x.vector()
+    if isinstance(x, Sparse):
+        return x.dense()
     if isinstance(x, Tensor):
         return x
     return torch.as_tensor(np.ascontiguousarray(host(x)), device=device)
@@ -50,18 +54,38 @@ def _spread(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
     return a.reshape(shape)
 
 
-@lowering("map")
-def elementwise(m: Any, *xs: Any, op: Any) -> Any:
+def _divide(m: Any, a: Any, b: Any) -> float:
+    a, b = float(host(a)), float(host(b))
+    return a / b if b else math.nan if a == 0 or a != a else math.inf if a > 0 else -math.inf
+
+
+@planned("map")
+def elementwise(op: Op) -> Any:
     """An elementwise function: torch's over the vocabulary, else the NumPy meaning."""
-    if not any(on_device(x) for x in xs):
-        if any(isinstance(x, Path | Context) for x in xs):
-            same = all(ids_of(a) == ids_of(xs[0]) for a in xs)
-            return same if op.attrs["fn"] == "eq" else not same
-        return _plain(lookup("map").meaning(m, op, *[host(x) for x in xs])[0])
-    device = next(vector(x).device for x in xs if on_device(x))
+    fn = op.attrs["fn"]
     types = [numeric(v.type) for v in op.operands]
+    scalars = all(not t.dims for t in types)
+    if scalars and fn == "div":
+        return lambda m, a, b: _divide(m, a, b)
+    if scalars and fn in ("eq", "ne") and all(t.elem in ("token", "int", "position", "node") for t in types):
+        return (lambda m, a, b: host(a) == host(b)) if fn == "eq" else (lambda m, a, b: host(a) != host(b))
     want = max((t.dims for t in types), key=len, default=())
-    return _MAPS[op.attrs["fn"]](*[_spread(vector(x, device), t.dims, want) for x, t in zip(xs, types, strict=True)])
+    meaning, function = lookup("map").meaning, _MAPS[fn]
+
+    def call(m: Any, *xs: Any) -> Any:
+        if not any(on_device(x) for x in xs):
+            if any(isinstance(x, Path | Context) for x in xs):
+                same = all(ids_of(a) == ids_of(xs[0]) for a in xs)
+                return same if fn == "eq" else not same
+            return _plain(meaning(m, op, *[host(x) for x in xs])[0])
+        if fn in ("sub", "relu"):
+            few = [Sparse.of(x) for x in xs]
+            if few[0] is not None and few[-1] is not None:
+                return few[0].sub(few[1]) if fn == "sub" and few[1] is not None else few[0].relu()
+        device = next(vector(x).device for x in xs if on_device(x))
+        return function(*[_spread(vector(x, device), t.dims, want) for x, t in zip(xs, types, strict=True)])
+
+    return call
 
 
 def _plain(x: Any) -> Any:
@@ -104,27 +128,34 @@ def scan(m: Any, x: Any, *, op: Any) -> Any:
     return torch.cummax(a, -1).values if fn == "cummax" else (torch.cumsum if fn == "cumsum" else torch.cumprod)(a, -1)
 
 
-@lowering("gather")
-def gather(m: Any, v: Any, *ix: Any, op: Any) -> Any:
+@planned("gather")
+def gather(op: Op) -> Any:
     """v[i]; where v ranges over a part, a node or a position names its member."""
-    if isinstance(v, list) or op.operands[0].type.elem == "topology":
-        return v[int(np.asarray(host(ix[0])))]
     types = [numeric(o.type) for o in op.operands[1:]]
-    index = [np.asarray(host(i)) for i in ix]
-    if len(index) > 1:
-        want = max((t.dims for t in types), key=len)
-        index = [spread(i, t.dims, want) for i, t in zip(index, types, strict=True)]
-    named = types[0].elem in ("node", "position") and len(index) == 1
-    where: Any = index[0] if len(index) == 1 else tuple(index)
-    if len(index) == 1 and where.ndim == 0:
-        where = int(where)
-    if isinstance(v, Dist | Draws | Mixed):
-        return v.take(where) if named else v.pick(where)
-    if isinstance(v, Tensor):
-        at = [torch.as_tensor(i).to(v.device) for i in index]
-        out = v[tuple(at)]
-        return out if any(d.kind == "vocab" for d in op.result.type.dims) else _plain(out.cpu().numpy())
-    return _plain(np.asarray(v)[where])
+    want = max((t.dims for t in types), key=len)
+    named = types[0].elem in ("node", "position") and len(types) == 1
+    listed = op.operands[0].type.elem in ("topology", "list")
+    single = len(types) == 1 and not types[0].dims
+    wide = any(d.kind == "vocab" for d in op.result.type.dims)
+
+    def call(m: Any, v: Any, *ix: Any) -> Any:
+        if listed or isinstance(v, list):
+            return v[int(host(ix[0]))]
+        if single:
+            where: Any = int(host(ix[0]))
+        elif len(types) == 1:
+            where = np.asarray(host(ix[0]))
+        else:
+            where = tuple(spread(np.asarray(host(i)), t.dims, want) for i, t in zip(ix, types, strict=True))
+        if isinstance(v, Dist | Draws | Mixed):
+            return v.take(where) if named else v.pick(where)
+        if isinstance(v, Tensor):
+            at = where if isinstance(where, tuple) else (where,)
+            out = v[tuple(torch.from_numpy(np.ascontiguousarray(i)).to(v.device) if isinstance(i, np.ndarray) else i for i in at)]
+            return out if wide else _plain(out.cpu().numpy())
+        return _plain(np.asarray(v)[where])
+
+    return call
 
 
 @lowering("slice")
