@@ -151,7 +151,7 @@ def gather(op: Op) -> Any:
             return v.take(where) if named else v.pick(where)
         if isinstance(v, Tensor):
             at = where if isinstance(where, tuple) else (where,)
-            out = v[tuple(torch.from_numpy(np.ascontiguousarray(i)).to(v.device) if isinstance(i, np.ndarray) else i for i in at)]
+            out = v[tuple(ids_on(i, v.device) if isinstance(i, np.ndarray) else i for i in at)]
             return out if wide else _plain(out.cpu().numpy())
         return _plain(np.asarray(v)[where])
 

@@ -1,0 +1,203 @@
+"""Every op on the torch backend: lowered or hosted, with the reference's result on its samples; or refused by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from op_samples import OPERANDS, SAMPLES
+from torch_values import plain, torch_value
+
+from decgraph import DecError
+from decgraph.backends.reference.machine import Machine as ReferenceMachine
+from decgraph.backends.reference.values import Asked, Lru
+from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
+from decgraph.backends.torch import lowering, program
+from decgraph.backends.torch.machine import Machine as TorchMachine
+from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
+from decgraph.ir.table import TABLE, load
+from decgraph.ir.text import parse_module
+from decgraph.ir.values import Module, Op, Region, Value
+from decgraph.ir.walk import free_values
+from decgraph.passes.outline import straight
+from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
+from decgraph.runtime.request import Request
+
+OPS = sorted(load())
+REFUSED = {"model.embed", "memory.layer", "memory.put", "memory.scores"}
+"""Parts of models that no backend can read: refused by name where they are reached."""
+SPOKEN = {"%z = model.derive(%target, how = \"speaking\", vocab = \"W\")"}
+"""Samples that a test's canned model answers and these refuse as well."""
+NO_TABLE = {'%z = automaton(%au, what = "live")', '%z = automaton(%au, what = "states")',
+            '%z = automaton(%au, %st, what = "weights")', '%z = request(field = "pad")'}
+"""What only the canned machine of tests/op_machine.py answers: the language has no word for them."""
+# `run` needs a second function: tests/backends/torch/test_torch_programs.py has programs with it.
+CASES = [(name, n) for name in OPS if name not in REFUSED | {"run"} for n, (text, _) in enumerate(SAMPLES[name])
+         if text not in SPOKEN | NO_TABLE]
+REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}), min_length=3)
+SHAPED = replace(REQUEST, temperature=0.7, top_k=2, repetition_penalty=1.5, bias={0: 0.5})
+GREEDY = replace(REQUEST, temperature=0)
+
+
+class Letters:
+    """A tokenizer's half: tokens are letters."""
+
+    def text(self, tokens: Any) -> str:
+        return "".join("abc"[int(t)] for t in tokens)
+
+
+def models() -> dict[str, Any]:
+    """Free models: they have layers, heads and memories."""
+    target = FreeModel(3, 3, 2, heads=4, name="target")
+    return {"target": target, "head": FreeFeatures(target, 1), "masked": FreeModel(4, 3, 2, visibility="full", name="masked"),
+            "trunk": derive(FreeAdapter(target), "on", derive(target, "upto", 1))}
+
+
+def own_values(text: str) -> str:
+    """The sample with memories of its own models in place of canned ones, and a key where the canned index needs none."""
+    before, text = "", text.replace('(%ix, what = "has")', '(%ix, %toks, what = "has")')
+    if "%mem" in text:
+        before = ("%up = context(parent = true)\n%mem = model.memory(%target, %up)\n" if "%head" in text else
+                  "%mem = model.memory(%masked, %c)\n")
+    if "%mem2" in text:
+        before += '%mem2 = model.memory(%masked, %c, %ps, with = ("at",))\n'
+    return before + text
+
+
+def sample(text: str) -> Module:
+    """The module of a sample, with what its last op gives written into states `out0`, `out1`, ..."""
+    text = own_values(text)
+    heads = " ".join(re.findall(r"^%[\w%, ]+ = ", text, re.M))
+    inner = {*re.findall(r"%(\w+): ", text), *re.findall(r"%(\w+)", heads)}
+    used = [n for n in dict.fromkeys(re.findall(r"%(\w+)", text)) if n in OPERANDS and n not in inner]
+    params = ", ".join(f"%{n}: {OPERANDS[n][0]} = none" for n in used)
+    module = parse_module(f'module(main = "f")\nextern judge(text) -> bool\nfunc f({params}) {{\n'
+                          "state count: int per sequence {\n%c = const(value = 5, type = !int)\nyield %c\n}\n"
+                          f"body {{\n{text}\n}}\n}}\n")
+    f = module.functions["f"]
+    kept = [Op("state.write", (r,), {"state": f"out{i}", "type": r.type}, (), ()) for i, r in enumerate(f.body.ops[-1].results)]
+    return _with_ops(module, (*f.body.ops, *kept))
+
+
+def _with_ops(module: Module, ops: tuple[Op, ...]) -> Module:
+    f = module.functions["f"]
+    return replace(module, functions={"f": replace(f, body=replace(f.body, ops=ops))})
+
+
+def in_a_segment(module: Module) -> Module | None:
+    """The same with the sample's ops in one segment; None where they may not stand in one."""
+    ops, writes = [], []
+    for op in module.functions["f"].body.ops:
+        (writes if str(op.attrs.get("state", "")).startswith("out") else ops).append(op)
+    if not writes or not all(straight(op) for op in ops):
+        return None
+    results = ops[-1].results
+    region = Region((), tuple(ops), results)
+    given = tuple(Value(r.type, r.name) for r in results)
+    segment = Op("segment", tuple(free_values(region)), {"kind": "device", "name": "sample"}, (region,), given)
+    return _with_ops(module, (segment, *(replace(w, operands=(given[i],)) for i, w in enumerate(writes))))
+
+
+class _Kept:
+    """Gives parameters as they are and keeps what is written into `out` states."""
+
+    def parameter(self: Any, p: Any) -> Any:
+        return self.operands[p.name]
+
+    def write_state(self: Any, name: str, value: Any) -> None:
+        if name.startswith("out"):
+            self.outs[name] = value
+        else:
+            super().write_state(name, value)  # type: ignore[misc]
+
+    def start(self: Any, operands: dict[str, Any]) -> Any:
+        self.operands, self.outs = operands, {}
+        self.run_function()
+        return {k: plain(v) for k, v in self.outs.items()}, self.tokens, self.results, self.own
+
+
+class Reference(_Kept, ReferenceMachine):
+    """The reference over a sample."""
+
+
+class Torch(_Kept, TorchMachine):
+    """The torch backend over a sample."""
+
+
+OWN: dict[str, Any] = {"au": Automaton(((0, 1, -1), (1, 0, -1)), frozenset({0})), "st": 0}
+
+
+def index_for(op: Op, suffixes: Any) -> Any:
+    """What the op of a sample asks: a table, an index asked already, or an index."""
+    if op.attrs.get("what") == "get":
+        return Lru(2).store(1, (0, 2)).store(1, (2,))
+    index = suffixes(8).learn((0, 2, 0, 1, 0, 2, 2, 0, 2))
+    return Asked(index, (0,)) if op.opcode == "tree.best_first" else index
+
+
+def operands(module: Module, request: Request, *, torch: bool, tensors: bool = False) -> dict[str, Any]:
+    """The operands of a sample for one backend; models are the machine's, memories are made from them."""
+    out: dict[str, Any] = {}
+    for p in module.functions["f"].params:
+        elem = p.value.type.elem
+        if elem == "index":
+            asking = next(op for op in module.functions["f"].body.walk() if p.value in op.operands and not op.regions)
+            out[p.name] = index_for(asking, TorchSuffixes if torch else ReferenceSuffixes)
+        elif elem != "model":
+            value = OWN.get(p.name, OPERANDS[p.name][1])
+            vocab = any(d.kind == "vocab" for d in p.value.type.dims)
+            out[p.name] = torch_value(value, request, tensors=tensors and vocab) if torch else value
+    return out
+
+
+def outcome(cls: Any, module: Module, request: Request, given: dict[str, Any]) -> tuple[Any, ...]:
+    known = models()
+    bound = {p.name: known[p.name] for p in module.functions["f"].params if p.value.type.elem == "model"}
+    main = bound or {"target": known["target"]}
+    machine = cls(module, "f", main, {}, request, externs={"judge": lambda text: text == "ab"}, detokenizer=Letters())
+    machine.vocab_size, machine.mask_token = 3, 3
+    return machine.start(given)
+
+
+@pytest.mark.parametrize("request_", [REQUEST, SHAPED, GREEDY], ids=["plain", "shaped", "greedy"])
+@pytest.mark.parametrize(("name", "n"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
+def test_op_is_the_references(name: str, n: int, request_: Request) -> None:
+    module = sample(SAMPLES[name][n][0])
+    wanted = outcome(Reference, module, request_, operands(module, request_, torch=False))
+    segment = in_a_segment(module)
+    for form in (module, segment):
+        for tensors in (False, True):
+            if form is not None:
+                got = outcome(Torch, form, request_, operands(form, request_, torch=True, tensors=tensors))
+                assert got == wanted, f"{name} {'in a segment' if form is segment else ''}"
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_is_refused_is_refused_by_name(name: str) -> None:
+    for text, _ in SAMPLES[name]:
+        module = sample(text)
+        for cls, torch in ((Reference, False), (Torch, True)):
+            with pytest.raises(DecError, match=name.split(".")[1]) as caught:
+                outcome(cls, module, REQUEST, operands(module, REQUEST, torch=torch))
+            assert caught.value.hint
+
+
+def test_every_op_is_lowered_hosted_or_the_drivers() -> None:
+    lowered = lowering.load()
+    driver = {n.removeprefix("op_") for n in dir(program._Writer) if n.startswith("op_")}
+    assert set(lowered) <= set(OPS)
+    for name in OPS:
+        ways = (name in lowered) + (name.replace(".", "_") in driver)
+        has_regions = TABLE[name].regions is not None
+        assert ways == 1 or (ways == 0 and not has_regions), f"{name} is run in {ways} ways"
+
+
+def test_an_op_with_regions_that_is_not_known_is_refused() -> None:
+    op = Op("lanes", (), {}, (Region((), (), ()),), ())
+    with pytest.raises(DecError, match="cannot run `lanes`"):
+        lowering.lower(op)
+
