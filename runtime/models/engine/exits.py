@@ -22,7 +22,7 @@ from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.capture.step import Step as Captured
 from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.heads import LayerStep
+from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.step import ModuleStep, Step
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_net import Net, Tape
@@ -67,10 +67,10 @@ def skip_engine(target: HFCausal, engine: CausalEngine, skipped: Sequence[int], 
 
 def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: Any, name: str) -> CausalEngine:
     """`target.head(adapter(target.upto(layer)))`: the adapter is a layer with keys and values of its own."""
-    step = LayerStep(adapter.module)
+    step, layout = layer_step(adapter.module)
     return CausalEngine(
         step,
-        step.layout,
+        layout,
         normed(target.net),
         name=name,
         size=target.vocab.size,

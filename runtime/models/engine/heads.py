@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
 from decgraph.runtime.models.engine.attention import Written, additive, attending
 from decgraph.runtime.models.engine.batch import Batch
@@ -23,7 +25,7 @@ from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import Plan
-from decgraph.runtime.models.engine.step import FULL, Layout
+from decgraph.runtime.models.engine.step import FULL, Layout, Step
 from decgraph.runtime.models.hf_heads import HFFeatures
 
 
@@ -100,6 +102,32 @@ class LayerStep:
         return made
 
 
+def layer_step(module: Any) -> tuple[Step, Layout]:
+    """The step of a head's layer on states: captured as a graph, or else the module as it is."""
+    plain = LayerStep(module)
+    captured = capture(_Base(module).eval())
+    return (plain if captured is None else captured.since(0)), plain.layout
+
+
+class _Base(nn.Module):
+    """A head's layer in the form of a base module, which capturing takes. What its states come from is left out then."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        weight = next(module.parameters())
+        self.config, self.rotary = module.config, module.rotary
+        self.layers = nn.ModuleList([module.layer])
+        made = torch.Generator().manual_seed(0)
+        self.some = torch.randn(8, int(module.config.hidden_size), generator=made).to(weight.device, weight.dtype)
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, **_: Any) -> SimpleNamespace:
+        """The last states of anything at these positions."""
+        states = self.some[input_ids % len(self.some)]
+        rotary = self.rotary(states, position_ids=position_ids)
+        last = self.layers[0](states, attention_mask=None, position_ids=position_ids, position_embeddings=rotary)
+        return SimpleNamespace(last_hidden_state=last)
+
+
 class FeaturesEngine(CausalEngine):
     """An EAGLE head. Its cell i pairs the target's feature of position i with the token at i + 1, so its chain is
     the context from the second token on, and is kept. Cells below it pair a token with the head's own guess at the
@@ -110,9 +138,9 @@ class FeaturesEngine(CausalEngine):
     """
 
     def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
-        step = LayerStep(model.module)
+        step, layout = layer_step(model.module)
         context = None if model.context is None else model.context - 1
-        super().__init__(step, step.layout, head, name=model.name, size=model.vocab.size, context=context)
+        super().__init__(step, layout, head, name=model.name, size=model.vocab.size, context=context)
         self.model, self.target = model, target
         self._plain = PlainEngine(model)
         self._known: dict[Hashable, tuple[Tensor | None, bool]] = {}  # the target's features; whether of the end too
