@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -115,12 +116,14 @@ LISTS: dict[str, list[Any]] = {
     "normalised": [theirs.RepetitionPenaltyLogitsProcessor(1.3), theirs.LogitNormalization()],
     "normalised before": [theirs.LogitNormalization(), theirs.RepetitionPenaltyLogitsProcessor(1.3)],
     "half of the prompt": [theirs.RepetitionPenaltyLogitsProcessor(1.8, prompt_ignore_length=3)],
-    "by row": [theirs.RepetitionPenaltyLogitsProcessor(1.8, prompt_ignore_length=torch.tensor([3, 0, 2]))],
     "watermark": [theirs.WatermarkLogitsProcessor(V, "cpu", greenlist_ratio=0.4, bias=3.0)],
     "one of one's own": [lambda ids, scores: scores.roll(1, -1), theirs.TemperatureLogitsWarper(0.5)],
     "one of one's own, last": [theirs.SuppressTokensLogitsProcessor([3, 9]), theirs.TemperatureLogitsWarper(0.5),
                                lambda ids, scores: scores.roll(int(ids.shape[1]), -1)],
 }  # fmt: skip
+with contextlib.suppress(ValueError):  # transformers 5.17 has no such thing: there padding counts as text
+    by_row = torch.tensor([3, 0, 2])
+    LISTS["by row"] = [theirs.RepetitionPenaltyLogitsProcessor(1.8, prompt_ignore_length=by_row)]
 
 
 @pytest.mark.parametrize("name", LISTS)
