@@ -13,6 +13,7 @@ from hf_modules import module
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.engine import exits, heads
 from decgraph.runtime.models.engine.ask import Answer, Ask
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.of import engine_of
@@ -42,7 +43,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def target(folder: Path) -> HFCausal:
-    return hf.load_causal(folder, reuse=True)
+    made = hf.load_causal(folder, reuse=True)
+    assert isinstance(made, HFCausal)
+    return made
+
+
+@pytest.fixture(params=["captured", "module"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With captured forwards, and with the unmodified modules."""
+    if request.param == "module":
+        for room in (heads, exits):
+            monkeypatch.setattr(room, "capture", lambda *_: None)
+    return str(request.param)
 
 
 def large(of: Any) -> Any:
@@ -84,7 +96,7 @@ def test_a_loaded_model_has_an_engine_of_its_own(target: HFCausal) -> None:
 
 
 @pytest.mark.parametrize("how", [("exit", 1), ("exit", 2), ("exit", 3), ("skip", {1}), ("skip", {0}), ("skip", {1, 2})])
-def test_derived_models_share_the_lower_layers(target: HFCausal, how: tuple[str, Any]) -> None:
+def test_derived_models_share_the_lower_layers(form: str, target: HFCausal, how: tuple[str, Any]) -> None:
     drafter = derive(target, *how)
     cost, engine = cells(drafter, target)
     whole = engine_of(target)
@@ -111,7 +123,7 @@ def test_a_quantized_model_and_one_derived_twice_have_their_own(target: HFCausal
         assert engine.counted.computed == cost
 
 
-def test_kangaroo_drafts_and_verifies_on_the_same_lower_layers(target: HFCausal) -> None:
+def test_kangaroo_drafts_and_verifies_on_the_same_lower_layers(form: str, target: HFCausal) -> None:
     adapter = HFAdapter(large(modeling.ExitAdapter(modeling.ExitConfig(exit_layer=2, **LAYER))), target, "exit")
     drafter = derive(target, "head", derive(adapter, "on", derive(target, "upto", 2)))
     cost, engine = cells(drafter, target)
@@ -123,9 +135,9 @@ def test_kangaroo_drafts_and_verifies_on_the_same_lower_layers(target: HFCausal)
 
 
 def test_medusa_heads(target: HFCausal) -> None:
-    heads = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
-    both = target.with_heads(heads)
-    for engine in (engine_of(both), engine_of(heads)):
+    medusa = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
+    both = target.with_heads(medusa)
+    for engine in (engine_of(both), engine_of(medusa)):
         asks = [Ask(n, context, part="heads") for n, context in enumerate(([4, 5, 6], [7], [4, 5, 6, 9, 9]))]
         for ask, answer in zip(asks, engine.answer(asks), strict=True):
             assert isinstance(answer, torch.Tensor)
@@ -150,9 +162,10 @@ def eagle(target: HFCausal) -> HFFeatures:
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_eagle_reads_the_targets_features_and_then_its_own(eagle: HFFeatures, late: int) -> None:
+def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFFeatures, late: int) -> None:
     """The loop of an EAGLE decoder: draft level by level, verify, commit; `given` is the memory of the context but its
     last token, or all of it."""
+    assert isinstance(engine_of(eagle).step, heads.LayerStep) == (form == "module")
     target, engine, whole = eagle.target, engine_of(eagle), engine_of(eagle.target)
     torch.manual_seed(5)
     state = {n: (list(range(3 * n + 2, 3 * n + 2 + length)), [-1] * length) for n, length in enumerate((2, 9, 4))}
