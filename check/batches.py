@@ -115,6 +115,9 @@ class Batched(Watched):
     def start_effects(self) -> None:
         super().start_effects()
         self.written: dict[Any, Any] = {}
+        if self.parent is not None:             # a sub-run belongs to the request that runs it
+            outer: Any = self.parent
+            self.batch, self.row, self.written = outer.batch, outer.row, outer.written
 
     def joint(self, op: Any, model: Any) -> Any:
         """The model that answers: that of the group, once the call's turn has come."""
@@ -139,7 +142,7 @@ class Batched(Watched):
 
     def turn(self, op: Any, i: int) -> None:
         super().turn(op, i)
-        if self.batch.steps and op.attrs.get("bound") == "done" and self.parent is None:
+        if self.parent is None and self.batch.steps and op.attrs.get("bound") == "done":
             self.batch.wait(self.row, STEP)
 
     def read_state(self, name: str) -> Any:

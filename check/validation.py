@@ -50,11 +50,17 @@ def worlds(function: Function, count: int = WORLDS, params: Mapping[str, Any] | 
         free = seed % 2 == 1
         size = 3 + seed % 3
         span = 4 + seed % 3 if "masked" in str(next((p.value.type for p in function.params), "")) else 0
-        given = params_for(function, seed, dict(params or {}), span)
+        given = params_for(function, seed, deeper(function, seed) | dict(params or {}), span)
         requests = tuple(
             replace(request_for(size, seed + 2 * n, span or TOKENS, greedy=seed % 4 == 2), seed=seed + 10 * n, request_id=n)
             for n in range(REQUESTS))
         yield World(seed, free, models_for(function, size, seed, free=free), check_params(function, given), requests)
+
+
+def deeper(function: Function, seed: int) -> dict[str, Any]:
+    """In half of the worlds trees three levels deep: what hangs below two different parents shows there only."""
+    return {p.name: 3 for p in function.params if p.name == "depth" and seed % 4 in (1, 2)
+            and p.value.type.elem == "int" and (p.low or 0) <= 3 <= (p.high or 3)}
 
 
 def answer(name: str, returns: Any) -> Any:
