@@ -200,8 +200,9 @@ class HFMaskedEngine:
             if plan.ask.given is not None:
                 uses[id(plan.ask.given.store), plan.ask.given.slot] += max(1, len(plan.units))
             for entry in (known.get(key) for key in plan.keys if plan.ask.keep):
-                if entry is not None and isinstance(entry.kept, Kept):
-                    uses[id(entry.kept.store), entry.kept.slot] += 1
+                if entry is not None and entry.kept is not None:
+                    kept = entry.kept if isinstance(entry.kept, Kept) else entry.kept.kept()
+                    uses[id(kept.store), kept.slot] += 1
         for unit in missing.values():
             if unit.consumed and unit.given is not None:
                 store, slot = unit.given.store, unit.given.slot

@@ -260,6 +260,17 @@ def test_a_memory_that_two_of_a_batch_read_is_not_given_up(engine: HFMaskedEngin
     assert memory.alive
 
 
+def test_a_memory_asked_for_again_is_not_given_up_in_the_same_batch(engine: HFMaskedEngine) -> None:
+    first, block = CanvasAsk("s", canvas(16), keep=True), range(4, 8)
+    memory = one(engine, first).memory
+    cells = canvas(16)
+    cells[4] = 3
+    asks = [CanvasAsk("s", cells, None, block, memory, block, consumed=True), replace(first, sequence="t")]
+    _, other = engine.answer(asks)
+    assert isinstance(other, CanvasAnswer) and engine.counted.calls == 2
+    assert same_rows(other.memory, one(another(engine), first).memory)
+
+
 def test_a_batch_that_stays_together_is_written_in_place(engine: HFMaskedEngine) -> None:
     kept = [a.memory for a in engine.answer([CanvasAsk(n, canvas(16, n), keep=True) for n in range(3)])]  # type: ignore[union-attr]
     store, block = kept[0].store, range(4, 8)
