@@ -25,13 +25,14 @@ class Rows:
     that `nodes` are of, where it is one of tokens.
     """
 
-    __slots__ = ("scores", "positions", "nodes", "path", "request", "allow", "label", "tree", "_faces", "_points", "_kept")
+    __slots__ = ("scores", "positions", "nodes", "path", "request", "allow", "label", "tree", "dead", "_faces", "_points", "_kept")
 
     def __init__(self, scores: Tensor, request: Any, *, positions: Ids | None = None, nodes: Ids | None = None,
                  path: Callable[[int], Sequence[int]] | None = None, allow: Any = None, label: str = "") -> None:
         self.scores, self.request, self.allow, self.label = scores, request, allow, label
         self.positions, self.nodes, self.path = positions, nodes, path
         self.tree: Any = None
+        self.dead: np.ndarray | None = None   # bool[R], set where constraints leave nothing of some row
         self._faces: dict[str, Tensor] = {}
         self._points: Ids | None = None
         self._kept: Tensor | None = None
@@ -49,6 +50,12 @@ class Rows:
         if self._kept is None:
             self._kept = shaping.constrained(self.scores, self)
         return self._kept
+
+    def looked_at(self, index: Any) -> None:
+        """Called with the rows that something reads. Raises DecError where constraints leave nothing of one of them; a row that
+        nothing reads (after a draft that the constraints forbid) may be empty."""
+        if self.dead is not None and bool(np.any(self.dead[index])):
+            raise shaping.nothing_left()
 
     def points(self, face: str) -> Ids | None:
         """The one token with mass in each row, int64[R], where a face is known to be a point: the greedy shaped face."""
@@ -122,12 +129,17 @@ class Dist:
 
     def vector(self) -> Tensor:
         """Probabilities [*shape, V] on the device."""
-        return take(self.rows.face(self.face), self.index)
+        table = self.rows.face(self.face)
+        self.rows.looked_at(self.index)
+        return take(table, self.index)
 
     def points(self) -> Ids | None:
         """The certain token of each distribution, int64[*shape], where it is known to be certain."""
         ones = self.rows.points(self.face)
-        return None if ones is None else ones[self.index]
+        if ones is None:
+            return None
+        self.rows.looked_at(self.index)
+        return ones[self.index]
 
     def seen(self, face: str) -> Dist:
         return Dist(self.rows, self.index, face, self.at)
@@ -159,6 +171,7 @@ class Sparse:
         if not isinstance(x, Dist) or x.index.ndim:
             return None
         ones = x.rows.points(x.face)
+        x.rows.looked_at(x.index)
         return None if ones is None else Sparse({int(ones[int(x.index)]): 1.0}, x.rows.size, x.rows.scores)
 
     def sub(self, other: Sparse) -> Sparse:

@@ -16,7 +16,12 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.request import Factor
 
-_EMPTY = "the request's constraints leave no token that the model gives any probability"
+
+def nothing_left() -> DecError:
+    """The error of reading a row of which the constraints leave nothing."""
+    return DecError("the request's constraints leave no token that the model gives any probability",
+                    hint="loosen bans, min_length or the automaton")
+
 
 
 def working(t: Tensor) -> Tensor:
@@ -52,7 +57,8 @@ def total(a: Tensor) -> Tensor:
 
 
 def constrained(scores: Tensor, rows: Any) -> Tensor:
-    """The logits under bans, minimum length, the automaton and the author's `allow`. Raises DecError where nothing is left."""
+    """The logits under bans, minimum length, the automaton and the author's `allow`. Rows of which nothing
+    is left are marked in `rows.dead`: reading one is an error."""
     request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
     logits = working(scores)
     dynamic = request.allow is not None
@@ -74,8 +80,9 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         if short and len(generated) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
-    if not bool((logits > float("-inf")).any(-1).all()):
-        raise DecError(_EMPTY, hint="loosen bans, min_length or the automaton")
+    alive = (logits > float("-inf")).any(-1)
+    if not bool(alive.all()):
+        rows.dead = ~alive.cpu().numpy()
     return processed(logits, rows)
 
 

@@ -62,7 +62,7 @@ class Arg:
 
 def _seen(row: Row, face: str) -> Row:
     """The row by one of its faces."""
-    return Row(lambda _: row.face(face), node=row.node, position=row.position)
+    return Row(lambda _: row.face(face), node=row.node, position=row.position, label=row.label)
 
 
 @op("topk")

@@ -90,9 +90,10 @@ def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:
     if isinstance(p, Dist):
         index = p.index.reshape(-1)[flat_rows]
         ones = p.rows.points(p.face)
+        table = p.rows.face(p.face) if ones is None else None
+        p.rows.looked_at(index)
         if ones is not None:
             return (ones[index] == flat_tokens).astype(np.float64)
-        table = p.rows.face(p.face)
     else:
         table, index = p.reshape(-1, p.shape[-1]), flat_rows
     out: np.ndarray = table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].cpu().double().numpy()
@@ -105,9 +106,11 @@ def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
     tokens = np.asarray(host(x))
     if isinstance(p, Dist) and p.index.ndim == 0 and tokens.ndim == 0:
         ones = p.rows.points(p.face)
+        table = p.rows.face(p.face) if ones is None else None
+        p.rows.looked_at(p.index)
         if ones is not None:
             return 1.0 if int(ones[int(p.index)]) == int(tokens) else 0.0
-        return float(p.rows.face(p.face)[int(p.index), int(tokens)])
+        return float(table[int(p.index), int(tokens)])
     tp, tx = op.operands[0].type, op.operands[1].type
     if not isinstance(p, Dist):
         p = tensor_of(p)
