@@ -168,3 +168,37 @@ class Stats:
             stopped=stopped,
             calls=calls,
         )
+
+
+class Tally:
+    """A run's statistics without its events: what a machine counts when nobody listens."""
+
+    __slots__ = ("tokens", "target", "draft", "drafted", "unmasked", "remasked", "tested", "accepted", "stopped", "calls")
+
+    def __init__(self) -> None:
+        self.tokens = self.target = self.draft = self.drafted = self.unmasked = self.remasked = 0
+        self.tested: dict[int, int] = {}
+        self.accepted: dict[int, int] = {}
+        self.calls: dict[str, int] = {}
+        self.stopped = ""
+
+    def call(self, model: str, target: bool) -> None:
+        """A model was called."""
+        self.calls[model] = self.calls.get(model, 0) + 1
+        if target:
+            self.target += 1
+        else:
+            self.draft += 1
+
+    def test(self, depth: int, accepted: bool) -> None:
+        """Verification came to the drafts at a depth (1: children of the root), and accepted one or none."""
+        self.tested[depth] = self.tested.get(depth, 0) + 1
+        if accepted:
+            self.accepted[depth] = self.accepted.get(depth, 0) + 1
+
+    def stats(self) -> Stats:
+        """The numbers so far, as `Stats.of` gives them from events."""
+        depths = range(1, max(self.tested, default=0) + 1)
+        return Stats(self.tokens, self.target, self.draft, self.drafted, self.unmasked, self.remasked,
+                     tuple(self.tested.get(d, 0) for d in depths), tuple(self.accepted.get(d, 0) for d in depths),
+                     self.stopped, dict(self.calls))  # fmt: skip

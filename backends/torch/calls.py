@@ -106,9 +106,13 @@ class Calls:
         return found
 
     def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
-        if self.listener is None or self.uncounted:
+        if self.uncounted:
             return
-        role: Literal["target", "draft"] = "target" if model is self.main_model() else "draft"
+        target = model is self.main
+        self.tally.call(model.name, target)
+        if self.listener is None:
+            return
+        role: Literal["target", "draft"] = "target" if target else "draft"
         self.emit_event(trace.ModelCall(model.name, rows, cells, role))
 
     def evaluate_together(self: Any, model: Any, parts: tuple[tuple[Any, dict[str, Any]], ...]) -> Any:

@@ -65,6 +65,7 @@ class Effects:
             self.stop_state = StopMachine.feed(self.stop_state, token)
             if self.until is not None and self.until(self):
                 break
+        self.tally.tokens += len(fed)
         self.learn_committed(fed)
         if fed and self.listener is not None:
             self.emit_event(trace.Committed(tuple(fed)))
@@ -94,7 +95,7 @@ class Effects:
 
     def finish(self: Any) -> None:
         state = self.stop_state
-        self.reason = str(state.reason if state.done else ("context" if self.done() else "end"))
+        self.reason = self.tally.stopped = str(state.reason if state.done else ("context" if self.done() else "end"))
         self.emit_event(trace.Stopped(self.reason))
 
     def returned(self: Any, values: Sequence[Any], has_tree: bool) -> None:
@@ -234,6 +235,7 @@ class Effects:
 
     def unmasked(self: Any, positions: Sequence[int], tokens: Sequence[int], draws: Any) -> None:
         self.decided += len(positions)
+        self.tally.unmasked += len(positions)
         if self.listener is None:
             return
         for n, (i, t) in enumerate(zip(positions, tokens)):
@@ -241,6 +243,7 @@ class Effects:
             self.emit_event(trace.Unmasked(int(i), int(t), 1.0 if d is None else float(d.prob())))
 
     def masked_again(self: Any, positions: Sequence[int]) -> None:
+        self.tally.remasked += len(positions)
         for i in positions:
             self.emit_event(trace.Remasked(int(i)))
 

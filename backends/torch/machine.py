@@ -19,6 +19,7 @@ from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.table import OpError
 from decgraph.ir.values import Module
 from decgraph.runtime.noise import Key, output_key
+from decgraph.runtime.trace import Tally
 
 
 class Machine(Calls, Effects, Stores):
@@ -37,10 +38,11 @@ class Machine(Calls, Effects, Stores):
         self.shared = shared if shared is not None else {}
         self.detokenizer, self.parent = detokenizer, parent
         self.program = program if program is not None else program_of(module, function)
+        self.tally = Tally()
         self.memo: dict[Any, Any] = {}
         self.site_prefix, self.counter_prefix = "", ()
         self.results: list[Any] = []
-        main = self.main_model()
+        self.main = main = self.main_model()
         self.vocab_size = main.vocab.size if main is not None else 0
         self.mask_token = next((m.mask for m in self.models.values() if m.mask is not None), -1)
         self.last_turn, self.decided, self.uids, self.uncounted = (-1, -1), 0, 0, False

@@ -9,7 +9,8 @@ import numpy as np
 from decgraph.runtime import noise
 
 _LOW = 0xFFFFFFFF
-_M0, _M1, _W0, _W1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57), 0x9E3779B9, 0xBB67AE85
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_FACTORS = np.array([[[0xD2511F53]], [[0xCD9E8D57]]], dtype=np.uint64)
 _HALF, _MASK = np.uint64(32), np.uint64(_LOW)
 
 
@@ -17,21 +18,30 @@ def exponentials(keys: Sequence[noise.Key], n: int) -> np.ndarray:
     """The arrival times of n unit exponentials for every key: float64[len(keys), n], bit for bit runtime/noise.py's."""
     words = np.array([k.words() for k in keys], dtype=np.uint64)
     blocks = -(-n // 4)
-    c0, c1, c2 = (words[:, i, None] for i in range(3))
-    c3 = np.arange(blocks, dtype=np.uint64)[None]
+    # (c0, c2) are what a round multiplies, (c1, c3) what it mixes in; both pairs go through NumPy as one array
+    mult = np.empty((2, len(keys), blocks), dtype=np.uint64)
+    mixed = np.empty_like(mult)
+    mult[0], mult[1], mixed[0] = words[:, 0, None], words[:, 2, None], words[:, 1, None]
+    mixed[1] = np.arange(blocks, dtype=np.uint64)
+    product = np.empty_like(mult)
     seed = keys[0].seed
     k0, k1 = seed & _LOW, seed >> 32
     for _ in range(10):
-        p0, p1 = c0 * _M0, c2 * _M1
-        c0, c1, c2, c3 = (p1 >> _HALF) ^ c1 ^ np.uint64(k0), p1 & _MASK, (p0 >> _HALF) ^ c3 ^ np.uint64(k1), p0 & _MASK
+        np.multiply(mult, _FACTORS, out=product)
+        np.right_shift(product, _HALF, out=mult)
+        mult ^= mixed[::-1]
+        mult ^= np.array([[[k1]], [[k0]]], dtype=np.uint64)
+        mult = mult[::-1]
+        np.bitwise_and(product[::-1], _MASK, out=mixed)
         k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
     out = np.empty((len(keys), blocks, 4))
-    for i, c in enumerate((c0, c1, c2, c3)):
-        out[:, :, i] = c
+    out[:, :, 0], out[:, :, 1], out[:, :, 2], out[:, :, 3] = mult[0], mixed[0], mult[1], mixed[1]
     u = out.reshape(len(keys), -1)[:, :n]
     u += 0.5
     u *= 2.0**-32
-    return -np.log(u)
+    np.log(u, out=u)
+    np.negative(u, out=u)
+    return u
 
 
 def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:

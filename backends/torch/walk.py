@@ -39,6 +39,8 @@ def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str) -> Any:
             if isinstance(draws, Draws):
                 draws.ids = children
         has, taken, emits, token = rule(depth, row, draws)
+        if len(children) and not edits:
+            m.tally.test(depth + 1, bool(has))
         if not has:
             emitted = token if emits else None
             if m.listener is not None and not edits:
@@ -116,9 +118,13 @@ def _report_step(m: Any, t: Tree, children: Any, child: int | None, depth: int) 
 
 
 def _report_tree(m: Any, t: Tree, end: int) -> None:
+    taken = t.path_nodes(end)[1:]
+    for depth in range(len(taken)):
+        m.tally.test(depth + 1, True)
+    if len(t.children(end)):
+        m.tally.test(len(taken) + 1, False)
     if m.listener is None:
         return
-    taken = t.path_nodes(end)[1:]
     for depth, n in enumerate(taken):
         for c in t.children(int(t.parent[n])):
             if c != n and c < n:
