@@ -228,8 +228,8 @@ class Door:
 def _run(session: Any, requests: list[Any], batch: int, listener: Callable[[Any], None] | None) -> list[Any]:
     """A result for every request, `batch` of them decoded at a time."""
     if len(requests) > 1:
-        return list(session.generate(requests, batch=batch))
-    return [session.run(request, listener=listener) for request in requests]
+        return list(session.generate(requests, batch=batch, keep_events=False))
+    return [session.run(request, listener=listener, keep_events=False) for request in requests]
 
 
 def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:

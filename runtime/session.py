@@ -4,13 +4,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
+from decgraph.runtime.progress import Bar
+from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.trace import Stats
 
@@ -159,27 +161,39 @@ class Session:
 
     def generate(
         self,
-        requests: Iterable[Request],
+        prompts: Iterable[Request | str | Sequence[int]],
         *,
         batch: int = 8,
+        budget: int | None = None,
+        progress: bool = False,
         listener: Callable[[int, Any], None] | None = None,
         finished: Callable[[int, Result], None] | None = None,
-        keep_events: bool = True,
+        keep_events: bool = False,
+        **request: Any,
     ) -> list[Result]:
         """Run many requests, at most `batch` at a time, and give their results in order.
 
+        prompts: requests, or texts or token ids, which become requests numbered by their place (`request_id`) with the fields
+        of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and values may take; what does not
+        fit at once goes one after the other. progress: a bar on stderr.
         Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
         `request_id` and seed). `listener(number, event)` hears the events of all, `finished(number, result)` is told of each
         as it ends. What fails has its error in its result; Ctrl-C gives what there is, the unfinished marked "interrupted".
         Raises DecError for a request that no run can begin with.
         """
-        asked = list(requests)
-        for request in asked:
-            self._check(request)
+        asked = [p if isinstance(p, Request) else request_for(self, p, **{"request_id": i, **request})
+                 for i, p in enumerate(prompts)]
+        for one in asked:
+            self._check(one)
+        if budget is not None and hasattr(self.machine, "limit_memory"):
+            self.machine.limit_memory(self.models, budget)
         results: dict[int, Result] = {}
+        shown = Bar(len(asked), self.function.name) if progress else None
 
         def done(number: int, run: _Run, error: BaseException | None) -> None:
             results[number] = self._result(run, error)
+            if shown is not None:
+                shown.step(len(results[number].tokens))
             if finished is not None:
                 finished(number, results[number])
 
@@ -189,9 +203,9 @@ class Session:
         runs: dict[int, _Run] = {}
 
         def waiting() -> Iterator[tuple[int, Any]]:
-            for number, request in enumerate(asked):
+            for number, one in enumerate(asked):
                 try:
-                    runs[number] = self._start(request, hearing(number), keep_events)
+                    runs[number] = self._start(one, hearing(number), keep_events)
                 except DecError as problem:
                     results[number] = Result((), "", Stats.of([]), "error", 0.0, error=problem)
                     continue
@@ -217,6 +231,9 @@ class Session:
                     done(number, runs[number], stop)
                 elif number not in results:
                     results[number] = Result((), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"))
+        finally:
+            if shown is not None:
+                shown.close()
         return [results[number] for number in range(len(asked))]
 
     def _check(self, request: Request) -> None:

@@ -69,6 +69,18 @@ class Machine(Calls, Effects, Stores):
         from decgraph.backends.torch.schedule import run_many
         run_many(waiting, width, ended)
 
+    @staticmethod
+    def limit_memory(models: Mapping[str, Any], budget: int) -> None:
+        """Bound what every model's engine holds, in bytes."""
+        from decgraph.runtime.models.engine.of import engine_of
+        for model in models.values():
+            found = engine_of(model)
+            for part in (found, getattr(found, "core", None), getattr(found, "below", None)):
+                if hasattr(part, "store"):
+                    part.store.budget = budget
+                elif hasattr(part, "budget"):
+                    part.budget = budget
+
     def steps(self) -> Generator[Any, Any, None]:
         """The run as a generator of model calls, each to be sent its answer. Raises DecError."""
         values = [self.models[p.name] if p.value.type.elem == "model" else self.parameter(p) for p in self.function.params]

@@ -1,0 +1,47 @@
+"""From what a caller has, a text or token ids, to a request of a session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.runtime.request import Request
+
+
+def request_for(session: Any, prompt: str | Sequence[int], **fields: Any) -> Request:
+    """A request for a session's models: the prompt as tokens, and the model's own end of text unless `eos` is given.
+
+    Raises DecError for a text without a tokenizer and for every field outside its range.
+    """
+    if isinstance(prompt, str):
+        if session.tokenizer is None:
+            raise DecError("a text needs a tokenizer, and these models have none", hint="give the prompt as token ids")
+        if not prompt:
+            raise DecError("the prompt is empty; a request needs at least one token to read")
+        tokens: Sequence[int] = session.tokenizer.encode(prompt)
+    else:
+        tokens = prompt
+    if "eos" not in fields:
+        fields["eos"] = _end_of_text(session)
+    unknown = sorted(set(fields) - set(Request.__dataclass_fields__))
+    if unknown:
+        import difflib
+
+        near = difflib.get_close_matches(unknown[0], Request.__dataclass_fields__, 1)
+        raise DecError(f"a request has no {unknown[0]!r}", hint=f"did you mean {near[0]}?" if near else "")
+    return Request(prompt=tuple(tokens), **fields)
+
+
+def _end_of_text(session: Any) -> frozenset[int]:
+    """The end-of-text tokens in the first model's generation settings, or else its configuration."""
+    families = [Path(str(m.family)) for m in session.models.values()][:1]
+    for folder in families:
+        for name in ("generation_config.json", "config.json"):
+            if (folder / name).is_file():
+                found = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
+                if found is not None:
+                    return frozenset(found if isinstance(found, list) else [found])
+    return frozenset()
