@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.capture.program import Program
-from decgraph.runtime.models.capture.step import Part, Step
+from decgraph.runtime.models.capture.step import Part, Step, Variant
 
 _log = logging.getLogger("decgraph.capture")
 
@@ -33,9 +33,9 @@ class _Compiled(Step):
     def _like(self, part: Part) -> Step:
         return _Compiled(self.program, part, self.backend, self.notice)
 
-    def _made(self, one: bool) -> Any:
-        plain = super()._made(one)
-        fast = torch.compile(self.module(one=one), dynamic=True, backend=self.backend)
+    def _made(self, variant: Variant) -> Any:
+        plain = super()._made(variant)
+        fast = torch.compile(self._module(variant), dynamic=True, backend=self.backend)
         tried = False
 
         def run(
@@ -44,7 +44,7 @@ class _Compiled(Step):
             write: Tensor,
             keys: Sequence[Tensor],
             values: Sequence[Tensor],
-            masks: Mapping[str, Tensor],
+            masks: Mapping[str, Tensor | None],
         ) -> Any:
             nonlocal tried
             if tried:
@@ -57,7 +57,7 @@ class _Compiled(Step):
                 cause = getattr(error, "inner_exception", error)
                 lines = str(cause).strip().splitlines() or [type(cause).__name__]
                 self.notice(f"the captured forward runs uncompiled, compiling it failed: {lines[0]}")
-                self._runs[one] = plain
+                self._runs[variant] = plain
                 return plain(ids, positions, write, keys, values, masks)
             tried = True
             return out

@@ -12,9 +12,12 @@ mean of finite numbers instead of NaN, which would spread through the caches.
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Collection
 
-from decgraph.runtime.models.capture.program import Program, shape_of
+import torch
+from torch import fx
+
+from decgraph.runtime.models.capture.program import Program, is_op, shape_of
 
 
 def masks(program: Program) -> None:
@@ -27,6 +30,19 @@ def masks(program: Program) -> None:
         with program.before(mask.next):
             added = program.make("where", (mask, shown, hidden), shape=shape_of(mask), dtype=program.dtype)
         mask.replace_all_uses_with(added, delete_user_cb=lambda user, made=added: user is not made)
+
+
+def unmask(program: Program, kinds: Collection[object]) -> None:
+    """Attention without masks where those of these kinds hide nothing."""
+    if not kinds:
+        return
+    for node in program.of("attention"):
+        mask = node.kwargs.get("attn_mask")
+        while isinstance(mask, fx.Node) and not is_op(mask, "input"):
+            mask = mask.args[0]
+        if isinstance(mask, fx.Node) and mask.args[1] in kinds:
+            node.kwargs = {**node.kwargs, "attn_mask": None}
+    program.sweep()
 
 
 def _number(program: Program, name: str, value: float) -> torch.Tensor:

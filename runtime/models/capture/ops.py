@@ -66,7 +66,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 METHODS = {
     "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "expand", "contiguous", "to", "float", "type_as",
-    "chunk", "split", "mean", "size", "numel", "narrow", "t", "index_copy_", "index_put_", "mul_", "logical_not",
+    "chunk", "split", "mean", "size", "numel", "narrow", "t", "index_copy_", "index_put_", "repeat", "mul_", "logical_not",
 }  # fmt: skip
 
 # How recorded functions are called elsewhere, and whether the operands come in the other order.

@@ -37,6 +37,7 @@ class Program:
     dims: dict[str, fx.Node] = field(default_factory=dict)  # the nodes that read sizes
     named: dict[str, fx.Node] = field(default_factory=dict)  # the `get_attr` nodes
     kinds: list[str] = field(default_factory=list)
+    heads: list[int] = field(default_factory=list)  # of keys and values, by layer
     windows: list[int | None] = field(default_factory=list)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32

@@ -12,8 +12,12 @@ import torch
 from torch import Tensor, fx
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.capture.masks import unmask
 from decgraph.runtime.models.capture.program import EFFECTS, Program, is_op, shape_of
 from decgraph.runtime.models.capture.writes import writes
+
+# Whether there is one sequence, and the kinds of masks that hide nothing.
+Variant = tuple[bool | str, ...]
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Step:
         self.kinds, self.windows = tuple(program.kinds), tuple(program.windows)
         self.layers = len(program.kinds)
         self.part = replace(part or Part(), last=self.layers if part is None or part.last < 0 else part.last)
-        self._runs: dict[bool, Any] = {}
+        self._runs: dict[Variant, Any] = {}
         self._derived: dict[Part, Step] = {}
 
     def __call__(
@@ -49,19 +53,20 @@ class Step:
         write: Tensor,
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
-        masks: Mapping[str, Tensor],
+        masks: Mapping[str, Tensor | None],
     ) -> Any:
         """The last hidden states [B, T, width] of cells int64[B, T] at positions int64[B, T].
 
         write: int64[B, T], each new cell's row in the caches. keys, values: per layer of the whole model, [B, H, S, D],
-        written in place. masks: bool[B, 1, T, S] by kind, what each cell sees after the write. With taps, a pair of
+        written in place. masks: bool[B, 1, T, S] by kind, what each cell sees after the write; None where every cell sees
+        all S rows. With taps, a pair of
         the result and the tuple of states [B, T, width]. Any: one or the other. Results are inference tensors (a tenth
         of a small model's step would go into what gradients need): to change one in place, clone it.
         """
-        one = len(positions) == 1
-        run = self._runs.get(one)
+        variant: Variant = (len(positions) == 1, *(kind for kind, mask in masks.items() if mask is None))
+        run = self._runs.get(variant)
         if run is None:
-            run = self._runs[one] = self._made(one)
+            run = self._runs[variant] = self._made(variant)
         with torch.inference_mode():
             return run(ids, positions, write, keys, values, masks)
 
@@ -102,27 +107,31 @@ class Step:
     @property
     def code(self) -> str:
         """The Python that runs for one sequence."""
-        return _source(self._specialised(True))
+        return _source(self._specialised((True,)))
 
     @property
     def nodes(self) -> int:
         """Operations in the graph for one sequence, weights and sizes aside."""
-        calls = [n for n in self._specialised(True).graph.nodes if n.op in ("call_function", "call_method")]
+        calls = [n for n in self._specialised((True,)).graph.nodes if n.op in ("call_function", "call_method")]
         return sum(not is_op(n, "input", "item", "size", "numel") for n in calls)
 
     def module(self, *, one: bool) -> fx.GraphModule:
-        program = self._specialised(one)
+        return self._module((one,))
+
+    def _module(self, variant: Variant) -> fx.GraphModule:
+        program = self._specialised(variant)
         return fx.GraphModule(program.tensors, program.graph, class_name="Captured")
 
-    def _specialised(self, one: bool) -> Program:
+    def _specialised(self, variant: Variant) -> Program:
         program = _copied(self.program)
         _cut(program, self.part)
-        writes(program, one=one)
+        writes(program, one=bool(variant[0]))
+        unmask(program, variant[1:])
         _near_use(program)
         return program
 
-    def _made(self, one: bool) -> Any:
-        program = self._specialised(one)
+    def _made(self, variant: Variant) -> Any:
+        program = self._specialised(variant)
         made = program.graph.python_code("self")
         space: dict[str, Any] = dict(made.globals)
         exec(compile(made.src, "<captured forward>", "exec"), space)

@@ -5,8 +5,8 @@ and again. Once the table exists, a call takes one row per cell.
 
 Precondition: every input of the computation is `positions` or a constant, and it works cell by cell (it has a row
 [B, T, ...] per position). The module says how many positions it was made for, and the tables are small beside its
-weights; else it computes as before, once a call. Beyond the table's end looking up fails: the caller keeps to the
-model's context.
+weights; else it computes as before, once a call. Beyond the table's end (512 positions after the model's) looking up
+fails: the caller keeps to the model's context.
 
     before   (positions[..., None].float() * inv_freq) ... .cos()
     after    embedding(positions, table)
@@ -24,6 +24,7 @@ from decgraph.runtime.models.capture.program import Program, dependants, dtype_o
 
 _SHARE = 32  # tables take at most this part of the weights' bytes, ...
 _ALWAYS = 4 << 20  # ... or this many
+_MARGIN = 512  # positions past the end: drafts of a sequence that is about to end reach beyond it
 
 
 def tables(program: Program) -> None:
@@ -33,13 +34,13 @@ def tables(program: Program) -> None:
     if not asked or program.reach <= 0:
         return
     weights = sum(t.numel() * t.element_size() for t in program.tensors.values())
-    rows = sum(_row(n) for n in asked)
-    if rows * program.reach > max(weights // _SHARE, _ALWAYS):
+    rows = program.reach + _MARGIN
+    if sum(_row(n) for n in asked) * rows > max(weights // _SHARE, _ALWAYS):
         return
-    for number, (node, table) in enumerate(zip(asked, _computed(program, asked, inside), strict=True)):
+    for number, (node, table) in enumerate(zip(asked, _computed(program, asked, inside, rows), strict=True)):
         shape = shape_of(node)
         assert shape is not None
-        flat = table.reshape(program.reach, -1).contiguous()
+        flat = table.reshape(rows, -1).contiguous()
         with program.before(node):
             made: fx.Node = program.make(
                 "embedding",
@@ -95,11 +96,11 @@ def _row(node: fx.Node) -> int:
     return size
 
 
-def _computed(program: Program, asked: list[fx.Node], inside: set[fx.Node]) -> list[Tensor]:
-    """Their values at positions 0 .. reach - 1 of one sequence."""
+def _computed(program: Program, asked: list[fx.Node], inside: set[fx.Node], rows: int) -> list[Tensor]:
+    """Their values at positions 0 .. rows - 1 of one sequence."""
     known: dict[fx.Node, Any] = {
-        program.input("positions"): torch.arange(program.reach, device=program.device)[None],
-        **{n: {"B": 1, "T": program.reach, "BT": program.reach}[dim] for dim, n in program.dims.items() if dim != "S"},
+        program.input("positions"): torch.arange(rows, device=program.device)[None],
+        **{n: {"B": 1, "T": rows, "BT": rows}[dim] for dim, n in program.dims.items() if dim != "S"},
     }
     wanted = set().union(*(_behind(n, inside) for n in asked))
     with torch.no_grad():

@@ -146,6 +146,23 @@ def test_sixteen_bits(
     close(got[0].float(), own(model, ids).float(), 6e-2)
 
 
+@pytest.mark.parametrize("name", ["llama", "gemma3_text"])
+def test_no_mask_where_nothing_is_hidden(name: str, random_model: Callable[..., Any], caches: Callable[..., Any]) -> None:
+    model = random_model(name)
+    step = taken(model)
+    one, two = caches(step, model, 2, 5), caches(step, model, 2, 5)
+    two.keys, two.values = [k.clone() for k in one.keys], [v.clone() for v in one.values]
+    ids, write = torch.randint(97, (2, 3)), torch.tensor([[0, 1, 2], [4, 3, 2]])
+    every = torch.ones(2, 1, 3, 5, dtype=torch.bool)
+    near = every.clone()
+    near[:, :, 0, 3] = False
+    for sliding in (every, near):
+        shown = {"full_attention": None, "sliding_attention": None if sliding is every else near}
+        mine = step(ids, write, write, two.keys, two.values, shown)
+        theirs = step(ids, write, write, one.keys, one.values, {"full_attention": every, "sliding_attention": sliding})
+        close(mine, theirs)
+
+
 def test_a_row_that_sees_nothing_is_finite(random_model: Callable[..., Any], caches: Callable[..., Any]) -> None:
     model = random_model("llama")
     held = caches(taken(model), model, 2, 6)
