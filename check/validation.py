@@ -24,7 +24,7 @@ from decgraph.passes.batching import law_only, meets
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 
-WORLDS = 16
+WORLDS = 12
 TOKENS = 10
 REQUESTS = 2
 

@@ -267,6 +267,8 @@ class Checker:
 
     def is_race(self, v: Value) -> bool:
         op = self.made.get(v)
+        if op is not None and op.opcode == "segment":
+            return self.is_race(op.regions[0].yields[op.results.index(v)])
         return op is not None and op.opcode == "draw.get" and op.attrs["field"] == "race"
 
     def together(self, op: Op) -> list[Abs]:

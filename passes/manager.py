@@ -134,7 +134,8 @@ def optimise(module: Module, params: Mapping[str, Any] | None = None, *, only: S
         write(folder, number, name, made)
         if validate is not None and made is not module:
             validate(module, made, name)
-        step = Step(name, made is not module, size(made), seconds, tuple(load(name).notes(module, made)))
+        notes = load(name).notes(module, made) if made.main in made.functions else []
+        step = Step(name, made is not module, size(made), seconds, tuple(notes))
         report = replace(report, steps=(*report.steps, step), validated=validate is not None)
         module = made
     return module, replace(report, made=module)

@@ -79,7 +79,7 @@ def bind(function: Function, known: Mapping[str, Any]) -> Function:
             continue
         ops.append(made)
         mapping[p.value] = made.result
-        value = known[p.name]
+        value = made.attrs["shape" if made.opcode == "topology" else "value"]
         number = p.value.type.elem in ("int", "real", "prob")
         params[-1] = replace(p, low=value if number else p.low, high=value if number else p.high, default=value,
                              has_default=True)
