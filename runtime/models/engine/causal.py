@@ -86,11 +86,11 @@ class CausalEngine:
         for n, rows in good:
             answers[n] = logits[first : first + len(rows)]
             first += len(rows)
-        # One look at all rows: NaN, +inf and a row of nothing but -inf come through a maximum, and through a sum.
-        peaks = logits.amax(-1)
+        # One look at all rows: what is not finite comes through a sum. A legal -inf (no mass) then gets a second look.
         if self.layout.device.type != "cpu":
             self.counted.syncs += 1
-        if not isfinite(float(peaks.sum())):
+        if not isfinite(float(logits.sum())):
+            peaks = logits.amax(-1)
             first = 0
             for n, rows in good:
                 bad = ~torch.isfinite(peaks[first : first + len(rows)])
