@@ -27,6 +27,7 @@ def door(
     streamer: Any = None,
     externs: Mapping[str, Callable[..., Any]] | None = None,
     batch: int = 8,
+    plan: Any = None,
     **given: Any,
 ) -> Door:
     """An algorithm as transformers' `custom_generate`. What `decgraph.hf(...)` is.
@@ -37,7 +38,8 @@ def door(
     one, else "reference". seed: of the noise; left out, one number is drawn from torch's generator for every sampled
     call. tokenizer and stop_strings: transformers (5.17 to 5.23) keeps its own from a callable, so stop strings are
     given here. streamer: for callers that do not pass it to generate. externs: Python functions the algorithm calls.
-    batch: how many sequences are decoded at a time, the others waiting; it changes no token.
+    batch: how many sequences are decoded at a time, the others waiting. plan: which passes run, as in `Algorithm.session`.
+    Neither changes a token.
 
     One object keeps one session for each model: states that an algorithm keeps `per session` live as long as it does.
 
@@ -53,6 +55,7 @@ def door(
         streamer=streamer,
         externs=externs,
         batch=batch,
+        plan=plan,
     )
 
 
@@ -74,15 +77,16 @@ class Door:
         streamer: Any,
         externs: Mapping[str, Callable[..., Any]] | None,
         batch: int,
+        plan: Any = None,
     ) -> None:
         from decgraph import api
-        from decgraph.backends.registry import BACKENDS, DEFAULT, machine
+        from decgraph.backends.registry import machine
         from decgraph.runtime.session import check_params
 
         self.algorithm = api.of(algorithm)
         models, self.params = modules.split(self.algorithm.function, given)
         check_params(self.algorithm.function, self.params)
-        self.backend = backend if backend is not None else ("torch" if "torch" in BACKENDS else DEFAULT)
+        self.backend = backend or api.default_backend()
         machine(self.backend)
         self.binder = modules.Binder(self.algorithm.module, self.algorithm.function, models, self.backend)
         self.seed, self.tokenizer, self.streamer, self.externs = seed, tokenizer, streamer, dict(externs or {})
@@ -91,7 +95,7 @@ class Door:
             raise DecError("stop_strings need the model's tokenizer to see text", hint="decgraph.hf(..., tokenizer=tokenizer)")
         if batch < 1:
             raise DecError(f"batch is {batch}; it must be at least 1")
-        self.batch = batch
+        self.batch, self.plan = batch, plan
         self.last: list[Any] = []
         self._session: tuple[Any, Any] | None = None  # of the latest model: (its decgraph models, session)
 
@@ -220,7 +224,9 @@ class Door:
         bound = self.binder(model)
         if self._session is None or any(self._session[0].get(n) is not m for n, m in bound.items()):
             text = text_side(self.tokenizer, model) if self.algorithm.module.externs else None
-            session = self.algorithm.session(bound, tokenizer=text, externs=self.externs, backend=self.backend, **self.params)
+            session = self.algorithm.session(
+                bound, tokenizer=text, externs=self.externs, backend=self.backend, plan=self.plan, **self.params
+            )
             self._session = bound, session
         return self._session[1]
 

@@ -52,10 +52,17 @@ class Hook:
         for step in self.steps:
             scores = ask(step, ids, scores)
         made: np.ndarray = scores[0, : len(logits)].double().cpu().numpy()
+        if np.isnan(made).any() or np.isposinf(made).any():
+            raise DecError(
+                f"{self!r} must give finite scores or -inf, and gave NaN or inf", hint="look for 0 / 0 and inf - inf"
+            )
+        if not (made > -np.inf).any():
+            raise DecError(f"{self!r} left no token that may follow", hint="let one have a score above -inf")
         return made
 
     def __repr__(self) -> str:
-        return f"the logits processors {', '.join(name_of(step) for step in self.steps)}"
+        names = ", ".join(name_of(step) for step in self.steps)
+        return f"the logits processor{'s' if len(self.steps) > 1 else ''} {names}"
 
 
 def name_of(processor: Processor) -> str:

@@ -53,8 +53,9 @@ class Request:
     automaton; it must be a pure function.
 
     processors: pure functions from (the whole path, logits float64[V]) to logits float64[V], applied in order after the
-    constraints and before every other shaping; exact rows refuse them. until: functions of the whole path, prompt
-    included, asked after each generated token; the first that is true ends the run there (reason "until").
+    constraints, like them before the raw face is read, and before all shaping; exact rows refuse them. until: functions
+    of the whole path, prompt included, asked after each generated token; the first that is true ends the run there
+    (reason "until").
 
     Raises DecError for an empty prompt and for every value outside its range.
     """

@@ -1,8 +1,9 @@
 """From a model's scores to the distributions an algorithm sees: pure functions of (scores, path, request).
 
 Two faces of one row. `raw_probs` applies the constraints only: bans, the automaton, no end before the minimum
-length. `shaped_probs` goes on, in this order: the request's own processors, repetition penalty, presence and frequency
-penalties, bias, temperature, top-k, top-p, min-p, each on what the one before left.
+length, and then the request's processors, which may hold constraints of the caller's library. `shaped_probs` goes on, in
+this order: repetition penalty, presence and frequency penalties, bias, temperature, top-k, top-p, min-p, each on what
+the one before left.
 
 Both work in two domains, chosen by the row: float64 arrays, or tuples of fractions. In the exact domain a
 step that would leave the rationals is a DecError: a temperature whose power is not rational for these
@@ -35,10 +36,11 @@ def raw_probs(scores: Scores, path: Sequence[int], request: Request, allow: Coll
     `path` is the whole context, prompt included. `allow`, if given, is a set of tokens that the algorithm
     itself allows here, on top of the request's. Raises DecError if the constraints leave nothing with mass.
     """
-    kept = _allowed(scores.size, tuple(path), request, allow)
+    path = tuple(path)
+    kept = _allowed(scores.size, path, request, allow)
     if scores.weights is not None:
-        return _constrained(scores.weights, kept)
-    return _softmax(_logits(scores, kept))
+        return _constrained(scores.weights, kept, request)
+    return _softmax(_logits(scores, kept, path, request))
 
 
 def shaped_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:
@@ -46,10 +48,8 @@ def shaped_probs(scores: Scores, path: Sequence[int], request: Request, allow: C
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
     if scores.weights is not None:
-        if request.processors:
-            raise DecError("processors work on logits, which exact arithmetic lacks", hint="leave them out of exact checks")
-        return _shape_exact(_constrained(scores.weights, kept), path, request)
-    return _shape_float(_logits(scores, kept), path, request)
+        return _shape_exact(_constrained(scores.weights, kept, request), path, request)
+    return _shape_float(_logits(scores, kept, path, request), path, request)
 
 
 def forbidden(size: int, path: Sequence[int], request: Request) -> frozenset[int]:
@@ -99,7 +99,7 @@ def _empty() -> DecError:
 # ---------------------------------------------------------------------------------------------------
 
 
-def _logits(scores: Scores, kept: np.ndarray | None) -> np.ndarray:
+def _logits(scores: Scores, kept: np.ndarray | None, path: tuple[int, ...], request: Request) -> np.ndarray:
     assert scores.logits is not None
     logits = scores.logits.astype(np.float64)
     if kept is not None:
@@ -108,7 +108,7 @@ def _logits(scores: Scores, kept: np.ndarray | None) -> np.ndarray:
         raise DecError("the model's scores hold a NaN")
     if not (logits > -np.inf).any():
         raise _empty()
-    return logits
+    return processed(logits, path, request)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def processed(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
-    """The logits float64[V] after the request's processors. Every backend calls this where it shapes a float row.
+    """The logits float64[V] after the request's processors. The meaning of every backend's own.
 
     Raises DecError for a processor that gives another shape, a NaN or +inf, or leaves no token any mass.
     """
@@ -132,7 +132,6 @@ def processed(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np
 
 
 def _shape_float(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
-    logits = processed(logits, path, request)
     if request.penalised:
         logits = _penalised(logits, path, request)
     if request.temperature == 0:
@@ -188,8 +187,10 @@ def _amount(value: Amount) -> float:
 # -------------------------------------------------------------------------------------------------
 
 
-def _constrained(weights: tuple[Fraction, ...], kept: np.ndarray | None) -> tuple[Fraction, ...]:
+def _constrained(weights: tuple[Fraction, ...], kept: np.ndarray | None, request: Request) -> tuple[Fraction, ...]:
     """The weights of the tokens kept, summing to one; a row of scores sums to one already."""
+    if request.processors:
+        raise DecError("processors work on logits, which exact arithmetic lacks", hint="leave them out of exact checks")
     return weights if kept is None else _normal(exact.masked(weights, kept))
 
 

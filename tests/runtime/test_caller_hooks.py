@@ -7,11 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from shelf import run, tables
+from shelf import NAMES, module, parameters, run, tables
 
+from decgraph.backends.registry import machine
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 from decgraph.runtime.stop import StopMachine
 
@@ -32,7 +34,7 @@ def test_processors_come_after_constraints_and_before_the_rest() -> None:
     np.testing.assert_allclose(got, [*(weights / weights.sum()), 0.0])
     assert len(seen) == 2
     np.testing.assert_allclose(raw_probs(SCORES, (0, 1, 2), request), shaped_probs(SCORES, (2,), Request((2,), bans={3})))
-    assert len(seen) == 2, "the raw face knows constraints only"
+    assert len(seen) == 4, "the raw face goes through them too: they may hold constraints"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,8 @@ def test_what_a_processor_may_not_give(processor: object) -> None:
 
 def test_exact_rows_refuse_processors() -> None:
     row = Scores(weights=(Fraction(1, 4),) * 4)
+    with pytest.raises(DecError, match="exact arithmetic"):
+        raw_probs(row, (0,), Request((0,), processors=(lambda p, x: x,)))
     with pytest.raises(DecError, match="exact arithmetic"):
         shaped_probs(row, (0,), Request((0,), processors=(lambda p, x: x,)))
 
@@ -77,3 +81,28 @@ def test_algorithms_obey_both(name: str) -> None:
     assert (cut.tokens, cut.reason) == (free[:7], "until")
     odd = run(name, tables(), limit=20, processors=(lambda path, x: np.where(np.arange(4) % 2 == len(path) % 2, x, -np.inf),))
     assert all(token % 2 == place % 2 for place, token in enumerate(odd.tokens))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_backends_agree(name: str) -> None:
+    """Where processors come in is seen in what is drafted, accepted and unmasked by the raw face."""
+    pytest.importorskip("torch")
+    entry = module(name).entry
+    have = tables()
+    models = {p.name: have[p.name] for p in entry.params if p.value.type.elem == "model"}
+    for temperature in (0, 1):
+        request = Request((0, 1), limit=12, temperature=temperature, seed=3, processors=(alternate,), until=(long_enough,))
+        bound = [Session(module(name), models, parameters(name), machine=machine(b)) for b in ("reference", "torch")]
+        runs = [session.run(request) for session in bound]
+        assert [r.error for r in runs] == [None, None]
+        assert runs[0].tokens == runs[1].tokens
+        assert runs[0].results == runs[1].results
+        assert runs[0].reason == runs[1].reason
+
+
+def alternate(path: tuple[int, ...], logits: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(len(logits)) % 2 == len(path) % 2, logits, -np.inf)
+
+
+def long_enough(path: tuple[int, ...]) -> bool:
+    return len(path) > 12
