@@ -18,7 +18,7 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("prompt", "prompt_file", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
+OWN = ("prompt", "prompt_file", "prompts", "batch", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
        "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "passes", "no_pass",
        "dump_ir", "validate", "quiet", "json")  # fmt: skip
 
@@ -32,6 +32,8 @@ def command(
     algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
     prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None,
     prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
+    prompts: Annotated[Path | None, option("--prompts", help="A file with a prompt on every line, decoded together.")] = None,
+    batch: Annotated[int, option("--batch", help="With --prompts: how many at a time.")] = 8,
     model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER or a shipped model's name.")] = None,
     set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
     max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
@@ -70,7 +72,9 @@ def command(
     if dump_ir is not None or validate:
         wishes.run(chosen.module, known)
     externs = given.functions(extern or ())
-    text = given.prompt(prompt, prompt_file)
+    if prompts is not None and (prompt is not None or prompt_file is not None or trace is not None):
+        raise decgraph.DecError("--prompts goes with no other prompt and no --trace", hint="one file, a prompt on every line")
+    text = given.prompt(prompt, prompt_file) if prompts is None else ""
     session = open_session(chosen, given.pairs(model or (), "--model"), params, externs, backend, plan)
     fields: dict[str, Any] = {
         "limit": max_new,
@@ -85,6 +89,10 @@ def command(
     }
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
+    if prompts is not None:
+        from decgraph.cli.many import run_all
+
+        raise typer.Exit(run_all(session, prompts, batch, fields, json=json, quiet=quiet))
     request = request_for(session, text, **fields)
     if json:
         from decgraph.cli.summary import result_of

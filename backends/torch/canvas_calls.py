@@ -66,7 +66,8 @@ def asked(m: Any, model: Any, canvases: list[Canvas], extra: dict[str, Any], row
     made = [cells_of(m, engine, c) for c in canvases]
     cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
     ask = CanvasAsk(m.sequence(), cells, made[0][1] if len(made) == 1 else None,
-                    None if fresh is None else [int(i) for i in fresh], seen, rows, keep, name=f"request {m.request.request_id}")
+                    None if fresh is None else [int(i) for i in fresh], seen, rows, keep,
+                    name=f"request {m.request.request_id}")
     return engine, ask, fresh
 
 

@@ -121,7 +121,8 @@ class Machine(Calls, Effects, Stores):
     def bounded(self, where: str, i: int) -> None:
         """Called before every turn of other loops."""
         if i > self.most_turns:
-            raise DecError(f"{where}: this loop has turned {i} times without ending", hint="bound it: while condition at most n:")
+            raise DecError(f"{where}: this loop has turned {i} times without ending",
+                           hint="bound it: while condition at most n:")
 
     # -- randomness
     def key(self, key: NoiseKey, lane: tuple[int, ...], position: Any = None, node: Any = None, index: Any = None) -> Key:

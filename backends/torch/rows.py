@@ -25,7 +25,8 @@ class Rows:
     that `nodes` are of, where it is one of tokens.
     """
 
-    __slots__ = ("scores", "positions", "nodes", "path", "request", "allow", "label", "tree", "dead", "_faces", "_points", "_kept")
+    __slots__ = ("_faces", "_kept", "_points", "allow", "dead", "label", "nodes", "path", "positions", "request", "scores",
+                 "tree")
 
     def __init__(self, scores: Tensor, request: Any, *, positions: Ids | None = None, nodes: Ids | None = None,
                  path: Callable[[int], Sequence[int]] | None = None, allow: Any = None, label: str = "") -> None:
