@@ -14,7 +14,9 @@ fails at import. The columns:
 - `label`: what the label check does with it (ir/labels.py): "join", "own", "all", "point", "draw", "law", "none", ...
 - `batch`: how a batch of sequences runs it: "pointwise", "ragged", "scalar", "region", "host", "barrier".
 - `effects`: "" for pure ops, else "commit", "state", "host", "return", "read".
-- `torch`: the lowering (`torch(T, *operands, **attrs)`) or None where the torch backend has none yet.
+
+How the torch backend computes an op stands under the op's name in backends/torch/ops/, a file for each file of ir/ops
+(docs/decisions/0004): the table knows no torch.
 """
 from __future__ import annotations
 
@@ -58,7 +60,6 @@ class OpDef:
     regions: RegionRule | None = None
     exact: str = "same"
     effects: str = ""
-    torch: Callable[..., Any] | None = None
     samples: tuple[Any, ...] = ()
 
     @property
