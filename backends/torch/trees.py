@@ -90,18 +90,23 @@ class Tree:
 
     def logprobs(self) -> np.ndarray:
         """Cumulative log-probabilities, float64[N], computed where nothing has asked yet."""
-        unknown = np.isnan(self.logprob)
-        if unknown.any():
-            p = np.ones(len(self))
-            for g in np.unique(self.group[unknown]):
+        unknown = np.flatnonzero(np.isnan(self.logprob))
+        if len(unknown):
+            groups, depths = self.group[unknown], self.depth[unknown]
+            first, last = int(groups[0]), int(groups[-1])
+            p = np.ones(len(unknown))
+            for g in (first,) if first == last else np.unique(groups):   # growth order: a growth's nodes stand together
                 if g >= 0:
-                    here = np.flatnonzero(unknown & (self.group == g))
-                    p[here] = self.growths[int(g)].prob()[self.place[here]]
+                    here = slice(None) if first == last else groups == g
+                    p[here] = self.growths[int(g)].prob()[self.place[unknown[here]]]
             with np.errstate(divide="ignore"):
                 logs = np.log(p)
-            for d in range(int(self.depth[unknown].min()), int(self.depth[unknown].max()) + 1):
-                here = np.flatnonzero(unknown & (self.depth == d))
-                self.logprob[here] = self.logprob[self.parent[here]] + logs[here]
+            if int(depths[0]) == int(depths[-1]) and first == last:
+                self.logprob[unknown] = self.logprob[self.parent[unknown]] + logs
+            else:
+                for d in np.unique(depths):
+                    at = depths == d
+                    self.logprob[unknown[at]] = self.logprob[self.parent[unknown[at]]] + logs[at]
         return self.logprob
 
     def grow(self, draws: Any, place: Ids, tokens: Ids, parents: Ids, depths: Ids, uids: Ids, logprob: np.ndarray,
