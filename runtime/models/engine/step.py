@@ -102,6 +102,9 @@ class ModuleStep:
             raise DecError(f"{self.name!r} is not supported: {kind} is an encoder and a decoder")
         if config.model_type in _NO_POSITIONS or getattr(config, "alibi", False):
             raise DecError(f"{self.name!r} is not supported: {kind} has attention biases (ALiBi) instead of positions")
+        devices = sorted({str(weight.device) for weight in self.base.parameters()})
+        if len(devices) > 1:
+            raise DecError(f"{self.name!r} is not supported: its weights lie on {' and '.join(devices)}", hint="one device")
         count = int(config.num_hidden_layers)
         window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
         types = getattr(config, "layer_types", None) or [SLIDING if window else FULL] * count

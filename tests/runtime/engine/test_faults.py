@@ -242,6 +242,12 @@ def test_a_window_that_the_attention_does_not_know_of_is_noticed() -> None:
         engine_of(from_module(of, name="odd"))
 
 
+def test_weights_on_two_devices_are_refused(of: Any) -> None:
+    of.model.layers[1].to("meta")
+    with pytest.raises(DecError, match="'odd' is not supported: its weights lie on cpu and meta"):
+        engine_of(from_module(of, name="odd"))
+
+
 def test_the_module_is_left_as_it_was(of: Any) -> None:
     before = of.config._attn_implementation
     engine = module_engine(of, "small", 61, 96)
