@@ -1,4 +1,7 @@
-"""Small programs for the tests of passes: each shows one thing, and loads without the label check (some draw twice on purpose)."""
+"""Small programs for the tests of passes: each shows one thing.
+
+They load without the label check, since some draw twice on purpose.
+"""
 
 from __future__ import annotations
 
@@ -133,6 +136,23 @@ algorithm siblings(target: causal):
         x ~ q[fresh]
         unmask c[fresh] where entropy(p[fresh]) >= 0 with x
     commit c
+""",
+    "reals": """algorithm reals(target: causal, tau: prob = 0.5):
+    while not done:
+        x ~ target(ctx)
+        if entropy(target(ctx)) > tau * 3 / 7:
+            x ~ target(ctx) as output
+        commit x
+""",
+    "decides": """algorithm decides(target: causal, k: int in 1..4 = 2):
+    while not done:
+        p = target(ctx)
+        x ~ p
+        if k > 2:
+            x ~ p as output
+        if entropy(p) > 1:
+            x ~ p as output
+        commit x
 """,
 }
 

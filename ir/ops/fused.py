@@ -26,7 +26,8 @@ class ModelEvals:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         wanted = sum(1 + len(names) for names in attrs["parts"])
-        need(len(types) == 1 + wanted, f"{len(attrs['parts'])} parts take {wanted} operands after the model, got {len(types) - 1}")
+        need(len(types) == 1 + wanted,
+             f"{len(attrs['parts'])} parts take {wanted} operands after the model, got {len(types) - 1}")
         out = []
         for place, extra in split(attrs["parts"], types[1:]):
             out += ModelEval.type((types[0], place, *extra.values()), {"with": tuple(extra)}, ())

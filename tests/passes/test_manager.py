@@ -178,9 +178,7 @@ def test_known_parameters_reach_the_start_of_states() -> None:
 
 def test_reals_are_not_folded() -> None:
     """They are not the same in float64 and in fractions."""
-    text = "algorithm a(target: causal, tau: prob = 0.5):\n    while not done:\n        x ~ target(ctx)\n" \
-           "        if entropy(target(ctx)) > tau * 3 / 7:\n            x ~ target(ctx) as output\n        commit x\n"
-    made, _ = optimise(load_text(text), {"tau": Fraction(1, 3)}, only=("simplify",))
+    made, _ = optimise(small("reals"), {"tau": Fraction(1, 3)}, only=("simplify",))
     fns = [op.attrs["fn"] for op in made.entry.body.walk() if op.opcode == "map"]
     assert "mul" in fns
     assert "div" in fns
