@@ -32,7 +32,9 @@ from decgraph.runtime.models.capture.tables import tables
 # Sizes (B, T, S) of the recordings: several cells of several sequences twice, and one of one, because that is where
 # code branches. No two of B, T, S and B T agree in all three.
 SIZES = ((2, 3, 11), (3, 5, 17), (1, 1, 7))
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}  # over the largest entry; else _COARSE
+# Over the largest entry; in other dtypes _COARSE. Sums taken in another order differ by 1e-6 in a small model and by more
+# in a deep one; a pass that is wrong differs by far more.
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 _COARSE = 5e-2
 
 _log = logging.getLogger("decgraph.capture")
@@ -61,7 +63,7 @@ def capture(
     """A causal or masked transformers model, or its base module, as a captured step; None if it cannot be had.
 
     The step's results equal the module's: both were run on the same random inputs when this returns (float32: within
-    1e-5 of the largest entry). `without` names passes to leave out (see `PASSES`). `notice` gets the reason when the
+    1e-4 of the largest entry). `without` names passes to leave out (see `PASSES`). `notice` gets the reason when the
     module cannot be captured. The module's joined parameters become views of shared storage, with the same values;
     weights changed or moved afterwards need a new capture.
     """

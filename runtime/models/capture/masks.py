@@ -17,18 +17,19 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from decgraph.runtime.models.capture.program import Program, is_op, shape_of
+from decgraph.runtime.models.capture.program import Program, dtype_of, is_op, shape_of
 
 
 def masks(program: Program) -> None:
     found = program.input("masks")
     for mask in list(found.users):
-        if any(u.meta.get("op") != "attention" for u in mask.users):
+        dtypes = {dtype_of(u.args[0]) for u in mask.users}
+        dtype = next(iter(dtypes))
+        if any(u.meta.get("op") != "attention" for u in mask.users) or len(dtypes) != 1 or dtype is None:
             continue
-        shown = program.constant("mask_shown", _number(program, "mask_shown", 0.0))
-        hidden = program.constant("mask_hidden", _number(program, "mask_hidden", torch.finfo(program.dtype).min))
+        shown, hidden = _number(program, "shown", 0.0, dtype), _number(program, "hidden", torch.finfo(dtype).min, dtype)
         with program.before(mask.next):
-            added = program.make("where", (mask, shown, hidden), shape=shape_of(mask), dtype=program.dtype)
+            added = program.make("where", (mask, shown, hidden), shape=shape_of(mask), dtype=dtype)
         mask.replace_all_uses_with(added, delete_user_cb=lambda user, made=added: user is not made)
 
 
@@ -45,6 +46,8 @@ def unmask(program: Program, kinds: Collection[object]) -> None:
     program.sweep()
 
 
-def _number(program: Program, name: str, value: float) -> torch.Tensor:
-    held = program.tensors.get(name)
-    return torch.tensor(value, dtype=program.dtype, device=program.device) if held is None else held
+def _number(program: Program, name: str, value: float, dtype: torch.dtype) -> fx.Node:
+    name = f"mask_{name}_{str(dtype).removeprefix('torch.')}"
+    if name in program.named:
+        return program.named[name]
+    return program.constant(name, torch.tensor(value, dtype=dtype, device=program.device))

@@ -11,7 +11,8 @@ Precondition: matrices in, a weight that the module names and does not tie to an
 
 from __future__ import annotations
 
-from torch import fx, nn
+import torch
+from torch import Tensor, fx, nn
 
 from decgraph.runtime.models.capture.program import Program, argument, dtype_of, shape_of
 from decgraph.runtime.models.capture.storage import turned
@@ -21,7 +22,7 @@ def products(program: Program, tied: frozenset[int] = frozenset()) -> None:
     """`tied`: ids of tensors that the module also uses elsewhere; they stay where they are."""
     for node in program.of("linear"):
         x, weight = node.args[0], node.args[1]
-        if len(shape_of(x) or ()) != 2 or program.tensor(weight) is None:
+        if len(shape_of(x) or ()) != 2 or not plain(program.tensor(weight)):
             continue
         matrix = transposed(program, weight, tied)
         bias = argument(node, 2, "bias")
@@ -39,5 +40,10 @@ def transposed(program: Program, weight: object, tied: frozenset[int]) -> fx.Nod
     if name in program.named:
         return program.named[name]
     tensor = program.tensors[str(weight.target)]
-    plain = id(tensor) in tied or not isinstance(tensor, nn.Parameter)
-    return program.constant(name, tensor.detach().t() if plain else turned([tensor]))
+    stays = id(tensor) in tied or not isinstance(tensor, nn.Parameter)
+    return program.constant(name, tensor.detach().t() if stays else turned([tensor]))
+
+
+def plain(tensor: Tensor | None) -> bool:
+    """Whether this is a tensor and nothing more: not one that is quantised, or otherwise has its own idea of storage."""
+    return tensor is not None and type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor, fx
+from torch import fx
 
+from decgraph.runtime.models.capture.products import plain
 from decgraph.runtime.models.capture.program import Program, argument, dtype_of, shape_of
 from decgraph.runtime.models.capture.storage import joined, turned
 
@@ -38,7 +38,7 @@ def projections(program: Program, tied: frozenset[int] = frozenset()) -> None:
 def _joinable(program: Program, nodes: Sequence[fx.Node], tied: frozenset[int]) -> bool:
     weights = [program.tensor(n.args[1]) for n in nodes]
     biases = [argument(n, 2, "bias") for n in nodes]
-    if any(w is None or w.dim() != 2 or id(w) in tied or type(w) not in (Tensor, torch.nn.Parameter) for w in weights):
+    if any(not plain(w) or w is None or w.dim() != 2 or id(w) in tied for w in weights):
         return False
     if len({id(w) for w in weights}) != len(weights) or len({(w.dtype, w.device) for w in weights if w is not None}) != 1:
         return False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from decgraph.runtime.models.capture.products import transposed
+from decgraph.runtime.models.capture.products import plain, transposed
 from decgraph.runtime.models.capture.program import Program, argument, dtype_of, is_op, only_user, shape_of
 
 
@@ -42,6 +42,6 @@ def _fits(program: Program, node: fx.Node, product: object) -> bool:
         and is_op(product, "linear")
         and argument(product, 2, "bias") is None
         and only_user(product) is node
-        and program.tensor(product.args[1]) is not None
+        and plain(program.tensor(product.args[1]))
         and len(shape_of(product.args[0]) or ()) == 2
     )

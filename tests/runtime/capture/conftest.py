@@ -103,8 +103,9 @@ def caches() -> Callable[..., Caches]:
 
         shapes = probe(model.base_model, layers_of(model.base_model))
         dtype = next(model.parameters()).dtype
-        keys = [torch.randn(batch, h, rows, k, dtype=dtype) for h, k, _ in shapes]
-        values = [torch.randn(batch, h, rows, v, dtype=dtype) for h, _, v in shapes]
+        # Views of something larger, as a preallocated cache gives them.
+        keys = [torch.randn(batch + 1, h, rows + 3, k, dtype=dtype)[:batch, :, :rows] for h, k, _ in shapes]
+        values = [torch.randn(batch + 1, h, rows + 3, v, dtype=dtype)[1:, :, :rows] for h, _, v in shapes]
         return Caches(step, keys, values)
 
     return make

@@ -65,6 +65,20 @@ def test_storage() -> None:
     assert torch.equal(joined(biases), one) and joined(biases).data_ptr() == biases[0].data_ptr()
 
 
+def test_weights_with_their_own_storage_are_left_alone(random_model: Callable[..., Any]) -> None:
+    class Odd(nn.Parameter):
+        """What a quantising library does: a parameter that is more than its numbers."""
+
+    model = random_model("llama")
+    for layer in model.model.layers:
+        for part in (layer.self_attn.k_proj, layer.mlp.down_proj):
+            part.weight = Odd(part.weight.data.clone(), requires_grad=False)
+    places = [layer.mlp.down_proj.weight.data_ptr() for layer in model.model.layers]
+    step = capture(model)
+    assert step is not None and places == [layer.mlp.down_proj.weight.data_ptr() for layer in model.model.layers]
+    assert any(n.meta.get("op") == "linear" for n in step.graph.graph.nodes)
+
+
 def test_tied_weights_stay_where_they_are(random_model: Callable[..., Any]) -> None:
     model = random_model("llama")
     layers = model.model.layers
