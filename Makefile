@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 READY := .venv/.decgraph-ready
-ROOMS := dsl ir passes backends runtime check stdlib zoo hf cli
+ROOMS := dsl ir passes backends runtime check stdlib zoo hf bench cli
 PYTEST_ARGS ?=
 
 help:  ## list the targets

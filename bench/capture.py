@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from machine import facts
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from decgraph.bench.machine import facts
 from decgraph.runtime.models.capture.compiled import compiled
 from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.engine.step import ModuleStep

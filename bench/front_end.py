@@ -13,9 +13,8 @@ import statistics
 import time
 from pathlib import Path
 
-from machine import facts
-
 from decgraph import stdlib
+from decgraph.bench.machine import facts
 from decgraph.dsl.lower import load_text
 from decgraph.ir.verify import verify
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import sys
 from pathlib import Path
 
 
 def facts() -> dict[str, object]:
-    """Processor, cores, threads, load and versions."""
+    """Processor, cores, threads, load and versions.
+
+    `threads` is what torch computes with where torch is loaded, else what OMP_NUM_THREADS says. `load` is the machine's
+    load average of the last minute: above the number of cores, others were waiting for the processor as well.
+    """
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
@@ -21,5 +26,13 @@ def facts() -> dict[str, object]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "absent"
-    return {"processor": model, "cores": os.cpu_count(), "threads": os.environ.get("OMP_NUM_THREADS", "unset"),
-            "load": round(os.getloadavg()[0], 2), "python": platform.python_version(), "versions": versions}
+    threads: object = os.environ.get("OMP_NUM_THREADS", "unset")
+    if "torch" in sys.modules:
+        threads = sys.modules["torch"].get_num_threads()
+    return {"processor": model, "cores": os.cpu_count(), "threads": threads, "load": load(),
+            "python": platform.python_version(), "versions": versions}
+
+
+def load() -> float:
+    """The load average of the last minute."""
+    return round(os.getloadavg()[0], 2)

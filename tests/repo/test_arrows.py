@@ -19,9 +19,10 @@ ARROWS: dict[str, set[str]] = {
     "check": {"backends", "runtime", "passes", "stdlib", "dsl", "ir"},
     "zoo": {"runtime"},
     "hf": {"backends", "runtime", "ir"},
-    "cli": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf"},
+    "bench": {"backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf"},
+    "cli": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf", "bench"},
 }
-ABOVE_THE_FACADE = {"cli", "hf"}
+ABOVE_THE_FACADE = {"cli", "hf", "bench"}
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub"}
 TERMINAL = {"typer", "rich", "click"}
 

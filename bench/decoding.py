@@ -1,0 +1,158 @@
+"""What `decgraph bench` measures, and its result file.
+
+    .venv/bin/python -m decgraph.bench.decoding [--quick]      the whole table, into bench/results/decoding.json
+
+The result file is one JSON object: `machine` (machine.py), `settings`, `weights` (sizes by name of the models) and `rows`.
+docs/benchmarks.md says what is in a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import decgraph
+from decgraph.bench import baselines, measure, weights
+from decgraph.bench.machine import facts
+from decgraph.bench.measure import Row, Settings
+from decgraph.errors import DecError
+
+RESULTS = Path(__file__).parent / "results" / "decoding.json"
+CAUSAL = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "medusa_match", "lookahead",
+          "token_recycling", "recursive_sd", "sequoia", "pearl")
+SAMPLED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2")
+BATCHED = ("autoregressive", "speculative", "prompt_lookup", "eagle2")
+MASKED = ("fast_dllm", "fast_dllm_prefix")
+ON_RANDOM = ("autoregressive", "speculative", "prompt_lookup")
+QUICK = Settings(requests=2, limit=24, rounds=2, batch=4)
+
+
+def kind_of(name: str) -> str:
+    """"causal" or "masked": what an algorithm decodes with. Raises DecError for an unknown name."""
+    kinds = set(decgraph.load(name).models.values())
+    return "masked" if "masked" in kinds else "causal"
+
+
+def rows(
+    names: Sequence[str], settings: Settings, *, usual: str | None = None, given: Mapping[str, Any] | None = None,
+    sizes: Iterable[str] = (), batches: bool = True, told: Callable[[str], None] = lambda _: None,
+) -> Iterator[tuple[Row, Any]]:
+    """(row, weights) one after the other; without names, the whole table. `told` hears what is measured now.
+
+    Raises DecError for a name, a parameter or a baseline that there is not.
+    """
+    whole = not names
+    names = list(names) or [*CAUSAL, *MASKED]
+    kinds = {name: kind_of(name) for name in names}
+    loaded = weights.shipped() if "causal" in kinds.values() else None
+    for name in names:
+        if kinds[name] == "masked":
+            from decgraph.bench.masked import against_another
+
+            told(name)
+            yield against_another(name, settings, given=given, usual=usual), None
+            continue
+        assert loaded is not None
+        other = usual
+        for sampled in (False, True):
+            if sampled and whole and name not in SAMPLED:
+                continue
+            told(f"{name}, {'sampled' if sampled else 'greedy'}")
+            yield measure.against_transformers(name, loaded, settings, given=given, usual=other, sampled=sampled), loaded
+            if whole and not sampled and name in ("speculative", "prompt_lookup"):
+                told(f"{name} against generate")
+                yield measure.against_transformers(name, loaded, settings, given=given, usual="generate"), loaded
+        if batches and settings.batch > 1 and (not whole or name in BATCHED):
+            told(f"{name}, {settings.batch} at a time")
+            yield measure.batched(name, loaded, settings, given=given), loaded
+    for size in sizes:
+        on = weights.random_llama(size)
+        for name in [n for n in (ON_RANDOM if whole else names) if kinds.get(n, "causal") == "causal"]:
+            told(f"{name} on {size}")
+            yield measure.against_transformers(name, on, settings, given=given, usual=usual), on
+
+
+def document(found: Iterable[tuple[Row, Any]], settings: Settings, heard: Callable[[Row], None]) -> dict[str, Any]:
+    """The result file's object; `heard` is told each row as it comes."""
+    machine, made, sizes = facts(), [], {}
+    for row, on in found:
+        heard(row)
+        made.append(row)
+        if on is not None:
+            sizes[on.name] = on.facts()
+    return {"machine": machine, "settings": vars(settings), "weights": sizes, "rows": made}
+
+
+def wrong(row: Row) -> str:
+    """What a row says that must not be: greedy tokens that differ by more than near-ties, calls that the interpreter
+    does not make. Empty where all is well."""
+    equal, meant = row.get("tokens_equal"), row.get("interpreter")
+    if equal and equal["different"]:
+        return f"{row['algorithm']} against {row['baseline']}: {equal['different']} of {sum_of(equal)} differ ({equal['first']})"
+    if meant and (meant["calls"] != meant["interpreter_calls"] or not meant["tokens_equal"]):
+        return f"{row['algorithm']}: {meant['calls']} calls, {meant['interpreter_calls']} by the interpreter" + (
+            "" if meant["tokens_equal"] else ", other tokens")
+    return ""
+
+
+def sum_of(equal: Mapping[str, Any]) -> int:
+    """How many runs were compared."""
+    return int(equal["same"]) + int(equal["near_ties"]) + int(equal["different"])
+
+
+HEADINGS = ("algorithm", "models", "against", "mode", "tokens/s", "theirs", "ratio", "(quartiles)", "CPU ratio", "tokens/call",
+            "ms/call", "outside", "same tokens")
+
+
+def line(row: Row) -> tuple[str, ...]:
+    """A row for people: the cells under `HEADINGS`."""
+    ratio, cpu, speed, equal = row["ratio"], row["cpu_ratio"], row["tokens_per_second"], row.get("tokens_equal")
+    same = "-"
+    if equal:
+        same = f"{equal['same']}/{sum_of(equal)}" + (f" ({equal['near_ties']} near-ties)" if equal["near_ties"] else "")
+    elif "interpreter" in row:
+        same = "as interpreted" if row["interpreter"]["tokens_equal"] else "NOT as interpreted"
+    share = row.get("outside_models")
+    return (row["algorithm"], row["models"], row["baseline"], row["mode"] if row["kind"] != "batch" else f"batch {row['batch']}",
+            f"{speed['ours']:.0f}", f"{speed['baseline']:.0f}", f"{ratio['median']:.2f}", f"{ratio['low']:.2f}-{ratio['high']:.2f}",
+            f"{cpu['median']:.2f}", f"{row['tokens_per_call']:.2f}" if "tokens_per_call" in row else "-",
+            f"{row['ms_per_call']:.2f}" if "ms_per_call" in row else "-", f"{share['median']:.0%}" if share else "-", same)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m decgraph.bench.decoding", description=__doc__)
+    parser.add_argument("names", nargs="*", help="algorithms; all of the table when left out")
+    parser.add_argument("--quick", action="store_true", help="few and short runs")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sizes", default=",".join(weights.SIZES), help="random models, comma separated; none: ''")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    settings = QUICK if options.quick else Settings()
+    sizes = [size for size in options.sizes.split(",") if size]
+    print("\t".join(HEADINGS), flush=True)
+    faults: list[str] = []
+
+    def heard(row: Row) -> None:
+        print("\t".join(line(row)), f"load {row['load']}", flush=True)
+        if fault := wrong(row):
+            faults.append(fault)
+
+    told = lambda what: print(f"... {what}", file=sys.stderr, flush=True)  # noqa: E731
+    made = document(rows(options.names, settings, sizes=sizes, told=told), settings, heard)
+    options.out.parent.mkdir(exist_ok=True)
+    options.out.write_text(json.dumps(made, indent=1) + "\n")
+    print(f"written {options.out}")
+    if faults:
+        raise DecError("; ".join(faults))
+
+
+if __name__ == "__main__":
+    main()

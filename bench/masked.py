@@ -1,0 +1,66 @@
+"""Masked models: a program that reuses what it computed against the same program without a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import decgraph
+from decgraph.bench import prompts as texts
+from decgraph.bench.contenders import params_for, request_of, run
+from decgraph.bench.machine import load
+from decgraph.bench.measure import Row, Settings, compared, digits, outside_models, plain
+from decgraph.bench.timing import in_turns
+from decgraph.models import bind
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.session import Session
+
+USUAL = "fast_dllm_uncached"
+
+
+def against_another(name: str, settings: Settings, *, given: Mapping[str, Any] | None = None, usual: str | None = None) -> Row:
+    """A masked algorithm against another one on the shipped masked model, both compiled, canvases of the same size.
+
+    Also counts the model calls of the torch run and of the reference interpreter's, which must be equal, on one request.
+    """
+    algorithm, other = decgraph.load(name), decgraph.load(usual or USUAL)
+    bound = bind(algorithm.function, {})
+    model = next(iter(bound.models.values()))
+    asked = dict(given or {})
+    sessions: dict[str, Session] = {}
+    params = params_for(algorithm, asked)
+    for who, one in (("ours", algorithm), ("theirs", other)):
+        known = params_for(one, {**params, **asked})
+        sessions[who] = one.session(dict.fromkeys(one.models, model), tokenizer=bound.tokenizer, backend="torch", **known)
+    prompts = texts.of_text(bound.tokenizer, settings.requests)
+    cells = int(params.get("length", settings.limit))
+    requests = [request_of(prompt, cells, number=n) for n, prompt in enumerate(prompts)]
+
+    times = in_turns({who: lambda n, s=s: run(s, requests[n]) for who, s in sessions.items()}, len(prompts), settings.rounds,
+                     warm=settings.warm, seed=settings.seed)
+    calls = {who: sum(run(s, r).stats.target_calls for r in requests) / len(requests) for who, s in sessions.items()}
+    row: Row = {"kind": "masked", "algorithm": algorithm.name, "baseline": other.name, "models": model.name, "mode": "greedy",
+                "params": plain(params)}
+    row |= compared(times, cells)
+    row["calls"] = {"ours": digits(calls["ours"]), "baseline": digits(calls["theirs"])}
+    row["tokens_per_call"] = digits(cells / calls["ours"])
+    row["baseline_tokens_per_call"] = digits(cells / calls["theirs"])
+    row["ms_per_call"] = digits(1000 * times.seconds("ours").median / calls["ours"])
+    row["baseline_ms_per_call"] = digits(1000 * times.seconds("theirs").median / calls["theirs"])
+    row |= outside_models(sessions["ours"], prompts, cells, calls["ours"])
+    row["interpreter"] = by_the_interpreter(algorithm, model, bound.tokenizer, sessions["ours"], requests[0], params)
+    row["load"] = load()
+    return row
+
+
+def by_the_interpreter(algorithm: Any, model: Any, tokenizer: Any, compiled: Session, request: Any, params: Any) -> Row:
+    """Calls and tokens of one request, compiled and interpreted, and the forwards that the engine made of the calls."""
+    engine = engine_of(model)
+    forwards, computed = engine.counted.calls, engine.counted.computed
+    mine = run(compiled, request)
+    forwards, computed = engine.counted.calls - forwards, engine.counted.computed - computed
+    models = dict.fromkeys(algorithm.models, model)
+    reference = algorithm.session(models, tokenizer=tokenizer, backend="reference", **params)
+    meant = run(reference, request)
+    return {"calls": mine.stats.target_calls, "interpreter_calls": meant.stats.target_calls, "forwards": forwards,
+            "cells_computed": computed, "tokens_equal": mine.tokens == meant.tokens}

@@ -1,0 +1,99 @@
+"""Which part of a run is spent in models: the engines' steps and read-outs, timed from outside.
+
+What is left is the driver, the ops, the engines' own bookkeeping and the scheduler: what a compiler of decoding
+algorithms can do something about. Uses `time.thread_time`, so that waiting for a shared processor counts for nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.session import Session
+
+
+class Share:
+    """Seconds inside models, and how many times they were entered."""
+
+    def __init__(self) -> None:
+        self.inside, self.entered, self._deep = 0.0, 0, False
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, with its time counted; calls inside a timed call are part of it."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._deep:
+                return function(*args, **kwargs)
+            self._deep = True
+            started = time.thread_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.inside += time.thread_time() - started
+                self.entered += 1
+                self._deep = False
+
+        return call
+
+
+class Timed:
+    """An object whose call is timed, and which otherwise is the object."""
+
+    def __init__(self, share: Share, inner: Any) -> None:
+        self._inner, self._call = inner, share.timed(inner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def engines(session: Session) -> list[Any]:
+    """All engines that a session's models use, those below and beside them included. To be called after a run."""
+    found: list[Any] = []
+
+    def add(engine: Any) -> None:
+        if engine is None or any(engine is other for other in found):
+            return
+        found.append(engine)
+        for name in ("core", "target", "below"):
+            add(getattr(engine, name, None))
+        for lower in getattr(engine, "lowers", {}).values():
+            add(lower)
+
+    for model in session.models.values():
+        add(engine_of(model))
+        for made, _ in model.__dict__.get("_derived", {}).values():
+            add(engine_of(made))
+    return found
+
+
+@contextmanager
+def timing(session: Session) -> Iterator[Share]:
+    """A session whose models' forwards and read-outs are timed; afterwards it is as it was."""
+    share = Share()
+    changed: list[tuple[Any, str, Any]] = []
+    try:
+        for engine in engines(session):
+            for name in ("step", "head", "module", "_scores"):
+                inner = getattr(engine, name, None)
+                if callable(inner):
+                    changed.append((engine, name, inner))
+                    setattr(engine, name, Timed(share, inner))
+        yield share
+    finally:
+        for engine, name, inner in reversed(changed):
+            setattr(engine, name, inner)
+
+
+def outside(session: Session, run: Callable[[], object]) -> tuple[float, float, int]:
+    """(share of the time outside models, seconds outside, times that models were entered) of one run."""
+    with timing(session) as share:
+        started = time.thread_time()
+        run()
+        whole = time.thread_time() - started
+    return 1 - share.inside / whole, whole - share.inside, share.entered

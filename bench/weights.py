@@ -1,0 +1,95 @@
+"""The models of benchmarks: transformers modules in float32 on the CPU, which both sides run on.
+
+The shipped ones, and Llamas of several sizes that were never trained. A random drafter is never right, so the large
+models are made of their drafters: the drafter is the target's first layers, and what the other layers add to the state is
+scaled down until they agree on most tokens. They cost what any weights cost, and drafts are accepted at the rate that the row says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from decgraph import zoo
+from decgraph.bench import prompts
+from decgraph.runtime.text import Tokenizer
+
+# name: (width, layers, layers of the drafter, heads, vocabulary)
+SIZES = {
+    "random-5M": (256, 6, 1, 4, 2048),
+    "random-25M": (512, 8, 1, 8, 4096),
+    "random-100M": (896, 10, 1, 14, 8192),
+}
+SMALL = 0.06  # what the upper layers' outputs are scaled by
+
+
+@dataclass
+class Weights:
+    """The modules that both sides use. `parts`: what the shipped target has beside it, as folders' names by the kind of
+    model that an algorithm asks for."""
+
+    name: str
+    target: Any  # Any: a transformers module, which has no useful type
+    drafter: Any
+    size: int
+    tokenizer: Tokenizer | None = None
+    parts: dict[str, str] | None = None
+
+    def prompts(self, count: int) -> list[tuple[int, ...]]:
+        """Prompts in this model's tokens."""
+        if self.tokenizer is not None:
+            return prompts.of_text(self.tokenizer, count)
+        return prompts.of_ids(self.size, count)
+
+    def facts(self) -> dict[str, object]:
+        """Sizes, for the result file."""
+        config = self.target.config
+        return {"target": count(self.target), "drafter": count(self.drafter), "width": config.hidden_size,
+                "layers": config.num_hidden_layers, "vocabulary": config.vocab_size,
+                "dtype": str(self.target.dtype).removeprefix("torch."), "attention": config._attn_implementation}
+
+
+def count(module: nn.Module) -> int:
+    """How many parameters a module has; tied ones count once."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def shipped() -> Weights:
+    """The shipped target and drafter."""
+    target, drafter = _read("target"), _read("drafter")
+    tokenizer = Tokenizer(zoo.path("target"))
+    return Weights("shipped", target, drafter, target.config.vocab_size, tokenizer,
+                   {"features": "eagle", "layers": "exit", "heads": "medusa"})
+
+
+def _read(name: str) -> Any:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    folder = zoo.path(name)
+    made = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
+    return made.requires_grad_(False)
+
+
+def random_llama(name: str, seed: int = 0) -> Weights:
+    """A Llama of one of `SIZES` with random weights, and a drafter that is its first layers."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    width, layers, below, heads, size = SIZES[name]
+    torch.manual_seed(seed)
+    settings = {"vocab_size": size, "hidden_size": width, "intermediate_size": 8 * width // 3 // 32 * 32,
+                "num_attention_heads": heads, "num_key_value_heads": heads, "max_position_embeddings": 1024,
+                "tie_word_embeddings": True, "initializer_range": 0.05, "attn_implementation": "sdpa",
+                "bos_token_id": 3, "eos_token_id": None, "pad_token_id": 1}
+    target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **settings)).eval().requires_grad_(False)
+    for layer in target.model.layers[below:]:
+        layer.self_attn.o_proj.weight.mul_(SMALL)
+        layer.mlp.down_proj.weight.mul_(SMALL)
+    drafter = LlamaForCausalLM(LlamaConfig(num_hidden_layers=below, **settings)).eval().requires_grad_(False)
+    given = target.state_dict()
+    drafter.load_state_dict({key: given[key] for key in drafter.state_dict()})
+    return Weights(name, target, drafter, size)
