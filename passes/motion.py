@@ -25,7 +25,9 @@ REQUEST_CONSTANT = frozenset({"prompt", "limit", "eos", "pad", "mask", "greedy"}
 """Fields of the request that stay as they are while it runs (`room` shrinks)."""
 
 LOOPS = ("for", "while", "each", "tree.walk")
-EDGES = frozenset({"draw", "draw.many", "draw.race", "draw.point", "topk", "beta", "edit"})
+EDGES = frozenset({
+    "draw", "draw.many", "draw.race", "draw.point", "topk", "beta", "edit", "index.ask", "tree.best_first", "run",
+})
 """Ops that make draws or edits: two equal ones are still two edges of a tree."""
 
 CALLS = frozenset({"model.eval", "model.evals", "model.memory"})
@@ -59,6 +61,8 @@ def _own_reads(op: Op) -> Parts:
             return frozenset({own, "learned"}) if op.result.type.elem == "index" else frozenset({own})
         case "index.ask":                       # "after" a number of tokens asks with the context's end
             return CONTEXT if op.attrs.get("what") == "after" else NOTHING
+        case "tree.new":
+            return NOTHING if op.operands else CONTEXT
         case "warp":                            # a row that stands nowhere stands after the context
             return NOTHING if len(op.operands) > 1 else CONTEXT
         case "model.eval" | "model.evals" | "model.memory":       # a path stands after the context

@@ -28,9 +28,13 @@ return(%part, %text, has_tree = false)
 """
 from __future__ import annotations
 
+from dataclasses import replace
+
+from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Module, Op, Value
+from decgraph.ir.walk import rebuild
 from decgraph.passes.motion import reads
 from decgraph.passes.outline import Outliner
 from decgraph.passes.plan import Plan
@@ -69,8 +73,30 @@ OUTLINER = Outliner("device", wanted, joins, lambda op: not on_host(op), wanted)
 
 
 def run(module: Module, plan: Plan) -> Module:
-    """The module with device segments, unless the plan places everything on the host."""
+    """The module with device segments, unless the plan places everything on the host, and with the plan's capacities."""
+    module = sized(module, dict(plan.capacities))
     return OUTLINER.module(module) if plan.placement == "device" else module
+
+
+def sized(module: Module, capacities: dict[str, int]) -> Module:
+    """The module with smaller capacities of trees, by name. Raises DecError for a tree that the algorithm does not have."""
+    trees = [op for op in module.entry.body.walk() if op.opcode == "tree.new"] if capacities else []
+    names = sorted({str(op.attrs["tree"]) for op in trees})
+    for name in capacities:
+        if name not in names:
+            raise DecError(f"{module.main} has no tree {name}", hint=f"it has {', '.join(names) or 'none'}")
+    if not trees:
+        return module
+
+    def changed(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
+        bound = capacities.get(str(op.attrs.get("tree"))) if op.opcode == "tree.new" else None
+        if bound is None or op.attrs.get("capacity", bound + 1) <= bound:
+            return None
+        return (replace(op, attrs={**op.attrs, "capacity": bound}),), op.results
+
+    entry = replace(module.entry, body=rebuild(module.entry.body, changed))
+    return module if entry.body is module.entry.body else replace(
+        module, functions={**module.functions, module.main: entry})
 
 
 def notes(before: Module, after: Module) -> list[str]:

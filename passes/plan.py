@@ -23,7 +23,8 @@ PLACEMENTS = ("device", "host")
 @dataclass(frozen=True)
 class Plan:
     """passes: which run, in their own order (None: all). backend: a name of backends/registry.py. batch: sequences that are
-    run at a time. placement: where pure straight-line work goes. capacities: bounds that replace declared ones, by name.
+    run at a time. placement: where pure straight-line work goes. capacities: nodes that are set aside for a tree, by its name,
+    where the bound that the program has is larger or there is none (more are drafted all the same, if need be).
     params: values of the algorithm's parameters that are known at compile time.
     """
 
@@ -72,6 +73,8 @@ class Plan:
                         fields["placement"] = value
                     case "capacity" if what:
                         capacities.append((what, int(value)))
+                        if capacities[-1][1] < 1:
+                            raise ValueError("a capacity is at least 1")
                     case "param" if what:
                         params.append((what, _read(value)))
                     case _:

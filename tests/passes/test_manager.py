@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from ir_modules import modules
 from programs import NAMES as PROGRAMS
 from programs import program
 from small_programs import TEXTS, small
@@ -52,6 +54,24 @@ def test_passes_give_valid_modules_and_change_them_once(name: str) -> None:
     assert difference(made, again) == ""
     assert [s.name for s in report.steps] == list(ORDER)
     assert print_module(parse_module(print_module(made, locs=True)), locs=True) == print_module(made, locs=True)
+
+
+@given(modules())
+@settings(max_examples=60)
+def test_passes_keep_any_module_valid(before: Module) -> None:
+    """Modules of random ops, which mean nothing: what comes out is valid, and stays as it is."""
+    made, _ = optimise(before)
+    verify(made, level=2 if verifies(before) else 1)
+    assert difference(made, optimise(made)[0]) == ""
+
+
+def verifies(m: Module) -> bool:
+    """Whether all attributes are of the op table (generated modules have odd ones)."""
+    try:
+        verify(m, level=2)
+    except InternalError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("name", SHELF)
@@ -186,7 +206,7 @@ def test_reals_are_not_folded() -> None:
 
 # -- plans
 def test_plans_have_a_text() -> None:
-    plan = Plan(("simplify",), "torch", 4, "host", (("tree t", 64),), (("gamma", 3), ("deep", True), ("tau", Fraction(1, 2))))
+    plan = Plan(("simplify",), "torch", 4, "host", (("t", 64),), (("gamma", 3), ("deep", True), ("tau", Fraction(1, 2))))
     assert Plan.parse(plan.text()) == plan
     assert Plan.parse("") == Plan()
     assert Plan.parse("passes = none  # nothing\n\nbatch = 2").passes == ()
@@ -195,11 +215,25 @@ def test_plans_have_a_text() -> None:
 @pytest.mark.parametrize(("text", "words"), [
     ("batch = 0", "at least 1"), ("colour = red", "passes, backend"), ("placement = moon", "device or host"),
     ("passes simplify", "name = value"), ("batch = many", "many"), ("capacity t = x", "x"),
+    ("capacity t = 0", "at least 1"),
 ])
 def test_plans_that_cannot_be_read(text: str, words: str) -> None:
     with pytest.raises(DecError, match="line 2 of the plan") as caught:
         Plan.parse(f"backend = torch\n{text}")
     assert words in str(caught.value)
+
+
+def test_capacities_of_a_plan() -> None:
+    def sizes(text: str) -> list[int]:
+        made, _ = optimise(decgraph.load("eagle2").module, plan=Plan.parse(text))
+        verify(made, level=2)
+        return [op.attrs["capacity"] for op in made.entry.body.walk() if op.opcode == "tree.new"]
+
+    assert sizes("capacity t = 64") == [64]
+    assert sizes("capacity t = 99999") == sizes("") == [11297]
+    with pytest.raises(DecError, match="eagle2 has no tree u") as caught:
+        sizes("capacity u = 3")
+    assert "it has t" in str(caught.value)
 
 
 def test_a_plan_on_the_host_has_no_device_segments() -> None:
