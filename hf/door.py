@@ -63,6 +63,7 @@ class Door:
     """What `decgraph.hf` gives. Calling it is what `generate` does; `last` holds the results of the latest call.
 
     last: a list of `runtime.session.Result`, a row each: tokens, reason, statistics (tokens per target call and so on).
+    After an error or an interruption it holds what there was of each row, with `error` where one failed.
     """
 
     def __init__(
@@ -126,11 +127,12 @@ class Door:
         """
         caller = _caller()
         streamer = streamer or self.streamer or caller.get("streamer")
-        if synced_gpus or caller.get("synced_gpus"):
-            raise DecError("synced_gpus is not supported: decgraph.hf decodes in one process")
-        if caller.get("assistant_model") is not None:
-            raise DecError("assistant_model is not supported with decgraph.hf", hint="decgraph.hf('speculative', drafter=...)")
         try:
+            if synced_gpus or caller.get("synced_gpus"):
+                raise DecError("synced_gpus is not supported: decgraph.hf decodes in one process", hint="synced_gpus=False")
+            if caller.get("assistant_model") is not None:
+                hint = "decgraph.hf('speculative', drafter=...)"
+                raise DecError("assistant_model is not supported with decgraph.hf", hint=hint)
             if generation_config is None:
                 raise DecError("there is no generation_config", hint="model.generate(..., custom_generate=decgraph.hf(...))")
             settings.refuse(generation_config, model)
@@ -174,7 +176,6 @@ class Door:
         reading = Reading(
             greedy=not getattr(config, "do_sample", False),
             length=length,
-            rows=len(rows),
             copies=int(getattr(config, "num_return_sequences", None) or 1),
             eos=stops.eos,
             width=modules.width_of(model),

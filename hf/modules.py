@@ -219,7 +219,14 @@ def _live(module: Module, kind: str, named: Vocab | None, form: str) -> Any:
 
 def _weights(module: Module) -> tuple[Any, ...]:
     """A fingerprint of a module's weights: another place, type or version of a parameter is another one."""
-    return tuple((id(p), p.data_ptr(), p._version, p.dtype) for p in module.parameters())
+    return tuple((id(p), p.data_ptr(), _version(p), p.dtype) for p in module.parameters())
+
+
+def _version(p: Any) -> int:
+    try:
+        return int(p._version)
+    except RuntimeError:  # made in inference mode, so it cannot be changed in place outside it
+        return 0
 
 
 def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
@@ -263,7 +270,8 @@ def _net(module: Module) -> Any:
     finally:
         module.__dict__[_KEPT] = kept
         for p, grad in grads:
-            p.requires_grad_(grad)
+            if p.requires_grad is not grad and not p.is_inference():
+                p.requires_grad_(grad)
 
 
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
@@ -293,12 +301,18 @@ def _context(config: Any) -> int | None:
 
 @contextmanager
 def evaluating(found: Iterable[Any]) -> Iterator[None]:
-    """Torch modules in evaluation mode for a while; what was training is so again afterwards."""
+    """Torch modules in evaluation mode, without gradients; what was training is so again afterwards.
+
+    Inference mode is left as well: caches that were made in it could not be written to outside, in the next call.
+    """
+    import torch
+
     training = [part for module in found if is_module(module) for part in module.modules() if part.training]
     for part in training:
         part.training = False
     try:
-        yield
+        with torch.inference_mode(False), torch.no_grad():
+            yield
     finally:
         for part in training:
             part.training = True

@@ -144,14 +144,13 @@ FOREIGN = frozenset(
 
 @dataclass(frozen=True)
 class Reading:
-    """What every row's reading needs to know. rows: how many prompts came before num_return_sequences multiplied them.
+    """What every row's reading needs to know. length: of the batch as given, padding included. copies: num_return_sequences.
 
     eos: the ids that end a run. width: scores that the model gives. size: tokens that the decgraph model speaks.
     """
 
     greedy: bool
-    length: int  # of the batch as given, padding included
-    rows: int
+    length: int
     copies: int
     eos: frozenset[int]
     width: int

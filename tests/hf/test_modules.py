@@ -52,6 +52,29 @@ def test_dropout_is_off_while_decoding(backend: str) -> None:
     assert got.tolist() == model.eval().generate(PROMPT, **GREEDY).tolist()
 
 
+def test_inference_mode_comes_and_goes(backend: str) -> None:
+    """Caches outlive a call: they must not be tensors of the mode that it was made in."""
+    model, drafter = llama(5), noisy(llama(5), 0.02)
+    door = decgraph.hf("speculative", drafter=drafter, gamma=3, backend=backend)
+    expected = model.generate(PROMPT, **GREEDY).tolist()
+    with torch.inference_mode():
+        assert model.generate(PROMPT, custom_generate=door, **GREEDY).tolist() == expected
+    assert model.generate(PROMPT, custom_generate=door, **GREEDY).tolist() == expected
+    model(PROMPT, labels=PROMPT).loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    after = model.generate(PROMPT, custom_generate=door, **GREEDY).tolist()
+    assert after == model.generate(PROMPT, **GREEDY).tolist() != expected
+
+
+def test_a_model_made_in_inference_mode(backend: str) -> None:
+    with torch.inference_mode():
+        model = llama(5)
+    door = decgraph.hf("autoregressive", backend=backend)
+    for _ in range(2):
+        got = model.generate(PROMPT, custom_generate=door, **GREEDY)
+        assert got.tolist() == model.generate(PROMPT, **GREEDY).tolist()
+
+
 def test_changed_weights_are_seen(backend: str) -> None:
     model, door = llama(5), decgraph.hf("autoregressive", backend=backend)
     before = model.generate(PROMPT, custom_generate=door, **GREEDY)
