@@ -202,6 +202,11 @@ def _live(module: Module, kind: str, named: Vocab | None, form: str) -> Any:
     Of a live module's vocabulary only the size is known; where the algorithm's other models have a vocabulary of that
     size under a name, it is taken to speak that. form: see `Binder`.
     """
+    if any(p.is_inference() for p in module.parameters()):
+        raise DecError(
+            f"the weights of {type(module).__name__} were made in torch.inference_mode, and nothing else can use such tensors",
+            hint="load the model outside of it; generate may be called inside",
+        )
     kept = module.__dict__.setdefault(_KEPT, _Kept())
     now = _weights(module)
     if kept.get("weights") != now:
@@ -219,14 +224,7 @@ def _live(module: Module, kind: str, named: Vocab | None, form: str) -> Any:
 
 def _weights(module: Module) -> tuple[Any, ...]:
     """A fingerprint of a module's weights: another place, type or version of a parameter is another one."""
-    return tuple((id(p), p.data_ptr(), _version(p), p.dtype) for p in module.parameters())
-
-
-def _version(p: Any) -> int:
-    try:
-        return int(p._version)
-    except RuntimeError:  # made in inference mode, so it cannot be changed in place outside it
-        return 0
+    return tuple((id(p), p.data_ptr(), p._version, p.dtype) for p in module.parameters())
 
 
 def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
@@ -270,8 +268,7 @@ def _net(module: Module) -> Any:
     finally:
         module.__dict__[_KEPT] = kept
         for p, grad in grads:
-            if p.requires_grad is not grad and not p.is_inference():
-                p.requires_grad_(grad)
+            p.requires_grad_(grad)
 
 
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
