@@ -228,10 +228,12 @@ class Effects:
     def grew(self: Any, tree: Tree, ids: Any, draws: Any, places: Any) -> None:
         if self.listener is None:
             return
-        for n, i in zip(ids, places):
-            d = draws.pick(int(i))
-            label = d.rows.label if d.rows is not None else ""
-            self.emit_event(trace.Drafted(int(n), int(tree.parent[n]), int(d.tokens), float(d.prob()), label or "point"))
+        probs = draws.prob()   # of the whole growth at once
+        mixed = isinstance(draws, Mixed)
+        for n, i in zip(ids.tolist(), places.tolist()):
+            rows = draws.items[i].rows if mixed else draws.rows
+            label = rows.label if rows is not None else ""
+            self.emit_event(trace.Drafted(n, int(tree.parent[n]), int(tree.token[n]), float(probs[i]), label or "point"))
 
     def unmasked(self: Any, positions: Sequence[int], tokens: Sequence[int], draws: Any) -> None:
         self.decided += len(positions)
