@@ -155,8 +155,8 @@ def validate(before: Module, after: Module, name: str = "the pass", *, count: in
 class Validation:
     """`validate` for every pass in turn, with the same parameters; what the pass before was seen to give is not run again."""
 
-    def __init__(self, params: Mapping[str, Any] | None = None, count: int = WORLDS) -> None:
-        self.params, self.count = dict(params or {}), count
+    def __init__(self, params: Mapping[str, Any] | None = None, count: int | None = None) -> None:
+        self.params, self.count = dict(params or {}), WORLDS if count is None else count
         self.known: tuple[Module, dict[int, Seen]] | None = None
 
     def __call__(self, before: Module, after: Module, name: str) -> None:

@@ -19,6 +19,7 @@ from decgraph.passes.tree_fusion import parts_of
 from decgraph.passes.waits import waits
 
 HOST = {"extern": "calls the function", "text_of": "makes text of tokens", "automaton": "steps an automaton"}
+NO_CALL = ": no call of the model"
 STORES = ("index.ask", "index.learn")
 
 
@@ -59,7 +60,7 @@ class Cost:
             most = f", at most {c.most}" if c.most is not None and c.times != f"{c.most}" else ""
             out.append(f"  {c.model:<{width}}  {c.times} x {c.place}{most}    line {c.line}")
             if c.computed:
-                out.append(f"  {'':<{width}}    computes {c.computed} of {c.asked}")
+                out.append(f"  {'':<{width}}    computes {c.computed} of {c.asked}{NO_CALL if c.computed == 'nothing' else ''}")
         groups = [("capacities", self.capacities), ("effects", self.effects), ("on the host", self.host),
                   ("waits for the host", self.syncs)]
         random = tuple(f"{count} {kind}" for kind, count in self.random.items())

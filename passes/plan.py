@@ -87,7 +87,9 @@ class Plan:
 def _written(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    if isinstance(value, frozenset):
+        return ",".join(map(str, sorted(value)))
+    return str(getattr(value, "name", "") or value)     # a tree shape by its name
 
 
 def _read(text: str) -> Any:
