@@ -62,6 +62,9 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
             f"`{main}` is the model on which generate is called, so it is not given to decgraph.hf",
             hint=f"leave out {main}=...",
         )
+    for name in models:
+        if name.endswith(".heads") and function.param(name.removesuffix(".heads")).value.type.of[3] != "causal+heads":
+            raise DecError(f"{function.name} asks no model for heads", hint="leave heads out")
     for name in wanted:
         if name != main and name not in models:
             raise DecError(

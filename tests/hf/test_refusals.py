@@ -248,6 +248,8 @@ def test_rows_of_different_lengths_need_a_pad_token(speculative: Make) -> None:
         ("speculative", {"drafter": "drafter", "gama": 3}, "did you mean gamma"),
         ("speculative", {"drafter": "drafter", "gamma": 100}, "must be in 1..32"),
         ("autoregressive", {"backend": "fpga"}, "no backend called"),
+        ("autoregressive", {"batch": 0}, "batch is 0"),
+        ("autoregressive", {"heads": "medusa"}, "asks no model for heads"),
         ("autoregressive", {"stop_strings": "x"}, "tokenizer"),
     ],
 )
