@@ -115,8 +115,8 @@ def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) ->
     alone = {"without passes": Plan(passes=()), "with all passes": Plan()}
     for how, plan in alone.items():
         w.compare([w.session("torch", plan).run(r) for r in w.requests], how, passes=bool(plan.passes is None))
-        w.compare(w.session("torch", plan).generate(w.requests, batch=8, keep_events=True), f"{how}, in a batch", passes=plan.passes is None,
-                  together=True)
+        w.compare(w.session("torch", plan).generate(w.requests, batch=8, keep_events=True), f"{how}, in a batch",
+                  passes=plan.passes is None, together=True)
     quiet = w.session("torch", Plan(passes=())).run(w.requests[0], keep_events=False)
     assert quiet.tokens == w.wanted[0].tokens and not quiet.events and quiet.stats == w.wanted[0].stats
     if free:
@@ -125,7 +125,7 @@ def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) ->
 
 
 ENTER_DEAD_ENDS = {"gs_jacobi", "jacobi", "lookahead", "speculative_jacobi", "token_recycling"}
-"""They read what follows drafts that a grammar may forbid, where it allows nothing: such a request is refused on every backend."""
+"""They read what follows drafts that a grammar may forbid, where it allows nothing: refused on every backend."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -152,7 +152,8 @@ def test_commits_what_the_reference_commits_in_more_worlds(name: str, seed: int)
     for plan in (Plan(passes=()), Plan()):
         passes = plan.passes is None
         w.compare([w.session("torch", plan).run(r) for r in w.requests], str(plan.passes), passes=passes)
-        w.compare(w.session("torch", plan).generate(w.requests, batch=4, keep_events=True), "four at a time", passes=passes, together=True)
+        w.compare(w.session("torch", plan).generate(w.requests, batch=4, keep_events=True), "four at a time", passes=passes,
+                  together=True)
 
 
 @pytest.mark.parametrize("off", ORDER)
