@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from decgraph.bench.weights import Weights
-from decgraph.errors import DecError
+from decgraph.bench.weights import Prompts, Weights
 
 NAMES = ("generate", "assisted", "prompt_lookup", "early_exit")
 # What each algorithm is compared with unless another baseline is asked for; all others: "generate".
@@ -31,7 +30,7 @@ class Baseline:
     settings: dict[str, Any]
     given: dict[str, Any]
 
-    def __call__(self, prompts: Sequence[Sequence[int]], limit: int, *, sampled: bool = False, seed: int = 0) -> list[list[int]]:
+    def __call__(self, prompts: Prompts, limit: int, *, sampled: bool = False, seed: int = 0) -> list[list[int]]:
         """The new tokens of every prompt; several prompts are padded on the left and run as one batch."""
         longest = max(len(prompt) for prompt in prompts)
         ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
@@ -62,10 +61,7 @@ class Baseline:
 
 
 def baseline(name: str, weights: Weights, params: Mapping[str, Any]) -> Baseline:
-    """A baseline with the draft length (`gamma` or `k`), reach and exit of an algorithm's parameters.
-
-    Raises DecError for an unknown name.
-    """
+    """One of `NAMES`, with the draft length (`gamma`, `depth` or `k`), reach and exit of an algorithm's parameters."""
     from transformers import GenerationConfig
     from transformers.utils import logging
 
@@ -82,15 +78,14 @@ def baseline(name: str, weights: Weights, params: Mapping[str, Any]) -> Baseline
         settings = {"num_assistant_tokens": length, "num_assistant_tokens_schedule": "constant",
                     "assistant_confidence_threshold": 0.0}
     elif name == "prompt_lookup":
-        settings = {"prompt_lookup_num_tokens": int(params.get("k", 10)), "max_matching_ngram_size": int(params.get("reach", 3))}
+        settings = {"prompt_lookup_num_tokens": int(params.get("k", 10)),
+                    "max_matching_ngram_size": int(params.get("reach", 3))}
     elif name == "early_exit":
         # The drafter is the target itself, so its generation settings say how long drafts are.
         draft = weights.target.generation_config
         draft.num_assistant_tokens, draft.num_assistant_tokens_schedule = length, "constant"
         draft.assistant_confidence_threshold = float(params.get("eta", 0.0))
         settings = {"assistant_early_exit": int(params.get("exit", 2))}
-    elif name != "generate":
-        raise DecError(f"there is no baseline {name!r}", hint=f"one of {', '.join(NAMES)}, or an algorithm's name")
     own = {key: settings[key] for key in settings if key in ("prompt_lookup_num_tokens", "max_matching_ngram_size",
                                                              "assistant_early_exit")}
     weights.target.generation_config.eos_token_id = None

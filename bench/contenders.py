@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-import decgraph
-from decgraph.bench.weights import Weights
+from decgraph.bench.weights import Prompts, Weights
 from decgraph.errors import DecError
 from decgraph.hf import modules
 from decgraph.runtime.request import Request
@@ -70,6 +69,23 @@ def run(session: Session, request: Request) -> Result:
     if result.error is not None:
         raise result.error
     return result
+
+
+class Other:
+    """Another algorithm in a baseline's place: `--baseline autoregressive`."""
+
+    def __init__(self, algorithm: Any, weights: Weights, given: Mapping[str, Any]) -> None:
+        self.name, params = algorithm.name, params_for(algorithm, given)
+        self.settings = {name: str(value) for name, value in params.items()}
+        self.session = session_on(algorithm, weights, params)
+
+    def __call__(self, prompts: Prompts, limit: int, *, sampled: bool = False, seed: int = 0) -> list[list[int]]:
+        """The new tokens of every prompt, one prompt after the other."""
+        return [list(run(self.session, request_of(p, limit, sampled=sampled, seed=seed)).tokens) for p in prompts]
+
+    def calls(self, prompt: Sequence[int], limit: int) -> int:
+        """How many target calls one greedy run takes."""
+        return run(self.session, request_of(prompt, limit)).stats.target_calls
 
 
 class Agreement:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import decgraph
-from decgraph.bench import baselines, measure, weights
+from decgraph.bench import measure, weights
 from decgraph.bench.machine import facts
 from decgraph.bench.measure import Row, Settings
 from decgraph.errors import DecError
@@ -59,12 +59,11 @@ def rows(
             yield against_another(name, settings, given=given, usual=usual), None
             continue
         assert loaded is not None
-        other = usual
         for sampled in (False, True):
             if sampled and whole and name not in SAMPLED:
                 continue
             told(f"{name}, {'sampled' if sampled else 'greedy'}")
-            yield measure.against_transformers(name, loaded, settings, given=given, usual=other, sampled=sampled), loaded
+            yield measure.against_transformers(name, loaded, settings, given=given, usual=usual, sampled=sampled), loaded
             if whole and not sampled and name in ("speculative", "prompt_lookup"):
                 told(f"{name} against generate")
                 yield measure.against_transformers(name, loaded, settings, given=given, usual="generate"), loaded
@@ -94,7 +93,8 @@ def wrong(row: Row) -> str:
     does not make. Empty where all is well."""
     equal, meant = row.get("tokens_equal"), row.get("interpreter")
     if equal and equal["different"]:
-        return f"{row['algorithm']} against {row['baseline']}: {equal['different']} of {sum_of(equal)} differ ({equal['first']})"
+        who = f"{row['algorithm']} against {row['baseline']}"
+        return f"{who}: {equal['different']} of {sum_of(equal)} differ ({equal['first']})"
     if meant and (meant["calls"] != meant["interpreter_calls"] or not meant["tokens_equal"]):
         return f"{row['algorithm']}: {meant['calls']} calls, {meant['interpreter_calls']} by the interpreter" + (
             "" if meant["tokens_equal"] else ", other tokens")
@@ -119,9 +119,11 @@ def line(row: Row) -> tuple[str, ...]:
     elif "interpreter" in row:
         same = "as interpreted" if row["interpreter"]["tokens_equal"] else "NOT as interpreted"
     share = row.get("outside_models")
-    return (row["algorithm"], row["models"], row["baseline"], row["mode"] if row["kind"] != "batch" else f"batch {row['batch']}",
-            f"{speed['ours']:.0f}", f"{speed['baseline']:.0f}", f"{ratio['median']:.2f}", f"{ratio['low']:.2f}-{ratio['high']:.2f}",
-            f"{cpu['median']:.2f}", f"{row['tokens_per_call']:.2f}" if "tokens_per_call" in row else "-",
+    mode = row["mode"] if row["kind"] != "batch" else f"batch {row['batch']}"
+    spread = f"{ratio['low']:.2f}-{ratio['high']:.2f}"
+    return (row["algorithm"], row["models"], row["baseline"], mode, f"{speed['ours']:.0f}", f"{speed['baseline']:.0f}",
+            f"{ratio['median']:.2f}", spread, f"{cpu['median']:.2f}",
+            f"{row['tokens_per_call']:.2f}" if "tokens_per_call" in row else "-",
             f"{row['ms_per_call']:.2f}" if "ms_per_call" in row else "-", f"{share['median']:.0%}" if share else "-", same)
 
 
@@ -145,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
         if fault := wrong(row):
             faults.append(fault)
 
-    told = lambda what: print(f"... {what}", file=sys.stderr, flush=True)  # noqa: E731
+    told = lambda what: print(f"... {what}", file=sys.stderr, flush=True)
     made = document(rows(options.names, settings, sizes=sizes, told=told), settings, heard)
     options.out.parent.mkdir(exist_ok=True)
     options.out.write_text(json.dumps(made, indent=1) + "\n")

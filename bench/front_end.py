@@ -62,14 +62,14 @@ def main() -> None:
     sizes: dict[int, float] = {}
     for lines in (1250, 2500, 5000, 10_000):
         text = generated(lines)
-        took = []
+        runs = []
         for _ in range(3):
             started = time.perf_counter()
             load_text(text, "generated.dec")
-            took.append(time.perf_counter() - started)
-        sizes[text.count("\n")] = round(min(took), 3)
+            runs.append(time.perf_counter() - started)
+        sizes[text.count("\n")] = round(min(runs), 3)
         before = list(sizes.values())[-2] if len(sizes) > 1 else None
-        print(f"{text.count(chr(10)):6} lines {min(took):7.3f} s" + (f"   x {min(took) / before:.2f}" if before else ""))
+        print(f"{text.count(chr(10)):6} lines {min(runs):7.3f} s" + (f"   x {min(runs) / before:.2f}" if before else ""))
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({"machine": machine, "milliseconds": files, "seconds by lines": sizes}, indent=1) + "\n")
     print(f"written {RESULTS}")

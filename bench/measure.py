@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import decgraph
 from decgraph.bench import baselines, shares
-from decgraph.bench.contenders import Agreement, greedy_is_exact, params_for, request_of, run, session_on
+from decgraph.bench.contenders import Agreement, Other, greedy_is_exact, params_for, request_of, run, session_on
 from decgraph.bench.machine import load
 from decgraph.bench.timing import Spread, Times, in_turns
 from decgraph.bench.weights import Weights
+from decgraph.errors import DecError
 
 Row = dict[str, Any]  # what one comparison gave, as JSON
 
@@ -20,8 +22,8 @@ Row = dict[str, Any]  # what one comparison gave, as JSON
 class Settings:
     """How long and how often. requests: prompts. limit: new tokens of each. rounds: timed runs of each request."""
 
-    requests: int = 6
-    limit: int = 96
+    requests: int = 4
+    limit: int = 64
     rounds: int = 5
     warm: int = 1
     batch: int = 8
@@ -32,11 +34,14 @@ def against_transformers(
     name: str, weights: Weights, settings: Settings, *, given: Mapping[str, Any] | None = None, usual: str | None = None,
     sampled: bool = False,
 ) -> Row:
-    """An algorithm against a loop of transformers. Raises DecError where it cannot run on these weights."""
+    """An algorithm against a loop of transformers, or another algorithm. Raises DecError for what there is not, and for what
+    these weights lack."""
     algorithm = decgraph.load(name)
     params = params_for(algorithm, given or {})
     session = session_on(algorithm, weights, params)
-    theirs = baselines.baseline(usual or baselines.USUAL.get(algorithm.name, "generate"), weights, params)
+    against = usual or baselines.USUAL.get(algorithm.name, "generate")
+    made = baselines.baseline if against in baselines.NAMES else rival
+    theirs: Any = made(against, weights, params)
     prompts, limit = weights.prompts(settings.requests), settings.limit
     turn = [0]
 
@@ -51,7 +56,7 @@ def against_transformers(
 
     row: Row = {"kind": "transformers", "algorithm": algorithm.name, "baseline": theirs.name, "models": weights.name,
                 "mode": "sampled" if sampled else "greedy", "params": plain(params), "baseline_settings": theirs.settings}
-    if not sampled and greedy_is_exact(algorithm):
+    if not sampled and greedy_is_exact(algorithm) and (against in baselines.NAMES or greedy_is_exact(decgraph.load(against))):
         agreement = Agreement(weights)
         for prompt in prompts:
             agreement.compare(prompt, run(session, request_of(prompt, limit)).tokens, theirs([prompt], limit)[0])
@@ -70,9 +75,18 @@ def against_transformers(
     return row
 
 
+def rival(name: str, weights: Weights, params: Mapping[str, Any]) -> Other:
+    """An algorithm as a baseline. Raises DecError for a name that is neither an algorithm's nor a loop's of transformers."""
+    try:
+        algorithm = decgraph.load(name)
+    except DecError as error:
+        raise DecError(f"there is no baseline {name!r}", hint=f"{', '.join(baselines.NAMES)}, or an algorithm") from error
+    return Other(algorithm, weights, params)
+
+
 def outside_models(session: Any, prompts: Sequence[Sequence[int]], limit: int, steps: float, sampled: bool = False) -> Row:
     """The share of the time outside models over requests, and microseconds of it a target call."""
-    seen = [shares.outside(session, lambda p=p: run(session, request_of(p, limit, sampled=sampled))) for p in prompts]
+    seen = [shares.outside(session, partial(run, session, request_of(p, limit, sampled=sampled))) for p in prompts]
     return {"outside_models": {**Spread.of([share for share, _, _ in seen]).to_json(),
                                "us_per_call": digits(1e6 * Spread.of([s for _, s, _ in seen]).median / steps),
                                "entered_per_call": digits(Spread.of([float(n) for _, _, n in seen]).median / steps)}}

@@ -2,11 +2,12 @@
 
 The shipped ones, and Llamas of several sizes that were never trained. A random drafter is never right, so the large
 models are made of their drafters: the drafter is the target's first layers, and what the other layers add to the state is
-scaled down until they agree on most tokens. They cost what any weights cost, and drafts are accepted at the rate that the row says.
+scaled down until the two agree on most tokens. They cost what any weights cost, and a row says how many drafts are accepted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +18,14 @@ from decgraph import zoo
 from decgraph.bench import prompts
 from decgraph.runtime.text import Tokenizer
 
-# name: (width, layers, layers of the drafter, heads, vocabulary)
+Prompts = Sequence[Sequence[int]]
+
+# name: (width, layers, layers of the drafter, heads, vocabulary, what the upper layers' outputs are scaled by)
 SIZES = {
-    "random-5M": (256, 6, 1, 4, 2048),
-    "random-25M": (512, 8, 1, 8, 4096),
-    "random-100M": (896, 10, 1, 14, 8192),
+    "random-5M": (256, 6, 1, 4, 2048, 0.15),
+    "random-25M": (512, 8, 1, 8, 4096, 0.06),
+    "random-100M": (896, 10, 1, 14, 8192, 0.05),
 }
-SMALL = 0.06  # what the upper layers' outputs are scaled by
 
 
 @dataclass
@@ -79,7 +81,7 @@ def random_llama(name: str, seed: int = 0) -> Weights:
     """A Llama of one of `SIZES` with random weights, and a drafter that is its first layers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    width, layers, below, heads, size = SIZES[name]
+    width, layers, below, heads, size, small = SIZES[name]
     torch.manual_seed(seed)
     settings = {"vocab_size": size, "hidden_size": width, "intermediate_size": 8 * width // 3 // 32 * 32,
                 "num_attention_heads": heads, "num_key_value_heads": heads, "max_position_embeddings": 1024,
@@ -87,8 +89,8 @@ def random_llama(name: str, seed: int = 0) -> Weights:
                 "bos_token_id": 3, "eos_token_id": None, "pad_token_id": 1}
     target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **settings)).eval().requires_grad_(False)
     for layer in target.model.layers[below:]:
-        layer.self_attn.o_proj.weight.mul_(SMALL)
-        layer.mlp.down_proj.weight.mul_(SMALL)
+        layer.self_attn.o_proj.weight.mul_(small)
+        layer.mlp.down_proj.weight.mul_(small)
     drafter = LlamaForCausalLM(LlamaConfig(num_hidden_layers=below, **settings)).eval().requires_grad_(False)
     given = target.state_dict()
     drafter.load_state_dict({key: given[key] for key in drafter.state_dict()})
