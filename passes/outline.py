@@ -23,13 +23,14 @@ LEAST = 2
 class Outliner:
     """wanted: ops that belong into segments of this kind. joins: whether a wanted op goes with a group (given the values that
     the group uses and makes). absorbs: ops that may be drawn in where they lie between members. counts: of these a segment
-    holds at least two."""
+    holds at least two. fits: whether ops may be one segment."""
 
     kind: str
     wanted: Test
     joins: Callable[[Op, set[Value], set[Value]], bool]
     absorbs: Test
     counts: Test
+    fits: Callable[[Sequence[Op]], bool] = lambda ops: True
 
     def module(self, module: Module) -> Module:
         """The module with segments in the bodies of its functions."""
@@ -71,6 +72,8 @@ class Outliner:
         if any(m in g for g in others for m in between) or not all(self.absorbs(run[m]) for m in between):
             return None
         members |= between
+        if not self.fits([run[m] for m in sorted(members)]):
+            return None
         if any(reached(run, members) & g and reached(run, g) & members for g in others):
             return None                         # each would need the other
         return members

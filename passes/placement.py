@@ -28,17 +28,19 @@ return(%part, %text, has_tree = false)
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Type
-from decgraph.ir.values import Module, Op, Value
-from decgraph.ir.walk import rebuild
+from decgraph.ir.values import Function, Module, Op, Value
+from decgraph.ir.walk import map_functions, rebuild
 from decgraph.passes.motion import reads
 from decgraph.passes.outline import Outliner
 from decgraph.passes.plan import Plan
 from decgraph.passes.vocabulary import said
+from decgraph.passes.waits import chosen_sizes, waits
 
 DATA = frozenset({"dist", "scores", "draw", "token", "hidden", "memory", "tree", "canvas", "edit", "path"})
 """Elements of values that hold tokens or what models computed."""
@@ -53,7 +55,10 @@ def holds_data(t: Type) -> bool:
 
 
 def on_host(op: Op) -> bool:
-    """Whether only the host can run an op: it talks to the outside, or deals with what only the host knows."""
+    """Whether only the host can run an op: it talks to the outside, or deals with what only the host knows. What is a device
+    segment already stays one: the driver runs it."""
+    if op.opcode == "segment" and op.attrs["kind"] == "device":
+        return True
     if lookup(op.opcode).batch in ("host", "barrier") or reads(op):
         return True
     return any(v.type.elem in HOST_ONLY for v in (*op.operands, *op.results)) and op.opcode != "const"
@@ -69,13 +74,22 @@ def joins(op: Op, used: set[Value], made: set[Value]) -> bool:
     return True
 
 
-OUTLINER = Outliner("device", wanted, joins, lambda op: not on_host(op), wanted)
+def outlined(function: Function) -> Function:
+    """A function with device segments. A size that data decides is known only once the segment that decides it has run, so what
+    needs such a value stands in another one."""
+    sizes = chosen_sizes(function)
+
+    def fits(ops: Sequence[Op]) -> bool:
+        made = {v for op in ops for v in op.results} & sizes
+        return not any(v in made for op in ops for v in op.operands)
+
+    return Outliner("device", wanted, joins, lambda op: not on_host(op), wanted, fits).function(function)
 
 
 def run(module: Module, plan: Plan) -> Module:
     """The module with device segments, unless the plan places everything on the host, and with the plan's capacities."""
     module = sized(module, dict(plan.capacities))
-    return OUTLINER.module(module) if plan.placement == "device" else module
+    return map_functions(module, outlined) if plan.placement == "device" else module
 
 
 def sized(module: Module, capacities: dict[str, int]) -> Module:
@@ -101,6 +115,4 @@ def sized(module: Module, capacities: dict[str, int]) -> Module:
 
 def notes(before: Module, after: Module) -> list[str]:
     """The segments, and how often a step waits for the host."""
-    from decgraph.passes.waits import waits
-
     return [*said(after, "device"), *(f"waits for the host: {w}" for w in waits(after.entry))]

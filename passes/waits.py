@@ -14,6 +14,9 @@ from decgraph.passes.motion import HOST
 
 SOURCES = frozenset({"model.eval", "model.evals", "model.memory", "model.embed", "tree.walk", "state.read", "extern"})
 CHOSEN_SIZES = {"compact": "how many pass the test", "take_first": "how many there are"}
+SIZED = frozenset({"list", "tree", "path"})
+"""Elements that have a size of their own."""
+
 SHAPES = frozenset({"tree.nodes", "len", "tree.size", "tree.new"})
 """Ops that look at how many there are only, which depends on data where a size was chosen by data."""
 
@@ -34,12 +37,18 @@ def waits(function: Function) -> list[Wait]:
     return Waits(function).found
 
 
+def chosen_sizes(function: Function) -> frozenset[Value]:
+    """The values whose sizes data decides where they are made (what is made of them has a size that is known by then)."""
+    return frozenset(Waits(function).chosen)
+
+
 class Waits:
     """One walk over a function: `data` holds values that depend on data, `ragged` those whose sizes do."""
 
     def __init__(self, function: Function) -> None:
         self.data: set[Value] = set()
         self.ragged: set[Value] = set()
+        self.chosen: set[Value] = set()
         self.found: list[Wait] = []
         self.step = next((op for op in function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
         self.inside_step = self.step is None
@@ -147,9 +156,10 @@ class Waits:
         if op.opcode in CHOSEN_SIZES and (op.operands[-1] in self.data or op.operands[0] in self.ragged):
             if op.operands[-1] in self.data and op.opcode == "compact":
                 self.add(CHOSEN_SIZES[op.opcode], op)
+                self.chosen.update(op.results)
             self.ragged.update(op.results)
         elif any(v in self.ragged for v in op.operands):
-            self.ragged.update(op.results)
+            self.ragged.update(v for v in op.results if v.type.dims or v.type.elem in SIZED)
         if op.opcode in HOST or op.opcode in ("index.ask", "index.learn", "automaton", "tree.best_first"):
             if known:
                 self.add(f"what {op.attrs.get('extern', op.opcode)} is given", op)

@@ -149,3 +149,16 @@ def test_sizes_that_data_chooses_are() -> None:
     found = [str(w) for w in waits(decgraph.load("fast_dllm").module.entry)]
     assert found == ["how many pass the test (line 12)", "whether a loop goes on, once a turn (line 9)",
                      "the committed tokens (line 13)"]
+
+
+@pytest.mark.parametrize("name", ["fast_dllm", "llada", "medusa", "freedave"])
+def test_a_device_segment_ends_where_data_decides_a_size(name: str) -> None:
+    made, _ = optimise(decgraph.load(name).module)
+    sized = 0
+    for op in made.entry.body.walk():
+        if op.opcode == "segment" and op.attrs["kind"] == "device":
+            inside = list(op.regions[0].walk())
+            chosen = {v for o in inside if o.opcode == "compact" for v in o.results}
+            sized += bool(chosen)
+            assert not any(v in chosen for o in inside for v in o.operands)
+    assert sized

@@ -12,8 +12,8 @@ from small_programs import small
 import decgraph
 from decgraph.backends.reference import cells
 from decgraph.check.validation import NotTheSame, Validation
-from decgraph.ir.values import Module, Op, Region, Value
-from decgraph.ir.walk import map_bodies, rebuild
+from decgraph.ir.values import Function, Module, Op, Region, Value
+from decgraph.ir.walk import rebuild
 from decgraph.passes import batching, folding, merging, motion, outline, reuse, simplify, tree_fusion
 from decgraph.passes.manager import ORDER, load, optimise
 
@@ -147,12 +147,13 @@ def heads_keep_the_rejected_path(patch: Patch) -> None:
 # -- vocabulary and placement
 def stale(patch: Patch) -> None:
     """Segments in loops see what a carried value was before the loop."""
-    whole = outline.Outliner.module
+    whole = outline.Outliner.function
 
-    def module(self: outline.Outliner, m: Module) -> Module:
-        return map_bodies(whole(self, m), lambda body: rebuild(body, lambda op: captured(op, self.kind)))
+    def function(self: outline.Outliner, f: Function) -> Function:
+        made = whole(self, f)
+        return replace(made, body=rebuild(made.body, lambda op: captured(op, self.kind)))
 
-    patch.setattr(outline.Outliner, "module", module)
+    patch.setattr(outline.Outliner, "function", function)
 
 
 def captured(op: Op, kind: str) -> Rewritten:
