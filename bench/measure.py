@@ -67,7 +67,7 @@ def against_transformers(
     row["tokens_per_call"] = digits(sum(s.tokens for s in calls) / sum(s.target_calls for s in calls))
     row["draft_calls_per_call"] = digits(sum(s.draft_calls for s in calls) / sum(s.target_calls for s in calls))
     if not sampled:
-        row["baseline_tokens_per_call"] = digits(sum(limit / theirs.calls(prompt, limit) for prompt in prompts) / len(prompts))
+        row["baseline_tokens_per_call"] = digits(limit * len(prompts) / sum(theirs.calls(p, limit) for p in prompts))
     steps = sum(s.target_calls for s in calls) / len(prompts)
     row["ms_per_call"] = digits(1000 * times.seconds("ours").median / steps)
     row |= outside_models(session, prompts, limit, steps, sampled)
