@@ -79,6 +79,10 @@ class Together:
         return tuple(c.finish(next(left)) if isinstance(c, Call) else c.value for c in self.calls)
 
 
+_ROOT = np.zeros(1, dtype=np.int64)
+_FIRST = np.zeros((), dtype=np.int64)
+
+
 class Calls:
     """The part of the machine that asks models."""
 
@@ -95,14 +99,14 @@ class Calls:
 
     def release(self: Any) -> None:
         """Give the engines' room back."""
-        for engine in self.engines:
+        for engine in self.engines.values():
             engine.close(self.sequence())
         self.engines.clear()
 
     def engine(self: Any, model: Any) -> Any:
-        found = engine_of(model)
-        if found not in self.engines:
-            self.engines.append(found)
+        found = self.engines.get(model)
+        if found is None:
+            found = self.engines[model] = engine_of(model)
         return found
 
     def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
@@ -134,7 +138,7 @@ class Calls:
         """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
         if isinstance(place, Tree):
             n = len(place)
-            return place.base.length, place, np.arange(1, n), list(range(-1, n - 1)), (n,), None
+            return place.base.length, place, range(1, n), list(range(-1, n - 1)), (n,), None
         if isinstance(place, Context):
             return place.length, None, (), [-1], (), None
         ids = np.asarray(place, dtype=np.int64)
@@ -164,11 +168,11 @@ class Calls:
                                        at))
         tokens, parents, uids = (), (), ()
         if tree is not None and len(tail):
-            ids = np.asarray(tail, dtype=np.int64)
-            tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
-            if len(ids) == len(tree) - 1:
-                parents = (tree.parent[1:] - 1).tolist()
+            if len(tail) == len(tree) - 1:
+                tokens, uids, parents = tree.token[1:].tolist(), tree.uid[1:].tolist(), (tree.parent[1:] - 1).tolist()
             else:
+                ids = np.asarray(tail, dtype=np.int64)
+                tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
                 index = {int(n): i for i, n in enumerate(tail)}
                 index[0] = -1
                 parents = [index[p] for p in tree.parent[ids].tolist()]
@@ -178,7 +182,7 @@ class Calls:
                   given=given.length if isinstance(given, Held) else None)
         self.count_call(model if part is None else _Named(model.name + ".heads", model), len(wanted), len(tail))
         if tree is None:
-            nodes = np.zeros(1, dtype=np.int64)
+            nodes = _ROOT
         elif isinstance(place, Tree):
             nodes = np.arange(len(tree))
         else:
@@ -190,11 +194,10 @@ class Calls:
                 rows = Rows(scores, self.request, positions=length + 1 + np.arange(n),
                             path=lambda i: self.tokens[:length], allow=extra.get("allow"), label=model.name)
                 return Dist.all(rows)
-            positions = nodes + length if tree is None else tree.depth[nodes] + length
-            rows = Rows(scores, self.request, positions=positions, nodes=nodes, allow=extra.get("allow"),
-                        label=model.name, path=lambda i: self.path_to(length, tree, int(nodes[i])))
-            rows.tree = tree
-            return Dist(rows, np.arange(len(wanted)).reshape(shape), "shaped", at)
+            rows = Rows(scores, self.request, positions=np.full(len(wanted), length), nodes=nodes, tree=tree,
+                        allow=extra.get("allow"), label=model.name,
+                        path=lambda i: self.path_to(length, tree, int(nodes[i])))
+            return Dist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
         return Call(self, self.engine(model), ask, finish, alone)
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.errors import DecError
 from decgraph.ir.table import OpError
 from decgraph.runtime import trace
-from decgraph.runtime.stop import StopMachine
+from decgraph.runtime.stop import StopMachine, StopState
 
 
 class Effects:
@@ -24,10 +25,13 @@ class Effects:
         self.tokens: list[int] = list(self.request.prompt)
         self.marks: list[int] = [-1] * len(self.tokens)
         self.base = len(self.tokens)
-        self.stop_state = StopMachine.start(self.request, self.detokenizer)
+        self._stop = StopMachine.start(self.request, self.detokenizer)
+        # Without stop strings and conditions of the caller the machine only counts, and looks for ends: it is asked when it
+        # may fire, and its state is made when somebody looks.
+        self.counts_only = not self.request.stop and not self.request.until
         self.own: dict[str, Any] = {}
         self.until: Callable[[Any], bool] | None = None
-        self.engines: list[Any] = []
+        self.engines: dict[Any, Any] = {}
         windows = [m.context for m in self.models.values() if m.context is not None]
         self.window = min(windows) if windows else None
         if self.window is not None and len(self.tokens) > self.window:
@@ -43,6 +47,21 @@ class Effects:
     def context(self: Any, parent: bool = False) -> Context:
         return Context(self.tokens, len(self.tokens) - parent)
 
+    @property
+    def stop_state(self: Any) -> StopState:
+        """Where the stop machine stands."""
+        if self._stop.count != len(self.tokens) - self.base:
+            self._stop = replace(self._stop, count=len(self.tokens) - self.base)
+        return self._stop
+
+    def feed(self: Any, token: int) -> None:
+        """Commit one token."""
+        self.tokens.append(token)
+        count = len(self.tokens) - self.base
+        if not self.counts_only or token in self.request.eos or count >= self.request.limit:
+            state = self._stop if self._stop.count == count - 1 else replace(self._stop, count=count - 1)
+            self._stop = StopMachine.feed(state, token)
+
     def committed(self: Any) -> int:
         return len(self.tokens) - self.base
 
@@ -50,7 +69,7 @@ class Effects:
         return tuple(self.tokens[self.base:])
 
     def done(self: Any) -> bool:
-        return bool(self.stop_state.done) or (self.window is not None and len(self.tokens) > self.window)
+        return bool(self._stop.done) or (self.window is not None and len(self.tokens) > self.window)
 
     def commit(self: Any, x: Any, tree: Any = None) -> None:
         """Feed tokens to the stop machine; cut exactly where it fires."""
@@ -59,10 +78,9 @@ class Effects:
         for token, mark in zip(tokens, marks):
             if self.done():
                 break
-            self.tokens.append(token)
+            self.feed(token)
             self.marks.append(mark)
             fed.append(token)
-            self.stop_state = StopMachine.feed(self.stop_state, token)
             if self.until is not None and self.until(self):
                 break
         self.tally.tokens += len(fed)
@@ -188,8 +206,6 @@ class Effects:
     def run(self: Any, callee: str, site: str, start: Any, bound: int, args: dict[str, Any], tree: Any,
             counters: Sequence[Any], until: Callable[[Path], Any]) -> Any:
         """Run another function on a scratch context until its condition holds: a generator of its model calls."""
-        from dataclasses import replace
-
         from decgraph.backends.torch.machine import Stop
         base = start.ids() if isinstance(start, Context) else (
             *self.tokens, *path_of(tree, int(start)).tokens)

@@ -22,21 +22,31 @@ class Rows:
 
     scores: Tensor [R, V], logits (-inf: impossible). positions, nodes: int64[R] or None, the index of the token that
     would be drawn, and the tree node or canvas position. path: a function from a row to the tokens before it. tree: the tree
-    that `nodes` are of, where it is one of tokens.
+    that `nodes` are of, where it is one of tokens; its depths are then added to `positions`, when they are asked for.
     """
 
-    __slots__ = ("_faces", "_kept", "_points", "allow", "dead", "label", "nodes", "path", "positions", "request", "scores",
+    __slots__ = ("_faces", "_kept", "_points", "_positions", "allow", "dead", "label", "nodes", "path", "request", "scores",
                  "tree")
 
     def __init__(self, scores: Tensor, request: Any, *, positions: Ids | None = None, nodes: Ids | None = None,
-                 path: Callable[[int], Sequence[int]] | None = None, allow: Any = None, label: str = "") -> None:
+                 path: Callable[[int], Sequence[int]] | None = None, allow: Any = None, label: str = "", tree: Any = None) -> None:
         self.scores, self.request, self.allow, self.label = scores, request, allow, label
-        self.positions, self.nodes, self.path = positions, nodes, path
-        self.tree: Any = None
+        self._positions, self.nodes, self.path, self.tree = positions, nodes, path, tree
         self.dead: np.ndarray | None = None   # bool[R], set where constraints leave nothing of some row
         self._faces: dict[str, Tensor] = {}
         self._points: Ids | None = None
         self._kept: Tensor | None = None
+
+    @property
+    def positions(self) -> Ids | None:
+        """int64[R]: the index of the token that would be drawn from each row."""
+        if self.tree is None or self._positions is None or self.nodes is None:
+            return self._positions
+        return self._positions + self.tree.depth[self.nodes]
+
+    @positions.setter
+    def positions(self, value: Ids | None) -> None:
+        self._positions = value
 
     @property
     def count(self) -> int:

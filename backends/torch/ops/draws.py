@@ -9,7 +9,7 @@ from decgraph.backends.torch import noise as stream
 from decgraph.backends.torch.draws import Draws, Mixed, points
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
-from decgraph.backends.torch.rows import Dist
+from decgraph.backends.torch.rows import Dist, Rows
 from decgraph.ir.ops.draws import NoiseKey, index_for
 from decgraph.runtime import noise as runtime_noise
 
@@ -53,7 +53,7 @@ def draw(m: Any, q: Any, key: NoiseKey) -> Draws:
     """One draw from each distribution. Where a distribution is a point its token wins whatever the noise."""
     q = as_dist(m, q)
     ones = q.points()
-    if ones is not None and (ones >= 0).all():
+    if ones is not None and (type(q.rows) is Rows or bool((ones >= 0).all())):
         return Draws(np.asarray(ones), q.rows, q.index, q.face, at=q.at)
     vectors = stream.fetched(q.vector())
     tokens = stream.races(vectors.reshape(-1, vectors.shape[-1]), _Keys(m, q, key)).reshape(q.shape)  # type: ignore[arg-type]
