@@ -123,13 +123,14 @@ def lower(op: Op) -> Lowered:
         if fn in _PLAIN:
             return Lowered(_PLAIN[fn], fn, {}, machine=False)
     if op.opcode in PLANS:
-        call = PLANS[op.opcode](op)
+        call: Any = PLANS[op.opcode](op)
         call.__name__ = call.__qualname__ = _name(op)
         return Lowered(call, _name(op), {})
     if op.opcode in table:
         f = table[op.opcode]
         names, wants_op = _keywords(f)
-        kwargs = {n: op.attrs[n] for n in names if n in op.attrs}
+        usual = {p.name: p.default for p in inspect.signature(f).parameters.values()}
+        kwargs = {n: op.attrs[n] for n in names if n in op.attrs and op.attrs[n] != usual[n]}
         if wants_op:
             return Lowered(_bound(f, op), _name(op), kwargs)
         return Lowered(f, op.opcode.replace(".", "_"), kwargs)

@@ -14,10 +14,11 @@ class Names:
 
     def fresh(self, wanted: str) -> str:
         """`wanted` as an identifier, numbered where it is taken."""
-        base = re.sub(r"\W+", "_", wanted or "v").lstrip("_") or "v"
+        base = re.sub(r"\W+", "_", wanted or "v").strip("_") or "v"
         if base[0].isdigit():
             base = "v" + base
-        name, n = base, 2
+        name = f"{base}_" if keyword.iskeyword(base) or hasattr(builtins, base) else base
+        n = 2
         while name in self.taken:
             name, n = f"{base}_{n}", n + 1
         self.taken.add(name)

@@ -6,10 +6,11 @@ linecache, so tracebacks, debuggers and profiles show it.
 """
 from __future__ import annotations
 
-import keyword
 import linecache
+import re
+import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count
@@ -18,13 +19,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from decgraph.backends.torch.lowering import TEMPLATES, lower
+from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
 from decgraph.backends.torch.names import Names
-from decgraph.backends.torch.segments import build_segment
+from decgraph.backends.torch.segments import Segment, build_segment
+from decgraph.backends.torch.texts import atom, function_name, hint_of, negated, summary
+from decgraph.backends.torch.uses import Uses
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
 _SERIAL = count(1)
+SHORT = {"done", "context", "len"}
+"""Calls that are written where their value is used, like arithmetic on numbers."""
+READ_LATER = {"while", "each", "run", "tree.walk"}
+"""Ops that read operands again, or after other lines of theirs."""
 
 
 @dataclass
@@ -37,14 +44,19 @@ class Program:
     filename: str
     driver: Callable[..., Any]
     starts: dict[str, Callable[..., Any]]
-    segments: dict[str, Any]
+    segments: dict[str, Segment]
     lines: dict[int, Op] = field(repr=False, default_factory=dict)
 
+    def text(self) -> str:
+        """All of it for a reader: the segments, then the driver that calls them, as one Python text."""
+        return "\n\n".join([*(s.source for s in self.segments.values()), self.source])
+
     def place(self, error: BaseException) -> tuple[str, str] | None:
-        """(source place, opcode) of the line of this program that an error came through last."""
+        """(source place, opcode) of the line of this program, or of a segment, that an error came through last."""
+        files = {self.filename: self.lines, **{s.filename: s.lines for s in self.segments.values()}}
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if frame.filename == self.filename and frame.lineno in self.lines:
-                op = self.lines[frame.lineno]
+            op = files.get(frame.filename, {}).get(frame.lineno or 0)
+            if op is not None:
                 return (str(op.loc) if op.loc.line else "", op.opcode)
         return None
 
@@ -74,9 +86,17 @@ class _Writer:
         self.depth = 0
         self.lines: dict[int, Op] = {}
         self.scope: dict[str, Any] = {}
-        self.segments: dict[str, Any] = {}
+        self.segments: dict[str, Segment] = {}
         self.marked: tuple[str, int] = ("", 0)
         self.hint = ""   # what values without a name of their own are called
+        self.flow = Uses(f)
+        self.wishes: dict[Value, str] = {}               # names that values are to have because they are yielded under them
+        self.holders: dict[str, Value | None] = {}       # who has such a name until then
+        self.here: tuple[Region, int] = (f.body, 0)      # the op that is being written
+        self.asks = False
+        # Functions choose names first, and variables leave them alone.
+        self.kept = {function_name(op.opcode.replace(".", "_")) for op in f.body.walk()} - self.names.taken
+        self.names.taken |= self.kept
 
     # -- text
     def line(self, text: str, op: Op | None = None) -> None:
@@ -92,7 +112,7 @@ class _Writer:
 
     def name(self, v: Value) -> str:
         if v not in self.env:
-            self.env[v] = self.names.fresh(v.name or self.hint)
+            self.env[v] = self.wishes[v] if v in self.wishes else self.names.fresh(v.name or self.hint)
         return self.env[v]
 
     def use(self, v: Value) -> str:
@@ -103,11 +123,15 @@ class _Writer:
 
     def bring(self, name: str, value: Any) -> str:
         """A name in the driver's scope for a Python object."""
-        name = f"{name}_" if keyword.iskeyword(name) else name
+        name = function_name(name)
         for k in (name, *(f"{name}_{i}" for i in range(2, 10_000))):
-            if k not in self.scope:
+            if k in self.scope:
+                if self.scope[k] is value:
+                    return k
+            elif k in self.kept or k not in self.names.taken:      # a variable may have it
                 self.names.taken.add(k)
-            if self.scope.setdefault(k, value) is value:
+                self.kept.discard(k)
+                self.scope[k] = value
                 return k
         raise DecError(f"too many functions called {name}")
 
@@ -119,14 +143,15 @@ class _Writer:
         title = self.out[-1].split("(")[0].removeprefix("def ")
         self.depth += 1
         if f.doc:
-            self.line(repr(f.doc.splitlines()[0].strip()))
+            self.docstring(summary(f.doc))
         self.region(f.body)
-        self.line("return")
-        self.line("yield  # a generator also where no model is called")
+        if not self.asks:
+            self.line("return")
+            self.line("yield  # no model is called, and yet a generator")
         self.depth -= 1
         starts = {}
         for s in f.states:
-            self.out.append("")
+            self.out += ["", ""]
             start = self.names.fresh(f"start_{s.name}")
             self.line(f"def {start}({', '.join(['m', *params])}):")
             self.depth += 1
@@ -137,17 +162,43 @@ class _Writer:
         source = "\n".join(self.out) + "\n"
         filename = f"<decgraph {f.name} {next(_SERIAL)}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        exec(compile(source, filename, "exec"), self.scope)  # noqa: S102  (our own text, names and constants only)
+        exec(compile(source, filename, "exec"), self.scope)
         return Program(f.name, source, filename, self.scope[title], {k: self.scope[v] for k, v in starts.items()},
                        self.segments, self.lines)
 
-    def region(self, region: Region) -> None:
-        before = len(self.out)
-        for op in region.ops:
-            self.hint = str(op.attrs.get("fn") or op.opcode.rsplit(".", 1)[-1]) + "_"
+    def docstring(self, text: str) -> None:
+        lines = textwrap.wrap(text.replace("\\", "\\\\").replace('"""', "''"), 110)
+        self.line('"""' + lines[0] + ('"""' if len(lines) == 1 and not lines[0].endswith('"') else ""))
+        for text in lines[1:]:
+            self.line(text)
+        if len(lines) > 1 or lines[0].endswith('"'):
+            self.line('"""')
+
+    def region(self, region: Region, into: Sequence[tuple[str, Value | None] | None] = ()) -> None:
+        """Write a region's ops. into: for each of its yields the name that it goes on under, and the value that has that name
+        until then."""
+        for y, goal in zip(region.yields, into):
+            if goal is not None and self.flow.may_take(region, y, goal[1]):
+                self.wishes[y], self.holders[goal[0]] = goal
+        for n, op in enumerate(region.ops):
+            self.here, self.hint = (region, n), hint_of(op, self.env)
             self.op(op)
-        if len(self.out) == before and not region.yields and self.depth:
-            self.line("pass")
+
+    def block(self, region: Region, into: Sequence[tuple[str, Value | None]]) -> None:
+        """A region whose yields are then assigned."""
+        self.region(region, into)
+        self.assign([name for name, _ in into], [self.use(y) for y in region.yields])
+
+    def inlined(self, op: Op, text: str) -> bool:
+        """Whether an op's value is written where it is used, at once and only there; no line is written for it then."""
+        region, n = self.here
+        v = op.result
+        after = self.flow.next_alone(region, n, v)
+        at_once = after is not None and after.opcode not in READ_LATER or self.flow.only_yielded(region, n, v)
+        if v in self.wishes or not at_once:
+            return False
+        self.env[v] = text
+        return True
 
     def assign(self, targets: list[str], values: list[str], op: Op | None = None) -> None:
         pairs = [(t, v) for t, v in zip(targets, values, strict=True) if t != v]
@@ -161,13 +212,16 @@ class _Writer:
             return
         low = lower(op)
         args = [self.use(v) for v in op.operands]
-        if low.fn in TEMPLATES:
-            call = TEMPLATES[low.fn].format(*args)
+        if low.fn is not_:
+            call = negated(args[0])
+        elif low.fn in TEMPLATES:
+            call = TEMPLATES[low.fn].format(*map(atom, args))
         else:
             kwargs = [f"{k}={self.literal(v)}" for k, v in low.kwargs.items()]
             first = ["m"] if low.machine else []
             call = f"{self.bring(low.name, low.fn)}({', '.join([*first, *args, *kwargs])})"
-        self.line(f"{', '.join(self.name(r) for r in op.results)} = {call}" if op.results else call, op)
+        if not ((low.fn in TEMPLATES or op.opcode in SHORT) and self.inlined(op, call)):
+            self.line(f"{', '.join(self.name(r) for r in op.results)} = {call}" if op.results else call, op)
 
     def literal(self, v: Any) -> str:
         if isinstance(v, tuple) and all(isinstance(x, str | int | bool) for x in v):
@@ -188,18 +242,32 @@ class _Writer:
         text = self.literal(v) if not (isinstance(v, list) and not v) else "[]"
         self.env[op.result] = f"({text})" if text.startswith("-") else text
 
+    def started(self, op: Op, init: Sequence[Value]) -> list[str]:
+        """The names of a loop's results, with their first values assigned. A value that nothing else uses gives its name."""
+        region, _ = self.here
+        names = []
+        for r, v in zip(op.results, init, strict=True):
+            mine, maker = self.env.get(v, ""), self.flow.maker(region, v)
+            if r not in self.wishes and mine.isidentifier() and self.flow.once(v) and maker is not None and (
+                    region.ops[maker].opcode != "const"):
+                self.env[r] = mine
+            else:
+                self.hint = hint_of(op, self.env)
+            names.append(self.name(r))
+        self.assign(names, [self.use(v) for v in init], op)
+        return names
+
     def op_for(self, op: Op) -> None:
         lo, hi, *init = op.operands
-        region, results = op.regions[0], [self.name(r) for r in op.results]
-        self.assign(results, [self.use(v) for v in init], op)
+        ends = [self._int(lo), self._int(hi)]
+        region, results = op.regions[0], self.started(op, init)
         counter, *carried = region.args
-        for arg, r in zip(carried, results):
-            self.env[arg] = r
-        self.line(f"for {self.name(counter)} in range({self._int(lo)}, {self._int(hi)}):", op)
+        self.env.update(zip(carried, results, strict=True))
+        self.hint = "n"
+        self.line(f"for {self.name(counter)} in range({', '.join(ends if ends[0] != '0' else ends[1:])}):", op)
         self.depth += 1
         before = len(self.out)
-        self.region(region)
-        self._turned(op, region.yields, results)
+        self.turned(op, region, results, carried)
         if len(self.out) == before:
             self.line("pass")
         self.depth -= 1
@@ -208,15 +276,19 @@ class _Writer:
         text = self.use(v)
         return text if v.type.elem == "int" or text.isdigit() else f"int({text})"
 
-    def _turned(self, op: Op, yields: tuple[Value, ...], results: list[str]) -> None:
-        """The end of a turn: carried values, and whether to stop."""
+    def turned(self, op: Op, body: Region, results: list[str], carried: Sequence[Value]) -> None:
+        """A turn: the body, carried values, and whether to stop."""
+        into: list[tuple[str, Value | None] | None] = [*zip(results, carried, strict=True)]
         stops = bool(op.attrs.get("stops"))
-        stop = self.use(yields[0]) if stops else ""
-        if stops and stop in results:
+        self.region(body, [None, *into] if stops else into)
+        stop = self.use(body.yields[0]) if stops else "False"
+        last = [self.use(y) for y in body.yields[1 if stops else 0:]]
+        changed = {name for name, v in zip(results, last, strict=True) if name != v}
+        if changed & set(re.findall(r"\w+", stop)):
             self.line(f"stop = {stop}")
             stop = "stop"
-        self.assign(results, [self.use(y) for y in yields[1 if stops else 0:]])
-        if stops and stop not in ("False",):
+        self.assign(results, last)
+        if stop != "False":
             self.line(f"if {stop}:")
             self.depth += 1
             self.line("break")
@@ -226,43 +298,53 @@ class _Writer:
         init = list(op.operands)
         limit = self.use(init.pop(0)) if op.attrs.get("limited") else None
         cond, body = op.regions
-        results = [self.name(r) for r in op.results]
-        self.assign(results, [self.use(v) for v in init], op)
+        results = self.started(op, init)
+        self.hint = "turn"
         counter = self.name(cond.args[0])
         self.env[body.args[0]] = counter
         for region in (cond, body):
-            for arg, r in zip(region.args[1:], results):
-                self.env[arg] = r
+            self.env.update(zip(region.args[1:], results, strict=True))
         self.line(f"{counter} = 0")
-        self.line(f"while {counter} < {limit}:" if limit else "while True:", op)
+        head, marked = len(self.out), self.marked
+        self.line("while True:", op)
         self.depth += 1
         self.region(cond)
-        self.line(f"if not {self.use(cond.yields[0])}:")
-        self.depth += 1
-        self.line("break")
-        self.depth -= 1
+        within = f"{counter} < {limit}" if limit else ""
+        goes_on = self.use(cond.yields[0])
+        if len(self.out) == head + 1:     # the condition is one expression
+            del self.out[head]
+            self.marked, self.depth = marked, self.depth - 1
+            self.line(f"while {within + ' and ' + atom(goes_on) if within else goes_on}:", op)
+            self.depth += 1
+        else:
+            self.out[head] = self.out[head].replace("while True:", f"while {within}:") if within else self.out[head]
+            self.line(f"if {negated(goes_on)}:")
+            self.depth += 1
+            self.line("break")
+            self.depth -= 1
         where = repr(str(op.loc))
         self.line(f"m.turn({where}, {counter})" if op.attrs.get("bound") == "done" else f"m.bounded({where}, {counter})")
-        self.region(body)
-        self._turned(op, body.yields, results)
+        self.turned(op, body, results, body.args[1:])
         self.line(f"{counter} += 1")   # last: what a turn yields may be its number
         self.depth -= 1
 
     def op_if(self, op: Op) -> None:
-        results = [self.name(r) for r in op.results]
-        self.line(f"if {self.use(op.operands[0])}:", op)
+        into = []
+        for r, y in zip(op.results, op.regions[0].yields, strict=True):
+            self.hint = y.name or self.hint
+            name = self.name(r)
+            into.append((name, self.holders.get(name) if r in self.wishes else None))
+        condition, head, marked = self.use(op.operands[0]), len(self.out), self.marked
         for n, region in enumerate(op.regions):
-            if n == 1:
-                if not region.ops and not region.yields:
-                    continue
-                self.line("else:")
+            line = f"if {condition}:" if n == 0 else "else:" if len(self.out) > head else f"if {negated(condition)}:"
+            at, then = len(self.out), self.marked
+            self.line(line, op if line != "else:" else None)
             self.depth += 1
-            before = len(self.out)
-            self.region(region)
-            self.assign(results, [self.use(y) for y in region.yields])
-            if len(self.out) == before:
-                self.line("pass")
+            self.block(region, into)
             self.depth -= 1
+            if len(self.out) == at + 1:     # nothing to do
+                del self.out[at]
+                self.marked = marked if n == 0 else then
 
     def op_each(self, op: Op) -> None:
         from decgraph.backends.torch.ops.vectors import elements, stacked
@@ -290,11 +372,14 @@ class _Writer:
             raise DecError(f"{op.loc}: the torch backend cannot call a model inside `{op.opcode}`",
                            hint="evaluate it before, at every node, and look the rows up")
         fn = self.names.fresh(name)
+        if self.out and not self.out[-1].endswith(":"):
+            self.out.append("")
         self.line(f"def {fn}({', '.join(self.name(a) for a in region.args)}):", op)
         self.depth += 1
         self.region(region)
         self.line(f"return {self.uses(region.yields)}")
         self.depth -= 1
+        self.out.append("")
         return fn
 
     def op_tree_walk(self, op: Op) -> None:
@@ -311,6 +396,7 @@ class _Writer:
         tree = rest[n] if op.attrs["has_tree"] else "None"
         counters = rest[n + 1 if op.attrs["has_tree"] else n:]
         args = ", ".join(f"{k!r}: {v}" for k, v in zip(op.attrs["args"], rest))
+        self.asks = True
         listed = "".join(f"{c}, " for c in counters)
         self.line(f"{self.name(op.result)} = yield from m.run({op.attrs['callee']!r}, {op.attrs['site']!r}, {start}, "
                   f"int({bound}), {{{args}}}, {tree}, ({listed}), {until})", op)
@@ -318,6 +404,7 @@ class _Writer:
     def _asked(self, op: Op, what: str, more: str = "") -> None:
         model, place, *rest = (self.use(v) for v in op.operands)
         extra = ", ".join(f"{k!r}: {v}" for k, v in zip(op.attrs.get("with", ()), rest))
+        self.asks = True
         self.line(f"{self.name(op.result)} = yield m.{what}({model}, {place}, {{{extra}}}{more})", op)
 
     def op_model_eval(self, op: Op) -> None:
@@ -328,9 +415,15 @@ class _Writer:
         self._asked(op, "memory")
 
     def op_segment(self, op: Op) -> None:
-        segment = build_segment(op)
-        name = self.bring(str(op.attrs["name"]), segment.call)
-        self.segments[name] = segment
+        segment = build_segment(op, {v: self.use(v) for v in op.operands})
+        name = self.bring(segment.name, segment.call)
+        for s in segment.all():
+            self.segments.setdefault(s.name if s is not segment else name, s)
+        region = op.regions[0]
+        for r, y in zip(op.results, region.yields, strict=True):
+            made = self.flow.maker(region, y)
+            self.hint = y.name or (hint_of(region.ops[made], self.env) if made is not None else self.hint)
+            self.name(r)
         self.line(f"{self.targets(op)} = {name}(m{''.join(', ' + self.use(v) for v in op.operands)})", op)
 
     def targets(self, op: Op) -> str:
@@ -339,6 +432,7 @@ class _Writer:
 
     def op_model_evals(self, op: Op) -> None:
         model, *rest = (self.use(v) for v in op.operands)
+        self.asks = True
         parts, first = [], 0
         for names in op.attrs["parts"]:
             n = 1 + len(names)

@@ -90,10 +90,11 @@ def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:
     if isinstance(p, Dist):
         index = p.index.reshape(-1)[flat_rows]
         ones = p.rows.points(p.face)
-        table = p.rows.face(p.face) if ones is None else None
-        p.rows.looked_at(index)
         if ones is not None:
+            p.rows.looked_at(index)
             return (ones[index] == flat_tokens).astype(np.float64)
+        table = p.rows.face(p.face)
+        p.rows.looked_at(index)
     else:
         table, index = p.reshape(-1, p.shape[-1]), flat_rows
     out: np.ndarray = table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].cpu().double().numpy()
@@ -106,10 +107,11 @@ def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
     tokens = np.asarray(host(x))
     if isinstance(p, Dist) and p.index.ndim == 0 and tokens.ndim == 0:
         ones = p.rows.points(p.face)
-        table = p.rows.face(p.face) if ones is None else None
-        p.rows.looked_at(p.index)
         if ones is not None:
+            p.rows.looked_at(p.index)
             return 1.0 if int(ones[int(p.index)]) == int(tokens) else 0.0
+        table = p.rows.face(p.face)
+        p.rows.looked_at(p.index)
         return float(table[int(p.index), int(tokens)])
     tp, tx = op.operands[0].type, op.operands[1].type
     if not isinstance(p, Dist):

@@ -1,0 +1,65 @@
+"""Who uses a value, and where: what the driver's text needs to know to reuse a name or to write a value where it is used."""
+from __future__ import annotations
+
+from collections import Counter
+
+from decgraph.ir.values import Function, Op, Region, Value
+
+LATER = ("for", "while")
+"""Ops that go on reading their surroundings after their results have their first values."""
+
+
+class Uses:
+    """The uses of every value in a function: how many, and at which ops of a region (nested ones count for the op they are in;
+    what a region yields is used at the place after its last op)."""
+
+    def __init__(self, f: Function) -> None:
+        self.total: Counter[Value] = Counter()
+        self._places: dict[int, dict[Value, list[int]]] = {}
+        for region in (f.body, *(s.init for s in f.states)):
+            self._read(region)
+
+    def _read(self, region: Region) -> None:
+        places: dict[Value, list[int]] = {}
+        for n, op in enumerate((*region.ops, None)):
+            used: list[Value] = list(op.operands if op is not None else region.yields)
+            self.total.update(used)
+            for inner in op.regions if op is not None else ():
+                self._read(inner)
+                used += self._places[id(inner)]
+            for v in used:
+                places.setdefault(v, []).append(n)
+        self._places[id(region)] = places
+
+    def places(self, region: Region, v: Value) -> list[int]:
+        """Where a region uses a value, in order."""
+        return self._places[id(region)].get(v, [])
+
+    def once(self, v: Value) -> bool:
+        return self.total[v] == 1
+
+    def maker(self, region: Region, v: Value) -> int | None:
+        """The op of a region that gives a value."""
+        return next((n for n, op in enumerate(region.ops) if v in op.results), None)
+
+    def may_take(self, region: Region, v: Value, holder: Value | None) -> bool:
+        """Whether a yield of a region may be written at once under the name that it is to have after the region, which `holder`
+        has until then: nothing reads the holder once it is made."""
+        n = self.maker(region, v)
+        if n is None:
+            return False
+        if holder is None:
+            return True
+        held = self.places(region, holder)
+        return all(at <= n for at in held) and not (n in held and region.ops[n].opcode in LATER)
+
+    def next_alone(self, region: Region, n: int, v: Value) -> Op | None:
+        """The op after number n of a region, where that is the only one to use a value."""
+        if self.once(v) and self.places(region, v) == [n + 1] and n + 1 < len(region.ops):
+            return region.ops[n + 1]
+        return None
+
+    def only_yielded(self, region: Region, n: int, v: Value) -> bool:
+        """Whether op n is the last of a region and its result is yielded, once."""
+        return n + 1 == len(region.ops) and self.once(v) and self.places(region, v) == [n + 1]
+
