@@ -44,7 +44,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rms_norm": torch.rms_norm,
     "vector_norm": torch.linalg.vector_norm,
     "silu": _NN.silu,
-    "silu_": _NN.silu_,
     "gelu": _NN.gelu,
     "relu": torch.relu,
     "attention": F.scaled_dot_product_attention,
@@ -66,7 +65,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 METHODS = {
     "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "expand", "contiguous", "to", "float", "type_as",
-    "chunk", "split", "mean", "size", "numel", "narrow", "t", "index_copy_", "index_put_", "repeat", "mul_", "logical_not",
+    "chunk", "split", "mean", "size", "numel", "narrow", "t", "index_copy_", "index_put_", "repeat",
 }  # fmt: skip
 
 # How recorded functions are called elsewhere, and whether the operands come in the other order.
@@ -92,7 +91,7 @@ BINARY = {"add", "sub", "mul", "div", "pow", "matmul"}
 VIEWS = {"view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "expand", "contiguous", "getitem", "t", "narrow"}
 # The result's rows depend on the same rows of the operands alone, and the last dimension is not mixed.
 POINTWISE = {
-    "add", "sub", "mul", "div", "neg", "pow", "silu", "silu_", "gelu", "relu", "tanh", "sigmoid", "rsqrt", "hypot", "to",
+    "add", "sub", "mul", "div", "neg", "pow", "silu", "gelu", "relu", "tanh", "sigmoid", "rsqrt", "hypot", "to",
     "float", "addcmul", "cos", "sin",
 }  # fmt: skip
 

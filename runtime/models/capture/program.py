@@ -143,7 +143,7 @@ class Program:
         self.tensors = {name: tensor for name, tensor in self.tensors.items() if name in self.named}
 
 
-EFFECTS = {"put", "index_copy_", "index_put_", "attend"}
+EFFECTS = {"put", "index_copy_", "index_put_"}
 
 
 def is_op(value: Any, *ops: str) -> bool:

@@ -146,6 +146,13 @@ def test_sixteen_bits(
     close(got[0].float(), own(model, ids).float(), 6e-2)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_on_a_gpu(name: str, dtype: torch.dtype, random_model: Callable[..., Any]) -> None:
+    taken(random_model(name, dtype).cuda())  # compares with the module there
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
 def test_no_mask_where_nothing_is_hidden(name: str, random_model: Callable[..., Any], caches: Callable[..., Any]) -> None:
     model = random_model(name)
