@@ -1,8 +1,9 @@
-"""decgraph compile: Show what an algorithm becomes: its IR, its static cost, its graph."""
+"""decgraph compile: Show what an algorithm becomes: its IR, its static cost, its graph, the Python that runs it."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 import decgraph
 from decgraph.cli import given, output, planning
+from decgraph.ir.values import Module
 
 
 class Emit(StrEnum):
@@ -19,6 +21,8 @@ class Emit(StrEnum):
     cost = "cost"
     graph = "graph"
     passes = "passes"
+    python = "python"
+    segments = "segments"
 
 
 class Form(StrEnum):
@@ -30,7 +34,8 @@ class Form(StrEnum):
 
 def command(
     algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
-    emit: Annotated[Emit, typer.Option("--emit", help="IR, static cost of a step, graph, what passes did.")] = Emit.ir,
+    emit: Annotated[Emit, typer.Option("--emit", help="IR, static cost of a step, graph, what passes did; the Python "
+                                  "that the torch backend runs; its segments as torch.fx graphs.")] = Emit.ir,
     form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
     lines: Annotated[bool, typer.Option("--lines", help="With the source line of every operation.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter known at compile time: gamma=4.")] = None,
@@ -40,16 +45,16 @@ def command(
     validate: Annotated[bool, typer.Option("--validate", help=planning.VALIDATE)] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what an algorithm becomes: its IR, its static cost, its graph.
+    """Show what an algorithm becomes: its IR, its static cost, its graph, the Python that runs it.
 
-    The IR and the graph are shown as they were lowered, unless an option speaks of passes or parameters; the cost and the
-    report of the passes (`--emit passes`) are those after them.
+    The IR and the graph are shown as they were lowered, unless an option speaks of passes or parameters; the cost, the report
+    of the passes (`--emit passes`), the Python and its segments are those after them.
     """
     chosen = decgraph.load(algorithm)
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
-    if wishes.any or params or emit in (Emit.cost, Emit.passes):
+    if wishes.any or params or emit in (Emit.cost, Emit.passes, Emit.python, Emit.segments):
         module, report = wishes.run(chosen.module, params)
     if emit is Emit.ir:
         text = decgraph.Algorithm(module, chosen.text, chosen.path).ir(locs=lines)
@@ -61,6 +66,8 @@ def command(
 
         cost = cost_of(module)
         output.emit_json(cost.to_json()) if json else print(cost.text())
+    elif emit in (Emit.python, Emit.segments):
+        generated(module, chosen.name, as_graphs=emit is Emit.segments, as_json=json)
     else:
         from decgraph.passes import graph as graphs
 
@@ -70,3 +77,20 @@ def command(
             output.emit_json({"name": chosen.name, "nodes": nodes, "edges": [list(edge) for edge in graph.edges]})
         else:
             print(graphs.dot(graph) if form is Form.dot else graphs.mermaid(graph))
+
+
+def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> None:
+    """Print what the torch backend makes of a module: Python, or the fx graphs of its segments. Raises DecError where torch is
+    not installed."""
+    if find_spec("torch") is None:
+        raise decgraph.DecError("the generated Python runs on torch, which is not installed", hint="pip install torch")
+    from decgraph.backends.torch.program import programs_of
+
+    programs = programs_of(module)
+    if as_graphs:
+        graphs = {s: str(segment.graph).strip() for p in programs for s, segment in p.segments.items()}
+        text = "\n\n".join(f"{s}\n{graph}" for s, graph in graphs.items())
+        output.emit_json({"name": name, "segments": graphs}) if as_json else print(text)
+    else:
+        text = "\n\n".join(p.text() for p in programs)
+        output.emit_json({"name": name, "python": text}) if as_json else print(text.rstrip())

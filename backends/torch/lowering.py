@@ -123,9 +123,7 @@ def lower(op: Op) -> Lowered:
         if fn in _PLAIN:
             return Lowered(_PLAIN[fn], fn, {}, machine=False)
     if op.opcode in PLANS:
-        call: Any = PLANS[op.opcode](op)
-        call.__name__ = call.__qualname__ = _name(op)
-        return Lowered(call, _name(op), {})
+        return Lowered(_called(PLANS[op.opcode](op), _name(op)), _name(op), {})
     if op.opcode in table:
         f = table[op.opcode]
         names, wants_op = _keywords(f)
@@ -145,6 +143,13 @@ def _name(op: Op) -> str:
         if a in op.attrs:
             return f"{op.opcode}_{op.attrs[a]}".replace(".", "_")
     return op.opcode.replace(".", "_")
+
+
+def _called(f: Any, name: str) -> Callable[..., Any]:
+    """A function under the name that profiles and tracebacks show. f: Any, a function of its own."""
+    f.__name__ = f.__qualname__ = name
+    out: Callable[..., Any] = f
+    return out
 
 
 def _bound(f: Callable[..., Any], op: Op) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
 from decgraph.backends.torch.names import Names
+from decgraph.backends.torch.rolls import Chain, chain_of
 from decgraph.backends.torch.segments import Segment, build_segment
 from decgraph.backends.torch.texts import atom, function_name, hint_of, negated, summary
 from decgraph.backends.torch.uses import Uses
@@ -70,6 +71,21 @@ def program_of(module: Module, name: str) -> Program:
     if f not in _PROGRAMS:
         _PROGRAMS[f] = compile_function(f)
     return _PROGRAMS[f]
+
+
+def programs_of(module: Module) -> list[Program]:
+    """The programs of what a module runs: its main function, after the functions that it runs on scratch contexts."""
+    names: list[str] = []
+
+    def visit(name: str) -> None:
+        if name not in names:
+            for op in module.functions[name].body.walk():
+                if op.opcode == "run":
+                    visit(str(op.attrs["callee"]))
+            names.append(name)
+
+    visit(module.main)
+    return [program_of(module, name) for name in names]
 
 
 def compile_function(f: Function) -> Program:
@@ -258,6 +274,10 @@ class _Writer:
         return names
 
     def op_for(self, op: Op) -> None:
+        chain = chain_of(op)
+        if chain is not None:
+            self.rolled(op, chain)
+            return
         lo, hi, *init = op.operands
         ends = [self._int(lo), self._int(hi)]
         region, results = op.regions[0], self.started(op, init)
@@ -271,6 +291,20 @@ class _Writer:
         if len(self.out) == before:
             self.line("pass")
         self.depth -= 1
+
+    def rolled(self, op: Op, chain: Chain) -> None:
+        """A loop that drafts a chain, said to the machine as one thing (rolls.py)."""
+        lo, hi, tree = op.operands
+        noise = lower(chain.noise)
+        counter, keys = self.name(op.regions[0].args[0]), self.names.fresh("noise_of")
+        args = [counter if v is op.regions[0].args[0] else self.use(v) for v in chain.noise.operands]
+        kwargs = [f"{k}={self.literal(v)}" for k, v in noise.kwargs.items()]
+        self.line(f"def {keys}({counter}):", chain.noise)
+        self.depth += 1
+        self.line(f"return {self.bring(noise.name, noise.fn)}({', '.join(['m', *args, *kwargs])})", chain.noise)
+        self.depth -= 1
+        self.line(f"{self.name(op.result)} = yield from m.roll({self.use(chain.model)}, {self.use(tree)}, {self._int(lo)}, "
+                  f"{self._int(hi)}, {keys})", op)
 
     def _int(self, v: Value) -> str:
         text = self.use(v)

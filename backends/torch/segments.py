@@ -54,7 +54,7 @@ class Segment:
 
     def _text(self) -> tuple[str, dict[str, Any]]:
         """The graph as a function, and the scope that it runs in."""
-        scope: dict[str, Any] = {}
+        scope: dict[str, Any] = {"__name__": __name__}   # fx asks functions for their module
         taken = {self.name, *(n.name for n in self.graph.nodes)}
         values: dict[fx.Node, str] = {}
         parts = {n: {u.args[1]: u for u in n.users if u.target is item} for n in self.graph.nodes}

@@ -1,0 +1,232 @@
+"""The generated Python: what it looks like, that errors, debuggers and profiles find their way in it, and that the segments are
+fx graphs that compute what the text computes."""
+
+from __future__ import annotations
+
+import ast
+import cProfile
+import linecache
+import pstats
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from shelf import NAMES, module, parameters, tables
+from torch import fx
+
+from decgraph.api import load as load_algorithm
+from decgraph.backends.registry import machine
+from decgraph.backends.torch.program import Program, program_of, programs_of
+from decgraph.backends.torch.texts import negated, summary
+from decgraph.cli.main import main
+from decgraph.dsl.lower import load_text
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
+
+GOLDEN = ["speculative", "eagle2", "fast_dllm", "prompt_lookup"]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_emit_python(name: str, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", name, "--emit", "python"]) == 0
+    golden(f"{name}.py", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("passes", [False, True], ids=["plain", "passes"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_text_is_python_that_says_where_it_comes_from(name: str, passes: bool) -> None:
+    p = compiled(name, passes)
+    tree = ast.parse(p.text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert len(functions) == len(tree.body) and name in {f.name for f in functions}
+    driver = next(f for f in functions if f.name == name)
+    doc = ast.get_docstring(driver) or ""
+    assert doc.endswith(".") and doc.split("\n")[0] in " ".join(module(name).entry.doc.split())
+    marked = {int(line.rsplit(":", 1)[1]) for line in p.text().splitlines() if f"  # {name}.dec:" in line}
+    assert len(marked) >= 2
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            taken = [a.arg for a in function.args.args]
+            assert len(set(taken)) == len(taken)
+    for line in p.text().splitlines():
+        code = line.split("  #")[0]
+        assert "__" not in code and not code.endswith(" ") and "not not" not in code, line
+
+
+def compiled(name: str, passes: bool = True) -> Program:
+    m = load_algorithm(name).optimised() if passes else module(name)
+    return program_of(m, m.main)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_segments_are_fx_graphs(name: str) -> None:
+    p = compiled(name)
+    assert p.segments or name == "autoregressive"
+    for key, s in p.segments.items():
+        assert isinstance(s.module, fx.GraphModule)
+        s.graph.lint()
+        assert s.source in p.text() and s.call.__name__ in key
+
+
+def test_a_graph_module_computes_what_its_text_does() -> None:
+    """The difference that a rule takes its residual from, once by the text and once by the graph."""
+    import numpy as np
+    import torch
+
+    from decgraph.backends.torch.machine import Machine
+    from decgraph.backends.torch.rows import Dist, Values
+
+    m = load_algorithm("speculative").optimised()
+    p = program_of(m, m.main)
+    models = {k: v for k, v in tables().items() if k in ("target", "drafter")}
+    request = Request(prompt=(0, 1))
+    run = Machine(m, m.main, models, {"gamma": 2}, request)
+    a, b = (Dist(Values(torch.tensor([w], dtype=torch.float64), request), np.asarray(0)) for w in (
+        [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]))
+    residual = next(s for s in p.segments.values() if s.name.startswith("p_at_"))
+    by_text, by_graph = residual.call(run, a, b), residual.module(run, a, b)
+    assert by_text.vector().tolist() == by_graph.vector().tolist() == pytest.approx([0, 0, 0.25, 0.75])
+
+
+def run_program(text: str, **more: Any) -> Any:
+    session = Session(load_text(text, "mine.dec"), {"target": TableModel(4, 1, name="target")}, machine=machine("torch"))
+    return session.run(Request(prompt=(0, 1), limit=6, **more))
+
+
+FAILS = '''algorithm fails(target: causal):
+    """A node that is not there."""
+    while not done:
+        draft t:
+            x ~ target(t.leaves)
+            grow x
+        p = target(t)
+        n = count(t.depth == 9)
+        y ~ p[t.drafted[n + 5]]
+        commit y
+'''
+
+
+def test_errors_name_the_line() -> None:
+    error = run_program(FAILS).error
+    assert error is not None and str(error).startswith("error: mine.dec:9:"), error
+
+
+def test_errors_in_segments_name_their_own_line() -> None:
+    m = load_text(FAILS, "mine.dec")
+    from decgraph.passes.manager import optimise
+
+    made = optimise(m)[0]
+    assert program_of(made, made.main).segments
+    error = Session(made, {"target": TableModel(4, 1)}, machine=machine("torch")).run(Request(prompt=(0, 1))).error
+    assert error is not None and str(error).startswith("error: mine.dec:9:") and "segment" not in str(error), error
+
+
+SHADOWS = '''algorithm draw(target: causal):
+    """Every name is one that the generated text has a use for."""
+    while not done:
+        draft tree_new:
+            walk ~ target(tree_new.leaves)
+            grow walk
+        noise = target(tree_new)
+        len = count(tree_new.depth == 1)
+        m = len + 1
+        verify tree_new by match against noise
+        if m > 3:
+            m = len
+        commit tree_new.accepted
+
+rule match(p: dist, children: draws):
+    y ~ p as output
+    for x in children:
+        if x == y:
+            accept x
+    emit y
+'''
+
+
+def test_names_of_the_author_hide_nothing() -> None:
+    result = run_program(SHADOWS)
+    assert result.error is None and len(result.tokens) == 6
+    reference = Session(load_text(SHADOWS), {"target": TableModel(4, 1, name="target")}, machine=machine("reference"))
+    assert result.tokens == reference.run(Request(prompt=(0, 1), limit=6)).tokens
+
+
+def test_a_program_that_asks_no_model_runs() -> None:
+    result = run_program('algorithm still(target: causal):\n    """No call."""\n    while not done:\n        commit point(2)\n')
+    assert result.error is None and result.tokens == (2,) * 6
+
+
+def test_the_driver_is_seen_by_profiles_debuggers_and_tracebacks() -> None:
+    models = {k: v for k, v in tables().items() if k in ("target", "drafter")}
+    session = Session(load_algorithm("speculative").optimised(), models, parameters("speculative"), machine=machine("torch"))
+    p = program_of(session.module, "speculative")
+    profile = cProfile.Profile()
+    profile.runcall(session.run, Request(prompt=(0, 1), limit=8))
+    seen = {(file, name) for file, _, name in pstats.Stats(profile).stats}  # type: ignore[attr-defined]
+    assert (p.filename, "speculative") in seen and (p.filename, "rejection") in seen
+    assert any(file == s.filename for s in p.segments.values() for file, _ in seen)
+
+    stepped: list[str] = []
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename != p.filename:
+            return None
+        if event == "line":
+            stepped.append(linecache.getline(p.filename, frame.f_lineno).strip())
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        session.run(Request(prompt=(0, 1), limit=4))
+    finally:
+        sys.settrace(before)
+    assert any(line.startswith("p_target = yield") for line in stepped) and any("commit(" in line for line in stepped)
+
+    class Broken(TableModel):
+        def eval(self, paths: Any, given: Any = None) -> Any:
+            raise MemoryError("none left")
+
+    broken = Session(load_algorithm("autoregressive").optimised(), {"target": Broken(4, 1)}, machine=machine("torch"))
+    with pytest.raises(MemoryError):
+        broken.run(Request(prompt=(0, 1)))
+    error = run_program(FAILS).error
+    assert error is not None and error.__cause__ is not None
+    frames = traceback.extract_tb(error.__cause__.__traceback__)
+    assert any(f.name == "fails" and "gather" in (f.line or "") for f in frames)
+
+
+def test_emit_segments_prints_the_graphs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "speculative", "--emit", "segments"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("graph():") == len(compiled("speculative").segments) and "call_function" in text
+    assert main(["compile", "speculative", "--emit", "segments", "--json"]) == 0
+    assert '"segments"' in capsys.readouterr().out
+
+
+def test_functions_run_inside_another_are_printed_first() -> None:
+    from programs import program
+
+    m = load_text(program("cntp"), "cntp.dec")
+    assert [p.name for p in programs_of(m)] == ["autoregressive", m.main]
+
+
+@pytest.mark.parametrize(("doc", "wanted"), [
+    ('One (A. et al., 2020: "T. Two"). Then more.', 'One (A. et al., 2020: "T. Two"). Then more.'),
+    ("no full stop", "no full stop"), ("First! " + "x" * 400 + ". Third.", "First!"),
+])
+def test_docstrings_end_with_a_sentence(doc: str, wanted: str) -> None:
+    assert summary(doc) == wanted
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("a", "not a"), ("not a", "a"), ("a == b", "a != b"), ("a < b", "not (a < b)"), ("not a and b", "not (not a and b)"),
+    ("f(m, x)", "not f(m, x)"), ("not f(m)", "f(m)"),
+])
+def test_negated(text: str, wanted: str) -> None:
+    assert negated(text) == wanted
+
+
