@@ -128,7 +128,8 @@ def machine(results: Path) -> str:
     versions = facts["versions"]
     settings = read(results, "decoding")["settings"]
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] != 1)}"
-    return (f"{facts['processor']}, {facts['cores']} cores, {threads} for both sides, float32; Python {facts['python']}, torch {versions['torch']}, transformers {versions['transformers']}. "
+    return (f"{facts['processor']}, {facts['cores']} cores, {threads} for both sides, float32; Python {facts['python']}, "
+            f"torch {versions['torch']}, transformers {versions['transformers']}. "
             f"{settings['requests']} prompts, {settings['limit']} new tokens, {settings['rounds']} timed rounds after "
             f"{settings['warm']}. Load average during the run {min(loads):.1f} to {max(loads):.1f}.\n")
 
