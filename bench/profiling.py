@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 import decgraph
-from decgraph.bench import shares, weights
 from decgraph.bench import prompts as texts
+from decgraph.bench import shares, weights
 from decgraph.bench.contenders import params_for, request_of, session_on
 from decgraph.bench.decoding import kind_of
 from decgraph.bench.machine import load
@@ -62,7 +62,8 @@ def lines(stats: pstats.Stats, calls: float, top: int, *, own: bool, ours: bool 
     out = []
     for (file, line, name), (_, count, alone, whole, _) in rows[:top]:
         place = "" if file == "~" else f"{_short(file)}:{line} "
-        out.append(f"{1e6 * alone / calls:9.0f} own {1e6 * whole / calls:9.0f} with callees {count / calls:8.1f} x  {place}{name}")
+        costs = f"{1e6 * alone / calls:9.0f} own {1e6 * whole / calls:9.0f} with callees {count / calls:8.1f} x"
+        out.append(f"{costs}  {place}{name}")
     return out
 
 
@@ -90,8 +91,9 @@ def show(name: str, session: Session, limit: int, top: int, *, events: bool = Fa
         run()
         took.append(time.thread_time() - started)
     share, seconds, entered = shares.outside(session, run)
-    print(f"== {name}: {len(result.tokens)} tokens, {calls} target calls, {1000 * statistics.median(took) / calls:.2f} ms a call; "
-          f"outside models {share:.0%}, {1e6 * seconds / calls:.0f} us; {entered / calls:.1f} forwards and read-outs; load {load()}")
+    print(f"== {name}: {len(result.tokens)} tokens, {calls} target calls, {1000 * statistics.median(took) / calls:.2f} ms a "
+          f"call; outside models {share:.0%}, {1e6 * seconds / calls:.0f} us; {entered / calls:.1f} forwards and read-outs; "
+          f"load {load()}")
     stats = profiled(run)
     print("-- by own time")
     print("\n".join(lines(stats, 2 * calls, top, own=True)))
