@@ -8,6 +8,7 @@ import torch
 
 from decgraph.backends.torch import shaping
 from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, ids_on, locate
+from decgraph.backends.torch.transfer import fetched
 
 
 class Draws:
@@ -67,7 +68,7 @@ class Draws:
         table = self.rows.face(face)
         self.rows.looked_at(self.row)
         at, tokens = ids_on(self.row.reshape(-1), table.device), ids_on(self.tokens.reshape(-1), table.device)
-        got = table[at, tokens.clamp_min(0)].cpu().numpy().reshape(self.tokens.shape)
+        got = fetched(table[at, tokens.clamp_min(0)]).reshape(self.tokens.shape)
         return np.where(self.tokens >= 0, got, 0.0)
 
     def law(self, request: Any, size: int) -> Dist:

@@ -11,6 +11,7 @@ from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Draws, Mixed
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.stores import Suffixes, ids_of
+from decgraph.backends.torch.transfer import number
 from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.errors import DecError
 from decgraph.ir.table import OpError
@@ -22,6 +23,7 @@ class Effects:
     """The part of the machine that has effects."""
 
     def start_effects(self: Any) -> None:
+        self.syncs = 0      # how often the run waited for the device; see transfer.py
         self.tokens: list[int] = list(self.request.prompt)
         self.marks: list[int] = [-1] * len(self.tokens)
         self.base = len(self.tokens)
@@ -280,7 +282,7 @@ class _Later:
         import torch
         scores = torch.from_numpy(np.asarray(self.model.eval([self.path], None)[0].to_float().logits))[None]
         rows = Rows(scores, self.machine.request, path=lambda i: self.path)
-        return float(rows.face("raw")[0, self.token])
+        return number(rows.face("raw")[0, self.token])
 
 
 def path_of(tree: Tree, node: int, emitted: int | None = None, draw: Any = None) -> Path:

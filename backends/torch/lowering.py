@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
@@ -179,9 +180,9 @@ def host(value: Any) -> Any:
     if isinstance(tokens, np.ndarray):
         return int(tokens) if tokens.ndim == 0 else tokens
     if hasattr(value, "vector"):
-        return value.vector().cpu().numpy()
+        return fetched(value.vector())
     if hasattr(value, "ids") and hasattr(value, "length"):
         return value.ids()
     if hasattr(value, "detach"):
-        return value.detach().cpu().numpy()
+        return fetched(value)
     return value

@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from decgraph.backends.torch.transfer import fetched
 from decgraph.runtime import noise
 
 _LOW = 0xFFFFFFFF
@@ -77,7 +77,4 @@ def unit(key: noise.Key) -> float:
     return (c0 + 0.5) * 2.0**-32
 
 
-def fetched(t: Any) -> np.ndarray:
-    """A tensor's values on the host."""
-    out: np.ndarray = t.detach().cpu().numpy()
-    return out
+__all__ = ["exponentials", "fetched", "races", "unit"]

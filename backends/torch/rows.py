@@ -29,7 +29,8 @@ class Rows:
                  "tree")
 
     def __init__(self, scores: Tensor, request: Any, *, positions: Ids | None = None, nodes: Ids | None = None,
-                 path: Callable[[int], Sequence[int]] | None = None, allow: Any = None, label: str = "", tree: Any = None) -> None:
+                 path: Callable[[int], Sequence[int]] | None = None, allow: Any = None, label: str = "",
+                 tree: Any = None) -> None:
         self.scores, self.request, self.allow, self.label = scores, request, allow, label
         self._positions, self.nodes, self.path, self.tree = positions, nodes, path, tree
         self.dead: np.ndarray | None = None   # bool[R], set where constraints leave nothing of some row

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import DecError
 from decgraph.runtime.request import Factor
 
@@ -80,9 +81,9 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         if short and len(generated) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
-    alive = (logits > float("-inf")).any(-1)
-    if not bool(alive.all()):
-        rows.dead = ~alive.cpu().numpy()
+    alive = fetched((logits > float("-inf")).any(-1))
+    if not alive.all():
+        rows.dead = ~alive
     return processed(logits, rows)
 
 
@@ -91,7 +92,7 @@ def processed(logits: Tensor, rows: Any) -> Tensor:
     processors = getattr(rows.request, "processors", ())
     if not processors:
         return logits
-    out = logits.cpu().numpy().copy()
+    out = fetched(logits).copy()
     for i in range(len(out)):
         for f in processors:
             out[i] = f(tuple(rows.path(i)), out[i])
@@ -108,7 +109,7 @@ def greedy(rows: Any) -> np.ndarray:
 
 def first_argmax(values: Tensor) -> np.ndarray:
     """argmax over the last axis, ties to the first: int64[...] on the host."""
-    return values.argmax(-1).cpu().numpy()
+    return fetched(values.argmax(-1))
 
 
 def shaped(rows: Any) -> Tensor:

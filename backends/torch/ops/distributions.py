@@ -10,6 +10,7 @@ from torch import Tensor
 from decgraph.backends.torch import shaping
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.rows import Dist, Rows, Sparse, Values, ids_on
+from decgraph.backends.torch.transfer import fetched, number
 from decgraph.ir.ops.common import numeric, spread
 
 
@@ -45,7 +46,7 @@ def see(m: Any, q: Dist, *, face: str) -> Dist:
 def softmax(m: Any, s: Any, *, op: Any) -> Any:
     """Scores to probabilities over the last axis."""
     a = shaping.softmax(shaping.working(tensor_of(s)))
-    return dist_of(m, a, s) if op.results[0].type.elem == "dist" else a.cpu().numpy()
+    return dist_of(m, a, s) if op.results[0].type.elem == "dist" else fetched(a)
 
 
 @lowering("normalize")
@@ -97,8 +98,7 @@ def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:
         p.rows.looked_at(index)
     else:
         table, index = p.reshape(-1, p.shape[-1]), flat_rows
-    out: np.ndarray = table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].cpu().double().numpy()
-    return out
+    return fetched(table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].double())
 
 
 @lowering("lookup")
@@ -112,7 +112,7 @@ def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
             return 1.0 if int(ones[int(p.index)]) == int(tokens) else 0.0
         table = p.rows.face(p.face)
         p.rows.looked_at(p.index)
-        return float(table[int(p.index), int(tokens)])
+        return number(table[int(p.index), int(tokens)])
     tp, tx = op.operands[0].type, op.operands[1].type
     if not isinstance(p, Dist):
         p = tensor_of(p)
@@ -136,7 +136,7 @@ def info(m: Any, *ps: Any, kind: str) -> Any:
         out = torch.special.entr(a[0]).sum(-1)
     else:
         out = torch.where(a[0] > 0, a[0] * (torch.log(a[0]) - torch.log(a[1])), 0.0).sum(-1)
-    got = out.cpu().numpy()
+    got = fetched(out)
     return got if got.ndim else float(got)
 
 

@@ -13,6 +13,7 @@ from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.draws import as_dist
 from decgraph.backends.torch.ops.vectors import on_device
 from decgraph.backends.torch.rows import Dist, Values, ids_on, take
+from decgraph.backends.torch.transfer import fetched, remote
 from decgraph.ir.table import lookup
 
 
@@ -23,13 +24,16 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
     if k == 0 or n == 0:
         return np.zeros((int(n), k), dtype=np.int64)
     if k == 1:
-        return a.argmax(-1, keepdim=True).cpu().numpy()
+        return fetched(a.argmax(-1, keepdim=True))
     found = torch.topk(a, min(k + 1, int(size)), dim=-1)
-    got: np.ndarray = found.indices.cpu().numpy()
-    values: np.ndarray = found.values.cpu().numpy()
-    tied = (values[:, 1:] == values[:, :-1]).any(-1)
-    for i in np.flatnonzero(tied) if tied.any() else ():   # torch.topk keeps no order among equals
-        got[i] = torch.sort(a[int(i)], descending=True, stable=True).indices[:got.shape[1]].cpu().numpy()
+    if remote(a):    # one wait for both: float64 holds every index and every float32
+        both = fetched(torch.stack((found.indices.double(), found.values.double())))
+        got, values = both[0].astype(np.int64), both[1]
+    else:
+        got, values = fetched(found.indices), fetched(found.values)
+    tied = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(-1))
+    if len(tied):   # torch.topk keeps no order among equals
+        got[tied] = fetched(torch.sort(a[ids_on(tied, a.device)], descending=True, stable=True).indices[:, :got.shape[1]])
     return got[:, :k]
 
 
@@ -66,7 +70,7 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
             return int(ones) if ones is not None and ones.ndim == 0 else ones
         if on_device(x):
             a = tensor_of(x)
-            got = (a.argmax(-1) if down else a.argmin(-1)).cpu().numpy()
+            got = fetched(a.argmax(-1) if down else a.argmin(-1))
             return got if got.ndim else int(got)
         a = np.asarray(host(x))
         out = a.argmax(-1) if down else a.argmin(-1)
@@ -106,7 +110,7 @@ def pairs(m: Any, s: Any, k: Any) -> Any:
     width = int(a.shape[-1])
     flat = a.reshape(1, -1)
     order = best_tokens(flat, int(k))[0]
-    values = flat[0, ids_on(order, flat.device)].cpu().double().numpy()
+    values = fetched(flat[0, ids_on(order, flat.device)].double())
     live = values > -np.inf
     order, values = order[live], values[live]
     return order // width, order % width, values

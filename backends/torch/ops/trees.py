@@ -10,6 +10,7 @@ from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.draws import Draws, Mixed, joined, points
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.rows import Dist, Values
+from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Path, Tree
 from decgraph.backends.torch.walk import canvas_at
 
@@ -137,7 +138,7 @@ def _column(value: Any, n: int, rows: Any) -> list[Any]:
     """A column's values, one per edge: elementwise, by row, or the same for all."""
     value = host(value) if isinstance(value, Draws | Mixed) else value
     if isinstance(value, Dist):
-        value = value.vector().cpu().numpy()
+        value = fetched(value.vector())
     if isinstance(value, list | tuple) or np.ndim(value):
         flat = list(value) if isinstance(value, list | tuple) else list(np.ravel(np.asarray(value)))
         return flat if len(flat) == n else [flat[int(r)] for r in rows]

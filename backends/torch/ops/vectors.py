@@ -12,6 +12,7 @@ from decgraph.backends.torch.draws import Draws, Mixed, joined
 from decgraph.backends.torch.lowering import host, lowering, planned
 from decgraph.backends.torch.rows import Dist, Sparse, Values, ids_on
 from decgraph.backends.torch.stores import ids_of
+from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Context, Path
 from decgraph.ir.ops.common import align, numeric, spread
 from decgraph.ir.ops.vectors import _axis
@@ -114,7 +115,7 @@ def reduce(m: Any, x: Any, *, op: Any) -> Any:
     if op.attrs["fn"] == "max" and isinstance(x, Dist) and t.dims[axis].kind == "vocab" and x.points() is not None:
         return _plain(np.ones(x.shape))
     out = _folded(op.attrs["fn"], vector(x), axis)
-    return out if any(d.kind == "vocab" for d in op.result.type.dims) else _plain(out.cpu().numpy())
+    return out if any(d.kind == "vocab" for d in op.result.type.dims) else _plain(fetched(out))
 
 
 @lowering("scan")
@@ -124,7 +125,7 @@ def scan(m: Any, x: Any, *, op: Any) -> Any:
         return _plain(lookup("scan").meaning(m, op, host(x))[0])
     a, fn = vector(x), op.attrs["fn"]
     if fn == "leading":
-        return _plain(torch.cumprod(a.long(), -1).sum(-1).cpu().numpy())
+        return _plain(fetched(torch.cumprod(a.long(), -1).sum(-1)))
     return torch.cummax(a, -1).values if fn == "cummax" else (torch.cumsum if fn == "cumsum" else torch.cumprod)(a, -1)
 
 
@@ -152,7 +153,7 @@ def gather(op: Op) -> Any:
         if isinstance(v, Tensor):
             at = where if isinstance(where, tuple) else (where,)
             out = v[tuple(ids_on(i, v.device) if isinstance(i, np.ndarray) else i for i in at)]
-            return out if wide else _plain(out.cpu().numpy())
+            return out if wide else _plain(fetched(out))
         return _plain(np.asarray(v)[where])
 
     return call

@@ -1,0 +1,44 @@
+"""The border between the device and the host: every value that comes back is waited for, and counted on the machine.
+
+On the CPU nothing is waited for and nothing counted. `Machine.syncs` is the number of waits of a run; what a step should cost
+is in the static report (passes/waits.py), and tests/backends/torch/test_torch_syncs.py compares the two.
+"""
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+
+class _Watched(threading.local):
+    """The machine that runs in this thread."""
+
+    machine: Any = None
+
+
+_NOW = _Watched()
+
+
+def watch(machine: Any) -> None:
+    """Count the waits of this thread on `machine` from here on."""
+    _NOW.machine = machine
+
+
+def remote(t: Tensor) -> bool:
+    """Whether reading a tensor waits for a device."""
+    return t.device.type != "cpu"
+
+
+def fetched(t: Tensor) -> np.ndarray:
+    """A tensor's values on the host."""
+    if remote(t) and _NOW.machine is not None:
+        _NOW.machine.syncs += 1
+    out: np.ndarray = t.detach().cpu().numpy()
+    return out
+
+
+def number(t: Tensor) -> float:
+    """The one value of a tensor as a Python number."""
+    return float(fetched(t))
