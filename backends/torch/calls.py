@@ -1,7 +1,7 @@
 """Model calls of the torch machine: what a place asks of an engine, and the rows that come back."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,10 +35,17 @@ class Call:
     finish: Callable[[Any], Any]
     alone: bool = False
 
+    kind = "ask"
+
     @property
     def asks(self) -> list[Any]:
         """What the engine is asked."""
         return [self.ask]
+
+    @staticmethod
+    def answer_all(calls: Sequence[Any]) -> list[Any]:
+        """The engine's answers to each of several calls."""
+        return answers_of(calls)
 
     def answer_alone(self) -> Any:
         """Asked of the engine by itself."""
@@ -60,6 +67,12 @@ class Together:
     asks: list[Any]
     calls: list[Any]
     alone: bool = False
+    kind = "ask"
+
+    @staticmethod
+    def answer_all(calls: Sequence[Any]) -> list[Any]:
+        """The engine's answers to each of several calls."""
+        return answers_of(calls)
 
     def answer_alone(self) -> Any:
         return self.take(self.engine.answer(self.asks))
@@ -119,7 +132,7 @@ class Calls:
         role: Literal["target", "draft"] = "target" if target else "draft"
         self.emit_event(trace.ModelCall(model.name, rows, cells, role))
 
-    def evaluate_together(self: Any, model: Any, parts: tuple[tuple[Any, dict[str, Any]], ...]) -> Any:
+    def evaluate_together(self: Any, model: Any, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False) -> Any:
         """The meaning of `model.evals`: parts under one context are one ask over one tree, whose draws stay apart."""
         self.uncounted = True
         try:
@@ -132,7 +145,7 @@ class Calls:
             return Answered(self, tuple(c.value for c in calls))
         asks = [c.ask for c in asked]
         merged = _merged(asks) if all(isinstance(a, Ask) for a in asks) else None
-        return Together(self, asked[0].engine, asks if merged is None else [merged], calls)
+        return Together(self, asked[0].engine, asks if merged is None else [merged], calls, alone)
 
     def place(self: Any, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int], tuple[int, ...], Any]:
         """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
@@ -161,7 +174,9 @@ class Calls:
             raise DecError("a model is asked at a context, at nodes of a tree or on a canvas, not at a path")
         if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
             from decgraph.backends.torch.canvas_calls import evaluate_canvas
-            return evaluate_canvas(self, model, place, extra)
+            call = evaluate_canvas(self, model, place, extra)
+            call.alone = alone
+            return call
         length, tree, tail, wanted, shape, at = self.place(place, extra.get("tree"))
         if not wanted:
             return Answered(self, Dist(Rows(_no_rows(self.vocab_size), self.request), np.zeros(shape, dtype=np.int64), "shaped",
@@ -207,7 +222,7 @@ class Calls:
             return tuple(self.tokens[:length])
         return (*self.tokens[:length], *(int(tree.token[n]) for n in tree.path_nodes(node)[1:]))
 
-    def memory(self: Any, model: Any, place: Any, extra: dict[str, Any]) -> Any:
+    def memory(self: Any, model: Any, place: Any, extra: dict[str, Any], *, alone: bool = False) -> Any:
         """The meaning of `model.memory`: of a context it is what the engine keeps; of a canvas a Call."""
         if isinstance(place, Context):
             if place.length == 0:
@@ -215,7 +230,10 @@ class Calls:
                                hint="ctx.parent exists for prompts of two tokens or more")
             return Answered(self, Held(model, place.length))
         from decgraph.backends.torch.canvas_calls import memory_of_canvas
-        return memory_of_canvas(self, model, place, extra)
+        call = memory_of_canvas(self, model, place, extra)
+        if isinstance(call, Call):
+            call.alone = alone
+        return call
 
     def paths(self: Any, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
         """The paths of a place that `warp` names."""
@@ -250,6 +268,13 @@ class Answered:
 
     def take(self, answer: Any) -> Any:
         return self.value
+
+
+def answers_of(calls: Sequence[Any]) -> list[Any]:
+    """One answer of one engine to all asks of several calls, taken apart again."""
+    asks = [call.asks for call in calls]
+    got = iter(calls[0].engine.answer([ask for part in asks for ask in part]))
+    return [[next(got) for _ in part] for part in asks]
 
 
 def _cells(ask: Any) -> int:

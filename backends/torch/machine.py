@@ -12,6 +12,8 @@ from decgraph.backends.torch import noise
 from decgraph.backends.torch.calls import Calls
 from decgraph.backends.torch.effects import Effects
 from decgraph.backends.torch.program import Program, program_of
+from decgraph.backends.torch.rolls import Rolls
+from decgraph.backends.torch.transfer import watch
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
@@ -22,7 +24,7 @@ from decgraph.runtime.noise import Key, output_key
 from decgraph.runtime.trace import Tally
 
 
-class Machine(Calls, Effects, Stores):
+class Machine(Calls, Rolls, Effects, Stores):
     """Made as backends.reference.machine.Machine is; `session` names the store that engines keep for this request."""
 
     num: Any = FLOAT
@@ -51,6 +53,7 @@ class Machine(Calls, Effects, Stores):
     # -- running
     def run_function(self) -> Any:
         """Run to the end; returns the committed tokens. Raises DecError."""
+        watch(self)
         try:
             steps = self.steps()
             answer: Any = None

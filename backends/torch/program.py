@@ -304,7 +304,7 @@ class _Writer:
         self.line(f"return {self.bring(noise.name, noise.fn)}({', '.join(['m', *args, *kwargs])})", chain.noise)
         self.depth -= 1
         self.line(f"{self.name(op.result)} = yield from m.roll({self.use(chain.model)}, {self.use(tree)}, {self._int(lo)}, "
-                  f"{self._int(hi)}, {keys})", op)
+                  f"{self._int(hi)}, {keys}{', alone=True' if chain.alone else ''})", op)
 
     def _int(self, v: Value) -> str:
         text = self.use(v)
@@ -443,10 +443,10 @@ class _Writer:
 
     def op_model_eval(self, op: Op) -> None:
         part = f", part={op.attrs['part']!r}" if op.attrs.get("part") else ""
-        self._asked(op, "evaluate", part + (", alone=True" if op.attrs.get("joint") is False else ""))
+        self._asked(op, "evaluate", part + ("" if op.attrs.get("joint") else ", alone=True"))
 
     def op_model_memory(self, op: Op) -> None:
-        self._asked(op, "memory")
+        self._asked(op, "memory", "" if op.attrs.get("joint") else ", alone=True")
 
     def op_segment(self, op: Op) -> None:
         segment = build_segment(op, {v: self.use(v) for v in op.operands})
@@ -473,4 +473,5 @@ class _Writer:
             place, *extra = rest[first:first + n]
             first += n
             parts.append(f"({place}, {{{', '.join(f'{k!r}: {v}' for k, v in zip(names, extra))}}})")
-        self.line(f"{self.targets(op)} = yield m.evaluate_together({model}, ({', '.join(parts)},))", op)
+        alone = "" if op.attrs.get("joint") else ", alone=True"
+        self.line(f"{self.targets(op)} = yield m.evaluate_together({model}, ({', '.join(parts)},){alone})", op)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from decgraph.backends.torch.transfer import watch
 from decgraph.errors import DecError
 
 
@@ -61,6 +62,7 @@ def advance(run: Running, ended: Callable[[int, Any, BaseException | None], None
     """Take a run to its next call; True where it ended instead."""
     if not run.ready:
         return False
+    watch(run.machine)
     try:
         while True:
             value, run.answer = run.answer, None
@@ -82,18 +84,17 @@ def advance(run: Running, ended: Callable[[int, Any, BaseException | None], None
 
 def answer(flight: deque[Running]) -> None:
     """One engine answers everything that waits for it."""
-    groups: dict[int, list[Running]] = {}
+    groups: dict[Any, list[Running]] = {}
     for run in flight:
-        groups.setdefault(id(run.call.engine), []).append(run)
+        groups.setdefault((id(run.call.engine), run.call.kind), []).append(run)
     # Most waiting first; among equals the model that drafts, so that its runs catch up with the others.
     chosen = max(groups.values(), key=lambda g: (len(g), not _target(g[0])))
     alone = [run for run in chosen if run.call.alone]
     together = [run for run in chosen if not run.call.alone]
     for group in ([together] if together else []) + [[run] for run in alone]:
-        asks = [run.call.asks for run in group]
-        got = iter(group[0].call.engine.answer([ask for part in asks for ask in part]))
-        for run, part in zip(group, asks, strict=True):
-            run.answer, run.ready = [next(got) for _ in part], True
+        got = group[0].call.answer_all([run.call for run in group])
+        for run, value in zip(group, got, strict=True):
+            run.answer, run.ready = value, True
 
 
 def _target(run: Running) -> bool:

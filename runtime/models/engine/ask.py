@@ -8,7 +8,7 @@ means equal token and equal ancestors.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -64,6 +64,19 @@ class Ask:
         for node, (token, parent) in enumerate(zip(tokens, self.parents, strict=True)):
             known[node] = (*known[int(parent)], token)
         return [known[int(row)] for row in self.rows]
+
+
+@dataclass
+class Roll:
+    """A chain of cells below an ask's one row, each drawn from the row before it.
+
+    uids: ids for the cells, in order: as many rows are computed, the ask's own first. choose: from the next row's
+    scores [1, V] to its token; it is called once a row, in order, and what it raises is the roll's answer.
+    """
+
+    ask: Ask
+    uids: Sequence[int]
+    choose: Callable[[Tensor], int]
 
 
 @dataclass

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
+from decgraph.runtime.models.engine.ask import Answer, Ask, Counted, Roll
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import ROWS, Part, Store, TooLarge
+from decgraph.runtime.models.engine.rolling import roll
 from decgraph.runtime.models.engine.slots import TAIL, Plan, Slot, plan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, Step
 
@@ -72,6 +73,11 @@ class CausalEngine:
             if isinstance(made, NotNumbers):
                 answers[n] = self._alone(asks[n], made)
         return answers
+
+    @torch.no_grad()
+    def roll(self, rolls: Sequence[Roll]) -> list[Tensor | Exception]:
+        """Chains of cells, all of one length: scores float32 [cells, V] per roll, or its error; see `Roll`."""
+        return roll(self, rolls)
 
     def read(
         self, asks: Sequence[Ask], states: Sequence[Answer], head: Callable[[Tensor], Tensor] | None = None

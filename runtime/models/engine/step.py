@@ -192,6 +192,9 @@ class ModuleStep:
             got += list(out[0])
         for path, mine in ((tokens[:3], got[2]), ([*tokens[:2], tokens[3]], got[3])):
             theirs = self._plain(torch.tensor([path], device=dev))[0, -1]
+            if not bool(torch.isfinite(theirs).all()):
+                raise DecError(f"{self.name!r} gave logits that are not numbers, for the tokens {path}",
+                               hint="its weights hold NaN or infinity")  # fmt: skip
             gap = float((mine.double() - theirs.double()).abs().max() / theirs.double().abs().max().clamp_min(1e-9))
             if not gap <= _TOLERANCE.get(layout.dtype, 0.1):
                 raise DecError(

@@ -1,0 +1,92 @@
+"""Rolls: a causal engine computes chains cell after cell, asking back for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Ask, Roll
+from decgraph.runtime.models.engine.cache import ROWS
+from decgraph.runtime.models.engine.step import FULL, SLIDING
+
+_TOLD = (DecError, LookupError, ValueError, ArithmeticError)  # what choosing a token may raise
+
+
+def roll(engine: Any, rolls: Sequence[Roll]) -> list[Tensor | Exception]:  # Any: a CausalEngine
+    """Scores float32 [len(uids), V] per roll, all of one length; or the roll's error. To be called without gradients."""
+    asks = [one.ask for one in rolls]
+    rows: list[list[Tensor]] = [[] for _ in rolls]
+    out: list[Tensor | Exception | None] = [None] * len(rolls)
+    tokens: list[list[int]] = [[] for _ in rolls]
+    count = len(rolls[0].uids)
+    for j in range(count):
+        going = [n for n in range(len(rolls)) if out[n] is None]
+        got: list[Any] | None = None
+        if j and len(going) == 1:
+            one = one_more(engine, asks[going[0]], rolls[going[0]], j, tokens[going[0]][-1])
+            got = None if one is None else [one]
+        if got is None:
+            got = engine.answer([below(asks[n], rolls[n].uids, tokens[n]) for n in going])
+        for n, row in zip(going, got, strict=True):
+            if not isinstance(row, Tensor):
+                out[n] = row
+                continue
+            rows[n].append(row)
+            try:
+                tokens[n].append(rolls[n].choose(row))
+            except _TOLD as error:
+                out[n] = error
+    return [torch.cat(rows[n]) if made is None else made for n, made in enumerate(out)]
+
+
+def below(ask: Ask, uids: Sequence[int], tokens: Sequence[int]) -> Ask:
+    """The ask for the row after the tokens chosen so far, a chain under the ask's own row."""
+    if not tokens:
+        return ask
+    held = ask.cells()
+    parents = [ask.rows[0], *range(len(held), len(held) + len(tokens) - 1)]
+    return replace(ask, tokens=[*held, *tokens], parents=[*ask.parents, *parents], uids=[*ask.uids, *uids[: len(tokens)]],
+                   rows=[len(held) + len(tokens) - 1])  # fmt: skip
+
+
+def one_more(engine: Any, ask: Ask, one: Roll, j: int, token: int) -> Tensor | None:
+    """The row [1, V] after one more cell of a slot whose cells lie in a line. None where this is not so or does not fit."""
+    slot = engine._slots.get(ask.sequence)
+    if slot is None or not engine._of_tokens or engine.below is not None or not slot.linear or slot.number >= engine.store.slots:
+        return None
+    row = slot.used
+    depth, node = 0, int(ask.rows[0])
+    while node >= 0:
+        node, depth = int(ask.parents[node]), depth + 1
+    length = -(-(row + 2) // ROWS) * ROWS
+    position = len(ask.context) + depth + j - 1
+    if row != position or length > engine.store.rows or (engine.context is not None and position >= engine.context):
+        return None
+    steps = engine._steps[:length]
+    where = engine._steps[row : row + 1][None]
+    seen = (steps <= row).view(1, 1, 1, length)
+    masks = {FULL: seen}
+    window = engine.layout.window
+    if window is not None:
+        masks[SLIDING] = seen & (steps > row - window).view(1, 1, 1, length)
+    part = engine.store.part(slot.number, 1, length)
+    ids = torch.tensor([[token]], device=engine.layout.device)
+    states = engine.step(ids, where, where, part.keys, part.values, masks)[0]
+    logits: Tensor = engine.head(states)[:, : engine.size].float()
+    if not isfinite(float(logits.sum())):
+        return None  # the other way says what is wrong, and with which request
+    part.last[0, row : row + 1] = states
+    slot.append(int(one.uids[j - 1]), len(slot.uids) - 1, position)
+    counted = engine.counted
+    counted.calls += 1
+    counted.asks += 1
+    counted.rows += 1
+    counted.computed += 1
+    counted.asked += position + 1
+    return logits
