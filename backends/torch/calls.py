@@ -194,7 +194,7 @@ class Calls:
         given = extra.get("given")
         context = self.tokens if length == len(self.tokens) else self.tokens[:length]
         ask = Ask(self.sequence(), context, self.marks, tokens, parents, uids, wanted, part or "logits",
-                  given=given.length if isinstance(given, Held) else None)
+                  given=given.length if isinstance(given, Held) else None, name=self.title)
         self.count_call(model if part is None else _Named(model.name + ".heads", model), len(wanted), len(tail))
         if tree is None:
             nodes = _ROOT
@@ -296,7 +296,7 @@ def _merged(asks: list[Ask]) -> Ask | None:
         parents += [p if p < 0 else p + n for p in a.parents]
         uids += a.uids
         rows += [r if r < 0 else r + n for r in a.rows]
-    return Ask(first.sequence, first.context, first.marks, tokens, parents, uids, rows)
+    return Ask(first.sequence, first.context, first.marks, tokens, parents, uids, rows, name=first.name)
 
 
 @dataclass(frozen=True)

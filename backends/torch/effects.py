@@ -23,6 +23,7 @@ class Effects:
     """The part of the machine that has effects."""
 
     def start_effects(self: Any) -> None:
+        self.title = f"request {self.request.request_id}"      # what messages call this run
         self.syncs = 0      # how often the run waited for the device; see transfer.py
         self.tokens: list[int] = list(self.request.prompt)
         self.marks: list[int] = [-1] * len(self.tokens)

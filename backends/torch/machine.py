@@ -84,6 +84,22 @@ class Machine(Calls, Rolls, Effects, Stores):
                 elif hasattr(part, "budget"):
                     part.budget = budget
 
+    @staticmethod
+    def compile_forwards(models: Mapping[str, Any], notice: Callable[[str], None]) -> None:
+        """Put every captured forward behind torch.compile, which takes its time at the first calls; `notice` is told of what
+        stays as it is."""
+        from decgraph.runtime.models.capture.compiled import compiled
+        from decgraph.runtime.models.capture.step import Step
+        from decgraph.runtime.models.engine.of import engine_of
+        for name, model in models.items():
+            found = engine_of(model)
+            parts = [p for p in (getattr(found, "core", found), getattr(found, "below", None)) if hasattr(p, "step")]
+            for part in parts:
+                if isinstance(part.step, Step):
+                    part.step = compiled(part.step, notice=notice)
+            if not any(isinstance(part.step, Step) for part in parts):
+                notice(f"`{name}` is not compiled: its forward is not a captured graph")
+
     def steps(self) -> Generator[Any, Any, None]:
         """The run as a generator of model calls, each to be sent its answer. Raises DecError."""
         values = [self.models[p.name] if p.value.type.elem == "model" else self.parameter(p) for p in self.function.params]
@@ -94,7 +110,7 @@ class Machine(Calls, Rolls, Effects, Stores):
             raise
         except OpError as error:
             raise self.failure(error, str(error), error.hint) from error
-        except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError) as error:
+        except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError, RuntimeError) as error:
             raise self.failure(error, f"{type(error).__name__}: {error}") from error
         self.finish()
 

@@ -25,6 +25,7 @@ class Running:
     call: Any = None
     answer: Any = None
     ready: bool = True
+    over: bool = False
 
 
 def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Callable[[int, Any, BaseException | None], None]) -> None:
@@ -50,11 +51,13 @@ def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Callable[[in
                 answer(flight)
             elif flight and open_for_more:
                 continue
-    except KeyboardInterrupt as stop:
+    except BaseException as stop:      # whatever it was, nothing stays open
         for run in flight:
-            run.steps.close()
-            run.machine.release()
-            ended(run.number, run.machine, stop)
+            if not run.over:
+                run.steps.close()
+                run.machine.release()
+                if isinstance(stop, KeyboardInterrupt):
+                    ended(run.number, run.machine, stop)
         raise
 
 
@@ -72,10 +75,12 @@ def advance(run: Running, ended: Callable[[int, Any, BaseException | None], None
                 return False
             run.answer = None
     except StopIteration:
+        run.over = True
         run.machine.release()
         ended(run.number, run.machine, None)
         return True
     except DecError as error:
+        run.over = True
         run.steps.close()
         run.machine.release()
         ended(run.number, run.machine, error)
