@@ -20,7 +20,7 @@ from decgraph.runtime.session import Result, Session, check_params
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "batch", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
        "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "passes", "no_pass",
-       "dump_ir", "validate", "quiet", "json")  # fmt: skip
+       "dump_ir", "validate", "compile", "quiet", "json")  # fmt: skip
 
 
 def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
@@ -54,6 +54,7 @@ def command(
     no_pass: Annotated[list[str] | None, option("--no-pass", help=planning.NO_PASS)] = None,
     dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,
     validate: Annotated[bool, option("--validate", help=planning.VALIDATE)] = False,
+    compile: Annotated[bool, option("--compile", help="torch.compile the forwards: slow to start.")] = False,
     quiet: Annotated[bool, option("--quiet", "-q", help="The new text alone.")] = False,
     json: Annotated[bool, option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -75,7 +76,7 @@ def command(
     if prompts is not None and (prompt is not None or prompt_file is not None or trace is not None):
         raise decgraph.DecError("--prompts goes with no other prompt and no --trace", hint="one file, a prompt on every line")
     text = given.prompt(prompt, prompt_file) if prompts is None else ""
-    session = open_session(chosen, given.pairs(model or (), "--model"), params, externs, backend, plan)
+    session = open_session(chosen, given.pairs(model or (), "--model"), params, externs, backend, plan, compile)
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
@@ -111,16 +112,16 @@ def command(
 
 def open_session(
     chosen: decgraph.Algorithm, models: dict[str, str], params: dict[str, Any], externs: dict[str, Any], backend: str | None,
-    plan: Plan | None = None,
+    plan: Plan | None = None, compile: bool = False,
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
     # Small models lose more to threads that wait for each other than they gain; half the cores leave room for others.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if not sys.stderr.isatty():
-        return chosen.session(models, externs=externs, backend=backend, plan=plan, **params)
+        return chosen.session(models, externs=externs, backend=backend, plan=plan, compile=compile, **params)
     with output.console(stderr=True).status("reading the models"):
-        return chosen.session(models, externs=externs, backend=backend, plan=plan, **params)
+        return chosen.session(models, externs=externs, backend=backend, plan=plan, compile=compile, **params)
 
 
 def show(session: Session, request: Any, text: str, *, quiet: bool) -> Result:

@@ -110,6 +110,7 @@ class Algorithm:
         externs: Mapping[str, Callable[..., Any]] | None = None,
         backend: str | None = None,
         plan: Plan | None = None,
+        compile: bool = False,
         **params: Any,
     ) -> Session:
         """Models and parameters bound, ready to run requests.
@@ -117,6 +118,8 @@ class Algorithm:
         `models`: by parameter name, each a folder, the name of a shipped model or a model object; what is left out
         is a shipped model of the kind asked for. `backend`: torch (the default where torch is installed) or reference.
         `plan`: which passes run (all on torch, none on the reference, unless it says so); it never changes a token.
+        `compile`: put the models' captured forwards behind torch.compile (seconds to minutes at the first calls); what cannot
+        be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
         """
         from decgraph.backends.registry import machine
@@ -128,6 +131,8 @@ class Algorithm:
         known = check_params(self.function, params)  # before models are read, which takes seconds
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
         module = self.optimised(known, plan if plan is not None else Plan(passes=None if backend == "torch" else ()))
+        if compile:
+            compile_forwards(engine, bound.models)
         return Session(module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs)
 
     def optimised(self, params: Mapping[str, Any] | None = None, plan: Plan | None = None) -> Module:
@@ -174,6 +179,15 @@ class Algorithm:
     def run(self, prompt: str | Sequence[int], models: Mapping[str, Any] | None = None, **options: Any) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
         return run(self, prompt, models, **options)
+
+
+def compile_forwards(machine: Any, models: Mapping[str, Any]) -> None:
+    """Compile the models' forwards where a backend can. Raises DecError where it cannot."""
+    import warnings
+
+    if not hasattr(machine, "compile_forwards"):
+        raise DecError("this backend compiles nothing", hint="backend torch does")
+    machine.compile_forwards(models, lambda reason: warnings.warn(reason, RuntimeWarning, stacklevel=4))
 
 
 def default_backend() -> str:
