@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,12 @@ def rows(
         if batches and settings.batch > 1 and (not whole or name in BATCHED):
             told(f"{name}, {settings.batch} at a time")
             yield measure.batched(name, loaded, settings, given=given), loaded
-    for size in sizes:
+    few = replace(settings, requests=max(1, settings.requests // 2), rounds=max(1, settings.rounds // 2))
+    for size in sizes:  # a forward of the largest takes as long as twenty of the shipped model's
         on = weights.random_llama(size)
         for name in [n for n in (ON_RANDOM if whole else names) if kinds.get(n, "causal") == "causal"]:
             told(f"{name} on {size}")
-            yield measure.against_transformers(name, on, settings, given=given, usual=usual), on
+            yield measure.against_transformers(name, on, few, given=given, usual=usual), on
 
 
 def document(found: Iterable[tuple[Row, Any]], settings: Settings, heard: Callable[[Row], None]) -> dict[str, Any]:
@@ -133,11 +135,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", help="algorithms; all of the table when left out")
     parser.add_argument("--quick", action="store_true", help="few and short runs")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeat", type=int, help="timed rounds")
     parser.add_argument("--sizes", default=",".join(weights.SIZES), help="random models, comma separated; none: ''")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     settings = QUICK if options.quick else Settings()
+    settings = replace(settings, rounds=options.repeat or settings.rounds)
     sizes = [size for size in options.sizes.split(",") if size]
     print("\t".join(HEADINGS), flush=True)
     faults: list[str] = []
