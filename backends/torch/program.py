@@ -299,12 +299,17 @@ class _Writer:
         counter, keys = self.name(op.regions[0].args[0]), self.names.fresh("noise_of")
         args = [counter if v is op.regions[0].args[0] else self.use(v) for v in chain.noise.operands]
         kwargs = [f"{k}={self.literal(v)}" for k, v in noise.kwargs.items()]
+        if not self.out[-1].endswith(":"):
+            self.out.append("")
         self.line(f"def {keys}({counter}):", chain.noise)
         self.depth += 1
         self.line(f"return {self.bring(noise.name, noise.fn)}({', '.join(['m', *args, *kwargs])})", chain.noise)
         self.depth -= 1
-        self.line(f"{self.name(op.result)} = yield from m.roll({self.use(chain.model)}, {self.use(tree)}, {self._int(lo)}, "
-                  f"{self._int(hi)}, {keys}{', alone=True' if chain.alone else ''})", op)
+        self.out.append("")
+        result = self.started(op, [tree])[0]
+        alone = ["alone=True"] if chain.alone else []
+        told = [self.use(chain.model), self.use(tree), self._int(lo), self._int(hi), keys, *alone]
+        self.line(f"{result} = yield from m.roll({', '.join(told)})", op)
 
     def _int(self, v: Value) -> str:
         text = self.use(v)

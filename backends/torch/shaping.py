@@ -15,6 +15,7 @@ from torch import Tensor
 
 from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import DecError
+from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.request import Factor
 
 
@@ -75,9 +76,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
     for i in range(n if dynamic or short else 0):
         generated = tuple(rows.path(i))[len(request.prompt):]
         if dynamic:
-            here = np.zeros(size, bool)
-            here[_ids(request.allow(generated), size)] = True
-            kept[i] &= here
+            kept[i] &= _allowed(request.allow, generated, size)
         if short and len(generated) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
@@ -85,6 +84,20 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
     if not alive.all():
         rows.dead = ~alive
     return processed(logits, rows)
+
+
+def _allowed(allow: Any, generated: tuple[int, ...], size: int) -> np.ndarray:
+    """bool[size]: the tokens that a request allows next. An automaton's are remembered by state."""
+    if not isinstance(allow, Automaton):
+        out = np.zeros(size, bool)
+        out[_ids(allow(generated), size)] = True
+        return out
+    masks: dict[tuple[int, int], np.ndarray] = allow.__dict__.setdefault("_masks", {})
+    key = (allow.run(generated), size)
+    if key not in masks:
+        masks[key] = np.zeros(size, bool)
+        masks[key][_ids(allow.allowed(key[0]), size)] = True
+    return masks[key]
 
 
 def processed(logits: Tensor, rows: Any) -> Tensor:
@@ -189,5 +202,5 @@ def _tensor(ids: np.ndarray, like: Tensor) -> Tensor:
 def _ids(tokens: Collection[int] | Sequence[int], size: int) -> np.ndarray:
     if isinstance(tokens, np.ndarray) and tokens.dtype == bool:
         return np.flatnonzero(tokens[:size])
-    ids = np.array(sorted(tokens), np.int64)
+    ids = np.fromiter(tokens, np.int64, len(tokens))
     return ids[(ids >= 0) & (ids < size)]

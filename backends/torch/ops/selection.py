@@ -147,3 +147,27 @@ def take_first(m: Any, x: Any, k: Any, *, op: Any) -> Any:
         at = x.at if x.at is not None else (np.arange(x.shape[0]) if isinstance(x, Dist) else None)
         return x.pick(slice(None, k), None if at is None else at[:k])
     return x[:k]
+
+
+@lowering("rank")
+def rank(m: Any, x: Any) -> Any:
+    """The place of each entry in its row, the largest 0; stable."""
+    if on_device(x):
+        order = torch.sort(-tensor_of(x), dim=-1, stable=True).indices     # what is no number comes last
+        return torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order))
+    a = np.asarray(host(x), dtype=np.float64)
+    out = np.empty(a.shape, dtype=np.int64)
+    np.put_along_axis(out, np.argsort(-a, axis=-1, kind="stable"), np.broadcast_to(np.arange(a.shape[-1]), a.shape), -1)
+    return out
+
+
+@lowering("first_max")
+def first_max(m: Any, x: Any) -> Any:
+    """Which entry of each row is the first of the largest."""
+    if on_device(x):
+        t = tensor_of(x)
+        best = torch.where(torch.isnan(t), -torch.inf, t).argmax(-1, keepdim=True)
+        return torch.arange(t.shape[-1], device=t.device) == best
+    a = np.asarray(host(x), dtype=np.float64)
+    a = np.where(np.isnan(a), -np.inf, a)
+    return np.arange(a.shape[-1]) == a.argmax(-1)[..., None] if a.size else np.zeros(a.shape, dtype=bool)

@@ -6,7 +6,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from op_samples import OPERANDS, SAMPLES
 from torch_values import plain, torch_value
 
@@ -139,18 +141,18 @@ def index_for(op: Op, suffixes: Any) -> Any:
     return Asked(index, (0,)) if op.opcode == "tree.best_first" else index
 
 
-def operands(module: Module, request: Request, *, torch: bool, tensors: bool = False) -> dict[str, Any]:
+def operands(module: Module, request: Request, *, on_torch: bool, tensors: bool = False) -> dict[str, Any]:
     """The operands of a sample for one backend; models are the machine's, memories are made from them."""
     out: dict[str, Any] = {}
     for p in module.functions["f"].params:
         elem = p.value.type.elem
         if elem == "index":
             asking = next(op for op in module.functions["f"].body.walk() if p.value in op.operands and not op.regions)
-            out[p.name] = index_for(asking, TorchSuffixes if torch else ReferenceSuffixes)
+            out[p.name] = index_for(asking, TorchSuffixes if on_torch else ReferenceSuffixes)
         elif elem != "model":
             value = OWN.get(p.name, OPERANDS[p.name][1])
             vocab = any(d.kind == "vocab" for d in p.value.type.dims)
-            out[p.name] = torch_value(value, request, tensors=tensors and vocab) if torch else value
+            out[p.name] = torch_value(value, request, tensors=tensors and vocab) if on_torch else value
     return out
 
 
@@ -167,12 +169,12 @@ def outcome(cls: Any, module: Module, request: Request, given: dict[str, Any]) -
 @pytest.mark.parametrize(("name", "n"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
 def test_op_is_the_references(name: str, n: int, request_: Request) -> None:
     module = sample(SAMPLES[name][n][0])
-    wanted = outcome(Reference, module, request_, operands(module, request_, torch=False))
+    wanted = outcome(Reference, module, request_, operands(module, request_, on_torch=False))
     segment = in_a_segment(module)
     for form in (module, segment):
         for tensors in (False, True):
             if form is not None:
-                got = outcome(Torch, form, request_, operands(form, request_, torch=True, tensors=tensors))
+                got = outcome(Torch, form, request_, operands(form, request_, on_torch=True, tensors=tensors))
                 assert got == wanted, f"{name} {'in a segment' if form is segment else ''}"
 
 
@@ -180,9 +182,9 @@ def test_op_is_the_references(name: str, n: int, request_: Request) -> None:
 def test_what_is_refused_is_refused_by_name(name: str) -> None:
     for text, _ in SAMPLES[name]:
         module = sample(text)
-        for cls, torch in ((Reference, False), (Torch, True)):
+        for cls, on_torch in ((Reference, False), (Torch, True)):
             with pytest.raises(DecError, match=name.split(".")[1]) as caught:
-                outcome(cls, module, REQUEST, operands(module, REQUEST, torch=torch))
+                outcome(cls, module, REQUEST, operands(module, REQUEST, on_torch=on_torch))
             assert caught.value.hint
 
 
@@ -201,3 +203,22 @@ def test_an_op_with_regions_that_is_not_known_is_refused() -> None:
     with pytest.raises(DecError, match="cannot run `lanes`"):
         lowering.lower(op)
 
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_order_of_what_is_no_number(far: bool) -> None:
+    """Places and firsts as the meanings give them, with numbers that are none, ties and rows of one kind."""
+    rows = np.array([[1.0, np.nan, 3.0, 3.0], [np.nan] * 4, [0.0] * 4, [-np.inf, 2.0, -np.inf, 2.0]])
+    for name in ("rank", "first_max"):
+        op = sample(SAMPLES[name][1][0]).functions["f"].body.ops[0]
+        wanted = TABLE[name].meaning(ReferenceMachine, op, rows)[0]
+        got = lowering.load()[name](None, torch.from_numpy(rows) if far else rows)
+        assert plain(got) == plain(wanted)
+
+
+def test_an_automatons_masks_are_remembered_by_state() -> None:
+    from decgraph.backends.torch.shaping import _allowed
+    au = Automaton(((0, 1, -1), (1, 0, -1)), frozenset({0}))
+    first = _allowed(au, (0, 1), 3)
+    assert first is _allowed(au, (1, 0, 0), 3) and first.tolist() == [True, True, False]
+    assert _allowed(lambda generated: {2}, (0,), 3).tolist() == [False, False, True]

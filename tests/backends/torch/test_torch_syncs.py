@@ -1,4 +1,4 @@
-"""How often a run waits for the device: counted where values come back, compared with the calls of a step and with the report."""
+"""How often a run waits for the device: counted where values come back, compared with a step's calls and with the report."""
 
 from __future__ import annotations
 

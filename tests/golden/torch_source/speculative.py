@@ -29,10 +29,12 @@ def speculative(m, target, drafter, gamma):
     while not done(m):  # speculative.dec:7
         m.turn('stdlib/speculative.dec:7:5', i)
         t = tree_new(m, context(m))  # speculative.dec:8
+
         def noise_of(i_2):  # speculative.dec:10
             return noise(m, i, i_2, kind='race', site='speculative.2')
-        t_2 = yield from m.roll(drafter, t, 0, gamma, noise_of)  # speculative.dec:9
-        p_target = yield m.evaluate(target, t_2, {})  # speculative.dec:12
+
+        t = yield from m.roll(drafter, t, 0, gamma, noise_of)  # speculative.dec:9
+        p_target = yield m.evaluate(target, t, {})  # speculative.dec:12
 
         def rejection(depth, p, children):
             acc, has_acc, p_2 = None, False, p  # rules.dec:4
@@ -53,6 +55,6 @@ def speculative(m, target, drafter, gamma):
                 emit = None
             return has_acc, acc, not_has_acc, emit
 
-        accepted = walk(m, t_2, p_target, rejection, scope='node')  # speculative.dec:12
+        accepted = walk(m, t, p_target, rejection, scope='node')  # speculative.dec:12
         commit(m, accepted)  # speculative.dec:13
         i += 1
