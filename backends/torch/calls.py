@@ -167,7 +167,7 @@ class Calls:
         where[0] = -1
         return tree.base.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
 
-    def evaluate(self: Any, model: Any, place: Any, extra: dict[str, Any], *, part: str | None = None,
+    def evaluate(self: Any, model: Any, place: Any, extra: dict[str, Any], *, part: Literal["heads"] | None = None,
                  alone: bool = False) -> Any:
         """The meaning of `model.eval`: a Call, whose value is the Dist."""
         if isinstance(place, Path):
@@ -181,7 +181,9 @@ class Calls:
         if not wanted:
             return Answered(self, Dist(Rows(_no_rows(self.vocab_size), self.request), np.zeros(shape, dtype=np.int64), "shaped",
                                        at))
-        tokens, parents, uids = (), (), ()
+        tokens: list[int] = []
+        parents: list[int] = []
+        uids: list[int] = []
         if tree is not None and len(tail):
             if len(tail) == len(tree) - 1:
                 tokens, uids, parents = tree.token[1:].tolist(), tree.uid[1:].tolist(), (tree.parent[1:] - 1).tolist()

@@ -76,7 +76,7 @@ def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Ca
     tree = place if isinstance(place, Tree) else None
     nodes = [place] if tree is None else [canvas_at(tree, i) for i in range(len(tree))]
     order: dict[Any, int] = {}
-    canvases = []
+    canvases: list[Canvas] = []
     for c in nodes:
         if c.key() not in order:
             order[c.key()] = len(canvases)

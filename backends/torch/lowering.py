@@ -68,8 +68,10 @@ def _keywords(f: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
     return tuple(n for n in names if n != "op"), "op" in names
 
 
-_INFIX = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "eq": operator.eq, "ne": operator.ne,
-          "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+_INFIX: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}
 _SCALARS = ("int", "real", "prob", "bool", "position")
 
 
@@ -102,7 +104,9 @@ TEMPLATES: dict[Any, str] = {
     operator.lt: "{} < {}", operator.le: "{} <= {}", operator.gt: "{} > {}", operator.ge: "{} >= {}", not_: "not {}",
     and_: "{} and {}", or_: "{} or {}", select: "{1} if {0} else {2}", minimum: "min({}, {})", maximum: "max({}, {})",
 }
-_PLAIN = {"not": not_, "and": and_, "or": or_, "select": select, "minimum": minimum, "maximum": maximum}
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "not": not_, "and": and_, "or": or_, "select": select, "minimum": minimum, "maximum": maximum,
+}
 
 
 class Lowered:

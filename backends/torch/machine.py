@@ -78,7 +78,8 @@ class Machine(Calls, Rolls, Effects, Stores):
         from decgraph.runtime.models.engine.of import engine_of
         for model in models.values():
             found = engine_of(model)
-            for part in (found, getattr(found, "core", None), getattr(found, "below", None)):
+            parts: list[Any] = [found, getattr(found, "core", None), getattr(found, "below", None)]
+            for part in parts:
                 if hasattr(part, "store"):
                     part.store.budget = budget
                 elif hasattr(part, "budget"):
@@ -93,7 +94,8 @@ class Machine(Calls, Rolls, Effects, Stores):
         from decgraph.runtime.models.engine.of import engine_of
         for name, model in models.items():
             found = engine_of(model)
-            parts = [p for p in (getattr(found, "core", found), getattr(found, "below", None)) if hasattr(p, "step")]
+            parts: list[Any] = [getattr(found, "core", found), getattr(found, "below", None)]
+            parts = [part for part in parts if hasattr(part, "step")]
             for part in parts:
                 if isinstance(part.step, Step):
                     part.step = compiled(part.step, notice=notice)

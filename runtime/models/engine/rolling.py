@@ -56,9 +56,11 @@ def below(ask: Ask, uids: Sequence[int], tokens: Sequence[int]) -> Ask:
 
 
 def one_more(engine: Any, ask: Ask, one: Roll, j: int, token: int) -> Tensor | None:
-    """The row [1, V] after one more cell of a slot whose cells lie in a line. None where this is not so or does not fit."""
+    """The row [1, V] after one more cell of a slot whose cells lie in a line. None where this is not so, or no room is."""
     slot = engine._slots.get(ask.sequence)
-    if slot is None or not engine._of_tokens or engine.below is not None or not slot.linear or slot.number >= engine.store.slots:
+    if slot is None or not slot.linear or slot.number >= engine.store.slots:
+        return None
+    if not engine._of_tokens or engine.below is not None or hasattr(engine.step, "bucket"):
         return None
     row = slot.used
     depth, node = 0, int(ask.rows[0])
