@@ -1,7 +1,7 @@
 """Continuous batching: many runs at a time, their model calls answered together.
 
 Every run is a generator of calls (machine.py). In a round the runs that can go on are advanced to their next call, in the
-order of their requests; then one engine, the one that most runs wait for, answers all of its waiting calls in one forward. A
+order of their requests; then one engine answers all of its waiting calls in one forward. A
 run that ends makes room for the next request at once, so runs join and leave between any two forwards.
 """
 from __future__ import annotations
@@ -45,12 +45,9 @@ def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Callable[[in
                     flight.append(Running(entry[0], entry[1], entry[1].steps()))
             if not flight:
                 return
-            left = [run for run in flight if not advance(run, ended)]
-            flight = deque(left)
-            if flight and not (open_for_more and len(flight) < width):
+            flight = deque([run for run in flight if not advance(run, ended)])
+            if flight and (len(flight) == width or not open_for_more):   # else others join before the next forward
                 answer(flight)
-            elif flight and open_for_more:
-                continue
     except BaseException as stop:      # whatever it was, nothing stays open
         for run in flight:
             if not run.over:
@@ -92,8 +89,8 @@ def answer(flight: deque[Running]) -> None:
     groups: dict[Any, list[Running]] = {}
     for run in flight:
         groups.setdefault((id(run.call.engine), run.call.kind), []).append(run)
-    # Most waiting first; among equals the model that drafts, so that its runs catch up with the others.
-    chosen = max(groups.values(), key=lambda g: (len(g), not _target(g[0])))
+    # Models that draft come first, so that the runs behind catch up and the target, which costs most, is asked by all at once.
+    chosen = max(groups.values(), key=lambda g: (not _target(g[0]), len(g)))
     alone = [run for run in chosen if run.call.alone]
     together = [run for run in chosen if not run.call.alone]
     for group in ([together] if together else []) + [[run] for run in alone]:
