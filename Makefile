@@ -6,7 +6,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 READY := .venv/.decgraph-ready
 ROOMS := dsl ir passes backends runtime check stdlib zoo hf bench cli
-PYTEST_ARGS ?=
+# A worker for every core; `make test PYTEST_ARGS=` runs them one after the other.
+PYTEST_ARGS ?= -n auto --dist loadfile
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -59,7 +60,7 @@ slow: $(READY)  ## the tests that take longer
 
 golden: $(READY)  ## write the golden files anew; read the diff before you commit it
 	@echo "golden: pytest --update-golden"
-	@$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --update-golden
 
 clean:  ## delete caches and build outputs; keeps .venv
 	@echo "clean: build outputs and caches"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 # Before anything imports torch or transformers: no network, no thread contention on small machines.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("OMP_NUM_THREADS", "2" if os.environ.get("CI") else "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist gives every core a worker
 
 # A deadline measures the machine, not the code. In CI the examples are fixed: a red run is about the change.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])

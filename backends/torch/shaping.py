@@ -80,10 +80,11 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         if short and len(generated) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
+    logits = processed(logits, rows)
     alive = fetched((logits > float("-inf")).any(-1))
     if not alive.all():
         rows.dead = ~alive
-    return processed(logits, rows)
+    return logits
 
 
 def _allowed(allow: Any, generated: tuple[int, ...], size: int) -> np.ndarray:
@@ -101,14 +102,21 @@ def _allowed(allow: Any, generated: tuple[int, ...], size: int) -> np.ndarray:
 
 
 def processed(logits: Tensor, rows: Any) -> Tensor:
-    """After the caller's own processors (Request.processors), which see the tokens and the row's logits."""
-    processors = getattr(rows.request, "processors", ())
+    """After the caller's own processors (Request.processors), which see the tokens and the row's logits.
+
+    Raises DecError for a processor that gives another shape, a NaN or +inf.
+    """
+    processors = rows.request.processors
     if not processors:
         return logits
     out = fetched(logits).copy()
     for i in range(len(out)):
-        for f in processors:
-            out[i] = f(tuple(rows.path(i)), out[i])
+        path = tuple(rows.path(i))
+        for processor in processors:
+            made = np.asarray(processor(path, out[i]), out.dtype)
+            if made.shape != out[i].shape or np.isnan(made).any() or np.isposinf(made).any():
+                raise DecError(f"a processor must give finite scores or -inf, one for each token: {processor!r} does not")
+            out[i] = made
     return torch.from_numpy(out).to(logits.device)
 
 
