@@ -33,8 +33,9 @@ class Baseline:
     def __call__(self, prompts: Prompts, limit: int, *, sampled: bool = False, seed: int = 0) -> list[list[int]]:
         """The new tokens of every prompt; several prompts are padded on the left and run as one batch."""
         longest = max(len(prompt) for prompt in prompts)
-        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        at = self.weights.target.device
+        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=at)
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=at)
         config = self.given["sampled" if sampled else "greedy"]
         config.max_new_tokens = limit
         if sampled:

@@ -111,8 +111,9 @@ class Net:
             raise DecError(f"{type(model).__name__} is not supported: it scales its logits")
         for index, layer in enumerate(self.layers):
             layer.register_forward_pre_hook(_recorder(index), with_kwargs=True)
-        probe = Tape(torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
-        self.run(torch.zeros(1, dtype=torch.long), probe)
+        at = self.embedding.device
+        probe = Tape(torch.zeros(1, dtype=torch.long, device=at), torch.ones(1, 1, dtype=torch.bool, device=at))
+        self.run(torch.zeros(1, dtype=torch.long, device=at), probe)
         if set(probe.keys) != set(range(len(self.layers))) or set(probe.states) != set(probe.keys):
             raise DecError(f"{type(model).__name__} is not supported: its layers do not use the attention registered")
 

@@ -1,0 +1,74 @@
+"""Everything that is due on a GPU, in one run from a bare checkout; README.md says how to call it.
+
+    python bench/gpu/run.py --out gpu.json [--device cuda|cpu] [--sizes 8b|tiny] [--only facts,tokens] [--seconds 510]
+
+Needs torch, transformers, numpy, networkx and lark, and nothing installed of this project. Each stage is a generator of
+items; an item that fails says so in the result file and the next one runs. The file is written after every item, so a run
+that is stopped loses one item at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def from_checkout() -> None:
+    """Make `import decgraph` find this checkout: its rooms are folders at the root, so the package has two places."""
+    if "decgraph" in sys.modules:
+        return
+    folder = ROOT / "decgraph"
+    spec = importlib.util.spec_from_file_location(
+        "decgraph", folder / "__init__.py", submodule_search_locations=[str(folder), str(ROOT)]
+    )
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules["decgraph"] = made
+    spec.loader.exec_module(made)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the stages; 0 if every item went well, 1 if one failed or a comparison did not hold."""
+    parser = argparse.ArgumentParser(prog="python bench/gpu/run.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the result file (JSON)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="cuda where there is one")
+    parser.add_argument("--sizes", choices=("8b", "tiny"), help="8b on cuda, tiny on the CPU")
+    parser.add_argument("--only", default="", help="stages, comma separated")
+    parser.add_argument("--seconds", type=float, default=510, help="no item begins after that long")
+    parser.add_argument("--threads", type=int, help="torch's threads on the CPU")
+    asked = parser.parse_args(arguments)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from_checkout()
+    import torch
+
+    from decgraph.bench.gpu.lab import SIZES, Lab
+    from decgraph.bench.gpu.report import Report
+    from decgraph.bench.gpu.stages import STAGES
+
+    only = [name for name in asked.only.split(",") if name]
+    if unknown := sorted(set(only) - set(STAGES)):
+        parser.error(f"no stage is called {', '.join(unknown)}; there are {', '.join(STAGES)}")
+    device = asked.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch sees no GPU here; --device cpu")
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    lab = Lab(torch.device(device), SIZES[asked.sizes or ("8b" if device == "cuda" else "tiny")])
+    report = Report(asked.out, asked.seconds, {"device": device, "sizes": lab.sizes.name})
+    for name, stage in STAGES.items():
+        if not only or name in only:
+            report.run(name, stage(lab))
+    print(report.table())
+    return 1 if report.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

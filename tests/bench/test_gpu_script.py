@@ -1,0 +1,124 @@
+"""bench/gpu/run.py on the CPU, as a machine with a GPU would run it: nothing of this project installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tree import ROOT
+
+from decgraph.bench.gpu import canvases, noise, run, speed, tokens
+from decgraph.bench.gpu.lab import SIZES, Lab, causal, damped
+from decgraph.bench.gpu.report import Items, Report
+from decgraph.runtime.noise import Key
+
+CPU = torch.device("cpu")
+
+
+def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
+    """With -S Python reads no .pth file, so the editable installation does not exist."""
+    out = tmp_path / "deep" / "gpu.json"
+    env = {**os.environ, "PYTHONPATH": sysconfig.get_paths()["purelib"], "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-S", str(ROOT / "bench" / "gpu" / "run.py"), "--out", str(out), "--device", "cpu",
+               "--only", "facts,noise,capture", "--threads", "1"]
+    ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    made = json.loads(out.read_text(encoding="utf-8"))
+    assert made["wrong"] == [] and made["about"] | {"device": "cpu", "sizes": "tiny"} == made["about"]
+    assert list(made["stages"]) == ["facts", "noise", "capture"]
+    items = {f"{stage}: {name}": item for stage, kept in made["stages"].items() for name, item in kept["items"].items()}
+    assert all(item["says"] and "error" not in item for item in items.values())
+    assert items["noise: words"]["different"] == 0
+    assert items["capture: llama in float32"]["gap"] < 1e-4
+    assert [step["cells"] for step in items["capture: target's step"]["steps"]] == [1, 8, 64]
+    assert all(line in ran.stdout for line in ("== facts", "wrong: nothing"))
+
+
+def test_decoding_and_a_step() -> None:
+    lab = Lab(CPU, replace(SIZES["tiny"], limit=6, short=2))
+    row = speed.compared(lab, "speculative", "assisted", gamma=3)
+    assert row["same_tokens_first"] == 6 and row["tokens_per_call"] > 1 and row["floor_ms_per_call"] > 0
+    assert speed.batch(lab, "autoregressive")["same_tokens_first"] == [6, 6, 6]
+    step = speed.step(lab, "speculative")
+    assert step["forwards"] > 1 and step["waits_of_machine"] == 0 and "Self CPU" in step["profile"]["table"]
+
+
+def test_a_masked_model() -> None:
+    found = dict(canvases.stage(Lab(CPU, replace(SIZES["tiny"], canvas=4, block=2))))
+    rows = {name: work() for name, work in found.items()}
+    assert rows["forwards"]["right"] and rows["forwards"]["gap"] < 1e-4
+    assert rows["fast_dllm and uncached"]["calls"]["fast_dllm"] >= 2
+
+
+def test_an_item_that_fails_is_told_and_the_next_one_runs(tmp_path: Path) -> None:
+    def items() -> Items:
+        yield "bad", lambda: {"x": 1 // 0}
+        yield "differs", lambda: {"right": False, "says": "two of three"}
+        yield "good", lambda: {"x": 2, "says": "two"}
+        raise RuntimeError("no more of it")
+
+    report = Report(tmp_path / "r.json", 60, {})
+    report.run("first", items())
+    report.run("second", iter([("late", lambda: {"x": 3})]))
+    made: dict[str, Any] = json.loads((tmp_path / "r.json").read_text())
+    assert made["stages"]["first"]["items"]["good"]["x"] == 2 and made["stages"]["second"]["items"]["late"]["x"] == 3
+    assert "ZeroDivisionError" in made["stages"]["first"]["items"]["bad"]["traceback"]
+    assert made["wrong"] == ["first: bad", "first: differs", "first: (stage)"]
+    assert "two of three" in report.table() and "no more of it" in report.table()
+
+
+def test_nothing_begins_when_the_time_is_up(tmp_path: Path) -> None:
+    report = Report(tmp_path / "r.json", -1, {})
+    report.run("s", iter([("late", lambda: pytest.fail("it ran"))]))
+    assert report.data["stages"]["s"]["items"]["late"]["left_out"] == "no time" and not report.wrong
+
+
+def test_noise_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(CPU, SIZES["tiny"])
+    assert noise.words_equal(lab)["right"]
+    right = noise.words
+    monkeypatch.setattr(noise, "words", lambda key, n, device: right(Key(key.seed ^ 1, 0, 0), n, device))
+    assert not noise.words_equal(lab)["right"]
+
+
+def test_tokens_that_differ_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The door is made to decode with another model's weights."""
+    target, other = tokens.module("llama", CPU), tokens.module("llama", CPU, seed=5)
+    given, parts = tokens.asked(CPU), {"prompt_lookup": {"k": 4}}
+    assert tokens.compared(target, given, parts)["right"]
+
+    class Fooled:
+        config = target.config
+
+        def generate(self, **asked: Any) -> Any:
+            return (other if "custom_generate" in asked else target).generate(**asked)
+
+        def __call__(self, **asked: Any) -> Any:
+            return target(**asked)
+
+    row = tokens.compared(Fooled(), given, parts)
+    assert not row["right"] and row["algorithms"]["prompt_lookup"]["same"] < 3
+
+
+def test_the_drafter_agrees_after_damping() -> None:
+    sizes = dict(SIZES["tiny"].target)
+    target = causal(sizes, CPU, torch.float32)
+    below = causal({**sizes, "num_hidden_layers": 1}, CPU, torch.float32)
+    assert damped(target, below, 1, goal=0.0) < 0.75
+    assert damped(target, below, 1) < 0.75, "other weights never agree"
+    below.load_state_dict({name: p for name, p in target.state_dict().items() if name in below.state_dict()})
+    assert damped(target, below, 1) >= 0.75
+
+
+def test_a_stage_that_there_is_not_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(["--out", str(tmp_path / "r.json"), "--only", "facts,cooking"])
+    assert "no stage is called cooking" in capsys.readouterr().err
