@@ -79,15 +79,18 @@ def rows(
             yield measure.against_transformers(name, on, few, given=given, usual=usual), on
 
 
-def document(found: Iterable[tuple[Row, Any]], settings: Settings, heard: Callable[[Row], None]) -> dict[str, Any]:
-    """The result file's object; `heard` is told each row as it comes."""
-    machine, made, sizes = facts(), [], {}
+Heard = Callable[[Row, dict[str, Any]], None]
+
+
+def document(found: Iterable[tuple[Row, Any]], settings: Settings, heard: Heard) -> dict[str, Any]:
+    """The result file's object; `heard` is told each row as it comes, and the object as far as it is."""
+    made: dict[str, Any] = {"machine": facts(), "settings": vars(settings), "weights": {}, "rows": []}
     for row, on in found:
-        heard(row)
-        made.append(row)
+        made["rows"].append(row)
         if on is not None:
-            sizes[on.name] = on.facts()
-    return {"machine": machine, "settings": vars(settings), "weights": sizes, "rows": made}
+            made["weights"][on.name] = on.facts()
+        heard(row, made)
+    return made
 
 
 def wrong(row: Row) -> str:
@@ -146,15 +149,15 @@ def main(arguments: list[str] | None = None) -> None:
     print("\t".join(HEADINGS), flush=True)
     faults: list[str] = []
 
-    def heard(row: Row) -> None:
+    def heard(row: Row, made: dict[str, Any]) -> None:
         print("\t".join(line(row)), f"load {row['load']}", flush=True)
+        options.out.write_text(json.dumps(made, indent=1) + "\n")  # what was measured outlives a later row's failure
         if fault := wrong(row):
             faults.append(fault)
 
     told = lambda what: print(f"... {what}", file=sys.stderr, flush=True)
-    made = document(rows(options.names, settings, sizes=sizes, told=told), settings, heard)
     options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text(json.dumps(made, indent=1) + "\n")
+    document(rows(options.names, settings, sizes=sizes, told=told), settings, heard)
     print(f"written {options.out}")
     if faults:
         raise DecError("; ".join(faults))

@@ -51,7 +51,7 @@ def command(
     faults: list[str] = []
     lines: list[tuple[str, ...]] = []
 
-    def heard(row: dict[str, Any]) -> None:
+    def heard(row: dict[str, Any], _: dict[str, Any]) -> None:
         lines.append(decoding.line(row))
         faults.extend(filter(None, [decoding.wrong(row)]))
 
