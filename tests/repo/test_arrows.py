@@ -19,7 +19,7 @@ ARROWS: dict[str, set[str]] = {
     "check": {"backends", "runtime", "passes", "stdlib", "dsl", "ir"},
     "zoo": {"runtime"},
     "hf": {"backends", "runtime", "ir"},
-    "bench": {"backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf"},
+    "bench": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf"},
     "cli": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf", "bench"},
 }
 ABOVE_THE_FACADE = {"cli", "hf", "bench"}
