@@ -49,7 +49,7 @@ def rows(
     Raises DecError for a name, a parameter or a baseline that there is not.
     """
     whole = not names
-    names = list(names) or [*CAUSAL, *MASKED]
+    names = list(names) or [*CAUSAL[:4], *MASKED, *CAUSAL[4:]]
     kinds = {name: kind_of(name) for name in names}
     loaded = weights.shipped() if "causal" in kinds.values() else None
     for name in names:
