@@ -1,0 +1,106 @@
+"""Tensors that say they lie on a GPU, without one: mixing them with tensors of the CPU raises, as it would there.
+
+A `Far` holds a CPU tensor that everything is computed with. Inside `Elsewhere` every torch function is watched: what is made
+with `device=cuda`, moved there or computed from a `Far` is one; `.cpu()`, `.tolist()` and `.item()` bring values back; a
+`Far` and a CPU tensor of one dimension or more in one operation is an error. Kernels, streams and speed are not imitated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+CUDA = torch.device("cuda", 0)
+_CPU = torch.device("cpu")
+_MAY_MIX = {"copy_", "to", "__getitem__", "__setitem__", "type_as"}
+
+
+class Far(Tensor):
+    """A tensor whose values are `inner`'s and whose device is `CUDA`."""
+
+    inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> Far:
+        made = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype, device=CUDA
+        )
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Outside of `Elsewhere`: what modules do to their parameters when they are made or copied."""
+        held = tree_map(lambda x: x.inner if isinstance(x, Far) else x, (args, kwargs or {}))
+        return tree_map(lambda x: Far(x) if isinstance(x, Tensor) else x, func(*held[0], **held[1]))
+
+
+def _cuda(place: Any) -> bool:
+    return isinstance(place, str | torch.device) and torch.device(place).type == "cuda"
+
+
+class Elsewhere(TorchFunctionMode):
+    """See the module. Raises RuntimeError where devices are mixed."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if func is torch.device:
+            return func(*args, **kwargs)
+        if func == torch.Tensor.device.__get__:
+            return CUDA if isinstance(args[0], Far) else func(*args)
+        if func == torch.Tensor.is_cuda.__get__:
+            return isinstance(args[0], Far)
+        given: list[Tensor] = []
+        tree_map(lambda x: given.append(x) if isinstance(x, Tensor) else None, (args, kwargs))
+        far = [t for t in given if isinstance(t, Far)]
+        near = [t for t in given if not isinstance(t, Far) and t.dim()]
+        mixed = bool(far and near) and name not in _MAY_MIX
+        result = self._result(name, args, kwargs, far)
+        if name == "__setitem__":
+            value = args[2]
+            mixed = isinstance(value, Tensor) and bool(value.dim()) and isinstance(value, Far) != isinstance(args[0], Far)
+        if name == "__getitem__":
+            mixed = bool(far) and not isinstance(args[0], Far)
+        if mixed or (far and name in ("numpy", "__array__")):
+            raise RuntimeError(f"{name}: tensors of the CPU {[tuple(t.shape) for t in near]} and of a GPU meet")
+        known = {id(t.inner): t for t in far}
+        inner, named = tree_map(self._near, (args, kwargs))
+        out = func(*inner, **named)
+        if not result:
+            return out
+        return tree_map(lambda x: known[id(x)] if id(x) in known else Far(x) if isinstance(x, Tensor) else x, out)
+
+    @staticmethod
+    def _near(x: Any) -> Any:
+        if isinstance(x, Far):
+            return x.inner
+        return _CPU if isinstance(x, torch.device) or (isinstance(x, str) and x == "cuda") else x
+
+    @staticmethod
+    def _result(name: str, args: Any, kwargs: Any, far: list[Far]) -> bool:
+        """Whether what comes out lies on the GPU."""
+        if name == "cpu":
+            return False
+        if name == "to" and len(args) > 1 and isinstance(args[1], Tensor):
+            return isinstance(args[1], Far)
+        if name == "__getitem__":
+            return isinstance(args[0], Far)
+        places = [p for p in (kwargs.get("device"), *args) if isinstance(p, torch.device) or p in ("cuda", "cpu")] if (
+            kwargs.get("device") is not None or name == "to") else []  # fmt: skip
+        return _cuda(places[0]) if places else bool(far)
+
+
+def away(module: nn.Module) -> Any:
+    """The module with its parameters and buffers on the GPU that there is not."""
+    for part in module.modules():
+        for name, p in part._parameters.items():
+            if p is not None:
+                part._parameters[name] = nn.Parameter(Far(p.data), requires_grad=False)
+        for name, b in part._buffers.items():
+            if b is not None:
+                part._buffers[name] = Far(b)
+    return module
