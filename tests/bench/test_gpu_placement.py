@@ -45,13 +45,13 @@ def test_devices_that_meet_are_noticed() -> None:
 
 
 @pytest.mark.parametrize(("family", "name"), [("llama", "speculative"), ("gemma3", "speculative"), ("llama", "sequoia"),
-                                              ("gpt2", "prompt_lookup"), ("llama", "eagle2")])
+                                              ("gpt2", "prompt_lookup"), ("llama", "eagle2"), ("llama", "token_recycling")])
 def test_causal_models(family: str, name: str) -> None:
     given = tokens.asked(CPU)
     plain = module(family).generate(**given)
     with Elsewhere():
         parts: dict[str, Any] = {"speculative": {"gamma": 3}, "sequoia": {"shape": tokens.SHAPE}, "prompt_lookup": {"k": 4},
-                                 "eagle2": {"depth": 3, "k": 3, "budget": 8}}[name]
+                                 "eagle2": {"depth": 3, "k": 3, "budget": 8}, "token_recycling": {}}[name]
         if name in ("speculative", "sequoia"):
             parts["drafter"] = away(tokens.noisy(module(family)))
         if name == "eagle2":
@@ -59,6 +59,24 @@ def test_causal_models(family: str, name: str) -> None:
         there = {key: value.to("cuda") if isinstance(value, torch.Tensor) else value for key, value in given.items()}
         got = away(module(family)).generate(**there, custom_generate=door(name, **parts))
         assert got.tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize("name", ["speculative_jacobi", "speculative", "recursive_sd"])
+def test_drawn_tokens(name: str) -> None:
+    """The CPU's, with a warper and a processor; distributions that no model gave among those that one did."""
+    given = {**tokens.asked(CPU), "do_sample": True, "top_p": 0.9, "repetition_penalty": 1.2, "max_new_tokens": 10}
+
+    def made(place: Any) -> list[list[int]]:
+        parts = {} if name == "speculative_jacobi" else {"drafter": place(tokens.noisy(module("llama")))}
+        torch.manual_seed(3)
+        there = {key: place(value) if isinstance(value, torch.Tensor) else value for key, value in given.items()}
+        out = place(module("llama")).generate(**there, custom_generate=door(name, **parts))
+        got: list[list[int]] = out.tolist()
+        return got
+
+    plain = made(lambda x: x)
+    with Elsewhere():
+        assert made(lambda x: away(x) if isinstance(x, torch.nn.Module) else x.to("cuda")) == plain
 
 
 @pytest.mark.parametrize("name", ["fast_dllm", "fast_dllm_prefix", "fast_dllm_uncached"])

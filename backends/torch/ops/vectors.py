@@ -83,8 +83,10 @@ def elementwise(op: Op) -> Any:
             few = [Sparse.of(x) for x in xs]
             if few[0] is not None and few[-1] is not None:
                 return few[0].sub(few[1]) if fn == "sub" and few[1] is not None else few[0].relu()
-        device = next(vector(x).device for x in xs if on_device(x))
-        return function(*[_spread(vector(x, device), t.dims, want) for x, t in zip(xs, types, strict=True)])
+        known = [vector(x) if on_device(x) else x for x in xs]
+        # a distribution that no model gave (uniform(vocab), an index's) lies on the CPU: it goes where the others are
+        device = max((v.device for v in known if isinstance(v, Tensor)), key=lambda d: d.type != "cpu")
+        return function(*[_spread(vector(v, device).to(device), t.dims, want) for v, t in zip(known, types, strict=True)])
 
     return call
 
