@@ -6,6 +6,7 @@ is in the static report (passes/waits.py), and tests/backends/torch/test_torch_s
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from torch import Tensor
 
 
 class _Watched(threading.local):
-    """The machine that runs in this thread."""
+    """The machine that runs in this thread, by a weak reference: a run that is over holds on to no model."""
 
-    machine: Any = None
+    machine: Any = staticmethod(lambda: None)
 
 
 _NOW = _Watched()
@@ -23,7 +24,7 @@ _NOW = _Watched()
 
 def watch(machine: Any) -> None:
     """Count the waits of this thread on `machine` from here on."""
-    _NOW.machine = machine
+    _NOW.machine = weakref.ref(machine)
 
 
 def remote(t: Tensor) -> bool:
@@ -33,8 +34,9 @@ def remote(t: Tensor) -> bool:
 
 def fetched(t: Tensor) -> np.ndarray:
     """A tensor's values on the host."""
-    if remote(t) and _NOW.machine is not None:
-        _NOW.machine.syncs += 1
+    machine = _NOW.machine() if remote(t) else None
+    if machine is not None:
+        machine.syncs += 1
     out: np.ndarray = t.detach().cpu().numpy()
     return out
 
