@@ -117,7 +117,8 @@ class Algorithm:
 
         `models`: by parameter name, each a folder, the name of a shipped model or a model object; what is left out
         is a shipped model of the kind asked for. `backend`: torch (the default where torch is installed) or reference.
-        `plan`: which passes run (all on torch, none on the reference, unless it says so); it never changes a token.
+        `plan`: which passes run (all on torch, none on the reference, unless it says so), the backend where `backend` does
+        not say it, and how many sequences `generate` runs at a time; it never changes a token.
         `compile`: put the models' captured forwards behind torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
@@ -126,14 +127,15 @@ class Algorithm:
         from decgraph.models import bind
         from decgraph.runtime.session import Session, check_params
 
-        backend = backend or default_backend()
+        backend = backend or (plan.backend if plan is not None else None) or default_backend()
         engine = machine(backend)
         known = check_params(self.function, params)  # before models are read, which takes seconds
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
         module = self.optimised(known, plan if plan is not None else Plan(passes=None if backend == "torch" else ()))
         if compile:
             compile_forwards(engine, bound.models)
-        return Session(module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs)
+        batch = plan.batch if plan is not None else None
+        return Session(module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs, batch=batch)
 
     def optimised(self, params: Mapping[str, Any] | None = None, plan: Plan | None = None) -> Module:
         """The module after the passes of a plan (default: all), with the values of parameters that are known."""

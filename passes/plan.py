@@ -22,15 +22,16 @@ PLACEMENTS = ("device", "host")
 
 @dataclass(frozen=True)
 class Plan:
-    """passes: which run, in their own order (None: all). backend: a name of backends/registry.py. batch: sequences that are
-    run at a time. placement: where pure straight-line work goes. capacities: nodes that are set aside for a tree, by its name,
-    where the bound that the program has is larger or there is none (more are drafted all the same, if need be).
+    """passes: which run, in their own order (None: all). backend: a name of backends/registry.py (None: the default). batch:
+    how many sequences a session runs at a time (None: its own default). placement: where pure straight-line work goes.
+    capacities: nodes that are set aside for a tree, by its name, where the program's bound is larger or there is none
+    (more are drafted all the same, if need be).
     params: values of the algorithm's parameters that are known at compile time.
     """
 
     passes: tuple[str, ...] | None = None
-    backend: str = "reference"
-    batch: int = 1
+    backend: str | None = None
+    batch: int | None = None
     placement: str = "device"
     capacities: tuple[tuple[str, int], ...] = ()
     params: tuple[tuple[str, Any], ...] = ()
@@ -38,7 +39,9 @@ class Plan:
     def text(self) -> str:
         """One `name = value` a line; `parse` reads it."""
         lines = [] if self.passes is None else [f"passes = {', '.join(self.passes) or 'none'}"]
-        lines += [f"backend = {self.backend}", f"batch = {self.batch}", f"placement = {self.placement}"]
+        said = {"backend": self.backend, "batch": self.batch}
+        lines += [f"{name} = {value}" for name, value in said.items() if value is not None]
+        lines.append(f"placement = {self.placement}")
         lines += [f"capacity {name} = {bound}" for name, bound in self.capacities]
         lines += [f"param {name} = {_written(value)}" for name, value in self.params]
         return "\n".join(lines)

@@ -16,6 +16,9 @@ from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.trace import Stats
 
+AT_A_TIME = 8
+"""Requests that `generate` runs at a time where nobody says."""
+
 
 @dataclass
 class Result:
@@ -127,12 +130,14 @@ class Session:
     """Models and parameters bound to one algorithm. State `per session` lives here.
 
     `machine` is the class that runs a request: `decgraph.backends.registry.machine("reference")`. With a `tokenizer`
-    (runtime/text.py) results have text, and stop strings work. `externs`: a Python function for each extern.
+    (runtime/text.py) results have text, and stop strings work. `externs`: a Python function for each extern. `batch`: how
+    many requests `generate` runs at a time where it is not told.
     """
 
     def __init__(self, module: Module, models: Mapping[str, Any], params: Mapping[str, Any] | None = None, *,
                  machine: Any, name: str | None = None, tokenizer: Any = None,
-                 externs: Mapping[str, Callable[..., Any]] | None = None) -> None:
+                 externs: Mapping[str, Callable[..., Any]] | None = None, batch: int | None = None) -> None:
+        self.batch = batch or AT_A_TIME
         self.module, self.machine = module, machine
         self.function = module.functions[name or module.main]
         self.models = check_models(self.function, models)
@@ -163,7 +168,7 @@ class Session:
         self,
         prompts: Iterable[Request | str | Sequence[int]],
         *,
-        batch: int = 8,
+        batch: int | None = None,
         budget: int | None = None,
         progress: bool = False,
         listener: Callable[[int, Any], None] | None = None,
@@ -171,7 +176,7 @@ class Session:
         keep_events: bool = False,
         **request: Any,
     ) -> list[Result]:
-        """Run many requests, at most `batch` at a time, and give their results in order.
+        """Run many requests, at most `batch` at a time (default: the session's), and give their results in order.
 
         prompts: requests, or texts or token ids, which become requests numbered by their place (`request_id`) with the fields
         of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and values may take; what does not
@@ -213,7 +218,7 @@ class Session:
 
         try:
             if hasattr(self.machine, "run_many"):
-                self.machine.run_many(waiting(), max(1, batch), lambda n, _, error: done(n, runs[n], error))
+                self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
             else:
                 for number, machine in waiting():
                     problem: BaseException | None = None

@@ -65,7 +65,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
     logits = working(scores)
     dynamic = request.allow is not None
     short = bool(request.eos) and request.min_length > 0
-    if not (request.bans or dynamic or short or rows.allow is not None or getattr(request, "processors", ())):
+    if not (request.bans or dynamic or short or rows.allow is not None or request.processors):
         return logits
     kept = np.ones((n, size), bool)
     if request.bans:

@@ -58,14 +58,14 @@ PASSES: dict[str, Callable[[Program, frozenset[int]], None]] = {
 
 
 def capture(
-    module: Any, *, without: frozenset[str] = frozenset(), notice: Callable[[str], None] = _log.info
+    module: Any, *, without: frozenset[str] = frozenset(), notice: Callable[[str], None] = _log.warning
 ) -> Step | None:
     """A causal or masked transformers model, or its base module, as a captured step; None if it cannot be had.
 
     The step's results equal the module's: both were run on the same random inputs when this returns (float32: within
     1e-4 of the largest entry). `without` names passes to leave out (see `PASSES`). `notice` gets the reason when the
-    module cannot be captured. The module's joined parameters become views of shared storage, with the same values;
-    weights changed or moved afterwards need a new capture.
+    module cannot be captured and so runs slower; by default it is logged as a warning. The module's joined parameters
+    become views of shared storage, with the same values; weights changed or moved afterwards need a new capture.
     """
     try:
         return _captured(module, without)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.interface import Model
+
+_log = logging.getLogger("decgraph.engine")
 
 
 def net_engine(model: HFCausal) -> CausalEngine:
@@ -93,6 +96,7 @@ def hf_engine(model: Model) -> Engine:
         case Headed(target=HFCausal() as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)):
             if inner.target is target:
                 return adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
+    _log.warning("%r has no engine of its own: nothing is kept between its calls, each computes whole paths", model.name)
     return PlainEngine(model)
 
 

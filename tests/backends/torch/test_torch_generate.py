@@ -65,3 +65,22 @@ def test_progress_is_shown_where_it_can_be_seen(session: Any, capsys: pytest.Cap
 def test_compiling_needs_the_torch_backend() -> None:
     with pytest.raises(decgraph.DecError, match="compiles nothing"):
         decgraph.load("autoregressive").session(backend="reference", compile=True)
+
+
+def test_a_plan_says_backend_and_batch(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decgraph.passes.plan import Plan
+
+    algorithm = decgraph.load("speculative")
+    planned = algorithm.session(session.models, gamma=2, tokenizer=session.tokenizer, plan=Plan.parse("batch = 2"))
+    widths: list[int] = []
+    run_many = planned.machine.run_many
+    monkeypatch.setattr(planned.machine, "run_many", lambda waiting, width, ended: (widths.append(width),
+                                                                                  run_many(waiting, width, ended)))  # fmt: skip
+    planned.generate(TEXTS[:3], limit=3)
+    session.generate(TEXTS[:3], limit=3)
+    session.generate(TEXTS[:3], limit=3, batch=5)
+    assert widths == [2, 8, 5]
+    slow = algorithm.session(session.models, tokenizer=session.tokenizer, plan=Plan.parse("backend = reference"))
+    assert "reference" in slow.machine.__module__
+    fast = algorithm.session(session.models, tokenizer=session.tokenizer, backend="torch", plan=Plan(backend="reference"))
+    assert "torch" in fast.machine.__module__, "what the call says goes before the plan"

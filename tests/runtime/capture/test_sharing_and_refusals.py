@@ -158,3 +158,9 @@ def test_the_module_is_left_as_it_was(random_model: Callable[..., Any], own: Cal
     refused(patched(model, lambda x: x.mul_(1)))
     assert model.config._attn_implementation == "eager"
     assert all(not layer._forward_pre_hooks and not layer._forward_hooks for layer in model.model.layers)
+
+
+def test_a_module_that_runs_unmodified_is_told_of(random_model: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    """What falls back does not do so in silence, though nobody asked to be told."""
+    assert capture(random_model("llama").train()) is None
+    assert [(r.levelname, "runs unmodified" in r.message) for r in caplog.records] == [("WARNING", True)]
