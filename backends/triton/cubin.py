@@ -1,0 +1,123 @@
+"""Kernels compiled for a device that is not there: registers, spills and shared memory, as ptxas reports them.
+
+Triton cannot interpret and compile in one process, so a process of its own does it:
+
+    python -m decgraph.backends.triton.cubin < specs.json > reports.json
+"""
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from decgraph.errors import DecError
+
+ARCHES = (80, 90)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One kernel to compile. text: the generated source (or "" and `module`, an importable module); function: the
+    kernel's name; signature: a Triton type ("*bf16", "i32", "fp32") for every parameter that is no constexpr; constexprs:
+    the values of the others. Pointers are taken to be aligned to 16 bytes; `aligned` names the integers that 16 divides."""
+
+    name: str
+    function: str
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    module: str = ""
+    warps: int = 4
+    stages: int = 2
+    aligned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ptxas says: registers a thread, bytes of spill stores and loads, bytes of shared memory; or the error."""
+
+    name: str
+    arch: int
+    registers: int = 0
+    spills: int = 0
+    shared: int = 0
+    error: str = ""
+
+
+def reports(specs: Sequence[Spec], arches: Sequence[int] = ARCHES) -> list[Report]:
+    """Compile every spec for every architecture, in another process. Raises DecError where that process fails."""
+    asked = json.dumps({"arches": list(arches), "specs": [asdict(s) for s in specs]})
+    env = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run([sys.executable, "-m", "decgraph.backends.triton.cubin"], input=asked, capture_output=True, text=True,
+                          env=env, check=False)
+    if done.returncode:
+        raise DecError(f"the kernels could not be compiled: {done.stderr.strip()[-2000:]}")
+    return [Report(**r) for r in json.loads(done.stdout)]
+
+
+def _compiled(spec: dict[str, Any], arch: int) -> Report:
+    """One kernel for one architecture, in this process."""
+    import importlib
+
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from decgraph.backends.triton.source import load
+    scope = load(spec["name"], spec["text"]) if spec["text"] else vars(importlib.import_module(spec["module"]))
+    kernel = scope[spec["function"]]
+    names = list(kernel.arg_names)
+    signature = {n: spec["signature"].get(n, "constexpr") for n in names}
+    missing = [n for n in names if n not in spec["signature"] and n not in spec["constexprs"]]
+    if missing:
+        raise DecError(f"{spec['name']}: no type and no value for {', '.join(missing)}")
+    constexprs = {(names.index(k),): v for k, v in spec["constexprs"].items()}
+    attrs = {(names.index(n),): [["tt.divisibility", 16]] for n, t in signature.items()
+             if t.startswith("*") or n in spec["aligned"]}
+    source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attrs)
+    made = triton.compile(source, target=GPUTarget("cuda", arch, 32),
+                          options={"num_warps": spec["warps"], "num_stages": spec["stages"]})
+    registers, spills = _ptxas(made.asm["ptx"], arch)
+    return Report(spec["name"], arch, registers, spills, int(made.metadata.shared))
+
+
+def _ptxas(ptx: str, arch: int) -> tuple[int, int]:
+    """Registers a thread and bytes of spills, from ptxas -v."""
+    import triton
+    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    newest = tools / "ptxas-blackwell"    # reads every version of PTX that this triton writes
+    ptxas = newest if newest.exists() else tools / "ptxas"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(ptx)
+        found = re.search(r"\.target (\w+)", ptx)
+        done = subprocess.run([str(ptxas), "-v", f"--gpu-name={found.group(1) if found else f'sm_{arch}'}", str(path), "-o",
+                               str(Path(folder) / "kernel.cubin")], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DecError(done.stderr.strip()[-800:])
+    registers = [int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)]
+    spills = [int(a) + int(b) for a, b in re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)]
+    return max(registers, default=0), sum(spills)
+
+
+def main() -> None:
+    """Read specs from the standard input, write reports to the standard output."""
+    asked = json.load(sys.stdin)
+    out = []
+    for spec in asked["specs"]:
+        for arch in asked["arches"]:
+            try:
+                out.append(asdict(_compiled(spec, arch)))
+            except Exception as error:  # whatever the compiler raises is the report
+                out.append(asdict(Report(spec["name"], arch, error=f"{type(error).__name__}: {error}"[-1500:])))
+    json.dump(out, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

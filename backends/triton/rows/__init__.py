@@ -1,0 +1,1 @@
+"""Vocabulary kernels: generated from chains of ops on rows of distributions."""

@@ -1,0 +1,140 @@
+"""A region of the IR run once on the device, for a batch of sequences in lockstep, with nothing read back.
+
+What the host knows (counts, bounds, topologies, the structure of trees that grow by counts) stays a Python value and decides
+the control flow; everything else is a tensor whose axis 0 is the sequence. Since no step of it depends on a tensor's values,
+what a region launches can be captured as a CUDA graph and replayed. An op that cannot be done so raises NotStatic, and the
+program runs by the driver of the torch backend instead.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Op, Region, Value
+
+DEVICE: dict[str, Callable[..., Any]] = {}
+FILES = ("numbers", "rows", "trees", "models", "effects", "canvases")
+"""Files of this folder that register ops."""
+
+
+class NotStatic(Exception):
+    """Why a step cannot run on the device as a whole."""
+
+    def __init__(self, why: str, op: Op | None = None) -> None:
+        where = f" ({op.loc})" if op is not None and op.loc.line else ""
+        super().__init__(f"{why}{where}")
+        self.why, self.op = why, op
+
+
+def device(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below, `f(s, op, *operands)`, as what does ops on the device. `s` is the step's machine; one
+    result is returned as it is, several as a tuple. Raises TypeError for an op that has one."""
+
+    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+        for name in opcodes:
+            if name in DEVICE:
+                raise TypeError(f"op {name} has two device forms")
+            DEVICE[name] = f
+        return f
+
+    return register
+
+
+def load() -> None:
+    """Import the files that register ops."""
+    for name in FILES:
+        import_module(f"decgraph.backends.triton.step.{name}")
+
+
+def known(value: Any) -> bool:
+    """Whether the host knows a value: numbers, arrays of NumPy, and what holds no tensor."""
+    if isinstance(value, Tensor):
+        return False
+    if isinstance(value, list | tuple):
+        return all(known(v) for v in value)
+    return not getattr(value, "on_device", False)
+
+
+class Evaluator:
+    """Runs regions. `env` maps values to what they are now; a machine is a subclass that has what the ops need."""
+
+    def __init__(self) -> None:
+        self.env: dict[Value, Any] = {}
+
+    def region(self, region: Region, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The yields of a region for its arguments."""
+        self.env.update(zip(region.args, args, strict=True))
+        for op in region.ops:
+            self.op(op)
+        return tuple(self.env[v] for v in region.yields)
+
+    def op(self, op: Op) -> None:
+        """Run one op and keep its results."""
+        special = getattr(self, "op_" + op.opcode.replace(".", "_"), None)
+        if special is not None:
+            out = special(op)
+        else:
+            operands = [self.env[v] for v in op.operands]
+            if all(known(v) for v in operands) and op.opcode not in DEVICE:
+                out = self.hosted(op, operands)
+            elif op.opcode in DEVICE:
+                out = DEVICE[op.opcode](self, op, *operands)
+            else:
+                raise NotStatic(f"`{op.opcode}` has no form on the device", op)
+        if len(op.results) == 1:
+            self.env[op.result] = out
+        elif op.results:
+            self.env.update(zip(op.results, out, strict=True))
+
+    def hosted(self, op: Op, operands: Sequence[Any]) -> Any:
+        """An op over what the host knows: its NumPy meaning. Device forms that are given only such operands call this too."""
+        if op.regions or lookup(op.opcode).batch == "host":
+            raise NotStatic(f"`{op.opcode}` is the host's", op)
+        low = lower(op)
+        if low.fn in TEMPLATES or low.fn is not_:
+            return low.fn(*operands)
+        out = lookup(op.opcode).meaning(self, op, *operands)
+        return out[0] if len(op.results) == 1 else tuple(out)
+
+    def truth(self, value: Any, op: Op) -> bool:
+        """A condition that decides the control flow. Raises NotStatic where the device alone knows it."""
+        if not known(value):
+            raise NotStatic("what is done next depends on data", op)
+        return bool(value)
+
+    # -- control flow
+    def op_const(self, op: Op) -> Any:
+        v = op.attrs["value"]
+        if v in ("inf", "-inf") and op.attrs["type"].elem != "text":
+            return float(v)
+        if isinstance(v, list | tuple):
+            return np.array([float(x) if hasattr(x, "numerator") and not isinstance(x, int) else x for x in v]) if v else []
+        return float(v) if hasattr(v, "numerator") and not isinstance(v, bool | int) else v
+
+    def op_segment(self, op: Op) -> Any:
+        """A segment is its region: values from outside keep their names."""
+        out = self.region(op.regions[0], ())
+        return out[0] if len(op.results) == 1 else out
+
+    def op_for(self, op: Op) -> Any:
+        lo, hi, *carried = (self.env[v] for v in op.operands)
+        region, stops = op.regions[0], bool(op.attrs.get("stops"))
+        if op.attrs.get("lanes") or not (known(lo) and known(hi)):
+            raise NotStatic("the number of turns depends on data", op)
+        for i in range(int(lo), int(hi)):
+            out = self.region(region, [i, *carried])
+            carried = list(out[1:] if stops else out)
+            if stops and self.truth(out[0], op):
+                break
+        return carried[0] if len(op.results) == 1 else tuple(carried)
+
+    def op_if(self, op: Op) -> Any:
+        taken = op.regions[0 if self.truth(self.env[op.operands[0]], op) else 1]
+        out = self.region(taken, ())
+        return out[0] if len(op.results) == 1 else out
