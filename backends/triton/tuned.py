@@ -46,7 +46,7 @@ _READ: list[Path] = []
 
 def _known() -> dict[str, Config]:
     path = cache_file()
-    if _READ != [path]:
+    if [path] != _READ:
         _READ[:] = [path]
         _KNOWN.clear()
         try:
