@@ -11,6 +11,7 @@ from decgraph.backends.reference.stores import Stores
 from decgraph.backends.torch import noise
 from decgraph.backends.torch.calls import Calls
 from decgraph.backends.torch.effects import Effects
+from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.program import Program, program_of
 from decgraph.backends.torch.rolls import Rolls
 from decgraph.backends.torch.transfer import watch
@@ -28,6 +29,7 @@ class Machine(Calls, Rolls, Effects, Stores):
     """Made as backends.reference.machine.Machine is; `session` names the store that engines keep for this request."""
 
     num: Any = FLOAT
+    kit: Kit = TORCH
     most_turns = 100_000
 
     def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, *,
@@ -39,7 +41,7 @@ class Machine(Calls, Rolls, Effects, Stores):
         self.listener, self.externs = listener, dict(externs or {})
         self.shared = shared if shared is not None else {}
         self.detokenizer, self.parent = detokenizer, parent
-        self.program = program if program is not None else program_of(module, function)
+        self.program = program if program is not None else program_of(module, function, self.kit)
         self.tally = Tally()
         self.memo: dict[Any, Any] = {}
         self.site_prefix, self.counter_prefix = "", ()

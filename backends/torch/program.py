@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
+from decgraph.backends.torch.kit import TORCH, Kit
+from decgraph.backends.torch.lowering import TEMPLATES, not_
 from decgraph.backends.torch.names import Names
 from decgraph.backends.torch.rolls import Chain, chain_of
 from decgraph.backends.torch.segments import Segment, build_segment
@@ -62,18 +63,19 @@ class Program:
         return None
 
 
-_PROGRAMS: WeakKeyDictionary[Function, Program] = WeakKeyDictionary()
+_PROGRAMS: WeakKeyDictionary[Function, dict[Kit, Program]] = WeakKeyDictionary()
 
 
-def program_of(module: Module, name: str) -> Program:
+def program_of(module: Module, name: str, kit: Kit = TORCH) -> Program:
     """The program of a function, compiled on first use."""
     f = module.functions[name]
-    if f not in _PROGRAMS:
-        _PROGRAMS[f] = compile_function(f)
-    return _PROGRAMS[f]
+    made = _PROGRAMS.setdefault(f, {})
+    if kit not in made:
+        made[kit] = compile_function(f, kit)
+    return made[kit]
 
 
-def programs_of(module: Module) -> list[Program]:
+def programs_of(module: Module, kit: Kit = TORCH) -> list[Program]:
     """The programs of what a module runs: its main function, after the functions that it runs on scratch contexts."""
     names: list[str] = []
 
@@ -85,17 +87,17 @@ def programs_of(module: Module) -> list[Program]:
             names.append(name)
 
     visit(module.main)
-    return [program_of(module, name) for name in names]
+    return [program_of(module, name, kit) for name in names]
 
 
-def compile_function(f: Function) -> Program:
+def compile_function(f: Function, kit: Kit = TORCH) -> Program:
     """Generate and load the program of a function. Raises DecError for what the backend cannot do."""
-    return _Writer(f).program()
+    return _Writer(f, kit).program()
 
 
 class _Writer:
-    def __init__(self, f: Function) -> None:
-        self.function = f
+    def __init__(self, f: Function, kit: Kit) -> None:
+        self.function, self.kit = f, kit
         self.names = Names()
         self.env: dict[Value, str] = {}
         self.out: list[str] = []
@@ -226,7 +228,7 @@ class _Writer:
         if special is not None:
             special(op)
             return
-        low = lower(op)
+        low = self.kit.lower(op)
         args = [self.use(v) for v in op.operands]
         if low.fn is not_:
             call = negated(args[0])
@@ -274,7 +276,7 @@ class _Writer:
         return names
 
     def op_for(self, op: Op) -> None:
-        chain = chain_of(op)
+        chain = chain_of(op) if self.kit.rolls else None
         if chain is not None:
             self.rolled(op, chain)
             return
@@ -295,7 +297,7 @@ class _Writer:
     def rolled(self, op: Op, chain: Chain) -> None:
         """A loop that drafts a chain, said to the machine as one thing (rolls.py)."""
         lo, hi, tree = op.operands
-        noise = lower(chain.noise)
+        noise = self.kit.lower(chain.noise)
         counter, keys = self.name(op.regions[0].args[0]), self.names.fresh("noise_of")
         args = [counter if v is op.regions[0].args[0] else self.use(v) for v in chain.noise.operands]
         kwargs = [f"{k}={self.literal(v)}" for k, v in noise.kwargs.items()]
@@ -423,6 +425,11 @@ class _Writer:
 
     def op_tree_walk(self, op: Op) -> None:
         from decgraph.backends.torch.walk import walk
+        made = self.kit.walk(op)
+        if made is not None:
+            given = "".join(f", {self.use(v)}" for v in (*op.operands[:2], *made.captured))
+            self.line(f"{self.name(op.result)} = {self.bring(made.name, made.call)}(m{given})", op)
+            return
         rule = self.function_of(op.regions[0], str(op.attrs.get("rule") or "rule").replace(".", "_"), op)
         tree, evidence = (self.use(v) for v in op.operands[:2])
         self.line(f"{self.name(op.result)} = {self.bring('walk', walk)}(m, {tree}, {evidence}, {rule}, "
@@ -454,10 +461,14 @@ class _Writer:
         self._asked(op, "memory", "" if op.attrs.get("joint") else ", alone=True")
 
     def op_segment(self, op: Op) -> None:
-        segment = build_segment(op, {v: self.use(v) for v in op.operands})
-        name = self.bring(segment.name, segment.call)
-        for s in segment.all():
-            self.segments.setdefault(s.name if s is not segment else name, s)
+        fused = self.kit.fused(op)
+        if fused is not None:
+            name = self.bring(fused.name, fused.fn)
+        else:
+            segment = build_segment(op, {v: self.use(v) for v in op.operands}, self.kit)
+            name = self.bring(segment.name, segment.call)
+            for s in segment.all():
+                self.segments.setdefault(s.name if s is not segment else name, s)
         region = op.regions[0]
         for r, y in zip(op.results, region.yields, strict=True):
             made = self.flow.maker(region, y)

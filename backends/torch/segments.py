@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import fx
 
-from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
+from decgraph.backends.torch.kit import TORCH, Kit
+from decgraph.backends.torch.lowering import TEMPLATES, not_
 from decgraph.backends.torch.names import Names
 from decgraph.backends.torch.texts import atom, function_name, hint_of, negated
 from decgraph.ir.values import Op, Value
@@ -103,7 +104,7 @@ def _written(x: Any, values: dict[fx.Node, str]) -> str:
     return f"({x!r})" if isinstance(x, int | float) and x < 0 else repr(x)
 
 
-def build_segment(op: Op, given: Mapping[Value, str]) -> Segment:
+def build_segment(op: Op, given: Mapping[Value, str], kit: Kit = TORCH) -> Segment:
     """The fx graph of a `segment` op's region; `given`: what its operands are called outside. Raises DecError for an op
     without a lowering."""
     region, name = op.regions[0], segment_name(str(op.attrs["name"]))
@@ -126,12 +127,16 @@ def build_segment(op: Op, given: Mapping[Value, str]) -> Segment:
             env[step.result] = _constant(graph, step)
             continue
         args = tuple(env[v] for v in step.operands)
-        if step.opcode == "segment":
-            part = inner.setdefault(str(step.attrs["name"]), build_segment(step, called))
+        fused = kit.fused(step)
+        if fused is not None:
+            node = graph.call_function(fused.fn, (machine, *args))
+            node.meta["called"] = fused.name
+        elif step.opcode == "segment":
+            part = inner.setdefault(str(step.attrs["name"]), build_segment(step, called, kit))
             node = graph.call_function(part.call, (machine, *args))
             node.meta["called"] = part.name
         else:
-            low = lower(step)
+            low = kit.lower(step)
             node = graph.call_function(low.fn, (machine, *args) if low.machine else args,
                                        {k: v for k, v in low.kwargs.items() if v is not None})
             node.meta["called"] = low.name

@@ -1,0 +1,40 @@
+"""What a backend puts in the place of the torch lowerings when it writes a program: kernels for ops, segments and rules."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from decgraph.backends.torch.lowering import Lowered, lower
+from decgraph.ir.values import Op, Value
+
+
+@dataclass(frozen=True)
+class Walker:
+    """A verification as one call, `call(m, tree, evidence, *captured)`; `captured`: what the rule reads besides."""
+
+    name: str
+    call: Callable[..., Any]
+    captured: tuple[Value, ...] = ()
+
+
+class Kit:
+    """The torch backend's own: every op by its lowering. `rolls`: whether chains of drafts are said to the machine as one
+    thing (rolls.py)."""
+
+    rolls = True
+
+    def lower(self, op: Op) -> Lowered:
+        """The call that computes an op. Raises DecError for one that the backend cannot do."""
+        return lower(op)
+
+    def fused(self, op: Op) -> Lowered | None:
+        """One call for a whole `segment` op, where the backend has one."""
+        return None
+
+    def walk(self, op: Op) -> Walker | None:
+        """One call for a `tree.walk`, where the backend has one; else the rule is a function that torch's walk calls."""
+        return None
+
+
+TORCH = Kit()
