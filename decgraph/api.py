@@ -116,9 +116,9 @@ class Algorithm:
         """Models and parameters bound, ready to run requests.
 
         `models`: by parameter name, each a folder, the name of a shipped model or a model object; what is left out
-        is a shipped model of the kind asked for. `backend`: torch (the default where torch is installed) or reference.
-        `plan`: which passes run (all on torch, none on the reference, unless it says so), the backend where `backend` does
-        not say it, and how many sequences `generate` runs at a time; it never changes a token.
+        is a shipped model of the kind asked for. `backend`: torch (the default where torch is installed), triton
+        (generated kernels; docs/triton.md) or reference. `plan`: which passes run (all, on the reference none, unless it
+        says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never changes a token.
         `compile`: put the models' captured forwards behind torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
@@ -131,7 +131,7 @@ class Algorithm:
         engine = machine(backend)
         known = check_params(self.function, params)  # before models are read, which takes seconds
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
-        module = self.optimised(known, plan if plan is not None else Plan(passes=None if backend == "torch" else ()))
+        module = self.optimised(known, plan if plan is not None else Plan(passes=() if backend == "reference" else None))
         if compile:
             compile_forwards(engine, bound.models)
         batch = plan.batch if plan is not None else None

@@ -190,3 +190,18 @@ def is_pure(op: Op) -> bool:
 def is_removable(op: Op) -> bool:
     """Whether an op whose results nobody uses may be dropped: it may read, but changes nothing."""
     return effects(op) <= {"read"}
+
+
+def functions_of(module: Module) -> list[Function]:
+    """The functions that a module runs: its main one, after those that it runs on scratch contexts."""
+    names: list[str] = []
+
+    def visit(name: str) -> None:
+        if name not in names:
+            for op in module.functions[name].body.walk():
+                if op.opcode == "run":
+                    visit(str(op.attrs["callee"]))
+            names.append(name)
+
+    visit(module.main)
+    return [module.functions[name] for name in names]

@@ -28,6 +28,7 @@ from decgraph.backends.torch.texts import atom, function_name, hint_of, negated,
 from decgraph.backends.torch.uses import Uses
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module, Op, Region, Value
+from decgraph.ir.walk import functions_of
 
 _SERIAL = count(1)
 SHORT = {"done", "context", "len"}
@@ -77,17 +78,7 @@ def program_of(module: Module, name: str, kit: Kit = TORCH) -> Program:
 
 def programs_of(module: Module, kit: Kit = TORCH) -> list[Program]:
     """The programs of what a module runs: its main function, after the functions that it runs on scratch contexts."""
-    names: list[str] = []
-
-    def visit(name: str) -> None:
-        if name not in names:
-            for op in module.functions[name].body.walk():
-                if op.opcode == "run":
-                    visit(str(op.attrs["callee"]))
-            names.append(name)
-
-    visit(module.main)
-    return [program_of(module, name, kit) for name in names]
+    return [program_of(module, f.name, kit) for f in functions_of(module)]
 
 
 def compile_function(f: Function, kit: Kit = TORCH) -> Program:
