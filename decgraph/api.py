@@ -118,7 +118,8 @@ class Algorithm:
         `models`: by parameter name, each a folder, the name of a shipped model or a model object; what is left out
         is a shipped model of the kind asked for. `backend`: torch (the default where torch is installed), triton
         (generated kernels; docs/triton.md) or reference. `plan`: which passes run (all, on the reference none, unless it
-        says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never changes a token.
+        says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never
+        changes a token.
         `compile`: put the models' captured forwards behind torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
