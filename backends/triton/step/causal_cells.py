@@ -1,0 +1,124 @@
+"""Where the cells of a step lie in caches of a fixed size: slots, the tail's positions, who sees whom. See `model.py`.
+
+Everything is tensor arithmetic over constants made beforehand; nothing depends on what a tensor holds.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+
+WORD = 32  # tail cells that one word of `bits` names
+
+
+def words(cells: int) -> int:
+    """How many words of bits name that many tail cells."""
+    return -(-cells // WORD)
+
+
+def chain_bits(count: int, width: int) -> Tensor:
+    """int32[count, width], for the host to make beforehand: tail cell i of a chain sees the tail cells 0 .. i."""
+    cell, other = torch.arange(count)[:, None], torch.arange(width * WORD)
+    sees = (other <= cell).view(count, width, WORD).long() << torch.arange(WORD)
+    return sees.sum(-1).to(torch.int32)  # bit 31 is the sign: the conversion keeps the low 32 bits
+
+
+@dataclass
+class Placed:
+    """The new cells of one forward. real: bool[B, T], False for padding. tokens, positions: int64[B, T], 0 where padded,
+    so that no table is read outside of its rows. write: int64[B, T], slots. first: the first one's tail index. held:
+    int64[B, 1]. bits: int32[B, T, W] as given."""
+
+    real: Tensor
+    tokens: Tensor
+    positions: Tensor
+    write: Tensor
+    first: int
+    held: Tensor
+    bits: Tensor
+
+
+class Cells:
+    """The bookkeeping of B sequences: `tail_positions` int64[B, tail] are the positions of the tail's cells so far."""
+
+    def __init__(self, batch: int, capacity: int, tail: int, device: torch.device) -> None:
+        if not 0 < tail < capacity:
+            raise DecError(f"a tail of {tail} cells does not fit into {capacity} slots", hint="one slot is for padding")
+        self.batch, self.capacity, self.tail, self.device = batch, capacity, tail, device
+        self.steps = torch.arange(max(capacity, WORD), device=device)
+        self.lanes = torch.arange(batch, device=device)[:, None]
+        self.tail_positions = torch.zeros((batch, tail), dtype=torch.int64, device=device)
+        self._shifts = torch.arange(WORD, dtype=torch.int32, device=device)
+
+    def place(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor) -> Placed:
+        """Slots of new cells; notes their positions. Arguments as for `DeviceModel.forward`. Raises DecError for cells past
+        the tail's end."""
+        count = tokens.shape[1]
+        if first + count > self.tail:
+            raise DecError(f"tail cells {first}..{first + count - 1} of a tail of {self.tail}")
+        real = (bits != 0).any(-1)
+        row = held.long()[:, None]
+        write = torch.where(real, row + self.steps[first : first + count], self.capacity - 1)
+        positions = torch.where(real, positions, 0)
+        self.tail_positions[:, first : first + count] = positions
+        return Placed(real, torch.where(real, tokens, 0), positions, write, first, row, bits)
+
+    def tail_seen(self, bits: Tensor) -> Tensor:
+        """bool[B, T, N]: which tail cells each new cell sees, N as many as the tail and the words both have."""
+        seen = ((bits[..., None] >> self._shifts) & 1) != 0
+        return seen.flatten(-2)[..., : self.tail]
+
+    def near(self, placed: Placed, window: int) -> Tensor:
+        """int32[B, T, W]: the bits without the tail cells that lie outside of a sliding window, by position."""
+        count = min(placed.bits.shape[-1] * WORD, self.tail)
+        inside = self.tail_positions[:, None, :count] > placed.positions[..., None] - window
+        inside = torch.nn.functional.pad(inside, (0, placed.bits.shape[-1] * WORD - count))
+        masks = inside.unflatten(-1, (-1, WORD)).long() << self._shifts
+        return placed.bits & masks.sum(-1).to(torch.int32)
+
+    def seen(self, placed: Placed, window: int | None = None) -> Tensor:
+        """bool[B, T, capacity]: which slots each new cell sees; padding sees the slot that it is written to."""
+        slots = self.steps[: self.capacity]
+        committed = slots < placed.held[..., None]
+        if window is not None:
+            committed = committed & (slots > placed.positions[..., None] - window)
+        tail = self.tail_seen(placed.bits if window is None else self.near(placed, window))
+        index = slots - placed.held  # [B, capacity], tail indices of the slots
+        known = (index >= 0) & (index < tail.shape[-1])
+        at = index.clamp(0, tail.shape[-1] - 1)[:, None].expand(-1, tail.shape[1], -1)
+        below = tail.gather(2, at) & known[:, None]
+        padding = ~placed.real[..., None] & (slots == self.capacity - 1)
+        return torch.where(placed.real[..., None], committed | below, padding)
+
+    def kept(self, held: Tensor, source: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """int64[B, K] twice: the slots of an accepted path, and where they go. What is not accepted goes from the slot of
+        padding to itself."""
+        steps = self.steps[: source.shape[1]]
+        taken, row, spare = steps < count[:, None], held.long()[:, None], self.capacity - 1
+        return torch.where(taken, row + source, spare), torch.where(taken, row + steps, spare)
+
+
+def fits(name: str, prompt: Sequence[int], size: int, tail: int, capacity: int, context: int | None) -> None:
+    """Raises DecError for a prompt whose first step has no room, and for a token that is none of `size`."""
+    if not len(prompt):
+        raise DecError(f"{name!r} needs at least one token of context")
+    bad = next((token for token in prompt if not 0 <= token < size), None)
+    if bad is not None:
+        raise DecError(f"token {bad} is not in the vocabulary of {name!r}, which has {size} tokens")
+    if context is not None and len(prompt) > context:
+        raise DecError(f"{len(prompt)} positions are past the context length of {name!r} ({context})", hint="a shorter prompt")
+    if len(prompt) - 1 + tail > capacity - 1:
+        raise DecError(f"a prompt of {len(prompt)} tokens and a tail of {tail} need more than the {capacity} slots of {name!r}",
+                       hint="more capacity")  # fmt: skip
+
+
+def rows_of(made: Tensor, rows: Tensor | None) -> Tensor:
+    """The rows int64[B, R] of [B, T, ...]; all of them for None."""
+    if rows is None:
+        return made
+    index = rows.view(*rows.shape, *([1] * (made.dim() - 2))).expand(-1, -1, *made.shape[2:])
+    return made.gather(1, index)

@@ -1,0 +1,95 @@
+"""A captured forward (runtime/models/capture) with an attention of the device's own in the place of the one over masks.
+
+The capture leaves out the passes that fold heads into rows and turn masks into numbers, so that every attention node is
+called with queries [B, Hq, T, D], the layer's caches, and what was given as `masks[kind]`. There a `Site` goes in.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from decgraph.backends.triton.step.causal_cells import Cells, Placed
+from decgraph.runtime.models.capture.make import capture
+from decgraph.runtime.models.capture.program import Program
+from decgraph.runtime.models.capture.step import Part, Step, Variant
+
+_WITHOUT = frozenset({"groups", "masks"})
+
+
+@dataclass
+class Site:
+    """What attention of one kind sees in one forward. `window` is the kind's sliding window, or None. `bits` are those of
+    the cells that lie inside of it."""
+
+    cells: Cells
+    placed: Placed
+    window: int | None
+    bits: Tensor
+    _dense: Tensor | None = field(default=None, repr=False)
+
+    @property
+    def dense(self) -> Tensor:
+        """bool[B, 1, T, capacity]: the same as a mask over slots, made once a forward."""
+        if self._dense is None:
+            self._dense = self.cells.seen(self.placed, self.window)[:, None]
+        return self._dense
+
+
+def site(cells: Cells, placed: Placed, window: int | None) -> Site:
+    """The site of the layers with this window."""
+    return Site(cells, placed, window, placed.bits if window is None else cells.near(placed, window))
+
+
+Attention = Callable[..., Tensor]
+"""`f(query [B, Hq, T, D], keys [B, H, S, D], values [B, H, S, D], attn_mask: Site, scale, enable_gqa) -> [B, Hq, T, D]`."""
+
+
+def dense_attention(
+    query: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Site, scale: float | None = None, enable_gqa: bool = False
+) -> Tensor:
+    """Attention over all slots with a dense mask. What no cell sees must be finite: its weight is 0."""
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=attn_mask.dense, scale=scale, enable_gqa=enable_gqa)
+
+
+class DeviceStep(Step):
+    """The step with `attention` in it; `masks` maps kinds to sites. Unlike a captured step's, its results are ordinary
+    tensors. Not to be used while gradients are wanted."""
+
+    def __init__(self, program: Program, part: Part | None, attention: Attention) -> None:
+        super().__init__(program, part)
+        self.attention = attention
+
+    def __call__(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[str, Any],
+    ) -> Any:
+        """See `Step`."""
+        variant: Variant = (len(positions) == 1,)
+        run = self._runs.get(variant)
+        if run is None:
+            run = self._runs[variant] = self._made(variant)
+        return run(ids, positions, write, keys, values, masks)
+
+    def _like(self, part: Part) -> Step:
+        return DeviceStep(self.program, part, self.attention)
+
+    def _specialised(self, variant: Variant) -> Program:
+        program = super()._specialised(variant)
+        for node in program.of("attention"):
+            node.target = self.attention
+        return program
+
+
+def device_step(base: Any, attention: Attention) -> DeviceStep | None:
+    """A base module (what gives last hidden states) as such a step; None if it cannot be captured, which is logged."""
+    captured = capture(base, without=_WITHOUT)
+    return None if captured is None else DeviceStep(captured.program, captured.part, attention)

@@ -1,0 +1,109 @@
+"""Hugging Face models on the device give the logits that their engine gives, over trees, chunks and moves, ragged."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from hf_modules import CONFIGS, logits, module
+from lockstep import Lockstep, Path
+from torch import Tensor
+
+from decgraph.backends.triton.step import causal
+from decgraph.backends.triton.step.causal import CausalOnDevice, device_model, weights_of
+from decgraph.backends.triton.step.causal_graph import DeviceStep
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.ask import Ask
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.free import FreeModel
+from decgraph.runtime.models.hf_live import from_module
+from decgraph.runtime.models.interface import Vocab
+
+# Of float32 logits of size about 10: sums are taken in another order over other numbers of slots.
+_CLOSE = {"atol": 2e-4, "rtol": 1e-4}
+
+
+def checks(of: Any, counted: list[int]) -> Any:
+    def check(paths: list[Path], scores: Tensor) -> None:
+        want = logits(of, paths)
+        assert scores.dtype == want.dtype == torch.float32
+        assert torch.allclose(scores, want, **_CLOSE), (scores - want).abs().max()
+        counted.append(len(paths))
+
+    return check
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_every_architecture_over_random_trees(kind: str) -> None:
+    of = module(kind)
+    made = device_model(from_module(of, name=kind), 3, 90, 34)
+    assert isinstance(made, CausalOnDevice) and not made.exact and made.vocab_size == 61
+    counted: list[int] = []
+    run = Lockstep(made, 61, 3, checks(of, counted))
+    run.run([1, 9, 4], steps=5, nodes=9)
+    assert sum(counted) > 40 and 0 in run.moved and max(run.moved) > 2
+    captured = isinstance(made.weights.step, DeviceStep)
+    assert captured == (kind not in ("gemma2", "gpt_oss")), "gemma2 caps its scores, gpt_oss has sinks"
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_prompts_in_chunks_and_one_sequence(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causal, "CHUNK", 5)
+    of = module(kind)
+    for prompts in ([17, 3, 11, 6], [13]):
+        made = device_model(from_module(of, name=kind), len(prompts), 70, 40)
+        Lockstep(made, 61, 3, checks(of, [])).run(prompts, steps=2, nodes=9)
+
+
+def test_scores_equal_the_engines() -> None:
+    model = from_module(module("qwen2"), name="small", vocab=Vocab("ids", 50))
+    engine, made = engine_of(model), device_model(model, 2, 60, 20)
+    prompts = [[3, 1, 4, 1, 5], [9, 2, 6]]
+    made.begin(prompts)
+    held = torch.tensor([4, 2], dtype=torch.int32)
+    tokens, positions = torch.tensor([[5, 7], [6, 8]]), torch.tensor([[4, 5], [2, 3]])
+    got = made.forward(tokens, positions, 0, held, torch.tensor([[[1], [3]]] * 2, dtype=torch.int32), None)
+    want = torch.stack(engine.answer([Ask(n, p, (), [t], [-1], [0], [-1, 0]) for n, p, t in zip((0, 1), prompts, (7, 8))]))
+    assert got.shape == (2, 2, 50) and got.is_contiguous() and got.dtype == want.dtype
+    assert torch.allclose(got, want, **_CLOSE)
+
+
+def test_bfloat16_scores_stay_bfloat16() -> None:
+    of = module("llama").to(torch.bfloat16)
+    made = device_model(from_module(of, name="small"), 1, 40, 8)
+    made.begin([[1, 2, 3]])
+    held, bits = torch.tensor([2], dtype=torch.int32), torch.tensor([[[1]]], dtype=torch.int32)
+    got = made.forward(torch.tensor([[3]]), torch.tensor([[2]]), 0, held, bits, None)
+    want = logits(of, [(1, 2, 3)])[None]
+    assert got.dtype == torch.bfloat16
+    assert (got.float() - want.float()).abs().max() < 0.05 * want.float().abs().max()
+
+
+def test_weights_are_made_once_and_names_are_the_models() -> None:
+    of = module("llama")
+    model = from_module(of, name="a")
+    one, two = weights_of(model), weights_of(model)
+    assert one.step is two.step and one.name == "a"
+
+
+def test_refusals_and_what_runs_unmodified(caplog: pytest.LogCaptureFixture) -> None:
+    of = module("llama")
+    model = from_module(of, name="small")
+    with pytest.raises(DecError, match="context of 'small'"):
+        device_model(model, 1, 96 + 513, 8)
+    made = device_model(model, 1, 120, 8)
+    for prompt, why in (([], "at least one"), ([1] * 97, "past the context"), ([61], "not in the vocabulary")):
+        with pytest.raises(DecError, match=why):
+            made.begin([prompt])
+    with pytest.raises(DecError, match="2 prompts for a batch of 1"):
+        made.begin([[1], [2]])
+    with pytest.raises(DecError, match="none for a FreeModel"):
+        device_model(FreeModel(3), 1, 20, 4)
+    with pytest.raises(DecError, match="masked model"):
+        device_model(FreeModel(3, visibility="full"), 1, 20, 4)
+    of = module("gpt_oss")
+    with caplog.at_level(logging.WARNING):
+        device_model(from_module(of, name="sinks"), 1, 40, 8)
+    assert "captured" in caplog.text
