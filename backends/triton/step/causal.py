@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.step.causal_cells import Cells, Placed, chain_bits, fits, rows_of, words
-from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, dense_attention, device_step, site
+from decgraph.backends.triton.step.causal_graph import (
+    Attention,
+    DeviceStep,
+    Site,
+    dense_attention,
+    device_step,
+    kernel_attention,
+)
 from decgraph.backends.triton.step.model import DeviceModel
 from decgraph.backends.triton.step.table import TableOnDevice, refusal
 from decgraph.errors import DecError
@@ -107,7 +114,7 @@ class CausalOnDevice:
         kinds = {FULL: None, SLIDING: window} if window is not None else {FULL: None}
         masks: dict[str, Any]
         if isinstance(step, DeviceStep):
-            masks = {kind: site(cells, placed, w) for kind, w in kinds.items() if kind in self.layout.types}
+            masks = {kind: Site(cells, placed, w) for kind, w in kinds.items() if kind in self.layout.types}
         else:
             masks = {kind: cells.seen(placed, w)[:, None] for kind, w in kinds.items() if kind in self.layout.types}
         states: Tensor = step(placed.tokens, placed.positions, placed.write, self.keys, self.values, masks)
@@ -130,15 +137,22 @@ class CausalOnDevice:
             self.last[lanes, there] = self.last[lanes, here]
 
 
-def weights_of(model: Model, attention: Attention = dense_attention) -> Weights:
+def weights_of(model: Model, attention: Attention | None = None) -> Weights:
     """The weights of a Hugging Face causal model, made once per model and attention. Raises DecError for another model, and
-    for one that cannot be run with masks and positions given from outside."""
+    for one that cannot be run with masks and positions given from outside.
+
+    attention: None takes the template's kernel on a GPU, and masks over all slots where Triton's interpreter would run it.
+    """
     if isinstance(model, HFCausal):
         holder: Any = model.net
+        at = holder.embedding
     elif isinstance(model, Live):
         holder = model
+        at = next(model.module.parameters())
     else:
         raise DecError(f"{model.name!r} has no form on the device: {_why_not(model)}")
+    if attention is None:
+        attention = kernel_attention if at.is_cuda and at.dtype.itemsize <= 4 else dense_attention
     # A net derived by copying carries its original's.
     kept = holder.__dict__.get("_device_weights")
     if kept is None or kept[0] is not holder:
@@ -169,15 +183,23 @@ def _why_not(model: Model) -> str:
 
 
 def device_model(
-    model: Model, batch: int, capacity: int, tail: int, *, device: torch.device | str | None = None
+    model: Model,
+    batch: int,
+    capacity: int,
+    tail: int,
+    *,
+    device: torch.device | str | None = None,
+    attention: Attention | None = None,
+    keep: bool = False,
 ) -> DeviceModel:
     """The model for steps of at most `tail` cells over `capacity` slots, for a batch of sequences.
 
     device: of a table model, whose rows lie wherever they are wanted (None: the GPU, if there is one); other models stay
-    where their weights are. Raises DecError naming the model, and why, where there is no such form.
+    where their weights are. attention: see `weights_of`. keep: whether last states are kept, for heads that read them. Raises
+    DecError naming the model, and why, where there is no such form.
     """
     if refusal(model) is None:
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         return TableOnDevice(model, batch, capacity, tail, device)
-    return CausalOnDevice(weights_of(model), batch, capacity, tail)
+    return CausalOnDevice(weights_of(model, attention), batch, capacity, tail, keep=keep)

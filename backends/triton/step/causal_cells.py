@@ -30,14 +30,15 @@ def chain_bits(count: int, width: int) -> Tensor:
 @dataclass
 class Placed:
     """The new cells of one forward. real: bool[B, T], False for padding. tokens, positions: int64[B, T], 0 where padded,
-    so that no table is read outside of its rows. write: int64[B, T], slots. first: the first one's tail index. held:
-    int64[B, 1]. bits: int32[B, T, W] as given."""
+    so that no table is read outside of its rows. write: int64[B, T], slots. first: the first one's tail index. lengths:
+    int32[B] and held: int64[B, 1], slots held. bits: int32[B, T, W] as given."""
 
     real: Tensor
     tokens: Tensor
     positions: Tensor
     write: Tensor
     first: int
+    lengths: Tensor
     held: Tensor
     bits: Tensor
 
@@ -65,7 +66,7 @@ class Cells:
         write = torch.where(real, row + self.steps[first : first + count], self.capacity - 1)
         positions = torch.where(real, positions, 0)
         self.tail_positions[:, first : first + count] = positions
-        return Placed(real, torch.where(real, tokens, 0), positions, write, first, row, bits)
+        return Placed(real, torch.where(real, tokens, 0), positions, write, first, held, row, bits)
 
     def tail_seen(self, bits: Tensor) -> Tensor:
         """bool[B, T, N]: which tail cells each new cell sees, N as many as the tail and the words both have."""

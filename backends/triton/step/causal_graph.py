@@ -12,6 +12,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from decgraph.backends.triton.attention.attend import attend
 from decgraph.backends.triton.step.causal_cells import Cells, Placed
 from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.capture.program import Program
@@ -22,13 +23,11 @@ _WITHOUT = frozenset({"groups", "masks"})
 
 @dataclass
 class Site:
-    """What attention of one kind sees in one forward. `window` is the kind's sliding window, or None. `bits` are those of
-    the cells that lie inside of it."""
+    """What attention of one kind sees in one forward. `window` is the kind's sliding window, or None."""
 
     cells: Cells
     placed: Placed
     window: int | None
-    bits: Tensor
     _dense: Tensor | None = field(default=None, repr=False)
 
     @property
@@ -39,13 +38,24 @@ class Site:
         return self._dense
 
 
-def site(cells: Cells, placed: Placed, window: int | None) -> Site:
-    """The site of the layers with this window."""
-    return Site(cells, placed, window, placed.bits if window is None else cells.near(placed, window))
-
-
 Attention = Callable[..., Tensor]
 """`f(query [B, Hq, T, D], keys [B, H, S, D], values [B, H, S, D], attn_mask: Site, scale, enable_gqa) -> [B, Hq, T, D]`."""
+
+
+def kernel_attention(
+    query: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Site, scale: float | None = None, enable_gqa: bool = False
+) -> Tensor:
+    """Attention by the template (backends/triton/attention), which reads the slots that are seen and no others."""
+    placed = attn_mask.placed
+    near = {} if attn_mask.window is None else {
+        "window": attn_mask.window, "positions": placed.positions, "tail_positions": attn_mask.cells.tail_positions,
+    }  # fmt: skip
+    cells = query.transpose(1, 2)
+    if cells.stride(-1) != 1:
+        cells = cells.contiguous()
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    out = attend(cells, keys, values, placed.lengths, placed.bits, placed.first, scale=scale, **near)
+    return out.transpose(1, 2)
 
 
 def dense_attention(

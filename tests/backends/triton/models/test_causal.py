@@ -13,7 +13,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.step import causal
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model, weights_of
-from decgraph.backends.triton.step.causal_graph import DeviceStep
+from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attention
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.ask import Ask
 from decgraph.runtime.models.engine.of import engine_of
@@ -46,6 +46,25 @@ def test_every_architecture_over_random_trees(kind: str) -> None:
     assert sum(counted) > 40 and 0 in run.moved and max(run.moved) > 2
     captured = isinstance(made.weights.step, DeviceStep)
     assert captured == (kind not in ("gemma2", "gpt_oss")), "gemma2 caps its scores, gpt_oss has sinks"
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_the_kernel_looks_at_nothing_that_no_cell_sees(kind: str) -> None:
+    """With NaN in every slot that is not held, and behind it where padding is written."""
+    changes = {"layer_types": ["sliding_attention", "full_attention"]} if kind == "gemma3" else {}
+    of = module(kind, num_hidden_layers=2, **changes)
+    made = device_model(from_module(of, name=kind), 2, 60, 34, attention=kernel_attention)
+    assert isinstance(made, CausalOnDevice) and isinstance(made.weights.step, DeviceStep)
+
+    def poison(held: list[int]) -> None:
+        for block in made._blocks.values():
+            for lane, count in enumerate(held):
+                block[:, lane, :, count:] = float("nan")
+        made._cells.tail_positions.fill_(-77)
+
+    run = Lockstep(made, 61, 5, checks(of, []), poison)
+    run.run([7, 3], steps=3, nodes=5)
+    assert max(run.moved) > 1
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
