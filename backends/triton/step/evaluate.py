@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 
 DEVICE: dict[str, Callable[..., Any]] = {}
-FILES = ("numbers", "rows", "trees", "models", "effects", "canvases")
+FILES = ("numbers", "rows", "trees", "models", "effects", "walk", "canvases")
 """Files of this folder that register ops."""
 
 
@@ -49,7 +50,8 @@ def device(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def load() -> None:
     """Import the files that register ops."""
     for name in FILES:
-        import_module(f"decgraph.backends.triton.step.{name}")
+        if find_spec(f"decgraph.backends.triton.step.{name}") is not None:
+            import_module(f"decgraph.backends.triton.step.{name}")
 
 
 def known(value: Any) -> bool:

@@ -1,0 +1,122 @@
+"""Device forms of ir/ops/request.py and of `noise`: the context, commits and the stop test, states."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.step.evaluate import NotStatic, device
+from decgraph.backends.triton.step.values import Context, Draws, Noise, Path
+
+
+@device("noise")
+def noise(s: Any, op: Any, *counters: Any) -> Noise:
+    """The name of a noise; nothing is drawn yet."""
+    kind = op.attrs["kind"]
+    if kind == "output":
+        return Noise(kind, "output", (), counters[0] if counters else None)
+    return Noise(kind, op.attrs["site"], tuple(counters))
+
+
+@device("context")
+def context(s: Any, op: Any) -> Context:
+    """The committed context, or that without its last token."""
+    return Context(s.length, bool(op.attrs.get("parent")))
+
+
+@device("ctx.get")
+def ctx_get(s: Any, op: Any, ctx: Context, *n: Any) -> Tensor:
+    """Length or last token of a context, int[B]."""
+    length = (s.length - 1 if ctx.parent else s.length).long()
+    if op.attrs["field"] == "length":
+        return length
+    if op.attrs["field"] == "token":
+        return last_token(s, 1 + ctx.parent)
+    raise NotStatic("the context's tokens as a vector", op)
+
+
+def last_token(s: Any, back: int = 1) -> Tensor:
+    """int64[B]: the last committed token, or one before it."""
+    out: Tensor = s.tokens.gather(1, (s.length.long() - back).clamp(min=0)[:, None])[:, 0]
+    return out
+
+
+@device("request")
+def request(s: Any, op: Any) -> Any:
+    """A field of the request."""
+    field = op.attrs["field"]
+    if field == "greedy":
+        return s.frame.shape.greedy
+    if field == "limit":
+        return s.limit.long()
+    if field == "room":
+        return (s.limit - (s.length - s.base)).long()
+    raise NotStatic(f"the request's {field}", op)
+
+
+@device("done")
+def done(s: Any, op: Any) -> Tensor:
+    """bool[B]: whether the stop test has been met."""
+    out: Tensor = s.done
+    return out
+
+
+@device("commit")
+def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
+    """Append tokens, and stop exactly where runtime/stop.py does."""
+    path = x if isinstance(x, Path) else None
+    if path is not None:
+        tokens, count = path.tokens, path.length
+    elif isinstance(x, Draws | Tensor) and tree is None:
+        flat = (x.tokens if isinstance(x, Draws) else x).long()
+        tokens = flat[:, None] if flat.ndim == 1 else flat.flatten(1)
+        count = s.length.new_full((s.frame.batch,), int(tokens.shape[1]))
+    else:
+        raise NotStatic("what is committed here", op)
+    if path is not None and (path.tree.base.length is not s.length or s.epoch != path.tree.epoch):
+        path = None
+    kept = append(s, tokens, count)
+    s.epoch += 1
+    for held in s.held.values():
+        held.settle(kept, int(tokens.shape[1]), path)
+
+
+def append(s: Any, tokens: Tensor, count: Tensor) -> Tensor:
+    """Append the first count[b] of tokens int64[B, K], as far as the stop test lets; int32[B], how many were. Sequences that
+    are over stay as they are."""
+    k = int(tokens.shape[1])
+    steps = s.steps(k)
+    over = s.over()
+    offered = (steps < count[:, None]) & ~over[:, None]
+    made = (s.length - s.base)[:, None] + 1 + steps
+    ends = (tokens[..., None] == s.ends[:, None]).any(-1) | (made >= s.limit[:, None])
+    before = torch.cumsum((ends & offered).long(), 1) - (ends & offered).long()
+    kept = offered & (before == 0)
+    n = kept.sum(1).to(torch.int32)
+    where = torch.where(kept, s.length.long()[:, None] + steps, s.frame.capacity)
+    s.tokens.scatter_(1, where, tokens)
+    s.flag((n == 0) & ~over)    # a turn has to make progress: the driver says what is wrong
+    s.length.add_(n)
+    s.done.logical_or_((ends & kept).any(1))
+    return n
+
+
+@device("state.read")
+def read(s: Any, op: Any) -> Any:
+    """The value of a state."""
+    name = op.attrs["state"]
+    if name not in s.states:
+        raise NotStatic(f"the state `{name}`", op)
+    return s.states[name]
+
+
+@device("state.write")
+def write(s: Any, op: Any, value: Any) -> None:
+    """Set a state, in place; sequences that are over keep theirs."""
+    name = op.attrs["state"]
+    held = s.states.get(name)
+    if not isinstance(held, Tensor) or not isinstance(value, Tensor) or held.shape != value.shape:
+        raise NotStatic(f"the state `{name}` changes its form", op)
+    over = s.began.view(-1, *([1] * (held.ndim - 1)))
+    held.copy_(torch.where(over, held, value.to(held.dtype)))

@@ -1,0 +1,81 @@
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+"""Keys of noise made on the device: the three counter words of runtime/noise.py's `Key.words`, for every row of every sequence.
+
+Loop counters are the host's but for the turn of `while not done`, which each sequence counts for itself; positions of the
+stream `output` are tensors.
+"""
+import numpy as np
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decgraph.backends.triton.prelude import hash_end, hash_start, hash_word
+from decgraph.backends.triton.tuned import Config, config
+from decgraph.runtime.noise import hash32
+
+
+def site_word(site: str) -> int:
+    """The word that a site's name is in the first counter."""
+    return 2**31 | hash32(site.encode()) >> 1
+
+
+@triton.jit
+def key_words(out, request, site, turn, counters, counter_b, counter_r, lanes, lane_b, lane_r, rows, N: tl.constexpr,
+              TURN: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
+    """out: int32[B, rows, 3]. request: int32[B, 2], the id's low and high word. site: int64[1]. turn: int32[B]. counters,
+    lanes: N and LANES int64 numbers for each row, with strides for the sequence and the row. The counter at TURN (none: -1) is
+    the sequence's turn."""
+    b = tl.program_id(0)
+    r = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = r < rows
+    h = hash_word(hash_start(), tl.load(request + 2 * b).to(tl.uint32))
+    h = hash_word(h, tl.load(request + 2 * b + 1).to(tl.uint32))
+    h = hash_word(h, tl.load(site).to(tl.uint32))
+    c0 = hash_end(h, 3)
+
+    none = (r * 0).to(tl.uint32)
+    h = none + hash_start()
+    for i in tl.static_range(N):
+        if i == TURN:
+            h = hash_word(h, none + tl.load(turn + b).to(tl.uint32))
+        else:
+            h = hash_word(h, tl.load(counters + b * counter_b + r * counter_r + i, mask=inside, other=0).to(tl.uint32))
+    c1 = hash_end(h, N)
+
+    h = none + hash_start()
+    for i in tl.static_range(LANES):
+        h = hash_word(h, tl.load(lanes + b * lane_b + r * lane_r + i, mask=inside, other=0).to(tl.uint32))
+    c2 = hash_end(h, LANES)
+
+    at = out + (b * rows + r) * 3
+    tl.store(at, (none + c0).to(tl.int32, bitcast=True), mask=inside)
+    tl.store(at + 1, c1.to(tl.int32, bitcast=True), mask=inside)
+    tl.store(at + 2, c2.to(tl.int32, bitcast=True), mask=inside)
+
+
+def words_for(out: Tensor, request: Tensor, site: Tensor, turn: Tensor, counters: Tensor, lanes: Tensor, *,
+              turn_at: int = -1) -> Tensor:
+    """Fill `out`, int32[B, R, 3], with key words and return it.
+
+    request: int32[B, 2]. site: int64[1] (`site_word`). turn: int32[B]. counters: int64[B or 1, R or 1, n], lanes: int64[B or
+    1, R or 1, k], axes of one repeated; `turn_at`: which counter is the turn (its place in `counters` is not read).
+    """
+    batch, rows = int(out.shape[0]), int(out.shape[1])
+    sizes = config("key_words", (), Config(block=64, warps=1))
+    block = min(sizes.block, triton.next_power_of_2(rows))
+    counters, lanes = counters.contiguous(), lanes.contiguous()
+    key_words[(batch, triton.cdiv(rows, block))](
+        out, request, site, turn, counters, *_strides(counters), lanes, *_strides(lanes), rows,
+        N=int(counters.shape[2]), TURN=turn_at, LANES=int(lanes.shape[2]), BLOCK=block, num_warps=sizes.warps)
+    return out
+
+
+def _strides(a: Tensor) -> tuple[int, int]:
+    """How far the next sequence and the next row are; 0 where one stands for all."""
+    n = int(a.shape[2])
+    return (0 if a.shape[0] == 1 else int(a.shape[1]) * n, 0 if a.shape[1] == 1 else n)
+
+
+def halves(number: int) -> np.ndarray:
+    """A 64-bit number as two int32 words, the low one first."""
+    return np.array([number & 0xFFFFFFFF, number >> 32], dtype=np.uint32).view(np.int32)

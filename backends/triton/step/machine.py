@@ -1,0 +1,281 @@
+"""The machine of a step: B sequences side by side, their buffers on the device, and the order in which things happen.
+
+What lasts from one step to the next lies in buffers that are written in place (a captured graph reads and writes them again
+and again): the tokens, how many there are, which sequences are done, turns, states, and what every model holds. All else is
+made anew by each step.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.rules.device import site_words
+from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, load
+from decgraph.backends.triton.step.held import Held
+from decgraph.backends.triton.step.keys import halves, site_word, words_for
+from decgraph.backends.triton.step.laws import Laws, Shape
+from decgraph.backends.triton.step.values import Dist, Noise, Rows
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.values import Function, Module, Op
+from decgraph.runtime.request import Request
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is the same for all requests of a program: sizes and shaping. capacity: tokens of a sequence, prompt included.
+    ends: how many end-of-text ids a request may have."""
+
+    batch: int
+    capacity: int
+    shape: Shape
+    device: torch.device
+    ends: int = 1
+
+
+class Step(Evaluator):
+    """One program on the device. models: `DeviceModel`s by parameter name."""
+
+    meta = False
+    """Whether only shapes are computed (why.py)."""
+
+    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame) -> None:
+        super().__init__()
+        load()
+        self.module, self.function, self.params = module, module.functions[function], dict(params)
+        self.frame, self.device = frame, frame.device
+        b = frame.batch
+        self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)   # the last column takes what is not committed
+        self.length, self.base, self.limit, self.turn = (self.buffer((b,), torch.int32) for _ in range(4))
+        self.done, self.lost = self.buffer((b,), torch.bool), self.buffer((b,), torch.bool)
+        self.request, self.seeds = self.buffer((b, 2), torch.int32), self.buffer((b, 2), torch.int64)
+        self.ends = self.buffer((b, frame.ends), torch.int64)
+        self.states: dict[str, Any] = {}
+        self.tally = Counts(self)
+        self._constants: dict[Any, Tensor] = {}
+        self.held: dict[str, Held] = {}
+        self.names: dict[int, str] = {}
+        for p in self.function.params:
+            if p.value.type.elem == "model":
+                model = models[p.name]
+                self.held.setdefault(p.name, Held(self, p.name, model))
+                self.names[id(model)] = p.name
+                self.env[p.value] = model
+            else:
+                self.env[p.value] = parameter(p, self.params[p.name])
+        self.main = next((p.name for p in self.function.params if p.value.type.elem == "model"), "")
+        self.laws = self.make_laws(models[self.main])
+        self.ids = [0] * b                          # the requests' ids, for the host
+        self.site_columns: dict[tuple[str, ...], Tensor] = {}
+        self.uids = self.epoch = 0
+        self.before, self.loop = split(self.function)
+
+    # -- buffers and constants
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Zeros that last."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def constant(self, value: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """What the host knows as a tensor, made once: a later step finds it."""
+        a = np.ascontiguousarray(value)
+        key = (a.tobytes(), a.shape, a.dtype.str, dtype)
+        if key not in self._constants:
+            self._constants[key] = torch.from_numpy(a.copy()).to(device=self.device, dtype=dtype)
+        return self._constants[key]
+
+    def steps(self, n: int) -> Tensor:
+        """int64[n]: 0 .. n - 1."""
+        return self.constant(np.arange(n))
+
+    # -- requests
+    def admit(self, requests: Sequence[Request]) -> None:
+        """Put requests into the buffers: one for each sequence. Models begin too. Runs on the host, before any step."""
+        if len(requests) != self.frame.batch:
+            raise ValueError(f"{len(requests)} requests for a batch of {self.frame.batch}")
+        for b, request in enumerate(requests):
+            self.place(b, request)
+        for held in self.held.values():
+            held.begin([r.prompt for r in requests])
+        self.tally.clear()
+
+    def place(self, b: int, request: Request) -> None:
+        """Put a request into the buffers of sequence b."""
+        n = len(request.prompt)
+        row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
+        row[:n] = request.prompt
+        ends = np.full(self.frame.ends, -1, dtype=np.int64)
+        ends[:len(request.eos)] = sorted(request.eos)
+        for buffer, value in ((self.tokens, row), (self.request, halves(request.request_id)), (self.seeds, halves(request.seed).view(np.uint32).astype(np.int64)),
+                              (self.ends, ends)):
+            buffer[b].copy_(torch.from_numpy(value))
+        for buffer, number in ((self.length, n), (self.base, n), (self.limit, request.limit), (self.turn, 0),
+                               (self.done, False), (self.lost, False)):
+            buffer[b] = number
+
+        self.ids[b] = request.request_id
+        for sites, words in self.site_columns.items():
+            words[b].copy_(site_words([request.request_id], sites)[0])
+
+    # -- a turn
+    def prologue(self) -> None:
+        """What stands before `while not done`, once."""
+        self.start_turn()
+        for op in self.before:
+            self.op(op)
+        for held in self.held.values():
+            held.settle_at_end()
+
+    def body(self) -> None:
+        """One turn of `while not done`. Raises NotStatic."""
+        region = self.loop.regions[1]
+        self.start_turn()
+        self.env[region.args[0]] = self.turn
+        for op in region.ops:
+            self.op(op)
+        for held in self.held.values():
+            held.settle_at_end()
+        self.turn.add_((~self.began).to(torch.int32))
+
+    def start_turn(self) -> None:
+        self.uids = self.epoch = 0
+        self.began = self.over()
+        for held in self.held.values():
+            held.start()
+
+    def over(self) -> Tensor:
+        """bool[B]: the sequences that stay as they are."""
+        return self.done | self.lost
+
+    def flag(self, wrong: Tensor) -> None:
+        """Sequences at which something happened that only the driver does right (bool[B, ...]): they are run again by it."""
+        self.lost.logical_or_(wrong.flatten(1).any(-1) & ~self.done if wrong.ndim > 1 else wrong & ~self.done)
+
+    def next_uids(self, n: int) -> np.ndarray:
+        """Ids of new nodes, no two alike in a turn."""
+        out = np.arange(self.uids, self.uids + n)
+        self.uids += n
+        return out
+
+    # -- noise and laws
+    def make_laws(self, model: Any) -> Laws:
+        """What computes distributions over the main model's vocabulary."""
+        return Laws(self.frame.shape, model.vocab_size, self.device, wide=model.exact)
+
+    def rule(self, op: Op) -> Any:
+        """The kernels of a `tree.walk`."""
+        from decgraph.backends.triton.rules.walk import rule_of
+        return rule_of(op)
+
+    def site_words(self, sites: tuple[str, ...]) -> Tensor:
+        """int32[B, S]: the first key word of each site for each request; kept as long as the step is."""
+        if sites not in self.site_columns:
+            self.site_columns[sites] = site_words(self.ids, sites, self.device)
+        return self.site_columns[sites]
+
+    def key_words(self, noise: Noise, rows: int, positions: Tensor | None, lanes: np.ndarray | None = None) -> Tensor:
+        """int32[B, rows, 3]: the key of every row's noise. positions: int64[B, rows] for the stream `output`."""
+        out = torch.empty((self.frame.batch, rows, 3), dtype=torch.int32, device=self.device)
+        if self.meta:
+            return out
+        if noise.kind == "output":
+            if noise.index is not None:
+                raise NotStatic("`as output` at an index")
+            if positions is None:
+                raise NotStatic("`as output` of a distribution that has no place")
+            site, counters, turn_at = "output", positions[..., None], -1
+            where = self.constant(np.zeros((1, 1, 0), dtype=np.int64))
+        else:
+            site, turn_at = noise.site, -1
+            numbers = []
+            for i, c in enumerate(noise.counters):
+                if c is self.turn:
+                    turn_at = i
+                elif isinstance(c, Tensor):
+                    raise NotStatic("a loop counter that data decides")
+                numbers.append(0 if c is self.turn else int(c))
+            counters = self.constant(np.array(numbers, dtype=np.int64).reshape(1, 1, -1))
+            where = self.constant((np.arange(rows)[:, None] if lanes is None else lanes)[None].astype(np.int64))
+        return words_for(out, self.request, self.constant(np.array([site_word(site)])), self.turn, counters, where,
+                         turn_at=turn_at)
+
+    def face(self, rows: Rows, name: str) -> Tensor:
+        """Probabilities [B, R, V] of rows by a face (for "logits" the scores)."""
+        if rows.given or name == "logits":
+            return rows.scores
+        if name not in rows.faces:
+            flat = rows.scores.flatten(0, 1)
+            rows.faces[name] = self.laws.probs(flat, name).unflatten(0, rows.scores.shape[:2])
+        return rows.faces[name]
+
+    def points(self, rows: Rows, name: str) -> Tensor | None:
+        """int64[B, R]: the certain token of each row, where a face is a point: the shaped one of a greedy request."""
+        if rows.given or name != "shaped" or not self.frame.shape.greedy:
+            return None
+        if "points" not in rows.faces:
+            flat = rows.scores.flatten(0, 1)
+            rows.faces["points"] = self.laws.best(flat).unflatten(0, rows.scores.shape[:2])
+        return rows.faces["points"]
+
+    def vector(self, q: Dist) -> Tensor:
+        """Probabilities [B, *shape, V]."""
+        return take(self, self.face(q.rows, q.face), q.index)
+
+
+def take(s: Step, values: Tensor, index: Any) -> Tensor:
+    """values[b, index[b]]: rows of a tensor [B, R, ...] at an index, NumPy int64[*shape] or int64[B, *shape]."""
+    if isinstance(index, Tensor):
+        flat = index.flatten(1)
+        rest = values.shape[2:]
+        wide = flat.view(*flat.shape, *([1] * len(rest))).expand(-1, -1, *rest)
+        return values.gather(1, wide).unflatten(1, index.shape[1:]) if index.ndim > 1 else values.gather(1, wide)
+    if index.ndim == 0:
+        return values.select(1, int(index))
+    flat = index.ravel()
+    n = int(values.shape[1])
+    if len(flat) == n and bool((flat == np.arange(n)).all()):
+        out = values
+    else:
+        out = values.index_select(1, s.constant(flat))
+    return out if index.ndim == 1 else out.unflatten(1, index.shape)
+
+
+def split(function: Function) -> tuple[list[Op], Op]:
+    """The ops before `while not done`, and that loop. Raises NotStatic for a function of another form."""
+    ops = list(function.body.ops)
+    at = next((i for i, op in enumerate(ops) if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+    if at is None:
+        raise NotStatic("there is no `while not done`")
+    loop = ops[at]
+    if loop.operands or loop.attrs.get("stops"):
+        raise NotStatic("something is carried from turn to turn, or the loop may be left", loop)
+    if ops[at + 1:]:
+        raise NotStatic("something is done after `while not done`", ops[at + 1])
+    return ops[:at], loop
+
+
+def parameter(p: Any, value: Any) -> Any:
+    """A parameter as the host's value."""
+    if p.value.type.elem == "topology":
+        return Topology.of(value)
+    return float(value) if hasattr(value, "numerator") and not isinstance(value, bool | int) else value
+
+
+class Counts:
+    """Statistics on the device: int64[B, depth] each, how often drafts at a depth were tested and accepted; and, for the
+    host, what a turn calls and drafts."""
+
+    deepest = 64
+
+    def __init__(self, s: Step) -> None:
+        self.tested = s.buffer((s.frame.batch, self.deepest), torch.int64)
+        self.accepted = s.buffer((s.frame.batch, self.deepest), torch.int64)
+        self.calls: dict[str, int] = {}
+        self.drafted = 0
+
+    def clear(self) -> None:
+        self.tested.zero_()
+        self.accepted.zero_()

@@ -1,0 +1,234 @@
+"""Device forms of ops over vectors and numbers: arithmetic, picking, joining, choosing. Everything stable, as on the host."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.ops.vectors import _MAPS, _folded
+from decgraph.backends.triton.step.evaluate import NotStatic, device, known
+from decgraph.backends.triton.step.machine import take
+from decgraph.backends.triton.step.values import Context, Dist, Draws, Nodes, Path
+from decgraph.ir.ops.common import align, numeric
+from decgraph.ir.ops.vectors import _axis
+
+
+def tensor(s: Any, x: Any, op: Any = None) -> Tensor:
+    """A value as a tensor [B or 1, *dims]."""
+    if isinstance(x, Dist):
+        out: Tensor = s.vector(x)
+        return out
+    if isinstance(x, Draws):
+        return x.tokens
+    if isinstance(x, Nodes):
+        return x.ids
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, Context | Path) or not known(x):
+        raise NotStatic(f"a {type(x).__name__.lower()} as numbers", op)
+    made: Tensor = s.constant(np.asarray(x)[None])
+    return made
+
+
+def flat_draws(s: Any, x: Draws) -> Draws:
+    """Draws as one vector [n]."""
+    def flat(a: Any) -> Any:
+        return None if a is None else a.reshape(-1) if isinstance(a, np.ndarray) else a.flatten(1) if a.ndim > 1 else a[:, None]
+
+    row = x.row if x.row is None or isinstance(x.row, Tensor) else np.broadcast_to(x.row, x.shape)
+    return replace(x, tokens=flat(x.tokens), row=flat(row), rank=flat(x.rank), race=flat(x.race), at=None)
+
+
+@device("map")
+def elementwise(s: Any, op: Any, *xs: Any) -> Any:
+    """An elementwise function."""
+    if all(known(x) for x in xs):
+        return s.hosted(op, xs)
+    types = [numeric(v.type) for v in op.operands]
+    want = max((t.dims for t in types), key=len, default=())
+    values = [lined(tensor(s, x, op), t.dims, want) for x, t in zip(xs, types, strict=True)]
+    return _MAPS[op.attrs["fn"]](*values)
+
+
+def lined(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
+    """A tensor [B or 1, *have] with axes of one put in, so that it lines up with [B, *want]."""
+    if len(have) == len(want) or a.ndim == 1 + len(want):
+        return a
+    axes = align(have, want) or tuple(range(len(have)))
+    shape = [int(a.shape[0])] + [1] * len(want)
+    for i, axis in enumerate(axes):
+        shape[1 + axis] = int(a.shape[1 + i])
+    return a.reshape(shape)
+
+
+@device("reduce")
+def reduce(s: Any, op: Any, x: Any) -> Any:
+    """Fold one dimension."""
+    if known(x):
+        return s.hosted(op, [x])
+    return _folded(op.attrs["fn"], tensor(s, x, op), 1 + _axis(op.attrs, numeric(op.operands[0].type)))
+
+
+@device("len")
+def length(s: Any, op: Any, x: Any) -> Any:
+    """How many there are, which the host knows."""
+    if isinstance(x, Nodes):
+        return x.count
+    if isinstance(x, Dist | Draws):
+        return x.shape[0]
+    if isinstance(x, Path):
+        return x.length.long()
+    return int(x.shape[1]) if isinstance(x, Tensor) else s.hosted(op, [x])
+
+
+@device("gather")
+def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
+    """v[i]; where v ranges over a part, a node names its member."""
+    if known(v) and all(known(i) for i in ix):
+        return s.hosted(op, [v, *ix])
+    types = [numeric(o.type) for o in op.operands[1:]]
+    named = types[0].elem in ("node", "position") and len(types) == 1
+    at = getattr(v, "at", None)
+    if named and at is not None:
+        if isinstance(at, Nodes) or not known(ix[0]):
+            raise NotStatic("a member of a part that data chose", op)
+        ix = (np.array([int(np.flatnonzero(at == i)[-1]) for i in np.ravel(ix[0])]).reshape(np.shape(ix[0])),)
+    if len(ix) > 1:
+        want = max((t.dims for t in types), key=len)
+        if all(known(i) for i in ix):
+            wide = np.broadcast_arrays(*[np.asarray(_host_lined(np.asarray(i), t.dims, want)) for i, t in
+                                         zip(ix, types, strict=True)])
+            return pick(s, v, tuple(wide), op)
+        raise NotStatic("several indices that data chose", op)
+    return pick(s, v, ix[0], op)
+
+
+def _host_lined(a: np.ndarray, have: tuple[Any, ...], want: tuple[Any, ...]) -> np.ndarray:
+    from decgraph.ir.ops.common import spread
+    out: np.ndarray = spread(a, have, want)
+    return out
+
+
+def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
+    """Elements along the first axes of a value: by the host's index (a number, an array, a tuple of arrays), or by a tensor of
+    each sequence's own, [B] or [B, *k]."""
+    if isinstance(v, Dist):
+        return replace(v, index=picked(s, v.index, index), at=None)
+    if isinstance(v, Draws):
+        tokens = picked(s, v.tokens, index)
+        row = None if v.row is None else picked(s, v.row if isinstance(v.row, Tensor) else np.broadcast_to(v.row, v.shape), index)
+        return replace(v, tokens=tokens, row=row, rank=None if v.rank is None else picked(s, v.rank, index),
+                       race=None if v.race is None else picked(s, v.race, index), at=None)
+    if isinstance(v, Nodes):
+        got = picked(s, v.ids, index)
+        return Nodes(got, v.above)
+    if isinstance(v, np.ndarray):
+        return picked(s, v, index)
+    if isinstance(v, Tensor):
+        return picked(s, v, index)
+    raise NotStatic(f"elements of a {type(v).__name__.lower()}", op)
+
+
+def picked(s: Any, a: Any, index: Any) -> Any:
+    """`pick` of an array [d, ...] of the host's, or of a tensor [B, d, ...]."""
+    if isinstance(index, Draws):
+        index = index.tokens
+    if isinstance(index, Nodes):
+        index = index.ids
+    if isinstance(a, np.ndarray):
+        if isinstance(index, Tensor):
+            return s.constant(a)[index]
+        return np.asarray(a[index])
+    if isinstance(index, Tensor):
+        flat = index.flatten(1) if index.ndim > 1 else index[:, None]
+        got = take(s, a, flat.long())
+        return got.reshape(int(got.shape[0]), *index.shape[1:], *a.shape[2:])
+    if isinstance(index, tuple):
+        places = np.ravel_multi_index(tuple(np.asarray(i) for i in index), tuple(int(n) for n in a.shape[1:1 + len(index)]))
+        return take(s, a.flatten(1, len(index)), np.asarray(places))
+    return take(s, a, np.asarray(index))
+
+
+@device("slice")
+def cut(s: Any, op: Any, v: Any, *ends: Any) -> Any:
+    """v[lo:hi] of the first dimension, by the host's bounds."""
+    if not all(known(e) for e in ends):
+        raise NotStatic("a slice whose length data decides", op)
+    if known(v):
+        return s.hosted(op, [v, *ends])
+    where = slice(int(ends[0]) if op.attrs.get("has_lo") else None, int(ends[-1]) if op.attrs.get("has_hi") else None)
+    n = v.count if isinstance(v, Nodes) else v.shape[0] if isinstance(v, Dist | Draws) else int(v.shape[1])
+    return pick(s, v, np.arange(n)[where], op)
+
+
+@device("list")
+def listing(s: Any, op: Any, *items: Any) -> Any:
+    """[a, b, c]: a vector where the items stack."""
+    if all(known(x) for x in items):
+        return s.hosted(op, items)
+    if op.results[0].type.elem == "list":
+        return list(items)
+    values = [tensor(s, x, op) for x in items]
+    return torch.stack([v.expand(s.frame.batch, *v.shape[1:]) for v in values], 1)
+
+
+@device("concat")
+def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
+    """a ++ b along the first dimension; single values count as vectors of one."""
+    if known(a) and known(b):
+        return s.hosted(op, [a, b])
+    if op.results[0].type.elem in ("list", "path"):
+        raise NotStatic("lists and paths joined", op)
+    values = [tensor(s, x, op) for x in (a, b)]
+    most = max(v.ndim for v in values)
+    values = [v if v.ndim == most else v[:, None] for v in values]
+    return torch.cat([v.expand(s.frame.batch, *v.shape[1:]) for v in values], 1)
+
+
+@device("arg")
+def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
+    """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
+    if known(x) and all(known(k) for k in by):
+        return s.hosted(op, [x, *by])
+    down = op.attrs["fn"] == "max"
+    if by:
+        raise NotStatic("a choice by several keys", op)
+    if isinstance(x, Dist) and down:
+        ones = s.points(x.rows, x.face)
+        if ones is not None:
+            return picked(s, ones, x.index)
+    a = tensor(s, x, op)
+    return a.argmax(-1) if down else a.argmin(-1)
+
+
+@device("select.top")
+def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
+    """The k candidates with the largest keys, best first (or in their own order)."""
+    if known(x) and all(known(b) for b in by):
+        return s.hosted(op, [x, k, *by])
+    if not known(k) or len(by) > 1:
+        raise NotStatic("a choice of as many as data says, or by several keys", op)
+    flat = flat_draws(s, x) if isinstance(x, Draws) else x
+    n = flat.count if isinstance(flat, Nodes) else flat.shape[0] if isinstance(flat, Draws) else \
+        len(flat) if isinstance(flat, np.ndarray) else int(flat.shape[1])
+    keys = tensor(s, by[0] if by else x, op)
+    keys = keys.flatten(1) if keys.ndim > 1 else keys[:, None]
+    if int(keys.shape[1]) != n:
+        raise NotStatic("keys over more than the candidates", op)
+    if isinstance(flat, Draws):
+        s.flag(flat.tokens < 0)
+    chosen = order(keys)[:, :max(0, int(k))]
+    if op.attrs.get("order", "best") == "kept":
+        chosen = chosen.sort(1).values
+    if isinstance(flat, np.ndarray):
+        return Nodes(s.constant(flat)[chosen], flat) if op.operands[0].type.elem == "node" else s.constant(flat)[chosen]
+    return pick(s, flat, chosen, op)
+
+
+def order(keys: Tensor) -> Tensor:
+    """int64[B, n]: indices by key, the largest first, of equals the first first; what is no number comes last."""
+    return torch.sort(torch.where(torch.isnan(keys), -torch.inf, keys) if keys.is_floating_point() else keys, dim=1,
+                      descending=True, stable=True).indices

@@ -1,0 +1,170 @@
+"""Device forms of ops over the vocabulary: faces, draws, the best tokens, entries of distributions."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.step.evaluate import NotStatic, device
+from decgraph.backends.triton.step.machine import take
+from decgraph.backends.triton.step.values import Dist, Draws, Noise, Rows
+
+
+def as_dist(q: Any, op: Any) -> Dist:
+    """A distribution; numbers over the vocabulary float[B, *dims, V] as one."""
+    if isinstance(q, Dist):
+        return q
+    if not isinstance(q, Tensor):
+        raise NotStatic("a distribution that the host made", op)
+    return dist_of(q)
+
+
+def dist_of(probs: Tensor, like: Any = None) -> Dist:
+    """Probabilities [B, *shape, V] as a dist at the places of `like`, where it has them."""
+    shape = tuple(probs.shape[1:-1])
+    flat = probs.flatten(1, -2) if probs.ndim > 2 else probs[:, None]
+    index = np.arange(int(flat.shape[1])).reshape(shape)
+    rows = Rows(flat, given=True)
+    if isinstance(like, Dist) and like.shape == shape and not isinstance(like.index, Tensor):
+        where = like.index.reshape(-1)
+        if like.rows.positions is not None and not isinstance(like.rows.nodes, Tensor):
+            rows.positions = like.rows.positions[:, where]
+    return Dist(rows, index, "shaped", like.at if isinstance(like, Dist) else None)
+
+
+def picked(s: Any, q: Dist, values: Tensor) -> Tensor:
+    """Rows of values [B, R, ...] that a dist names, [B, n, ...] with its shape flattened."""
+    index = q.index.flatten(1) if isinstance(q.index, Tensor) else q.index.reshape(-1)
+    return take(s, values, index)
+
+
+def source(s: Any, q: Dist) -> tuple[Tensor, bool]:
+    """What a draw from a dist starts from: its logits [B, n, V], or probabilities (True)."""
+    if q.face == "shaped" or q.rows.given:
+        return picked(s, q, q.rows.scores), q.rows.given
+    return picked(s, q, s.face(q.rows, q.face)), True
+
+
+def repeated(s: Any, n: int) -> Tensor:
+    """int64[B * n, 2]: the seed of every row."""
+    out: Tensor = s.seeds[:, None].expand(-1, n, -1).reshape(-1, 2)
+    return out
+
+
+def placed(s: Any, q: Dist) -> Tensor | None:
+    """int64[B, n]: the position of every row of a dist."""
+    return None if q.rows.positions is None else picked(s, q, q.rows.positions.expand(s.frame.batch, -1))
+
+
+def shaped(q: Dist, tokens: Tensor, *more: int) -> Tensor:
+    """[B, n, *more] in the shape of a dist."""
+    return tokens.reshape(int(tokens.shape[0]), *q.shape, *more)
+
+
+@device("face")
+def see(s: Any, op: Any, q: Dist) -> Dist:
+    """Another face of the same rows."""
+    return replace(q, face=op.attrs["face"])
+
+
+@device("draw")
+def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
+    """One draw from each distribution."""
+    q = as_dist(q, op)
+    ones = s.points(q.rows, q.face)
+    if ones is not None:
+        return Draws(shaped(q, picked(s, q, ones)), q.rows, q.index, q.face, at=q.at)
+    values, given = source(s, q)
+    n = int(values.shape[1])
+    words = s.key_words(key, n, placed(s, q))
+    tokens = s.laws.draw(values.flatten(0, 1), given, words.flatten(0, 1), repeated(s, n))
+    tokens = shaped(q, tokens.unflatten(0, (s.frame.batch, n)))
+    s.flag(tokens.reshape(s.frame.batch, -1) < 0)
+    return Draws(tokens, q.rows, q.index, q.face, at=q.at)
+
+
+@device("draw.many")
+def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
+    """k draws from each distribution."""
+    q, k = as_dist(q, op), int(k)
+    values, given = source(s, q)
+    n = int(values.shape[1])
+    flat = values.flatten(0, 1)
+    row = q.index[..., None] if isinstance(q.index, Tensor) else np.broadcast_to(q.index[..., None], (*q.shape, k))
+    if isinstance(row, Tensor):
+        row = row.expand(*row.shape[:-1], k)
+    greedy = s.points(q.rows, q.face)
+    if op.attrs["replace"]:
+        if greedy is not None:
+            tokens = picked(s, q, greedy)[..., None].expand(-1, -1, k)
+        else:
+            lanes = np.stack(np.meshgrid(np.arange(n), np.arange(k), indexing="ij"), -1).reshape(-1, 2)
+            positions = placed(s, q)
+            if positions is not None:
+                positions = positions.repeat_interleave(k, 1)
+            words = s.key_words(key, n * k, positions, lanes)
+            tokens = s.laws.draw(flat.repeat_interleave(k, 0), given, words.flatten(0, 1), repeated(s, n * k))
+        return Draws(shaped(q, tokens.reshape(s.frame.batch, n, k), k), q.rows, row, q.face, at=q.at)
+    if greedy is not None:
+        raise NotStatic("draws without replacement of a greedy request", op)
+    words = s.key_words(key, n, placed(s, q))
+    tokens = s.laws.distinct(flat, given, words.flatten(0, 1), repeated(s, n), k)
+    tokens = tokens.unflatten(0, (s.frame.batch, n))
+    members = tokens if q.index.ndim and int(q.rows.count) == n else None
+    if members is None:
+        raise NotStatic("draws without replacement of some rows of a call", op)
+    rank = np.broadcast_to(np.arange(k), (*q.shape, k))
+    return Draws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=members, at=q.at)
+
+
+@device("draw.point")
+def draw_point(s: Any, op: Any, tokens: Any) -> Draws:
+    """Certain drafts."""
+    if isinstance(tokens, Draws):
+        tokens = tokens.tokens
+    if not isinstance(tokens, Tensor):
+        tokens = s.constant(np.asarray(tokens, dtype=np.int64)[None]).expand(s.frame.batch, *np.shape(tokens))
+    return Draws(tokens.long(), point=True)
+
+
+@device("draw.get")
+def draw_get(s: Any, op: Any, x: Draws) -> Any:
+    """A field of draws."""
+    field = op.attrs["field"]
+    if field == "token":
+        return x.tokens
+    if field == "prob":
+        return probs_of(s, x)
+    if field == "race" and x.race is not None:
+        return x.race
+    raise NotStatic(f"the {field} of draws", op)
+
+
+def probs_of(s: Any, x: Draws) -> Tensor:
+    """float64[B, *shape]: the probability of each token in the raw face of where it was drawn; 1 for tokens of no row."""
+    if x.rows is None:
+        return (x.tokens >= 0).double()
+    face = x.face if x.point else "raw"
+    b, n = s.frame.batch, int(np.prod(x.shape))
+    row = x.row.flatten(1) if isinstance(x.row, Tensor) else s.constant(np.broadcast_to(x.row, x.shape).reshape(1, n)).expand(b, n)
+    table = s.face(x.rows, face).flatten(1)
+    out = table.gather(1, row * x.rows.size + x.tokens.clamp(min=0).reshape(b, n)).double()
+    return torch.where(x.tokens >= 0, out.view(x.tokens.shape), 0.0)
+
+
+@device("topk")
+def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
+    """The k most probable tokens of each distribution, as draws without randomness."""
+    q = as_dist(q, op)
+    k = min(int(k), q.rows.size)
+    if q.face in ("raw", "logits") and not q.rows.given:
+        values, banned = picked(s, q, q.rows.scores), True
+    else:
+        values, banned = picked(s, q, s.face(q.rows, q.face)), False
+    tokens = s.laws.top(values.flatten(0, 1), k, banned=banned).unflatten(0, (s.frame.batch, int(values.shape[1])))
+    row = q.index[..., None].expand(*q.index.shape, k) if isinstance(q.index, Tensor) else \
+        np.broadcast_to(q.index[..., None], (*q.shape, k))
+    return Draws(shaped(q, tokens, k), q.rows, row, q.face, point=True, at=q.at)

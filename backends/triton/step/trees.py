@@ -1,0 +1,199 @@
+"""Device forms of ir/ops/trees.py: trees grow by counts, so what the host knows of their structure stays with it."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.step.effects import last_token
+from decgraph.backends.triton.step.evaluate import NotStatic, device
+from decgraph.backends.triton.step.numbers import flat_draws
+from decgraph.backends.triton.step.rows import probs_of
+from decgraph.backends.triton.step.values import Context, Draws, Growth, Nodes, Tree
+
+
+@device("tree.new")
+def new(s: Any, op: Any, base: Any = None) -> Tree:
+    """A tree of a root alone."""
+    base = Context(s.length) if base is None else base
+    if not isinstance(base, Context) or base.parent:
+        raise NotStatic("a tree that does not grow from the context", op)
+    zero = np.zeros(1, dtype=np.int64)
+    token = s.constant(np.full((s.frame.batch, 1), -1, dtype=np.int64))
+    logprob = s.constant(np.zeros((s.frame.batch, 1)))
+    return Tree(base, token, zero, zero, zero - 1, epoch=s.epoch, logprob=logprob)
+
+
+@device("tree.grow")
+def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
+    """The tree with draws grown into it, and the new nodes."""
+    at, values = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
+    if not isinstance(what, Draws):
+        raise NotStatic("only draws are grown on the device", op)
+    flat = flat_draws(s, what)
+    n = flat.shape[0]
+    if not t.fixed or op.attrs.get("chain"):
+        raise NotStatic("growth of a tree that data chose", op)
+    parents = parents_of(t, what, at, op)
+    s.flag(flat.tokens < 0)     # nothing was left to draw: the driver grows no node then
+    first = t.size
+    ids = np.arange(first, first + n)
+    depth = t.depth[parents] + 1
+    growth = Growth(flat, first, n)
+    columns = {}
+    for name, value in zip(op.attrs.get("columns", ()), values, strict=True):
+        columns[name] = torch.cat([column(s, t, name), spread(s, value, n, what)], 1)
+    for name in set(t.columns) - set(columns):
+        columns[name] = torch.cat([t.columns[name], t.columns[name].new_zeros((s.frame.batch, n))], 1)
+    s.tally.drafted += n
+    given = columns.pop("logprob", None)
+    if given is not None:
+        raise NotStatic("a column of its own for logprob", op)
+    tree = replace(t, token=torch.cat([t.token, flat.tokens], 1), parent=np.concatenate([t.parent, parents]),
+                   depth=np.concatenate([t.depth, depth]), uid=np.concatenate([t.uid, s.next_uids(n)]),
+                   height=max(t.height, int(depth.max(initial=0))), growths=(*t.growths, growth), columns=columns,
+                   new=ids, frontier=ids)
+    return tree, ids
+
+
+def parents_of(t: Tree, what: Draws, at: Any, op: Any) -> np.ndarray:
+    """The parent of every draw, int64[n]."""
+    shape = what.shape
+    n = int(np.prod(shape))
+    width = int(np.prod(shape[1:])) if len(shape) > 1 else 1
+    leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
+    if at is not None:
+        if isinstance(at, Nodes | Tensor):
+            raise NotStatic("growth at nodes that data chose", op)
+        ids = np.ravel(np.asarray(at, dtype=np.int64))
+        if len(ids) == 1:
+            return np.full(n, ids[0])
+        return ids[:1] if n == 1 and not shape else ids if np.shape(at) == shape else ids[leading]
+    if what.rows is not None and what.rows.nodes is not None:
+        if isinstance(what.rows.nodes, Nodes) or isinstance(what.row, Tensor):
+            raise NotStatic("growth at nodes that data chose", op)
+        out: np.ndarray = what.rows.nodes[np.broadcast_to(what.row, shape).reshape(-1)]
+        return out
+    front = t.frontier
+    if len(front) > 1 and shape and len(front) == shape[0]:
+        return np.asarray(front[leading])
+    return np.full(n, front[0])
+
+
+def spread(s: Any, value: Any, n: int, what: Draws) -> Tensor:
+    """A column's values [B, n]: one for each draw, one for each row, or the same for all."""
+    if isinstance(value, Draws):
+        value = value.tokens
+    if not isinstance(value, Tensor):
+        value = s.constant(np.broadcast_to(np.asarray(value, dtype=np.float64), (1,)))[None].expand(s.frame.batch, -1)
+    flat = value.flatten(1) if value.ndim > 1 else value[:, None]
+    if int(flat.shape[1]) == n:
+        return flat
+    if int(flat.shape[1]) == 1:
+        return flat.expand(-1, n)
+    width = int(np.prod(what.shape[1:])) if len(what.shape) > 1 else 1
+    return flat.index_select(1, s.constant(np.arange(n) // width))
+
+
+def column(s: Any, t: Tree, name: str) -> Tensor:
+    """An author's column as it is, zeros where it was never set."""
+    if name in t.columns:
+        return t.columns[name]
+    return s.constant(np.zeros((s.frame.batch, t.size)))
+
+
+@device("tree.get")
+def get(s: Any, op: Any, t: Tree) -> Any:
+    """A column over all nodes, [B, N]; parent and depth as NumPy where the host knows them."""
+    c = op.attrs["column"]
+    if c in ("parent", "depth"):
+        return t.parent if c == "parent" else t.depth
+    if c == "token":
+        return torch.cat([last_token(s)[:, None], t.token[:, 1:]], 1)
+    if c == "logprob":
+        return logprobs(s, t)
+    if c == "prob":
+        return torch.cat([s.constant(np.ones((s.frame.batch, 1))), probs(s, t)], 1)
+    if c in t.columns:
+        return t.columns[c]
+    raise NotStatic(f"the column {c}", op)
+
+
+def probs(s: Any, t: Tree) -> Tensor:
+    """float64[B, N - 1]: the raw probability of every drafted token where it was drawn."""
+    if not t.growths:
+        return s.constant(np.zeros((s.frame.batch, 0)))
+    out = torch.cat([probs_of(s, g.draws) for g in t.growths], 1)
+    return out if t.origin is None else out.gather(1, (t.origin[:, 1:] - 1).clamp(min=0))
+
+
+def logprobs(s: Any, t: Tree) -> Tensor:
+    """float64[B, N]: cumulative log-probabilities."""
+    known = t.logprob
+    assert known is not None
+    done = int(known.shape[1])
+    for g in t.growths:
+        if g.first < done:
+            continue
+        above = t.parent[g.first:g.first + g.count]
+        known = torch.cat([known, known.index_select(1, s.constant(above)) + torch.log(probs_of(s, g.draws))], 1)
+        done = g.first + g.count
+    object.__setattr__(t, "logprob", known)     # remembered: a tree's own values never change
+    return known
+
+
+@device("tree.set")
+def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
+    """Set a column at nodes that the host knows."""
+    name = op.attrs["column"]
+    if isinstance(ns, Nodes) or name == "logprob":
+        raise NotStatic("a column set at nodes that data chose", op)
+    ids = np.ravel(np.asarray(ns, dtype=np.int64))
+    held = column(s, t, name)
+    if isinstance(value, Tensor):
+        new = value.flatten(1).to(held.dtype) if value.ndim > 1 else value[:, None].to(held.dtype)
+    else:
+        new = s.constant(np.broadcast_to(np.asarray(value, dtype=np.float64), (1, len(ids)))).to(held.dtype)
+    new = new.expand(s.frame.batch, len(ids))
+    where = np.zeros(t.size, dtype=np.int64)
+    where[ids] = np.arange(len(ids))
+    mask = np.zeros((1, t.size), dtype=bool)
+    mask[0, ids] = True
+    wide = new.index_select(1, s.constant(where))
+    return replace(t, columns={**t.columns, name: torch.where(s.constant(mask), wide, held)})
+
+
+@device("tree.front")
+def front(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
+    """The tree with another frontier."""
+    return replace(t, frontier=ns if isinstance(ns, Nodes) else np.ravel(np.asarray(ns, dtype=np.int64)))
+
+
+@device("tree.nodes")
+def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
+    """Nodes of a tree, as the host's where its structure is."""
+    which = op.attrs["which"]
+    if which == "root":
+        return 0
+    if which == "all":
+        return np.arange(t.size)
+    if which == "drafted":
+        return np.arange(1, t.size)
+    if which in ("frontier", "new"):
+        return t.frontier if which == "frontier" else t.new
+    if which == "leaves" and t.fixed:
+        return t.leaves()
+    raise NotStatic(f"the {which} of a tree that data chose", op)
+
+
+@device("tree.size")
+def size(s: Any, op: Any, t: Tree) -> int:
+    """How many drafted nodes, or how deep."""
+    if op.attrs["what"] == "size":
+        return t.size - 1
+    if not t.fixed:
+        raise NotStatic("the height of a tree that data chose", op)
+    return t.height

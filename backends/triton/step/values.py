@@ -1,0 +1,176 @@
+"""What the values of a step are on the device. Every tensor has the sequence as axis 0; NumPy arrays are the same for all."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+Ids = np.ndarray
+
+
+@dataclass(frozen=True)
+class Context:
+    """The committed tokens, or all but the last of them. length: int32[B]."""
+
+    length: Tensor
+    parent: bool = False
+    on_device = True
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes that data chose. ids: int64[B, F]. above: the nodes (an id array or Nodes) that they hang from, where it is known
+    that their parents are among those."""
+
+    ids: Tensor
+    above: Any = None
+    on_device = True
+
+    @property
+    def count(self) -> int:
+        return int(self.ids.shape[1])
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Which noise: a site with its loop counters (a tensor int32[B] where it is the turn's), or the stream `output`, at the
+    row's own position or at an index [B, ...]."""
+
+    kind: str
+    site: str
+    counters: tuple[Any, ...] = ()
+    index: Any = None
+    on_device = True
+
+
+class Rows:
+    """R distributions of every sequence. scores: [B, R, V], logits, or probabilities where `given`. positions: int64[B, R],
+    the index of the token that would be drawn. nodes: the tree's nodes that they are of (NumPy int64[R] or Nodes), else None.
+    Faces are made when something looks."""
+
+    def __init__(self, scores: Tensor, *, positions: Tensor | None = None, nodes: Any = None, given: bool = False,
+                 label: str = "") -> None:
+        self.scores, self.positions, self.nodes, self.given, self.label = scores, positions, nodes, given, label
+        self.faces: dict[Any, Tensor] = {}
+
+    @property
+    def count(self) -> int:
+        return int(self.scores.shape[1])
+
+    @property
+    def size(self) -> int:
+        return int(self.scores.shape[2])
+
+
+@dataclass(frozen=True)
+class Dist:
+    """An array of distributions: rows `index` (NumPy int64[*shape], or a tensor int64[B, *shape]) of `rows` by one face. at:
+    what axis 0 ranges over, where it is a part of a tree (NumPy int64[n] or Nodes)."""
+
+    rows: Rows
+    index: Any
+    face: str = "shaped"
+    at: Any = None
+    on_device = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.index.shape[1:]) if isinstance(self.index, Tensor) else tuple(self.index.shape)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Tokens int64[B, *shape], and the law of each. rows, row (NumPy int64[*shape] or a tensor [B, *shape]), face: where each
+    was drawn; rows None: nowhere. rank (as row) and members int64[B, R, k], by row: for draws without replacement the law is
+    the row less the earlier members. point: certain drafts. race: race keys float[B, *shape]."""
+
+    tokens: Tensor
+    rows: Rows | None = None
+    row: Any = None
+    face: str = "shaped"
+    rank: Any = None
+    members: Tensor | None = None
+    point: bool = False
+    race: Tensor | None = None
+    at: Any = None
+    on_device = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tokens.shape[1:])
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One growth of a tree: `draws` (of shape [n]) became the nodes `first` .. `first + n - 1`, as growth ids."""
+
+    draws: Draws
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Node 0 is the root; ids are growth order. token: int64[B, N], the root's -1. parent, depth: NumPy int64[N] where growth
+    by counts says them, else tensors int64[B, N]. uid: NumPy int64[N] or int64[B, N], what the cells of models are found by;
+    the root's is -1. origin: None, or the growth ids of the nodes, int64[B, N], after a choice by data. height: the greatest
+    depth there may be. epoch: how many commits there had been in the step when it was begun. logprob: float64[B, N] or None where nothing asked yet."""
+
+    base: Context
+    token: Tensor
+    parent: Any
+    depth: Any
+    uid: Any
+    height: int = 0
+    epoch: int = 0
+    origin: Tensor | None = None
+    growths: tuple[Growth, ...] = ()
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    logprob: Tensor | None = None
+    new: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    frontier: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    on_device = True
+
+    @property
+    def size(self) -> int:
+        """Nodes, the root among them."""
+        return int(self.token.shape[1])
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the host knows its structure."""
+        return not isinstance(self.parent, Tensor)
+
+    def ancestors(self, nodes: Ids) -> Ids:
+        """The nodes and all above them but the root, in order; for a tree of fixed structure."""
+        needed: set[int] = set()
+        for node in nodes.tolist():
+            while node and node not in needed:
+                needed.add(node)
+                node = int(self.parent[node])
+        return np.array(sorted(needed), dtype=np.int64)
+
+    def leaves(self) -> Ids:
+        inner = np.zeros(self.size, dtype=bool)
+        inner[self.parent[1:]] = True
+        return np.flatnonzero(~inner)
+
+    def fronted(self, nodes: Any) -> Tree:
+        return replace(self, frontier=nodes)
+
+
+@dataclass(frozen=True)
+class Path:
+    """What a verification accepted. nodes: int64[B, D], the accepted nodes from the root's child on (-1 behind them); count:
+    int32[B], how many; tokens: int64[B, D + 1], theirs and then the emitted one; length: int32[B], how many tokens there are.
+    tree: of what; node: int64[B], the last accepted."""
+
+    tree: Tree
+    nodes: Tensor
+    count: Tensor
+    tokens: Tensor
+    length: Tensor
+    node: Tensor
+    on_device = True
