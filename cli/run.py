@@ -20,7 +20,7 @@ from decgraph.runtime.session import Result, Session, check_params
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "batch", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
        "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "passes", "no_pass",
-       "dump_ir", "validate", "compile", "quiet", "json")  # fmt: skip
+       "dump_ir", "validate", "compile", "profile", "quiet", "json")  # fmt: skip
 
 
 def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
@@ -55,6 +55,7 @@ def command(
     dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,
     validate: Annotated[bool, option("--validate", help=planning.VALIDATE)] = False,
     compile: Annotated[bool, option("--compile", help="torch.compile the forwards: slow to start.")] = False,
+    profile: Annotated[Path | None, option("--profile", help="What `decgraph tune` wrote; other options go before it.")] = None,
     quiet: Annotated[bool, option("--quiet", "-q", help="The new text alone.")] = False,
     json: Annotated[bool, option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -67,16 +68,25 @@ def command(
         chosen = chosen.cached(cache)
     params: dict[str, Any] = given.pairs(set_ or (), "--set")
     params |= given.direct(context.args, chosen.params, OWN)
+    folders: dict[str, str] = given.pairs(model or (), "--model")
+    applied = None
+    if profile is not None:
+        from decgraph.cli import profiled
+
+        applied = profiled.read(profile, chosen)
+        params, folders = {**applied.params, **params}, {**applied.models, **folders}
     known = check_params(chosen.function, params)
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
-    plan = wishes.plan() if wishes.any else None
+    plan = wishes.plan() if wishes.any else applied.plan if applied is not None else None
     if dump_ir is not None or validate:
         wishes.run(chosen.module, known)
     externs = given.functions(extern or ())
     if prompts is not None and (prompt is not None or prompt_file is not None or trace is not None):
         raise decgraph.DecError("--prompts goes with no other prompt and no --trace", hint="one file, a prompt on every line")
     text = given.prompt(prompt, prompt_file) if prompts is None else ""
-    session = open_session(chosen, given.pairs(model or (), "--model"), params, externs, backend, plan, compile)
+    session = open_session(chosen, folders, params, externs, backend, plan, compile)
+    if applied is not None:
+        applied.warn(chosen, session, folders, temperature)
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,

@@ -1,0 +1,54 @@
+"""A profile of `decgraph tune` applied to a run: its parameters, plan and models, and what is not as it was tuned."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import decgraph
+from decgraph.models import folder_of
+from decgraph.passes.plan import Plan
+from decgraph.runtime.session import Session
+from decgraph.runtime.tune import cost, facts
+from decgraph.runtime.tune.profile import Profile
+
+
+@dataclass(frozen=True)
+class Applied:
+    """params: values by name. models: sources by parameter, as given to `tune`. plan: how it ran there."""
+
+    profile: Profile
+    params: dict[str, Any]
+    models: dict[str, str]
+    plan: Plan
+
+    def warn(self, algorithm: Any, session: Session, models: dict[str, str], temperature: float) -> None:
+        """Say on stderr what is not as it was tuned. `models` are the sources of this run."""
+        contents = {name: facts.fingerprint(folder_of(source)) for name, source in models.items()}
+        doubts = self.profile.doubts(program=facts.digest(algorithm.text), models=contents, temperature=temperature,
+                                     device=facts.of_device(cost.device_of(list(session.models.values()))))
+        for doubt in doubts:
+            print(f"warning: {self.profile.path}: {doubt}; tune again for what is fastest here", file=sys.stderr)
+        if self.profile.figures.get("changes_output") is True:
+            share = self.profile.figures.get("same_tokens_as_default")
+            said = f" ({share:.1%} of the tokens when it was tuned)" if isinstance(share, int | float) else ""
+            print(f"warning: {self.profile.path}: it may commit other tokens than the defaults{said}", file=sys.stderr)
+
+
+def read(path: Path, algorithm: Any) -> Applied:
+    """A profile for an algorithm. Raises DecError, with file and line, for one that cannot be applied to it."""
+    profile = Profile.read(path)
+    params = profile.check(algorithm.function)
+    models = {name: str(held.get("source", "")) for name, held in profile.models.items() if held.get("source")}
+    for name in models:
+        if name.removesuffix(".heads") not in algorithm.models:
+            raise decgraph.DecError(f"{path}:{profile.line(f'models.{name}')}: {algorithm.name} takes no model `{name}`",
+                                    hint="the algorithm has changed: tune it again")
+    try:
+        plan = Plan.parse(profile.plan)
+    except decgraph.DecError as error:
+        message = str(error).splitlines()[0].removeprefix("error: ")
+        raise decgraph.DecError(f"{path}:{profile.line('plan', 'text')}: {message}", hint="tune it again") from None
+    return Applied(profile, params, models, plan)

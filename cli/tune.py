@@ -1,0 +1,123 @@
+"""decgraph tune: Choose an algorithm's parameters by measurement, for these models, prompts and this device."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import decgraph
+from decgraph.cli import given, output
+
+settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+OWN = ("prompts", "out", "param", "set", "model", "seconds", "max_new", "temperature", "top_k", "top_p", "seed", "clock",
+       "threads", "backend", "fresh", "kernels", "json")  # fmt: skip
+LEAST_SECONDS = 1.0
+
+
+def command(
+    context: typer.Context,
+    algorithm: Annotated[str | None, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")] = None,
+    prompts: Annotated[Path | None, typer.Option("--prompts", help="A file with a prompt on every line, like those to "
+                                                 "come.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The profile to write: ALGORITHM.profile.toml.")] = None,
+    param: Annotated[list[str] | None, typer.Option("--param", help="Search this parameter: gamma, gamma=1..8, shape=4x2,8x1. "
+                                                    "Default: all that change no token.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter that stays: gamma=4. Also as --gamma 4.")] = None,
+    model: Annotated[list[str] | None, typer.Option("--model", "-m", help="target=FOLDER or a shipped model's name.")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long to measure.")] = 60.0,
+    max_new: Annotated[int, typer.Option("--max-new", "-n", min=8, help="New tokens of a request.")] = 64,
+    temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option("--top-k", help="Keep the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", help="Keep the likeliest tokens that hold p.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Key of all noise.")] = 0,
+    clock: Annotated[str, typer.Option("--clock", help="wall, or cpu: the processor's time, steadier on a busy machine without "
+                                       "a GPU.")] = "wall",
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads on the CPU. Default: as `run` does.")] = None,
+    backend: Annotated[str | None, typer.Option("--backend", help="torch or reference.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure the cost of forwards anew.")] = False,
+    kernels: Annotated[bool, typer.Option("--kernels", help="Choose the sizes of the Triton kernels instead.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Choose an algorithm's parameters by measurement, for these models, prompts and this device.
+
+    Parameters that change what is committed are searched only when --param names them.
+    """
+    if kernels:
+        if algorithm is not None or prompts is not None:
+            raise decgraph.DecError("--kernels tunes the kernels of all algorithms", hint="decgraph tune --kernels")
+        from decgraph.cli.kernels import tune_kernels
+
+        tune_kernels(fresh=fresh, as_json=json)
+        return
+    if algorithm is None:
+        raise decgraph.DecError("tune needs an algorithm", hint="decgraph tune speculative --prompts FILE")
+    chosen = decgraph.load(algorithm)
+    if prompts is None:
+        raise decgraph.DecError("tune needs prompts like those to come", hint="--prompts FILE, a prompt on every line")
+    if not LEAST_SECONDS <= seconds < float("inf"):
+        raise decgraph.DecError(f"--seconds is {seconds:g}; at least {LEAST_SECONDS:g} is needed to measure anything")
+    if clock not in ("wall", "cpu"):
+        raise decgraph.DecError(f"--clock is wall or cpu, not {clock!r}")
+    from decgraph.cli import tuned
+    from decgraph.cli.many import prompts_of
+    from decgraph.cli.tuning import Job
+
+    lines = prompts_of(prompts)
+    words = given.pairs(set_ or (), "--set")
+    words |= given.direct(context.args, chosen.params, OWN)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 2) // 2)))
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    fields = {"limit": max_new, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    job = Job(chosen, lines, given.known(chosen.function, words), list(param or ()), given.pairs(model or (), "--model"),
+              {k: v for k, v in fields.items() if v is not None}, backend=backend, clock=clock, fresh=fresh, threads=threads)
+    path = out or Path(f"{chosen.name}.profile.toml")
+    writable(path)
+    with telling(quiet=json) as told:
+        outcome = job.run(seconds, told)
+    if not outcome.kept:
+        tuned.profile(job, outcome).write(path)
+    if json:
+        output.emit_json({**tuned.to_json(job, outcome), "profile": str(path) if not outcome.kept else None})
+    else:
+        output.print_table(tuned.HEADINGS, tuned.rows(outcome))
+        print("\n".join(tuned.summary(job, outcome, path)))
+    if outcome.interrupted:
+        raise typer.Exit(output.INTERRUPTED)
+
+
+def writable(path: Path) -> None:
+    """Raises DecError for a profile that could not be written when all is measured."""
+    if path.is_dir():
+        raise decgraph.DecError(f"cannot write {path}: it is a folder", hint="--out FILE.toml")
+    folder = path.parent
+    if not folder.is_dir():
+        raise decgraph.DecError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise decgraph.DecError(f"cannot write {path}: no permission", hint="--out FILE.toml, somewhere else")
+
+
+@contextmanager
+def telling(*, quiet: bool) -> Iterator[Callable[[str], Any]]:
+    """A function that is told what is done now: a line on the terminal that changes, or one after the other in a pipe."""
+    if quiet:
+        yield lambda what: None
+        return
+    if not sys.stderr.isatty():
+        said: list[str] = []
+
+        def plain(what: str) -> None:
+            head = what.split(":")[0]
+            if said[-1:] != [head]:  # a count that goes up is no news in a file
+                said.append(head)
+                print(what, file=sys.stderr)
+
+        yield plain
+        return
+    with output.console(stderr=True).status("reading the models") as status:
+        yield status.update

@@ -1,0 +1,129 @@
+"""What `decgraph tune` found: as a table, in sentences, as JSON, and as a profile."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+from decgraph.cli.tuning import Job
+from decgraph.runtime.tune import facts
+from decgraph.runtime.tune.profile import Profile
+from decgraph.runtime.tune.space import Axis, Setting, shown, spelt
+from decgraph.runtime.tune.tuner import Outcome
+
+HEADINGS = ("", "setting", "predicted", "tokens/s", "times the default", "(quartiles)", "tokens/call", "runs", "same tokens")
+OTHERS = 8  # settings of the search that the table shows beside the finalists
+
+
+def settings(outcome: Outcome) -> list[Setting]:
+    """What the table shows: the default, the finalists, then what else was met, fastest first and failures last."""
+    default, finals, met = outcome.default, outcome.finals, outcome.searched
+    first = sorted((s for s, f in finals.items() if s != default and f.ratios), key=lambda s: -finals[s].ratio)
+    others = [s for s, f in met.items() if s != default and s not in first and (f.ratios or f.failed)]
+    others.sort(key=lambda s: (bool(met[s].failed), -met[s].ratio))
+    return [default, *first, *others[:OTHERS]]
+
+
+def rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """The cells under `HEADINGS`. Finalists are shown with the figures of the final rounds alone."""
+    out = []
+    for chosen in settings(outcome):
+        f, base = outcome.figures(chosen), chosen == outcome.default
+        mark = "default" if base else "final" if chosen in outcome.finals and f.ratios else ""
+        mark = "tuned" if chosen == outcome.chosen and not outcome.kept else mark
+        promised = f"{outcome.predicted[chosen]:.0f}" if chosen in outcome.predicted else "-"
+        if f.failed:
+            out.append((mark, shown(chosen), promised, f"cannot run: {f.failed}", "", "", "", "", ""))
+            continue
+        low, high = f.quartiles
+        ratio, spread, same = ("1.00", "", "") if base else (f"{f.ratio:.2f}", f"{low:.2f}-{high:.2f}", f"{f.agreement:.0%}")
+        same += f" ({f.near_ties} near-ties)" if f.near_ties else ""
+        out.append((mark, shown(chosen), promised, f"{f.rate:.0f}", ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))
+    return out
+
+
+def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
+    """What people want to know, a line each."""
+    out = [f"{note[0].upper()}{note[1:]}." for note in outcome.notes]
+    best, base = outcome.figures(outcome.chosen), outcome.figures(outcome.default)
+    if outcome.interrupted:
+        out.append("Interrupted: judged by what was measured until then.")
+    if outcome.kept:
+        run = sum(bool(f.ratios) for f in outcome.searched.values())
+        out.append(f"Nothing measured beats the default, {shown(outcome.default)}, beyond the noise ({run} other settings were "
+                   "run): it stays, and no profile is written.")
+    else:
+        out.append(f"{shown(outcome.chosen)}: {best.rate:.0f} tokens/s, the default {base.rate:.0f}; {best.ratio:.2f} times as "
+                   f"fast over {len(best.ratios)} pairs of runs.")
+        out.append(f"Written to {path}: decgraph run {job.algorithm.name} --profile {path}")
+    if job.changing:
+        said = "" if outcome.kept else f": {best.agreement:.1%} of the tokens are the default's"
+        out.append(f"{', '.join(job.changing)} may change what is committed{said}.")
+    elif job.promise == "tokens":
+        out.append("All settings committed the default's tokens, as the claim says.")
+    elif job.promise == "law":
+        out.append("The claim is in distribution: sampled tokens differ between settings, their law does not.")
+    if facts.load() > (os.cpu_count() or 1):
+        steadier = "; --clock cpu is steadier here" if job.clock == "wall" else ""
+        out.append(f"The load average is {facts.load()} on {os.cpu_count()} cores: others were computing too{steadier}.")
+    return out
+
+
+def to_json(job: Job, outcome: Outcome) -> dict[str, Any]:
+    """The same for a program."""
+    found = []
+    for chosen in settings(outcome):
+        f = outcome.figures(chosen)
+        low, high = f.quartiles
+        found.append({
+            "setting": words(chosen), "predicted": outcome.predicted.get(chosen), "final": chosen in outcome.finals,
+            "tokens_per_second": f.rate, "ratio": f.ratio, "low": low, "high": high, "runs": f.runs,
+            "tokens_per_call": f.per_call, "same_tokens": f.agreement, "near_ties": f.near_ties, "failed": f.failed or None})
+    return {
+        "algorithm": job.algorithm.name, "chosen": words(outcome.chosen), "kept_default": outcome.kept,
+        "promise": job.promise, "changes_output": bool(job.changing), "interrupted": outcome.interrupted, "rows": found,
+        "notes": outcome.notes, "acceptance": outcome.acceptance, "device": job.device, "load": facts.load(),
+        "costs": {n: c.to_json() for n, c in outcome.costs.items()}, "costs_kept": job.cached, "seconds": outcome.seconds}
+
+
+def words(chosen: Setting) -> dict[str, str]:
+    """A setting as the command line would take it."""
+    return {name: spelt(value) for name, value in chosen}
+
+
+def profile(job: Job, outcome: Outcome) -> Profile:
+    """The profile of what was chosen."""
+    function, contents = job.algorithm.function, job.contents()
+    known = {p.name: p.default for p in function.params if p.value.type.elem != "model" and p.has_default}
+    values = {**known, **job.fixed, **dict(outcome.chosen)}
+    best, base = outcome.figures(outcome.chosen), outcome.figures(outcome.default)
+    low, high = best.quartiles
+    figures: dict[str, Any] = {
+        "tokens_per_second": round(best.rate, 2), "default_tokens_per_second": round(base.rate, 2),
+        "ratio": round(best.ratio, 4), "ratio_low": round(low, 4), "ratio_high": round(high, 4),
+        "pairs": len(best.ratios), "clock": job.clock, "load": facts.load(), "complete": not outcome.interrupted,
+        "tokens_per_call": round(best.per_call, 3), "default_tokens_per_call": round(base.per_call, 3),
+        "changes_output": bool(job.changing), "same_tokens_as_default": round(best.agreement, 4), "near_ties": best.near_ties}
+    if outcome.chosen in outcome.predicted:
+        figures["predicted_tokens_per_second"] = round(outcome.predicted[outcome.chosen], 2)
+    request = {
+        "temperature": float(job.fields.get("temperature", 0)), "max_new": int(job.fields["limit"]),
+        **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
+        "prompts": len(job.lines), "prompts_digest": facts.digest("\n".join(job.lines))}
+    search = {
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "seconds": round(outcome.seconds, 1),
+        "settings": len(outcome.searched), "notes": outcome.notes, "acceptance": outcome.acceptance,
+        "ranges": {axis.name: searched(axis) for axis in job.axes}}
+    return Profile(
+        function.name, facts.digest(job.algorithm.text), {name: spelt(value) for name, value in values.items()},
+        job.plan.text(), {n: {"source": str(s), "content": contents[n]} for n, s in job.sources.items()}, request, job.device,
+        figures, search, {name: curve.to_json() for name, curve in outcome.costs.items()})
+
+
+def searched(axis: Axis) -> str:
+    """An axis's range in a word."""
+    if axis.given:
+        return ",".join(spelt(value) for value in axis.values)
+    return "shapes" if axis.kind == "topology" else f"{spelt(axis.values[0])}..{spelt(axis.values[-1])}"

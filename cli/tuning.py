@@ -1,0 +1,126 @@
+"""What `decgraph tune` does between its options and its table: models, requests, the costs of forwards, near-ties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import decgraph
+from decgraph.models import bind, folder_of, request_for, shipped
+from decgraph.passes.plan import Plan
+from decgraph.runtime.tune import cost, facts, space
+from decgraph.runtime.tune.cost import Curve
+from decgraph.runtime.tune.space import Setting
+from decgraph.runtime.tune.trial import CLOCKS, HALF, NEAR_TIES, Runner, Trials
+from decgraph.runtime.tune.tuner import Outcome, Tuner
+
+
+class Job:
+    """One algorithm on one set of models and prompts. Raises DecError for what does not fit, before models are read."""
+
+    def __init__(self, algorithm: Any, lines: Sequence[str], fixed: Mapping[str, Any], wishes: Sequence[str],
+                 models: Mapping[str, str], fields: Mapping[str, Any], *, backend: str | None = None, clock: Any = "wall",
+                 fresh: bool = False, threads: int | None = None) -> None:
+        self.algorithm, self.lines, self.fixed, self.fields = algorithm, list(lines), dict(fixed), dict(fields)
+        self.backend, self.clock, self.fresh, self.threads = backend, clock, fresh, threads
+        function = algorithm.function
+        self.promise, _ = space.guarantee(function, float(fields.get("temperature", 0)))
+        self.axes = space.axes(function, self.fixed, wishes, float(fields.get("temperature", 0)))
+        changing = [axis.name for axis in self.axes if axis.changes]
+        if changing:
+            self.promise = ""
+        missing = [p.name for p in function.params if p.value.type.elem != "model" and not p.has_default
+                   and p.name not in self.fixed and p.name not in {a.name for a in self.axes}]
+        if missing:
+            raise decgraph.DecError(f"{function.name} needs a value for `{missing[0]}`", hint=f"--set {missing[0]}=...")
+        self.sources = {**shipped(function), **models}
+        self.changing = changing
+        values = {a.name: a.values[0] if a.default is None else a.default for a in self.axes}
+        self.default: Setting = space.setting(function, values)
+        self.models: dict[str, Any] = {}
+        self.device: dict[str, Any] = {}
+        # As `session` has it where nobody says: all passes, but none on the reference
+        self.plan = Plan(passes=None if self.backend in (None, "torch") else (), backend=self.backend)
+        self.cached: list[str] = []
+        self._prompts: list[tuple[int, ...]] = []
+
+    def run(self, seconds: float, told: Callable[[str], None]) -> Outcome:
+        """Read the models and tune. Raises DecError."""
+        if self.threads is not None:
+            import torch
+
+            torch.set_num_threads(self.threads)
+        told("reading the models")
+        bound = bind(self.algorithm.function, self.sources)
+        self.models, tokenizer = bound.models, bound.tokenizer
+        self.device = facts.of_device(cost.device_of(list(self.models.values())))
+
+        def make(values: Mapping[str, Any]) -> Any:
+            params = {**self.fixed, **values}
+            return self.algorithm.session(self.models, tokenizer=tokenizer, backend=self.backend, plan=self.plan, **params)
+
+        first = make(dict(self.default))
+        requests = [request_for(first, line, request_id=n, **self.fields) for n, line in enumerate(self.lines)]
+        self._prompts = [r.prompt for r in requests]
+        runner = Runner(make, requests, self.clock)
+        trials = Trials(runner, self.default, promise=self.promise, gap=self.gap, tie=self.tie())
+        tuner = Tuner(trials, self.axes, self.costs, seconds=seconds, told=told)
+        return tuner.tune()
+
+    # -- models
+
+    def contents(self) -> dict[str, str]:
+        """The models' fingerprints by parameter."""
+        return {name: facts.fingerprint(folder_of(source)) for name, source in self.sources.items()}
+
+    def costs(self, contexts: Sequence[int], cells: Sequence[int]) -> dict[str, Curve]:
+        """The curves of all models that are asked for rows of a tree."""
+        out: dict[str, Curve] = {}
+        prints = self.contents()
+        for name, model in self.models.items():
+            if model.kind not in ("causal", "features"):
+                continue
+            room = getattr(model, "context", None)
+            within = [c for c in contexts if room is None or c + max(cells) < room] or [max(2, (room or 64) // 2)]
+            content = prints.get(name, "")
+            if content and model.kind == "features":  # a head of another target reads other states, at another cost
+                content += f"+{prints.get('target', '')}"
+            out[name], held = cost.known(model, content, self.device, within, cells, fresh=self.fresh, clock=CLOCKS[self.clock],
+                                         clock_name=self.clock)
+            if held:
+                self.cached.append(name)
+        return out
+
+    def tie(self) -> float:
+        """How near two scores of the target are when the order of additions decides between them."""
+        for model in self.models.values():
+            weights = getattr(getattr(model, "net", None), "parameters", None)
+            if callable(weights):
+                first = next(iter(weights()), None)
+                return NEAR_TIES.get(str(getattr(first, "dtype", "")), HALF)
+        return NEAR_TIES["torch.float64"]
+
+    def gap(self, path: Sequence[int], one: int, other: int) -> float:
+        """How far apart two tokens' scores are after a path: the target's logits, with the noise of the draw for sampled
+        requests. Infinite for masked models."""
+        import numpy as np
+
+        from decgraph.runtime.models.engine.ask import Ask
+        from decgraph.runtime.models.engine.of import engine_of
+        from decgraph.runtime.noise import exponentials, output_key
+
+        target = next(iter(self.models.values()))
+        if target.kind != "causal":
+            return float("inf")
+        engine = engine_of(target)
+        (row,) = engine.answer([Ask("decgraph tune: a tie", list(path))])
+        engine.close("decgraph tune: a tie")
+        if isinstance(row, decgraph.DecError):
+            raise row
+        scores = row[0].double().cpu().numpy()
+        temperature = float(self.fields.get("temperature", 0))
+        if temperature:
+            number = next((n for n, r in enumerate(self._prompts) if tuple(path[: len(r)]) == r), 0)
+            times = exponentials(output_key(int(self.fields.get("seed", 0)), number, len(path)), len(scores))
+            scores = scores / temperature - np.log(times)
+        return abs(float(scores[one] - scores[other]))

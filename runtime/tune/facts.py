@@ -1,0 +1,75 @@
+"""What a measurement was made on: the device, the versions, and the models by their content."""
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+WEIGHTS = (".safetensors",)
+SETTINGS = ("config.json", "generation_config.json", "tokenizer.json")
+SAMPLE = 1 << 16
+
+
+def processor() -> str:
+    """The processor's name."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def load() -> float:
+    """The load average of the last minute: above the number of cores, others waited for the processor as well."""
+    return round(os.getloadavg()[0], 2)
+
+
+def of_device(device: Any) -> dict[str, Any]:  # Any: a torch.device, or its name
+    """`device` (a name), `threads` of the host, and versions: what times depend on besides the models."""
+    kind = str(device).split(":")[0]
+    name, threads = processor(), os.environ.get("OMP_NUM_THREADS", "unset")
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        threads = torch.get_num_threads()
+        if kind == "cuda":
+            name = f"{torch.cuda.get_device_name(device)}, {processor()}"
+    versions = {}
+    for package in ("decgraph", "torch", "triton"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "absent"
+    return {"device": f"{kind}: {name}", "cores": os.cpu_count() or 1, "threads": threads, **versions}
+
+
+def fingerprint(folder: Path) -> str:
+    """A model folder's content: its settings, and of the weights the sizes, the tables of tensors and a sample of the bytes.
+
+    A sample, since weights are many gigabytes: training again or another quantisation changes every part of them.
+    """
+    made = hashlib.sha256()
+    try:
+        files = sorted(p for p in folder.iterdir() if p.name in SETTINGS or p.suffix in WEIGHTS)
+        for path in files:
+            size = path.stat().st_size
+            made.update(f"{path.name} {size}\n".encode())
+            with path.open("rb") as file:
+                if path.name in SETTINGS:
+                    made.update(file.read())
+                    continue
+                for place in (0, size // 3, 2 * size // 3, max(0, size - SAMPLE)):
+                    file.seek(place)
+                    made.update(file.read(SAMPLE))
+    except OSError:
+        return ""
+    return made.hexdigest()[:24] if files else ""
+
+
+def digest(text: str) -> str:
+    """A text's content in a word."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:24]

@@ -1,0 +1,76 @@
+"""Searching by measurement where nothing predicts: one axis after the other, and on each the better half again and again."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from decgraph.runtime.tune.space import Axis, Setting
+from decgraph.runtime.tune.trial import Trials
+
+Left = Callable[[], float]
+
+
+def until(seconds: float, clock: Callable[[], float] = time.monotonic) -> Left:
+    """A function that says how many of these seconds are left."""
+    end = clock() + seconds
+    return lambda: end - clock()
+
+
+def halved(trials: Trials, settings: Sequence[Setting], left: Left, rounds: int = 2) -> list[Setting]:
+    """Settings from the fastest down, as far as measured: all run `rounds` requests, the better half twice as many, and so on.
+
+    What fails is not among them. Stops when the time is up.
+    """
+    alive = list(dict.fromkeys(settings))
+    trials.warm(alive)
+    while alive:
+        for _ in range(rounds):
+            if left() <= 0:
+                break
+            trials.once(alive)
+        alive = [s for s in alive if not trials.of(s).failed]
+        alive.sort(key=lambda s: -trials.of(s).ratio)
+        if len(alive) <= 2 or left() <= 0:
+            break
+        out = alive[(len(alive) + 1) // 2:]
+        alive, rounds = alive[: (len(alive) + 1) // 2], 2 * rounds
+        rest = halved(trials, alive, left, rounds)
+        return [*rest, *out]
+    return alive
+
+
+def descend(trials: Trials, axes: Sequence[Axis], start: Setting, left: Left, *,
+            told: Callable[[Setting], None] = lambda _: None, gain: float = 1.01) -> Setting:
+    """Coordinate descent from a setting: along each axis to the fastest neighbour, until no axis has a faster one by `gain`,
+    or the time is up. `told` hears every setting that is moved to."""
+    now = start
+    stuck = 0
+    while stuck < len(axes):
+        for axis in axes:
+            if stuck >= len(axes) or left() <= 0:
+                return now
+            near = [moved(now, axis.name, value) for value in axis.around(dict(now)[axis.name])]
+            ranked = halved(trials, [now, *near], left)
+            first = next((s for s in ranked if trials.of(s).runs), now)
+            if first != now and trials.of(first).ratio > gain * _ratio(trials, now):
+                now, stuck = first, 0
+                told(now)
+            else:
+                stuck += 1
+    return now
+
+
+def _ratio(trials: Trials, chosen: Setting) -> float:
+    return 1.0 if chosen == trials.default else trials.of(chosen).ratio
+
+
+def moved(chosen: Setting, name: str, value: Any) -> Setting:
+    """A setting with another value of one parameter."""
+    return tuple((n, value if n == name else v) for n, v in chosen)
+
+
+def fastest(trials: Trials, settings: Iterable[Setting], count: int) -> list[Setting]:
+    """The measured settings that look fastest, the default not among them."""
+    met = [s for s in dict.fromkeys(settings) if s != trials.default and trials.of(s).ratios and not trials.of(s).failed]
+    return sorted(met, key=lambda s: -trials.of(s).ratio)[:count]

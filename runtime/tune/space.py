@@ -1,0 +1,183 @@
+"""What may be searched: the parameters' declared ranges, and which of them change what is committed."""
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.ir.values import Function, Param
+from decgraph.runtime.session import check_value
+
+Setting = tuple[tuple[str, Any], ...]  # values by name, in the order of the parameters: hashable
+SHAPES = ("1", "1x1", "1x1x1", "1x1x1x1", "2x1", "2x1x1", "3x1x1", "2x2x1", "4x2", "4x2x1", "4x2x1x1", "4x2x2", "8x2x1")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter to search: its values in order, and which is the default. `changes`: another value may commit other
+    tokens, which is why it was named."""
+
+    name: str
+    kind: str
+    values: tuple[Any, ...]
+    default: Any
+    changes: bool = False
+    given: bool = False  # the values were listed by the caller: nothing in between is searched
+
+    def around(self, value: Any) -> list[Any]:
+        """Values near one, the nearest first: two on both sides, and the ends where they are far."""
+        if self.kind == "topology" or self.given or value not in self.values:
+            return [v for v in self.values if v != value]
+        at = self.values.index(value)
+        near = [at - 1, at + 1, at - 2, at + 2]
+        return [self.values[n] for n in near if 0 <= n < len(self.values)]
+
+
+def setting(function: Function, values: Mapping[str, Any]) -> Setting:
+    """Values by name in the parameters' order."""
+    names = [p.name for p in function.params if p.name in values]
+    return tuple((name, values[name]) for name in names)
+
+
+def spelt(value: Any) -> str:
+    """A value as it is written on the command line and in profiles."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Fraction):
+        return str(float(value)) if Fraction(str(float(value))) == value else str(value)
+    if isinstance(value, frozenset):
+        return ",".join(map(str, sorted(value)))
+    return str(getattr(value, "name", "") or value)
+
+
+def shown(chosen: Setting) -> str:
+    """A setting in a table: long shapes by their size."""
+    words = []
+    for name, value in chosen:
+        text = spelt(value)
+        words.append(f"{name}={text if len(text) <= 24 else f'{value.size} nodes, {len(value)} deep'}")
+    return " ".join(words) or "-"
+
+
+def guarantee(function: Function, temperature: float) -> tuple[str, frozenset[str]]:
+    """What the claims promise of committed tokens whatever the parameters: ("tokens", names) the same tokens, ("law", names)
+    the same law, ("", ()) nothing; and the parameters that the specification itself reads, for which it promises nothing.
+
+    A claim in distribution promises the same tokens for greedy requests; one for greedy requests nothing for others.
+    """
+    for claim in function.claims:
+        if claim.kind != "refines" or claim.when not in ("", "greedy") or (claim.when and temperature):
+            continue  # a condition of another kind promises nothing here
+        fixed = frozenset(str(value[1]) for _, value in claim.args if isinstance(value, tuple) and value[0] == "param")
+        if claim.mode == "tokens" or not temperature:
+            return "tokens", fixed
+        if claim.mode == "distribution":
+            return "law", fixed
+    return "", frozenset()
+
+
+def safe(function: Function, temperature: float) -> list[str]:
+    """The parameters that change no committed token (or law), so that they may be tuned without being named.
+
+    Thresholds of what is lossless for greedy requests only are not among them: they are there to be lossy.
+    """
+    promise, fixed = guarantee(function, temperature)
+    if not promise:
+        return []
+    greedy_only = all(c.when == "greedy" for c in function.claims if c.kind == "refines")
+    out = []
+    for p in _params(function):
+        kinds = ("int", "topology", "bool") if greedy_only else ("int", "real", "prob", "topology", "bool")
+        if p.value.type.elem in kinds and p.name not in fixed and p.has_default:
+            out.append(p.name)
+    return out
+
+
+def axes(function: Function, fixed: Mapping[str, Any], wishes: Sequence[str], temperature: float) -> list[Axis]:
+    """The axes to search. `wishes` are those of `--param`: `gamma`, `gamma=1..8`, `shape=4x2x1,8x4`; without any, all
+    that are safe. `fixed` are values given with `--set`, which are not searched.
+
+    Raises DecError for an unknown parameter, a range outside the declared one, and where nothing may be searched.
+    """
+    params = {p.name: p for p in _params(function)}
+    allowed = safe(function, temperature)
+    asked: dict[str, str] = {}
+    for wish in wishes:
+        name, equals, text = wish.partition("=")
+        if name not in params:
+            near = difflib.get_close_matches(name, params, 1, 0.5)
+            raise DecError(f"{function.name} has no parameter `{name}`",
+                           hint=f"did you mean {near[0]}?" if near else f"parameters: {', '.join(params) or 'none'}")
+        if name in asked or name in fixed:
+            raise DecError(f"`{name}` is given twice", hint="either --set, a value that stays, or --param, one to search")
+        if equals and not text.strip():
+            raise DecError(f"--param {wish} has no range", hint=f"--param {name}, {name}=1..8 or {name}=1,2,4")
+        asked[name] = text.strip()
+    if not params:
+        raise DecError(f"{function.name} has no parameters to tune")
+    names = list(asked) if wishes else [name for name in allowed if name not in fixed]
+    if not names:
+        others = ", ".join(name for name in params if name not in fixed)
+        raise DecError(f"every parameter of {function.name} changes what is committed, so none is tuned unasked",
+                       hint=f"name what may change, with a range: --param NAME=LOW..HIGH ({others or 'all are set'})")
+    return [_axis(function, params[name], asked.get(name, ""), fixed, name not in allowed) for name in names]
+
+
+def _params(function: Function) -> list[Param]:
+    return [p for p in function.params if p.value.type.elem != "model"]
+
+
+def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, Any], changes: bool) -> Axis:
+    """One parameter's axis."""
+    elem = p.value.type.elem
+    default = check_value(function.name, p, p.default) if p.has_default else None
+    if text and (elem == "topology" or ".." not in text):
+        parts = text.split(",") if not text.startswith("[") else [text]
+        values = tuple(dict.fromkeys(check_value(function.name, p, part.strip()) for part in parts))
+        return Axis(p.name, elem, _with(default, values, elem), default, changes, True)
+    if elem == "bool":
+        return Axis(p.name, elem, (False, True), default, changes)
+    if elem == "topology":
+        shapes = tuple(check_value(function.name, p, shape) for shape in SHAPES)
+        return Axis(p.name, elem, _with(default, shapes, elem), default, changes)
+    if elem not in ("int", "real", "prob"):
+        raise DecError(f"`{p.name}` of {function.name} has no range to search", hint=f"list values: --param {p.name}=...,...")
+    low, high = p.low, p.high
+    if elem == "prob":
+        low, high = 0 if low is None else low, 1 if high is None else high
+    if text:
+        ends = [part.strip() for part in text.split("..")]
+        if len(ends) != 2 or not all(ends):
+            raise DecError(f"--param {p.name}={text} is no range", hint=f"{p.name}={spelt(low)}..{spelt(high)}")
+        low, high = (check_value(function.name, p, end) for end in ends)
+        if low > high:
+            raise DecError(f"--param {p.name}={text} is empty", hint=f"{p.name}={spelt(high)}..{spelt(low)}")
+    if low is None or high is None:
+        raise DecError(f"`{p.name}` of {function.name} declares no range", hint=f"say one: --param {p.name}=LOW..HIGH")
+    values = whole(int(low), int(high)) if elem == "int" else real(Fraction(str(low)), Fraction(str(high)))
+    return Axis(p.name, elem, _with(default, values, elem), default, changes)
+
+
+def _with(default: Any, values: tuple[Any, ...], elem: str) -> tuple[Any, ...]:
+    """The default is always there: it is what everything is compared with."""
+    out = dict.fromkeys(([] if default is None or default in values else [default]) + list(values))
+    return tuple(out) if elem in ("topology", "set") else tuple(sorted(out))
+
+
+def whole(low: int, high: int) -> tuple[int, ...]:
+    """All whole numbers of a small range; of a large one those whose steps grow with them."""
+    out, n = [], low
+    while n < high:
+        out.append(n)
+        n = max(n + 1, n + (abs(n) + 1) // 5)
+    return (*out, high)
+
+
+def real(low: Fraction, high: Fraction, steps: int = 10) -> tuple[Fraction, ...]:
+    """Evenly over a range, both ends among them."""
+    if low == high:
+        return (low,)
+    return tuple(low + (high - low) * n / steps for n in range(steps + 1))

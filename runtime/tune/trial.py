@@ -1,0 +1,233 @@
+"""Running settings for real: one request at a time, in turns with the default, their tokens compared.
+
+A shared machine drifts by the second, so what counts is the ratio of two runs of the same request, one right after the other.
+"""
+from __future__ import annotations
+
+import gc
+import math
+import random
+import statistics
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from decgraph.errors import DecError
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
+from decgraph.runtime.trace import Stats
+from decgraph.runtime.tune.space import Setting, shown
+
+Clock = Literal["wall", "cpu"]
+CLOCKS: dict[Clock, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+NEAR_TIES = {"torch.float32": 1e-3, "torch.float64": 1e-9}  # of two scores: below this, order of additions decides
+HALF = 0.125  # ... in bfloat16 and float16
+FEW = 6  # tokens of a run that only warms up
+SESSIONS = 64  # kept open at most: each holds generated code, the models are shared
+
+
+@dataclass(frozen=True)
+class Done:
+    """One request run by one setting: seconds by the chosen clock, and per model the forwards and new cells."""
+
+    tokens: tuple[int, ...]
+    seconds: float
+    stats: Stats
+    work: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    events: Sequence[Any] = ()
+
+
+class Interrupted(Exception):
+    """Ctrl-C during a run."""
+
+
+class Runner:
+    """Runs settings on requests. `make` opens a session with a setting's values; `models` are shared by all."""
+
+    def __init__(self, make: Callable[[dict[str, Any]], Session], requests: Sequence[Request], clock: Clock = "wall") -> None:
+        self.make, self.requests, self.clock = make, list(requests), CLOCKS[clock]
+        self._open: OrderedDict[Setting, Session] = OrderedDict()
+
+    def session(self, chosen: Setting) -> Session:
+        """The session of a setting. Raises DecError for one that cannot be opened."""
+        found = self._open.pop(chosen, None)
+        if found is None:
+            found = self.make(dict(chosen))
+        self._open[chosen] = found
+        if len(self._open) > SESSIONS:
+            self._open.popitem(last=False)
+        return found
+
+    def run(self, chosen: Setting, number: int, *, events: bool = False, limit: int | None = None) -> Done:
+        """Run one request, of at most `limit` tokens if it is given. Raises what ended it early: a DecError, `Interrupted`."""
+        session = self.session(chosen)
+        session.shared.clear()  # every request meets what `decgraph run` meets: a session that knows nothing yet
+        before = {name: _counted(model) for name, model in session.models.items()}
+        request = self.requests[number]
+        request = request if limit is None else replace(request, limit=min(limit, request.limit))
+        started = self.clock()
+        result = session.run(request, keep_events=events)
+        seconds = self.clock() - started
+        if result.reason == "interrupted":
+            raise Interrupted
+        if result.error is not None:
+            raise result.error
+        work = {}
+        for name, model in session.models.items():
+            (calls, cells), now = before[name], _counted(model)
+            work[name] = (now[0] - calls, now[1] - cells)
+        return Done(result.tokens, max(seconds, 1e-9), result.stats, work, result.events)
+
+
+def _counted(model: Any) -> tuple[int, int]:
+    """(forwards, cells computed) of a model's engine so far; zeros for what has no engine yet."""
+    kept = model.__dict__.get("_engine")
+    counted = getattr(kept[1], "counted", None) if kept is not None and kept[0] is model else None
+    return (int(counted.calls), int(getattr(counted, "computed", 0))) if hasattr(counted, "calls") else (0, 0)
+
+
+@dataclass
+class Figures:
+    """What was measured of one setting. `ratios`: how many times the default's speed, pair by pair."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    calls: int = 0
+    runs: int = 0
+    ratios: list[float] = field(default_factory=list)
+    same: int = 0  # tokens equal to the default's, place by place
+    compared: int = 0
+    near_ties: int = 0
+    failed: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second over all runs."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def per_call(self) -> float:
+        """Tokens a call of the target."""
+        return self.tokens / self.calls if self.calls else 0.0
+
+    @property
+    def ratio(self) -> float:
+        """The geometric mean of the ratios; 1 before there are any."""
+        return math.exp(statistics.fmean(map(math.log, self.ratios))) if self.ratios else 1.0
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Of the ratios."""
+        if len(self.ratios) < 2:
+            return self.ratio, self.ratio
+        low, _, high = statistics.quantiles(self.ratios, n=4, method="inclusive")
+        return low, high
+
+    def surely_above(self, level: float, chances: int = 1) -> bool:
+        """Whether the mean of the ratios is above a level by more than the noise, one of `chances` tries being allowed to
+        look so by accident in twenty."""
+        n = len(self.ratios)
+        if n < 3:
+            return False
+        logs = [math.log(r) for r in self.ratios]
+        error = statistics.stdev(logs) / math.sqrt(n)
+        z = statistics.NormalDist().inv_cdf(1 - 0.05 / max(1, chances))
+        z *= 1 + (z * z + 1) / (4 * (n - 1))  # Student's quantile, to its first term
+        return statistics.fmean(logs) - z * error > math.log(level)
+
+    @property
+    def agreement(self) -> float:
+        """The share of places with the default's token."""
+        return self.same / self.compared if self.compared else 1.0
+
+
+class Trials:
+    """All that is measured, by setting. `promise`: "tokens" where the default's tokens must come out of every setting;
+    `gap(prompt and tokens, a, b)` then says how near two tokens' scores are, and `tie` how near is a tie."""
+
+    def __init__(self, runner: Any, default: Setting, *, promise: str = "",
+                 gap: Callable[[Sequence[int], int, int], float] | None = None, tie: float = 0.0, seed: int = 0) -> None:
+        self.runner, self.default, self.promise, self.gap, self.tie = runner, default, promise, gap, tie
+        self.figures: dict[Setting, Figures] = {}
+        self.order = random.Random(seed)
+        self.turn = 0
+        self.met: dict[int, tuple[int, ...]] = {}  # the default's tokens, by request
+
+    def again(self, seed: int) -> Trials:
+        """The same with no figures yet, for rounds that judge what these have chosen."""
+        return Trials(self.runner, self.default, promise=self.promise, gap=self.gap, tie=self.tie, seed=seed)
+
+    def of(self, chosen: Setting) -> Figures:
+        """A setting's figures."""
+        return self.figures.setdefault(chosen, Figures())
+
+    def once(self, settings: Sequence[Setting]) -> None:
+        """Run the next request by every setting and by the default, in random order, and keep what came out.
+
+        A setting that cannot run is marked as failed. Raises DecError where committed tokens differ that must not, and
+        for a default that cannot run.
+        """
+        number = self.turn % len(self.runner.requests)
+        self.turn += 1
+        names = [s for s in dict.fromkeys([self.default, *settings]) if not self.of(s).failed]
+        self.order.shuffle(names)
+        gc.collect()
+        done: dict[Setting, Done] = {}
+        for chosen in names:
+            made = self.run(chosen, number)
+            if made is not None:
+                done[chosen] = made
+        base = done[self.default]
+        self.met[number] = base.tokens
+        for chosen, made in done.items():
+            figures = self.of(chosen)
+            self._count(figures, made)
+            if chosen != self.default:
+                figures.ratios.append((len(made.tokens) / made.seconds) / max(1e-12, len(base.tokens) / base.seconds))
+                self.compare(chosen, number, made.tokens, base.tokens)
+
+    def run(self, chosen: Setting, number: int, *, events: bool = False, limit: int | None = None) -> Done | None:
+        """One run; None for a setting that cannot. Raises DecError where that is the default."""
+        try:
+            made: Done = self.runner.run(chosen, number, events=events, limit=limit)
+        except DecError as error:
+            if chosen == self.default:
+                raise
+            self.of(chosen).failed = str(error).splitlines()[0].removeprefix("error: ")
+            return None
+        return made
+
+    def warm(self, settings: Sequence[Setting]) -> None:
+        """Run what was never run before for a few tokens, unmeasured: code is generated and memory allocated then."""
+        for chosen in dict.fromkeys([self.default, *settings]):
+            if not self.of(chosen).runs and not self.of(chosen).failed:
+                self.run(chosen, self.turn % len(self.runner.requests), limit=FEW)
+
+    @staticmethod
+    def _count(figures: Figures, made: Done) -> None:
+        figures.seconds += made.seconds
+        figures.tokens += len(made.tokens)
+        figures.calls += made.stats.target_calls
+        figures.runs += 1
+
+    def compare(self, chosen: Setting, number: int, ours: Sequence[int], theirs: Sequence[int]) -> None:
+        """Count where two runs of a request agree. Raises DecError where they must and do not."""
+        figures = self.of(chosen)
+        figures.same += sum(a == b for a, b in zip(ours, theirs, strict=False))
+        figures.compared += max(len(ours), len(theirs))
+        if self.promise != "tokens" or tuple(ours) == tuple(theirs):
+            return
+        at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+        if at < min(len(ours), len(theirs)) and self.gap is not None:
+            apart = self.gap([*self.runner.requests[number].prompt, *theirs[:at]], ours[at], theirs[at])
+            if apart <= self.tie:
+                figures.near_ties += 1
+                return
+            why = f"tokens {ours[at]} and {theirs[at]}, scores {apart:.3g} apart"
+        else:
+            why = f"{len(ours)} tokens and {len(theirs)}"
+        raise DecError(f"{shown(chosen)} commits other tokens than {shown(self.default)}, which its claim rules out: "
+                       f"prompt {number + 1}, new token {at + 1}: {why}",
+                       hint="the claim is wrong or decgraph is: `decgraph check` decides claims; nothing was written")
