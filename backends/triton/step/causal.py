@@ -7,28 +7,24 @@ device. Scores have the model's own type, as its output matrix gives them: the k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from decgraph.backends.triton.step.causal_cells import Cells, Placed, chain_bits, fits, rows_of, words
-from decgraph.backends.triton.step.causal_graph import (
-    Attention,
-    DeviceStep,
-    Site,
-    dense_attention,
-    device_step,
-    kernel_attention,
-)
+from decgraph.backends.triton.step.causal_graph import Attention, Site, dense_attention, kernel_attention
+from decgraph.backends.triton.step.causal_layers import Weights, adapted, least, lower, whole
 from decgraph.backends.triton.step.model import DeviceModel
 from decgraph.backends.triton.step.table import TableOnDevice, refusal
 from decgraph.errors import DecError
+from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.exits import plainly
 from decgraph.runtime.models.engine.hf import read_out
-from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, ModuleStep
+from decgraph.runtime.models.engine.step import FULL, SLIDING, ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
@@ -37,29 +33,16 @@ CHUNK = 512  # cells of a prompt that one forward computes at most
 _MARGIN = 512  # slots past a model's context: a step begun within it writes no further (capture/tables.py has as many rows)
 
 
-@dataclass(frozen=True)
-class Weights:
-    """What a model computes with. step: the captured forward, or the module's own. head: states [..., width] to logits
-    [..., size or more]. context: the most positions it reads."""
-
-    step: DeviceStep | ModuleStep
-    layout: Layout
-    head: Callable[[Tensor], Tensor]
-    name: str
-    size: int
-    context: int | None
-
-
 class CausalOnDevice:
     """A `DeviceModel` of some weights.
 
-    keep: whether last states are kept by slot (`last` [B, capacity, width]), for heads that read them. Raises DecError for
-    a capacity that the model's context does not allow.
+    Last states are kept by slot (`last` [B, capacity, width]) where heads read them: Medusa heads of the model's own
+    (`heads`), or others that said so (`keep_states`). Raises DecError for a capacity that the model's context does not allow.
     """
 
     exact = False
 
-    def __init__(self, weights: Weights, batch: int, capacity: int, tail: int, *, keep: bool = False) -> None:
+    def __init__(self, weights: Weights, batch: int, capacity: int, tail: int) -> None:
         if weights.context is not None and capacity > weights.context + _MARGIN:
             raise DecError(f"{capacity} slots are more than the context of {weights.name!r} ({weights.context}) allows",
                            hint=f"at most {weights.context + _MARGIN}")  # fmt: skip
@@ -72,7 +55,15 @@ class CausalOnDevice:
         self._blocks = {s: self.layout.zeros(sizes.count(s), batch, s[0], capacity, s[1]) for s in dict.fromkeys(sizes)}
         every = [self._blocks[s][sizes[:n].count(s)] for n, s in enumerate(sizes)]
         self.keys, self.values = every[: len(every) // 2], every[len(every) // 2 :]
-        self.last = self.layout.zeros(batch, capacity, self.layout.width) if keep else None
+        self.last: Tensor | None = None
+        if weights.guesses is not None:
+            self.keep_states()
+
+    def keep_states(self) -> Tensor:
+        """Keep last states from now on: [B, capacity, width], by slot. To be called before `begin`."""
+        if self.last is None:
+            self.last = self.layout.zeros(self.batch, self.capacity, self.layout.width)
+        return self.last
 
     @torch.no_grad()
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
@@ -100,27 +91,39 @@ class CausalOnDevice:
         cells = Cells(self.batch, self.capacity, count, self.device)
         held = torch.full((self.batch,), start, dtype=torch.int32, device=self.device)
         positions = torch.arange(start, start + count, device=self.device).expand(self.batch, -1)
-        self.run(cells, cells.place(tokens.to(self.device), positions, 0, held, bits.to(self.device)))
+        placed = cells.place(tokens.to(self.device), positions, 0, held, bits.to(self.device))
+        self.run(cells, placed, self.entering(cells, placed))
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, rows: Tensor | None) -> Tensor:
         """See `DeviceModel`: [B, R, V] of the model's own type."""
-        states = self.run(self._cells, self._cells.place(tokens, positions, first, held, bits))
-        return self.read(rows_of(states, rows))
+        placed = self._cells.place(tokens, positions, first, held, bits)
+        return self.read(rows_of(self.run(self._cells, placed, self.entering(self._cells, placed)), rows))
 
-    def run(self, cells: Cells, placed: Placed) -> Tensor:
+    def entering(self, cells: Cells, placed: Placed) -> Tensor:
+        """What the step takes: tokens."""
+        return placed.tokens
+
+    def run(self, cells: Cells, placed: Placed, entering: Tensor) -> Tensor:
         """The last states [B, T, width] of new cells, written to the caches. To be called without gradients."""
-        step, window = self.weights.step, self.layout.window
-        kinds = {FULL: None, SLIDING: window} if window is not None else {FULL: None}
-        masks: dict[str, Any]
-        if isinstance(step, DeviceStep):
-            masks = {kind: Site(cells, placed, w) for kind, w in kinds.items() if kind in self.layout.types}
-        else:
-            masks = {kind: cells.seen(placed, w)[:, None] for kind, w in kinds.items() if kind in self.layout.types}
-        states: Tensor = step(placed.tokens, placed.positions, placed.write, self.keys, self.values, masks)
+        kinds = {FULL: None} if self.layout.window is None else {FULL: None, SLIDING: self.layout.window}
+        masks: dict[str, Any] = {}
+        for kind, window in kinds.items():
+            if kind in self.layout.types:
+                masks[kind] = Site(cells, placed, window) if self.weights.captured else cells.seen(placed, window)[:, None]
+        states = self.weights.step(entering, placed.positions, placed.write, self.keys, self.values, masks)
         if self.last is not None:
             self.last.index_put_((cells.lanes, placed.write), states)
         return states
+
+    @torch.no_grad()
+    def heads(self, slots: Tensor) -> Tensor:
+        """Scores [B, heads, V] of the tokens after the one that follows the cell in each slot int64[B], by Medusa heads. A
+        committed cell's slot is its position. Raises DecError for a model without heads."""
+        if self.weights.guesses is None or self.last is None:
+            raise DecError(f"{self.name!r} has no heads")
+        index = slots[:, None, None].expand(-1, 1, self.layout.width)
+        return self.read(torch.cat(self.weights.guesses(self.last.gather(1, index)), dim=1))
 
     def read(self, states: Tensor) -> Tensor:
         """Logits [..., V] of last states [..., width], of the vocabulary's tokens only."""
@@ -143,36 +146,60 @@ def weights_of(model: Model, attention: Attention | None = None) -> Weights:
 
     attention: None takes the template's kernel on a GPU, and masks over all slots where Triton's interpreter would run it.
     """
-    if isinstance(model, HFCausal):
-        holder: Any = model.net
-        at = holder.embedding
-    elif isinstance(model, Live):
-        holder = model
-        at = next(model.module.parameters())
-    else:
-        raise DecError(f"{model.name!r} has no form on the device: {_why_not(model)}")
-    if attention is None:
-        attention = kernel_attention if at.is_cuda and at.dtype.itemsize <= 4 else dense_attention
-    # A net derived by copying carries its original's.
+    match model:
+        case HFCausal():
+            return _net(model, attention)
+        case Live():
+            at = next(model.module.parameters())
+            return _once(model, suited(attention, at), lambda how: _module(model, how))
+        case Headed(target=HFCausal() as target, inner=Upto() as inner) if inner.target is target:
+            return _named(lower(target, _net(target, attention), inner.layer), model)
+        case Headed(target=HFCausal() as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)):
+            if inner.target is target:
+                made = _net(target, attention)
+                how = suited(attention, target.net.embedding)
+                return _named(_once(model, how, lambda how: adapted(target, made, inner.layer, adapter.module, how)), model)
+    raise DecError(f"{model.name!r} has no form on the device: {_why_not(model)}")
+
+
+def _net(model: HFCausal, attention: Attention | None) -> Weights:
+    """Of a loaded model, or of one derived from it with layers of its own. Those that share a net share what is made."""
+    net = model.net
+
+    def make(how: Attention) -> Weights:
+        plain = ModuleStep(net.base, model.name, plainly(net))
+        return whole(net.base, plain, net._out, model.name, model.vocab.size, model.context, how)
+
+    made = _named(_once(net, suited(attention, net.embedding), make), model)
+    return made if model.attached is None else replace(made, guesses=model.attached.module)
+
+
+def _module(model: Live, attention: Attention) -> Weights:
+    base, plain = model.module.base_model, ModuleStep(model.module.base_model, model.name)
+    head = read_out(model.module, plain, model.name)
+    return whole(base, plain, head, model.name, model.vocab.size, model.context, attention)
+
+
+def _named(made: Weights, model: Model) -> Weights:
+    return replace(made, name=model.name, size=model.vocab.size, context=least(made.context, model.context))
+
+
+def suited(attention: Attention | None, weight: Tensor) -> Attention:
+    """The attention of a model with such weights: the one that was asked for, or what suits their device and type."""
+    if attention is not None:
+        return attention
+    return kernel_attention if weight.is_cuda and weight.dtype.itemsize <= 4 else dense_attention
+
+
+def _once(holder: Any, attention: Attention, make: Callable[[Attention], Weights]) -> Weights:
+    """What is made of a model or net, remembered on it."""
     kept = holder.__dict__.get("_device_weights")
-    if kept is None or kept[0] is not holder:
+    if kept is None or kept[0] is not holder:  # one derived by copying carries its original's
         kept = holder.__dict__["_device_weights"] = (holder, {})
     if attention not in kept[1]:
-        kept[1][attention] = _weights(model, attention)
+        kept[1][attention] = make(attention)
     made: Weights = kept[1][attention]
-    return replace(made, name=model.name, size=model.vocab.size, context=model.context)
-
-
-def _weights(model: HFCausal | Live, attention: Attention) -> Weights:
-    head: Callable[[Tensor], Tensor]
-    if isinstance(model, HFCausal):
-        base, plain = model.net.base, ModuleStep(model.net.base, model.name, plainly(model.net))
-        head = model.net._out
-    else:
-        base, plain = model.module.base_model, ModuleStep(model.module.base_model, model.name)
-        head = read_out(model.module, plain, model.name)
-    step = device_step(base, attention)
-    return Weights(step or plain, plain.layout, head, model.name, model.vocab.size, model.context)
+    return made
 
 
 def _why_not(model: Model) -> str:
@@ -190,16 +217,15 @@ def device_model(
     *,
     device: torch.device | str | None = None,
     attention: Attention | None = None,
-    keep: bool = False,
 ) -> DeviceModel:
     """The model for steps of at most `tail` cells over `capacity` slots, for a batch of sequences.
 
     device: of a table model, whose rows lie wherever they are wanted (None: the GPU, if there is one); other models stay
-    where their weights are. attention: see `weights_of`. keep: whether last states are kept, for heads that read them. Raises
-    DecError naming the model, and why, where there is no such form.
+    where their weights are. attention: see `weights_of`. Raises DecError naming the model, and why, where there is no such
+    form.
     """
     if refusal(model) is None:
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         return TableOnDevice(model, batch, capacity, tail, device)
-    return CausalOnDevice(weights_of(model, attention), batch, capacity, tail, keep=keep)
+    return CausalOnDevice(weights_of(model, attention), batch, capacity, tail)

@@ -105,8 +105,13 @@ class LayerStep:
 def layer_step(module: Any) -> tuple[Step, Layout]:
     """The step of a head's layer on states: captured as a graph, or else the module as it is."""
     plain = LayerStep(module)
-    captured = capture(_Base(module).eval())
+    captured = capture(layer_base(module))
     return (plain if captured is None else captured.since(0)), plain.layout
+
+
+def layer_base(module: Any) -> nn.Module:
+    """A head's layer as a base module: its captured forward's `since(0)` is the layer on states."""
+    return _Base(module).eval()
 
 
 class _Base(nn.Module):

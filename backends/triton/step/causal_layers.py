@@ -1,0 +1,88 @@
+"""Forwards made of a target's lower layers and of single layers that were trained on its states (Kangaroo, EAGLE)."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step
+from decgraph.errors import DecError
+from decgraph.runtime.models.capture.program import Program
+from decgraph.runtime.models.capture.step import Step
+from decgraph.runtime.models.engine.exits import normed
+from decgraph.runtime.models.engine.heads import LayerStep, layer_base
+from decgraph.runtime.models.engine.step import Layout, ModuleStep
+from decgraph.runtime.models.hf_causal import HFCausal
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a model computes with. step: a captured forward or the module's own, as `Step` is called; `captured` says whether
+    its masks are sites. head: last states [..., width] to logits [..., size or more]. context: the most positions it reads.
+    guesses: Medusa heads, states [B, 1, width] to one such tensor per head."""
+
+    step: Callable[..., Tensor]
+    layout: Layout
+    head: Callable[[Tensor], Tensor]
+    name: str
+    size: int
+    context: int | None
+    captured: bool
+    guesses: Callable[[Tensor], list[Tensor]] | None = None
+
+
+def whole(base: Any, plain: ModuleStep, head: Callable[[Tensor], Tensor], name: str, size: int, context: int | None,
+          attention: Attention) -> Weights:
+    """A whole model: its base module captured, or as it is."""
+    step = device_step(base, attention)
+    return Weights(step or plain, plain.layout, head, name, size, context, step is not None)
+
+
+def lower(target: HFCausal, whole: Weights, layer: int) -> Weights:
+    """`target.head(target.upto(layer))`: the first layers, and the target's norm and head over the states that leave them."""
+    step = _captured(whole)
+    layout = replace(whole.layout, shapes=whole.layout.shapes[:layer], types=whole.layout.types[:layer])
+    return replace(whole, step=step.upto(layer), layout=layout, head=normed(target.net))
+
+
+def adapted(target: HFCausal, whole: Weights, layer: int, module: Any, attention: Attention) -> Weights:
+    """`target.head(adapter(target.upto(layer)))`: a trained layer over the states that leave the first ones. Its keys and
+    values come after theirs."""
+    below = lower(target, whole, layer)
+    above, own, reach = layer_step(module, whole.name, attention)
+
+    def step(ids: Tensor, positions: Tensor, write: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor],
+             masks: Mapping[str, Any]) -> Tensor:
+        states = below.step(ids, positions, write, keys[:layer], values[:layer], masks)
+        made: Tensor = above(states, positions, write, keys[layer:], values[layer:], masks)
+        return made
+
+    layout = replace(below.layout, shapes=below.layout.shapes + own.shapes, types=below.layout.types + own.types)
+    return replace(below, step=step, layout=layout, context=least(whole.context, reach))
+
+
+def layer_step(module: Any, name: str, attention: Attention) -> tuple[Step, Layout, int | None]:
+    """A head's single layer on states [B, T, width], and how many positions it has rows for (None: any number). Raises
+    DecError if it cannot be captured."""
+    made = device_step(layer_base(module), attention)
+    if made is None:
+        raise DecError(f"{name!r} has no form on the device: its layer cannot be captured")
+    return made.since(0), LayerStep(module).layout, reach_of(made.program)
+
+
+def reach_of(program: Program) -> int | None:
+    """How many positions a captured forward has tables for; None if it computes what it needs of them."""
+    return program.reach if any(name.startswith("table_") for name in program.tensors) else None
+
+
+def least(*contexts: int | None) -> int | None:
+    """The smallest of those that there are."""
+    return min((c for c in contexts if c is not None), default=None)
+
+
+def _captured(whole: Weights) -> DeviceStep:
+    if not isinstance(whole.step, DeviceStep):
+        raise DecError(f"{whole.name!r} has no lower layers on the device: its forward cannot be captured")
+    return whole.step
