@@ -74,6 +74,22 @@ def scored(query, key, scale, cap, CAP: tl.constexpr):
     return scores * (scale * 1.4426950408889634)
 
 
+@triton.jit
+def either(left, right):
+    """Bits of either."""
+    return left | right
+
+
+@triton.jit
+def tail_bits(line, words, start, valid):
+    """Bits start .. start + 31 of each row as one word. line: where a row's words are. Bits that do not exist are not set;
+    start may be below zero. So words are loaded by row, not by row and column."""
+    at = tl.where(valid, start >> 5, -2)
+    low = tl.load(line + at, mask=(at >= 0) & (at < words), other=0).to(tl.int64)
+    high = tl.load(line + at + 1, mask=(at >= -1) & (at < words - 1), other=0).to(tl.int64)
+    return (((high << 32) | (low & 0xFFFFFFFF)) >> (start & 31)).to(tl.int32)
+
+
 @triton.jit(do_not_specialize=["batch", "tiles", "cells", "extra", "words", "tail_width"])
 def attend_runs(
     q, keys, values, held, bits, positions, tail_positions, offset, hidden, row_blocks, slot_blocks, out, logs, parts, stats,
@@ -96,7 +112,9 @@ def attend_runs(
     per, more = units // runs, units % runs
     begin, end = run_start(run, per, more), run_start(run + 1, per, more)
 
-    in_row, dk, dv, column = tl.arange(0, ROWS), tl.arange(0, DK_PAD), tl.arange(0, DV_PAD), tl.arange(0, BLOCK)
+    in_row, dk, dv = tl.arange(0, ROWS), tl.arange(0, DK_PAD), tl.arange(0, DV_PAD)
+    EDGE: tl.constexpr = min(BLOCK, 32)
+    column, edge = tl.arange(0, BLOCK), tl.arange(0, EDGE)
     unit = begin
     while unit < end:
         # Which tile and which of its blocks this unit is.
@@ -160,35 +178,35 @@ def attend_runs(
             else:
                 value = tl.load(value_base + slot[:, None] * v_slot + dv[None, :])
             top, weight, total = fold(top, weight, total, scores, value)
-        for n in tl.range(inner, stop, num_stages=1):
-            # The last of the held slots, and the cells behind them.
-            slot = first + n * BLOCK + column
+        for n in tl.range(inner * (BLOCK // EDGE), stop * (BLOCK // EDGE), num_stages=1):
+            # The last of the held slots, and the cells behind them; less at a time, since masks take registers.
+            slot = first + n * EDGE + edge
             exists = slot < limit
-            seen = exists & (slot < length)
-            visible = seen[None, :] & (in_row >= 0)[:, None]
-            if WINDOW > 0:
-                visible = visible & (slot[None, :] >= lowest[:, None])
+            needed = exists & (slot < length)
             if HIDDEN:
-                visible = visible & (tl.load(hidden + b.to(tl.int64) * hidden_batch + slot, mask=seen, other=1) == 0)[None, :]
+                needed = needed & (tl.load(hidden + b.to(tl.int64) * hidden_batch + slot, mask=needed, other=1) == 0)
+            key = tl.load(key_base + slot[None, :] * k_slot + dk[:, None], mask=exists[None, :] & (dk < DK)[:, None], other=0.0)
+            scores = scored(query, key, scale, cap, CAP)
+            visible = needed[None, :] & valid[:, None]
             if CAUSAL:
-                age = tl.load(slot_blocks + b.to(tl.int64) * blocks_batch + slot, mask=seen, other=0)
+                age = tl.load(slot_blocks + b.to(tl.int64) * blocks_batch + slot, mask=needed, other=0)
                 visible = visible & (age[None, :] <= newest[:, None])
+            at = slot
             if TAIL:
                 tail = slot - length
                 in_tail = exists & (tail >= 0)
-                word = tl.load(bits + ((b * cells + cell) * words)[:, None] + (tail >> 5)[None, :],
-                               mask=valid[:, None] & in_tail[None, :], other=0)
-                named = ((word >> (tail & 31)[None, :]) & 1) != 0
+                word = tail_bits(bits + (b * cells + cell) * words, words, first + n * EDGE - length, valid)
+                visible = visible | (in_tail[None, :] & (((word[:, None] >> edge[None, :]) & 1) != 0))
+                # What no row of the tile sees may hold anything, NaN too, and zero times NaN is NaN.
+                needed = needed | (in_tail & (((tl.reduce(word, 0, either) >> edge) & 1) != 0))
                 if WINDOW > 0:
-                    at = tl.load(tail_positions + b * tail_width + tail, mask=in_tail, other=0).to(tl.int32)
+                    place = tl.load(tail_positions + b * tail_width + tail, mask=in_tail, other=0).to(tl.int32)
                     if SHIFTED:
-                        at -= tl.load(offset)
-                    named = named & (at[None, :] >= lowest[:, None])
-                visible = visible | named
-            # What no row of the tile sees may hold anything, NaN too, and zero times NaN is NaN.
-            needed = tl.max((visible & valid[:, None]).to(tl.int32), 0) != 0
-            key = tl.load(key_base + slot[None, :] * k_slot + dk[:, None], mask=needed[None, :] & (dk < DK)[:, None], other=0.0)
-            scores = tl.where(visible, scored(query, key, scale, cap, CAP), float("-inf"))
+                        place -= tl.load(offset)
+                    at = tl.where(in_tail, place, slot)
+            if WINDOW > 0:
+                visible = visible & (at[None, :] >= lowest[:, None])
+            scores = tl.where(visible, scores, float("-inf"))
             value = tl.load(value_base + slot[:, None] * v_slot + dv[None, :], mask=needed[:, None] & (dv < DV)[None, :],
                             other=0.0)
             top, weight, total = fold(top, weight, total, scores, value)
@@ -196,10 +214,10 @@ def attend_runs(
         keep = valid[:, None] & (dv < DV)[None, :]
         if stop - block == count:
             done = total / tl.where(weight == 0.0, 1.0, weight)[:, None]
-            place = (b * cells + cell).to(tl.int64) * (heads * GROUP) + query_head
-            tl.store(out + place[:, None] * DV + dv[None, :], done.to(out.dtype.element_ty), mask=keep)
+            line = (b * cells + cell).to(tl.int64) * (heads * GROUP) + query_head
+            tl.store(out + line[:, None] * DV + dv[None, :], done.to(out.dtype.element_ty), mask=keep)
             if LOGS:
-                tl.store(logs + place, tl.where(weight == 0.0, float("-inf"), top + tl.log2(weight)), mask=valid)
+                tl.store(logs + line, tl.where(weight == 0.0, float("-inf"), top + tl.log2(weight)), mask=valid)
         else:
             part = run * 2 + (unit != begin).to(tl.int32)
             tl.store(parts + (part * ROWS + in_row).to(tl.int64)[:, None] * DV + dv[None, :], total, mask=keep)
