@@ -53,7 +53,7 @@ class FeaturesOnDevice(CausalOnDevice):
         super().begin([prompt[1:] for prompt in prompts])
 
     @torch.no_grad()
-    def forward(  # type: ignore[override]  # a head's forward says which features are the target's
+    def forward(
         self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, rows: Tensor | None, given: Tensor
     ) -> Tensor:
         """See above: [B, R, V]."""

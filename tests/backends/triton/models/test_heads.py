@@ -150,9 +150,10 @@ class Drafting:
                 sees[b] += bits[b]
             first += width
         count = [len(t) - h for t, h in zip(texts, held)]
-        kept = torch.tensor(held, dtype=torch.int32), torch.arange(span).expand(batch, -1), torch.tensor(count, dtype=torch.int32)
+        kept, cells = torch.tensor(count, dtype=torch.int32), torch.arange(span).expand(batch, -1)
+        at = torch.tensor(held, dtype=torch.int32)
         with nothing_read():
-            self.made.move(*kept)
+            self.made.move(at, cells, kept)
         held = [len(t) for t in texts]
         before = torch.tensor([h - 1 for h in held], dtype=torch.int32)  # what the target holds
         more = [rng.randint(1, 4) for _ in texts]
