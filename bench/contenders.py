@@ -22,7 +22,7 @@ def params_for(algorithm: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def session_on(algorithm: Any, weights: Weights, params: Mapping[str, Any]) -> Session:
+def session_on(algorithm: Any, weights: Weights, params: Mapping[str, Any], backend: str = "torch") -> Session:
     """A session on modules that are in memory already; heads and adapters come from the shipped folders.
 
     Raises DecError for an algorithm that needs a part which these weights do not have.
@@ -39,8 +39,8 @@ def session_on(algorithm: Any, weights: Weights, params: Mapping[str, Any]) -> S
         if p.name == main:
             continue
         given[p.name] = weights.drafter if kind == "causal" else part(weights, kind, algorithm.name)
-    models = modules.Binder(algorithm.module, function, given, "torch")(weights.target)
-    made: Session = algorithm.session(models, tokenizer=weights.tokenizer, backend="torch", **params)
+    models = modules.Binder(algorithm.module, function, given, backend)(weights.target)
+    made: Session = algorithm.session(models, tokenizer=weights.tokenizer, backend=backend, **params)
     return made
 
 

@@ -1,4 +1,4 @@
-"""Kernels compiled for a device that is not there: registers, spills and shared memory, as ptxas reports them.
+"""Kernels compiled for a device that is not there: registers, spills and shared memory, read off the machine code.
 
 Triton cannot interpret and compile in one process, so a process of its own does it:
 
@@ -41,7 +41,8 @@ class Spec:
 
 @dataclass(frozen=True)
 class Report:
-    """What ptxas says: registers a thread, bytes of spill stores and loads, bytes of shared memory; or the error."""
+    """What the machine code takes: registers a thread, bytes of stack (where spilled registers go), bytes of shared memory; or
+    the error."""
 
     name: str
     arch: int
@@ -83,27 +84,23 @@ def _compiled(spec: dict[str, Any], arch: int) -> Report:
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attrs)
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32),
                           options={"num_warps": spec["warps"], "num_stages": spec["stages"]})
-    registers, spills = _ptxas(made.asm["ptx"], arch)
+    registers, spills = _usage(made.asm["cubin"])
     return Report(spec["name"], arch, registers, spills, int(made.metadata.shared))
 
 
-def _ptxas(ptx: str, arch: int) -> tuple[int, int]:
-    """Registers a thread and bytes of spills, from ptxas -v."""
+def _usage(cubin: bytes) -> tuple[int, int]:
+    """Registers a thread and bytes of its stack, of the code that Triton made: which ptxas it asks, and with which flags, differs
+    by version and architecture, and changes what is spilled."""
     import triton
-    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-    newest = tools / "ptxas-blackwell"    # reads every version of PTX that this triton writes
-    ptxas = newest if newest.exists() else tools / "ptxas"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.ptx"
-        path.write_text(ptx)
-        found = re.search(r"\.target (\w+)", ptx)
-        done = subprocess.run([str(ptxas), "-v", f"--gpu-name={found.group(1) if found else f'sm_{arch}'}", str(path), "-o",
-                               str(Path(folder) / "kernel.cubin")], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise DecError(done.stderr.strip()[-800:])
-    registers = [int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)]
-    spills = [int(a) + int(b) for a, b in re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)]
-    return max(registers, default=0), sum(spills)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        done = subprocess.run([str(tool), "--dump-resource-usage", file.name], capture_output=True, text=True, check=False)
+    found = re.findall(r"REG:(\d+) STACK:(\d+)", done.stdout)
+    if done.returncode or not found:
+        raise DecError(f"cuobjdump says nothing of registers: {(done.stderr or done.stdout).strip()[-800:]}")
+    return max(int(registers) for registers, _ in found), sum(int(stack) for _, stack in found)
 
 
 def main() -> None:

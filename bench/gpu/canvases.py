@@ -9,10 +9,10 @@ import torch
 
 from decgraph.bench.contenders import request_of, run
 from decgraph.bench.gpu import lab as labs
+from decgraph.bench.gpu.forwards import ALLOWED, apart, inputs, milliseconds
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items, Row
 from decgraph.bench.gpu.sides import counted, masked_session, profiled
-from decgraph.bench.gpu.steps import ALLOWED, apart, inputs, milliseconds
 from decgraph.bench.prompts import of_ids
 from decgraph.bench.timing import in_turns
 from decgraph.runtime.models.capture.make import capture

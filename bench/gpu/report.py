@@ -2,23 +2,61 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]  # JSON; `says` is its line in the table, `right` False where a comparison did not hold
 Items = Iterator[tuple[str, Callable[[], Row]]]
+LIMIT = 90.0  # seconds of an item that does not say otherwise
+
+
+class OutOfTime(BaseException):
+    """An item took longer than its limit. No Exception, so that what catches all of those lets it through."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises OutOfTime inside the block when it is over time. Only Python can be interrupted: a kernel that never ends
+    cannot, so the process ends itself, with its tracebacks, half a minute after it should have."""
+
+    def late(*_: Any) -> None:
+        raise OutOfTime(f"longer than {seconds:g} s")
+
+    started, outer = time.monotonic(), signal.getitimer(signal.ITIMER_REAL)[0]
+    seconds = min(seconds, outer) if outer else seconds
+    before = signal.signal(signal.SIGALRM, late)
+    _alarm(seconds)
+    try:
+        yield
+    finally:
+        _alarm(max(outer - (time.monotonic() - started), 0.01) if outer else 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _alarm(seconds: float) -> None:
+    """Set both alarms; 0 turns them off."""
+    if seconds:
+        faulthandler.dump_traceback_later(seconds + 30, exit=True)
+    else:
+        faulthandler.cancel_dump_traceback_later()
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 class Report:
-    """The result file. seconds: no item begins after that long. `wrong`: the items that failed or did not hold."""
+    """The result file. seconds: no item begins after that long; limit: seconds of an item, beyond which it is broken off.
+    `wrong`: the items that failed or did not hold. `running` in the file is the item
+    that was under way when the process ended, were it to end."""
 
-    def __init__(self, path: Path, seconds: float, about: Row) -> None:
-        self.path, self.seconds, self.started = path, seconds, time.monotonic()
+    def __init__(self, path: Path, seconds: float, about: Row, limit: float = LIMIT) -> None:
+        self.path, self.seconds, self.limit, self.started = path, seconds, limit, time.monotonic()
         self.data: Row = {"about": {**about, "when": time.strftime("%Y-%m-%d %H:%M:%S")}, "stages": {}}
         self.wrong: list[str] = []
         self._save()
@@ -47,17 +85,21 @@ class Report:
         if spent > self.seconds:
             print(f"[{spent:6.1f}] {stage}: {name}: left out, no time", flush=True)
             return {"left_out": "no time", "says": "left out, no time"}
+        self.data["running"] = f"{stage}: {name}"
+        self._save()
         try:
-            row = work()
+            with limited(self.limit):
+                row = work()
             if row.get("right") is False:
                 self.wrong.append(f"{stage}: {name}")
-        except Exception as error:  # whatever it was, it is this item's result
+        except (Exception, OutOfTime) as error:  # whatever it was, it is this item's result
             row = self._failed(stage, name, error)
+        self.data.pop("running")
         row["seconds"] = round(time.monotonic() - self.started - spent, 2)
         print(f"[{spent:6.1f}] {stage}: {name} ({row['seconds']} s): {row.get('says', '')}", flush=True)
         return row
 
-    def _failed(self, stage: str, name: str, error: Exception) -> Row:
+    def _failed(self, stage: str, name: str, error: BaseException) -> Row:
         self.wrong.append(f"{stage}: {name}")
         why = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         return {"error": why, "traceback": traceback.format_exc()[-6000:], "says": f"FAILED: {why}"}

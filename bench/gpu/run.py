@@ -48,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     from_checkout()
     import torch
 
+    device = asked.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    os.environ["TRITON_INTERPRET"] = "0" if device == "cuda" else "1"  # before anything imports triton
+    import decgraph.backends.triton  # noqa: F401  # it says how kernels are rounded, before triton is imported
     from decgraph.bench.gpu.lab import SIZES, Lab
     from decgraph.bench.gpu.report import Report
     from decgraph.bench.gpu.stages import STAGES
@@ -55,7 +58,6 @@ def main(arguments: list[str] | None = None) -> int:
     only = [name for name in asked.only.split(",") if name]
     if unknown := sorted(set(only) - set(STAGES)):
         parser.error(f"no stage is called {', '.join(unknown)}; there are {', '.join(STAGES)}")
-    device = asked.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU here; --device cpu")
     if asked.threads:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 import decgraph
-from decgraph.backends.registry import machine
 from decgraph.bench import shares
 from decgraph.bench.contenders import params_for, run
 from decgraph.bench.gpu.lab import Lab
@@ -19,18 +18,18 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 
 
-def masked_session(name: str, module: Any, **given: Any) -> Session:
+def masked_session(name: str, module: Any, *, backend: str = "torch", **given: Any) -> Session:
     """An algorithm of masked models on a module."""
     algorithm = decgraph.load(name)
-    models = modules.Binder(algorithm.module, algorithm.function, {}, "torch")(module)
-    made: Session = algorithm.session(models, backend="torch", **params_for(algorithm, given))
+    models = modules.Binder(algorithm.module, algorithm.function, {}, backend)(module)
+    made: Session = algorithm.session(models, backend=backend, **params_for(algorithm, given))
     return made
 
 
 def watched(session: Session, made: list[Any]) -> Session:
     """The session, its machines put into `made`."""
 
-    class Watched(machine("torch")):  # type: ignore[misc]
+    class Watched(session.machine):  # type: ignore[name-defined]
         def __init__(self, *args: Any, **more: Any) -> None:
             super().__init__(*args, **more)
             made.append(self)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from decgraph.bench.gpu import canvases, facts, noise, speed, steps, tokens
+from decgraph.bench.gpu import canvases, facts, forwards, kernels, noise, speed, tokens
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items
 
 STAGES: dict[str, Callable[[Lab], Items]] = {
     "facts": facts.stage,
+    "kernels": kernels.stage,
     "noise": noise.stage,
     "tokens": tokens.stage,
-    "capture": steps.stage,
+    "capture": forwards.stage,
     "speed": speed.stage,
     "masked": canvases.stage,
-    "compiled": steps.compiling,
+    "compiled": forwards.compiling,
 }
