@@ -58,6 +58,8 @@ def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
         out.append(f"{shown(outcome.chosen)}: {best.rate:.0f} tokens/s, the default {base.rate:.0f}; {best.ratio:.2f} times as "
                    f"fast over {len(best.ratios)} pairs of runs.")
         out.append(f"Written to {path}: decgraph run {job.algorithm.name} --profile {path}")
+    if not outcome.enough and not outcome.interrupted:
+        out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(outcome.seconds))} or more.")
     if job.changing:
         said = "" if outcome.kept else f": {best.agreement:.1%} of the tokens are the default's"
         out.append(f"{', '.join(job.changing)} may change what is committed{said}.")

@@ -1,18 +1,20 @@
 """Sizes of kernels (block, warps, stages, splits) by device and shape: measured once, kept on disk, else a default.
 
-The file is a cache: it may be deleted, and what cannot be read or written is done without. `DECGRAPH_CACHE` moves it.
+The file is a cache (`runtime/tune/kept.py`): it may be deleted, several processes may add to it, an entry that makes no sense
+is passed over, and what cannot be read or written is done without. `DECGRAPH_CACHE` moves it.
 """
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from decgraph.runtime.tune import kept
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,45 @@ class Config:
     splits: int = 1
 
 
+@dataclass(frozen=True)
+class Family:
+    """Launches of one kernel that are worth measuring: `run` launches it once at a shape, with the sizes that `config` has for
+    `name` and `key`. `make` prepares tensors and gives `run`, so that nothing is allocated before it is needed."""
+
+    name: str
+    key: tuple[Any, ...]
+    default: Config
+    candidates: tuple[Config, ...]
+    make: Callable[[], Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What measuring a family gave. milliseconds by candidate; `failed` those that could not be launched, and why."""
+
+    best: Config
+    milliseconds: Mapping[Config, float]
+    failed: Mapping[Config, str]
+
+
 def cache_file() -> Path:
     """Where measured sizes are kept."""
-    folder = os.environ.get("DECGRAPH_CACHE")
-    return (Path(folder) if folder else Path.home() / ".cache" / "decgraph") / "kernels.json"
+    return kept.folder() / "kernels.json"
 
 
-@lru_cache(maxsize=1)
 def device_name() -> str:
-    """What kernels run on, as the cache names it."""
+    """What kernels run on, as the cache names it: the current CUDA device with its multiprocessors (of a part of a device
+    there are fewer), or the interpreter; and Triton's version, which decides what sizes become."""
+    return _name_of(torch.cuda.current_device() if torch.cuda.is_available() else -1)
+
+
+@lru_cache(maxsize=16)
+def _name_of(index: int) -> str:
     import triton
-    what = torch.cuda.get_device_name() if torch.cuda.is_available() else "interpreter"
+    what = "interpreter"
+    if index >= 0:
+        facts = torch.cuda.get_device_properties(index)
+        what = f"{facts.name}, {facts.multi_processor_count} processors"
     return f"{what}, triton {triton.__version__}"
 
 
@@ -45,17 +75,28 @@ _READ: list[Path] = []
 
 
 def _known() -> dict[str, Config]:
+    """The file's entries and those measured since, read once a process (and again where `DECGRAPH_CACHE` changes)."""
     path = cache_file()
     if [path] != _READ:
         _READ[:] = [path]
         _KNOWN.clear()
-        try:
-            held: dict[str, dict[str, int]] = json.loads(path.read_text())
-            names = {f.name for f in fields(Config)}
-            _KNOWN.update({k: Config(**v) for k, v in held.items() if set(v) <= names and "block" in v})
-        except (OSError, ValueError, TypeError, AttributeError):
-            pass   # a cache
+        for name, value in kept.read(path).items():
+            found = _config_of(value)
+            if found is not None:
+                _KNOWN[name] = found
     return _KNOWN
+
+
+def _config_of(value: Any) -> Config | None:
+    """An entry's sizes, or None for what cannot be sizes."""
+    names = {f.name for f in fields(Config)}
+    if not isinstance(value, dict) or "block" not in value or not set(value) <= names:
+        return None
+    if not all(type(n) is int and 1 <= n <= 1 << 20 for n in value.values()):
+        return None
+    found = Config(**value)
+    powers = (found.block, found.warps)  # Triton's blocks and numbers of warps are powers of two
+    return found if all(n & (n - 1) == 0 for n in powers) and found.warps <= 32 and found.stages <= 16 else None
 
 
 def config(family: str, key: Sequence[Any], default: Config) -> Config:
@@ -67,25 +108,64 @@ def _spelt(family: str, key: Sequence[Any]) -> str:
     return f"{device_name()} | {family} | {' '.join(map(str, key))}"
 
 
-def measured(family: str, key: Sequence[Any], candidates: Sequence[Config], run: Callable[[Config], None]) -> Config:
-    """The fastest of the candidates on this device, remembered. `run` launches the kernel once; a candidate that cannot be
-    launched is passed over. Without a CUDA device the first is taken, since the interpreter's time says nothing."""
-    from triton.testing import do_bench
-    if not torch.cuda.is_available():
-        return candidates[0]
-    times: list[tuple[float, int]] = []
-    for i, c in enumerate(candidates):
-        try:
-            times.append((float(do_bench(lambda c=c: run(c), warmup=5, rep=20)), i))
-        except Exception:  # out of registers or shared memory: Triton has many classes for it
-            continue
-    best = candidates[min(times)[1]] if times else candidates[0]
-    _known()[_spelt(family, key)] = best
+def is_known(family: str, key: Sequence[Any]) -> bool:
+    """Whether sizes were measured for a shape on this device."""
+    return _spelt(family, key) in _known()
+
+
+@contextmanager
+def trying(family: str, key: Sequence[Any], sizes: Config) -> Iterator[None]:
+    """Inside, `config` gives these sizes for this family and shape."""
+    known, name = _known(), _spelt(family, key)
+    before = known.get(name)
+    known[name] = sizes
     try:
-        cache_file().parent.mkdir(parents=True, exist_ok=True)
-        part = cache_file().with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps({k: asdict(v) for k, v in sorted(_known().items())}, indent=1) + "\n")
-        part.replace(cache_file())
-    except OSError:
-        pass   # a cache
-    return best
+        yield
+    finally:
+        if before is None:
+            known.pop(name, None)
+        else:
+            known[name] = before
+
+
+def measured(family: str, key: Sequence[Any], candidates: Sequence[Config], run: Callable[[Config], object]) -> Config:
+    """The fastest of the candidates on this device, remembered. `run` launches the kernel once; a candidate that cannot be
+    launched is passed over. Without a CUDA device the first is taken, since the interpreter's time says nothing, and
+    nothing is remembered; likewise where none can be launched."""
+    return measure(family, key, candidates, run).best
+
+
+def measure(family: str, key: Sequence[Any], candidates: Sequence[Config], run: Callable[[Config], object],
+            clock: Callable[[Callable[[], object]], float] | None = None) -> Measured:
+    """`measured`, with the times. clock: milliseconds of a function (default: Triton's, of the device)."""
+    if clock is None:
+        if not torch.cuda.is_available():
+            return Measured(candidates[0], {}, {})
+        from triton.testing import do_bench
+        clock = lambda launch: float(do_bench(launch, warmup=5, rep=20))
+    times: dict[Config, float] = {}
+    failed: dict[Config, str] = {}
+    for candidate in dict.fromkeys(candidates):
+        with trying(family, key, candidate):
+            try:
+                times[candidate] = clock(lambda c=candidate: run(c))  # type: ignore[misc]
+            except Exception as error:  # out of registers or shared memory: Triton has many classes for it
+                failed[candidate] = f"{type(error).__name__}: {error}".splitlines()[0]
+    if not times:
+        return Measured(candidates[0], times, failed)
+    best = min(times, key=lambda c: times[c])
+    _known()[_spelt(family, key)] = best
+    kept.add(cache_file(), {_spelt(family, key): asdict(best)})
+    return Measured(best, times, failed)
+
+
+def around(default: Config, *, blocks: Sequence[int] = (), warps: Sequence[int] = (), stages: Sequence[int] = (),
+           splits: Sequence[int] = ()) -> tuple[Config, ...]:
+    """Candidates: the default first, then every combination of the sizes listed; what is not listed is as in the default."""
+    found = dict.fromkeys([default])
+    for block in blocks or (default.block,):
+        for warp in warps or (default.warps,):
+            for stage in stages or (default.stages,):
+                for split in splits or (default.splits,):
+                    found[Config(block, warp, stage, split)] = None
+    return tuple(found)

@@ -84,43 +84,55 @@ def measured(model: Any, contexts: Sequence[int], cells: Sequence[int], *, clock
     if model.kind not in ("causal", "features"):
         raise DecError(f"a {model.kind} model's forward is not timed alone")
     engine = engine_of(model)
+    contexts, cells = sorted(set(contexts)), sorted(set(cells))
     uids = 0
+
+    def once(context: list[int], count: int) -> float:
+        nonlocal uids
+        given = len(context) - 1 if model.kind == "features" else None
+        ask = Ask(sequence, context, (), [1] * count, [-1] * count, range(uids, uids + count), range(count), given=given)
+        uids += count
+        started = clock()
+        (answer,) = engine.answer([ask])
+        if isinstance(answer, DecError):
+            raise answer
+        synchronise(answer)
+        return max(clock() - started, 1e-9)
+
     rows = []
     try:
-        for length in sorted(set(contexts)):
+        for length in contexts:
             context = [1 + n % max(1, model.vocab.size - 1) for n in range(length)]
-            given = length - 1 if model.kind == "features" else None
-            row = []
-            for count in sorted(set(cells)):
-
-                def once(count: int = count, context: list[int] = context, given: int | None = given) -> float:
-                    nonlocal uids
-                    ask = Ask(sequence, context, (), [1] * count, [-1] * count, range(uids, uids + count), range(count),
-                              given=given)
-                    uids += count
-                    started = clock()
-                    (answer,) = engine.answer([ask])
-                    if isinstance(answer, DecError):
-                        raise answer
-                    synchronise(answer)
-                    return clock() - started
-
-                once()  # the context is read, and what is compiled or allocated at first use is there
-                row.append(_time_of(once, clock))
-            rows.append(tuple(row))
+            for count in cells:
+                once(context, count)  # the context is read, and what is compiled or allocated at first use is there
+            rows.append(tuple(rising([statistics.median(times) for times in _in_turns(once, context, cells, clock)])))
             engine.close(sequence)
     finally:
         engine.close(sequence)
-    return Curve(tuple(sorted(set(contexts))), tuple(sorted(set(cells))), tuple(rows))
+    return Curve(tuple(contexts), tuple(cells), tuple(rows))
 
 
-def _time_of(once: Callable[[], float], clock: Timer) -> float:
-    """The median of enough timed forwards."""
-    taken: list[float] = []
+def _in_turns(
+    once: Callable[[list[int], int], float], context: list[int], cells: Sequence[int], clock: Timer
+) -> list[list[float]]:
+    """Timed forwards of every number of cells, in turns: a moment in which the machine is busy is nobody's alone."""
+    taken: list[list[float]] = [[] for _ in cells]
     began = clock()
-    while len(taken) < LEAST or (len(taken) < MOST and clock() - began < SPENT):
-        taken.append(max(once(), 1e-9))
-    return statistics.median(taken)
+    while len(taken[-1]) < LEAST or (len(taken[-1]) < MOST and clock() - began < SPENT * len(cells)):
+        for times, count in zip(taken, cells, strict=True):
+            times.append(once(context, count))
+    return taken
+
+
+def rising(values: Sequence[float]) -> list[float]:
+    """The nearest values that never fall (pooled neighbours): more cells cost no less, whatever a noisy clock says."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (b, m), (a, n) = pools.pop(), pools.pop()
+            pools.append(((a * n + b * m) / (n + m), n + m))
+    return [value for value, count in pools for _ in range(count)]
 
 
 def synchronise(answer: Any) -> None:

@@ -9,7 +9,7 @@ searched by measurement.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,13 +126,7 @@ def chains(anchors: Mapping[int, Anchor], costs: Mapping[str, Cost], values: Seq
     ordered = sorted(anchors)
     longest = anchors[ordered[-1]]
     for value in ordered:
-        made = [s for s in anchors[value].steps if s.drafts]
-        if not made:
-            raise Unpredictable("nothing is drafted")
-        if not all(s.is_chain for s in made):
-            raise Unpredictable("drafts are no chains")
-        if max(len(s.drafts) for s in made) > value:
-            raise Unpredictable("chains are longer than its value")
+        must_be_chains(anchors[value].steps, value)
     if len(ordered) < 2 or max(len(s.drafts) for s in longest.steps) <= ordered[0]:
         raise Unpredictable("it does not set the length of chains")
     for value in ordered[:-1]:
@@ -148,6 +142,17 @@ def chains(anchors: Mapping[int, Anchor], costs: Mapping[str, Cost], values: Seq
     return sorted(out, key=lambda p: -p.rate)
 
 
+def must_be_chains(seen: Sequence[Step], value: int) -> None:
+    """Raises Unpredictable for steps that are no chains of at most `value` drafts."""
+    made = [s for s in seen if s.drafts]
+    if not made:
+        raise Unpredictable("nothing is drafted")
+    if not all(s.is_chain for s in made):
+        raise Unpredictable("drafts are no chains")
+    if max(len(s.drafts) for s in made) > value:
+        raise Unpredictable("chains are longer than its value")
+
+
 def _fits(anchor: Anchor, expected: float, other: Anchor, name: str) -> None:
     """Raises Unpredictable where an anchor's tokens a step are not what another run predicts, beyond chance."""
     spread = 0.0
@@ -160,9 +165,10 @@ def _fits(anchor: Anchor, expected: float, other: Anchor, name: str) -> None:
 
 
 def trees(anchors: Mapping[Any, Anchor], costs: Mapping[str, Cost], make: Callable[[Sequence[tuple[int, ...]]], Any],
-          most: int) -> tuple[list[Predicted], list[list[float]]]:
+          most: int, *, regular: bool = False) -> tuple[list[Predicted], list[list[float]]]:
     """For a parameter that is a tree's shape: the best trees of all sizes up to `most` and all depths, and the acceptance by
-    depth and rank that they rest on. `anchors` by `Topology`, `make` from paths to one. Raises Unpredictable."""
+    depth and rank that they rest on. `anchors` by `Topology`, `make` from paths to one. With `regular`, only trees whose
+    nodes of a level have equally many children. Raises Unpredictable."""
     if any(not any(s.drafts for s in a.steps) for a in anchors.values()):
         raise Unpredictable("nothing is drafted")
     table = steps_.ranks(step for a in anchors.values() for step in a.steps).table()
@@ -174,15 +180,36 @@ def trees(anchors: Mapping[Any, Anchor], costs: Mapping[str, Cost], make: Callab
     where = [_extent(paths_of(shape)) for shape in anchors]
     times = Times(list(anchors.values()), where, costs)
     out: list[Predicted] = []
+    for paths in even(table, most) if regular else likeliest(table, most):
+        tokens = emitted + worth(paths, table)
+        out.append(Predicted(make(paths), tokens / times(*_extent(paths)), tokens))
+    return sorted(out, key=lambda p: -p.rate), table
+
+
+def likeliest(table: Sequence[Sequence[float]], most: int) -> Iterator[list[tuple[int, ...]]]:
+    """The best trees by size and depth limit, as paths of ranks; each that reaches its limit."""
     for depth in range(1, len(table) + 1):
         found = best(table, most, depth)
         for size in (n for n in FINE if n <= most and np.isfinite(found.worths[n])):
             paths = found.paths(size)
-            if max(map(len, paths)) < depth:
-                continue  # met at a smaller depth
-            tokens = emitted + float(found.worths[size])
-            out.append(Predicted(make(paths), tokens / times(*_extent(paths)), tokens))
-    return sorted(out, key=lambda p: -p.rate), table
+            if max(map(len, paths)) == depth:  # else it was met at a smaller limit
+                yield paths
+
+
+def even(table: Sequence[Sequence[float]], most: int) -> Iterator[list[tuple[int, ...]]]:
+    """Trees of at most `most` drafts with a number of children for each level, which never rises with the depth."""
+    waiting: list[tuple[list[tuple[int, ...]], list[tuple[int, ...]], int]] = [([], [()], max(map(len, table)))]
+    while waiting:
+        above, last, widest = waiting.pop()
+        if above:
+            yield above
+        depth = len(last[0])
+        if depth < len(table):
+            for width in range(1, min(widest, len(table[depth])) + 1):
+                if len(above) + len(last) * width > most:
+                    break
+                level = [(*path, rank) for path in last for rank in range(width)]
+                waiting.append(([*above, *level], level, width))
 
 
 def paths_of(shape: Any) -> list[tuple[int, ...]]:

@@ -24,6 +24,7 @@ Clock = Literal["wall", "cpu"]
 CLOCKS: dict[Clock, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 NEAR_TIES = {"torch.float32": 1e-3, "torch.float64": 1e-9}  # of two scores: below this, order of additions decides
 HALF = 0.125  # ... in bfloat16 and float16
+LEAST_PAIRS = 5  # of runs, below which nothing is sure
 FEW = 6  # tokens of a run that only warms up
 SESSIONS = 64  # kept open at most: each holds generated code, the models are shared
 
@@ -129,12 +130,12 @@ class Figures:
         """Whether the mean of the ratios is above a level by more than the noise, one of `chances` tries being allowed to
         look so by accident in twenty."""
         n = len(self.ratios)
-        if n < 3:
+        if n < LEAST_PAIRS:
             return False
         logs = [math.log(r) for r in self.ratios]
         error = statistics.stdev(logs) / math.sqrt(n)
-        z = statistics.NormalDist().inv_cdf(1 - 0.05 / max(1, chances))
-        z *= 1 + (z * z + 1) / (4 * (n - 1))  # Student's quantile, to its first term
+        z, free = statistics.NormalDist().inv_cdf(1 - 0.05 / max(1, chances)), n - 1
+        z += (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)  # Student's quantile, nearly
         return statistics.fmean(logs) - z * error > math.log(level)
 
     @property
@@ -153,7 +154,6 @@ class Trials:
         self.figures: dict[Setting, Figures] = {}
         self.order = random.Random(seed)
         self.turn = 0
-        self.met: dict[int, tuple[int, ...]] = {}  # the default's tokens, by request
 
     def again(self, seed: int) -> Trials:
         """The same with no figures yet, for rounds that judge what these have chosen."""
@@ -180,7 +180,6 @@ class Trials:
             if made is not None:
                 done[chosen] = made
         base = done[self.default]
-        self.met[number] = base.tokens
         for chosen, made in done.items():
             figures = self.of(chosen)
             self._count(figures, made)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.trace import Committed
 from decgraph.runtime.tune import predict, search
 from decgraph.runtime.tune.cost import Curve, ladder
 from decgraph.runtime.tune.predict import Anchor, Predicted, Unpredictable
 from decgraph.runtime.tune.search import Left, moved
 from decgraph.runtime.tune.space import Axis, Setting, shown, spelt
 from decgraph.runtime.tune.steps import Step, steps_of
-from decgraph.runtime.tune.trial import Done, Figures, Interrupted, Trials
+from decgraph.runtime.tune.trial import LEAST_PAIRS, Done, Figures, Interrupted, Trials
 
 Costs = Callable[[Sequence[int], Sequence[int]], Mapping[str, Curve]]
 GAIN = 1.01  # a gain that is not worth a profile
@@ -48,7 +49,13 @@ class Outcome:
 
     def figures(self, of: Setting) -> Figures:
         """The figures that a setting is judged by: those of the final rounds, if it came that far."""
-        return self.finals.get(of) or self.searched.get(of) or Figures()
+        last = self.finals.get(of, Figures())
+        return last if last.runs or last.failed else self.searched.get(of, Figures())
+
+    @property
+    def enough(self) -> bool:
+        """Whether the final rounds had time to say anything."""
+        return not self.finals or any(len(f.ratios) >= LEAST_PAIRS for f in self.finals.values())
 
 
 class Tuner:
@@ -64,6 +71,7 @@ class Tuner:
         self.predicted: dict[Setting, float] = {}
         self.notes: list[str] = []
         self.acceptance: dict[str, Any] = {}
+        self._looked: Done | None = None
 
     def share(self, part: float) -> Left:
         """What is left of the first `part` of the whole time."""
@@ -138,8 +146,8 @@ class Tuner:
         """Chains: the run with the longest says what shorter ones accept."""
         values = [int(v) for v in axis.values]
         default = int(axis.default)
-        low = max(values[0], min(default, 1)) if values[0] <= default else values[0]
-        long = min(values[-1], max(4 * default, 8))
+        predict.must_be_chains(steps_of(self.look().events), default)
+        low, long = values[0], min(values[-1], max(4 * default, 8))
         wanted = sorted({low, default, long})
         if len(wanted) < 2:
             raise Unpredictable("its range is one value")
@@ -160,19 +168,28 @@ class Tuner:
         """Trees: acceptance by depth and rank says what every shape accepts, and a dynamic programme finds the best."""
         if axis.given:
             raise Unpredictable("its values are listed")
+        if not any(step.drafts for step in steps_of(self.look().events)):
+            raise Unpredictable("nothing is drafted")
         of = type(axis.default).of
         wanted = [axis.default]
         for text in ("2x1", "6x2x1x1x1x1"):
             shape = of(text)
             if self.trials.run(moved(self.trials.default, axis.name, shape), 0, limit=6) is not None:
                 wanted.append(shape)
+        regular = self.levels_only(axis)
         anchors = self.anchors(axis, wanted)
         most = min(256, max(64, max(shape.size for shape in anchors)))
         make = lambda paths: of([list(path) for path in paths])
-        found, table = predict.trees(anchors, self.costs(most + 1), lambda paths: _named(make(paths)), most)
+        found, table = predict.trees(anchors, self.costs(most + 1), lambda paths: _named(make(paths)), most, regular=regular)
         self.acceptance[axis.name] = [[round(p, 3) for p in row] for row in table]
         self._keep(axis, found)
         return predict.apart(found, 5, lambda shape: (float(shape.size), float(len(shape))))
+
+    def levels_only(self, axis: Axis) -> bool:
+        """Whether an algorithm gives every node of a level as many children as the widest has (recursive_sd does)."""
+        uneven = type(axis.default).of([[0], [1], [0, 0]])
+        made = self.trials.run(moved(self.trials.default, axis.name, uneven), 0, events=True, limit=6)
+        return made is not None and max((len(s.drafts) for s in steps_of(made.events)), default=0) > uneven.size
 
     def _keep(self, axis: Axis, found: Sequence[Predicted]) -> None:
         for p in found:
@@ -182,6 +199,14 @@ class Tuner:
             self.notes.append(f"{axis.name} is predicted from acceptance: {shown((((axis.name, top.value)),))} promises "
                               f"{top.rate:.0f} tokens/s, {top.tokens:.2f} a step")
 
+    def look(self) -> Done:
+        """One run of the default with its events. Raises DecError where it cannot run."""
+        if self._looked is None:
+            made = self.trials.run(self.trials.default, 0, events=True)
+            assert made is not None  # the default's errors are raised
+            self._looked = made
+        return self._looked
+
     def anchors(self, axis: Axis, values: Sequence[Any]) -> dict[Any, Anchor]:
         """Run a few values of one parameter, timed and with events, over as many requests as there is time for."""
         settings = {value: moved(self.trials.default, axis.name, value) for value in values}
@@ -189,7 +214,7 @@ class Tuner:
         self.trials.warm(list(settings.values()))
         left, runs = self.share(0.25), 0
         seen: dict[Any, list[Done]] = {value: [] for value in values}
-        while runs < len(self.trials.runner.requests) and (runs < 2 or left() > 0):
+        while runs < len(self.trials.runner.requests) and (runs < 1 or left() > 0):
             for value, chosen in settings.items():
                 made = self.trials.run(chosen, runs, events=True)
                 if made is None:
@@ -205,7 +230,7 @@ class Tuner:
         per_run = [steps_of(made.events) for made in done]
         steps: list[Step] = [step for run in per_run for step in run]
         committed = max(1, sum(len(made.tokens) for made in done))
-        count = max(1, sum(_verified(made) for made in done))
+        count = max(1, sum(isinstance(event, Committed) for made in done for event in made.events))
         read = sum(len(requests[n].prompt) - 1 for n in range(len(done)))
         work = {}
         for name in done[0].work:
@@ -224,13 +249,6 @@ class Tuner:
             contexts = sorted({max(2, min(lengths)), max(lengths) + limit})
             self.curves.update(self.measure(contexts, ladder(max(8, cells))))
         return self.curves
-
-
-def _verified(made: Done) -> int:
-    """How many steps a run took."""
-    from decgraph.runtime.trace import Committed
-
-    return sum(isinstance(event, Committed) for event in made.events)
 
 
 def _named(shape: Any) -> Any:
