@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,8 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 
 DEVICE: dict[str, Callable[..., Any]] = {}
-FILES = ("numbers", "rows", "trees", "models", "effects", "walk", "canvases")
-"""Files of this folder that register ops."""
+FILES = ("numbers", "rows", "trees", "models", "effects", "walk")
+"""Files of this folder that register ops (what runs on canvases has a table of its own: canvas_step.py)."""
 
 
 class NotStatic(Exception):
@@ -50,8 +49,7 @@ def device(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def load() -> None:
     """Import the files that register ops."""
     for name in FILES:
-        if find_spec(f"decgraph.backends.triton.step.{name}") is not None:
-            import_module(f"decgraph.backends.triton.step.{name}")
+        import_module(f"decgraph.backends.triton.step.{name}")
 
 
 def known(value: Any) -> bool:

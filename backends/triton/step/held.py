@@ -11,7 +11,7 @@ leave, until that stays the same.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,23 +47,24 @@ class Held:
         self.used = 0                              # tail cells given out
         self.asked = False                         # whether the pending ones are among them
         self.tail: dict[int, int] = {}             # uid of a node -> its tail index
-        self.levels: list[Any] = []                # id arrays of nodes that were computed where data chose them
-        self.tails: Tensor | None = None           # int64[B, U]: the same where data chose them; -1: not computed
-        self.chosen: Tensor | None = None          # int32[B, cells, W]: bits of the tail's cells, then
-        self.scores: dict[int, tuple[Tensor, int]] = {}   # uid -> scores and the row of it; -1: the root's
+        self.tails: Tensor | None = None           # int64[B, U], by uid, where data chose the nodes; -1: not computed
+        self.chosen: list[Any] = []                # Nodes that were computed, and trees that were as a whole
+        self.scores: dict[Any, tuple[Tensor, int]] = {}   # what was asked -> scores and the row of it; -1: the root
 
     # -- forwards
     def pending(self) -> Tensor:
         """int64[B]: how many committed tokens have no cell yet, 1 .. span."""
         return (self.s.length - self.held).clamp(1, self.span).long()
 
-    def ask(self, tree: Tree | None, nodes: np.ndarray) -> Tensor:
-        """Scores [B, F, V] after the context (node 0) and nodes of a tree of fixed structure."""
+    def ask(self, tree: Tree | None, nodes: np.ndarray, given: Tensor | None = None) -> Tensor:
+        """Scores [B, F, V] after the context (node 0) and nodes that the host knows."""
         s = self.s
         uids = [-1 if n == 0 or tree is None else int(tree.uid[n]) for n in nodes.tolist()]
-        missing = [n for n, u in zip(nodes.tolist(), uids, strict=True) if u not in self.scores]
-        if missing:
-            self._compute(tree, np.array(missing, dtype=np.int64))
+        missing = np.array([n for n, u in zip(nodes.tolist(), uids, strict=True) if u not in self.scores], dtype=np.int64)
+        if len(missing):
+            scores = self._known(tree, missing, given)
+            for j, n in enumerate(missing.tolist()):
+                self.scores[-1 if n == 0 or tree is None else int(tree.uid[n])] = (scores, j)
         first = self.scores[uids[0]][0]
         if all(self.scores[u][0] is first for u in uids):
             rows = np.array([self.scores[u][1] for u in uids])
@@ -71,57 +72,111 @@ class Held:
             return first if len(rows) == n and bool((rows == np.arange(n)).all()) else first.index_select(1, s.constant(rows))
         return torch.cat([self.scores[u][0][:, self.scores[u][1]:self.scores[u][1] + 1] for u in uids], 1)
 
-    def _compute(self, tree: Tree | None, nodes: np.ndarray) -> None:
-        """One forward over the pending cells, where they are not computed yet, and the nodes with their ancestors."""
+    def ask_chosen(self, tree: Tree, nodes: Nodes, given: Tensor | None = None) -> Tensor:
+        """Scores [B, F, V] after nodes that data chose. Raises NotStatic where their ancestors may have no cells."""
+        s = self.s
+        if nodes.within is None or tree.origin is not None:
+            raise NotStatic(f"`{self.name}` is asked at nodes of which nothing is known")
+        for above in tree.hangs_from(nodes.within):
+            self.need(tree, above)
+        n, first = nodes.count, self.used + (0 if self.asked else self.span)
+        uid = s.constant(tree.uid)[nodes.ids]
+        cells = s.constant(first + np.arange(n))
+        tails = self.table()
+        self.tails = tails.scatter(1, uid, cells.expand(s.frame.batch, -1))
+        scores = self._forward(tree, nodes.ids, n, given, lambda lead: s.constant(lead + np.arange(n))[None])
+        self.chosen.append(nodes)
+        return scores
+
+    def ask_pruned(self, tree: Tree, given: Tensor | None = None) -> Tensor:
+        """Scores [B, N, V] after all nodes of a tree that data pruned."""
+        s, n = self.s, tree.size - 1
+        ids = s.constant(np.arange(1, n + 1))[None].expand(s.frame.batch, -1)
+        first = self.used + (0 if self.asked else self.span)
+        self.tails = self.table().scatter(1, self.uids(tree)[:, 1:], s.constant(first + np.arange(n)).expand(s.frame.batch, -1))
+        if self.asked:
+            raise NotStatic(f"`{self.name}` is asked for a pruned tree after something else")
+        pend = self.pending() - 1
+
+        def rows(lead: int) -> Tensor:
+            rest = s.constant(lead + np.arange(n)).expand(s.frame.batch, -1)
+            return torch.cat([pend[:, None], rest], 1)
+
+        scores = self._forward(tree, ids, n, given, rows)
+        self.chosen.append(tree)
+        return scores
+
+    def need(self, tree: Tree, above: Any) -> None:
+        """Raises NotStatic where nodes that others hang from may have no cells."""
+        if isinstance(above, Nodes):
+            if not any(above is c for c in self.chosen):
+                raise NotStatic(f"`{self.name}` has no cells of nodes that data chose")
+            return
+        ids = np.asarray(above)
+        if any(int(tree.uid[n]) not in self.tail for n in ids.tolist() if n):
+            raise NotStatic(f"`{self.name}` has not computed what is above the nodes that it is asked at")
+        for more in tree.hangs_from(ids):
+            self.need(tree, more)
+
+    def _known(self, tree: Tree | None, nodes: np.ndarray, given: Tensor | None) -> Tensor:
+        """Scores at nodes that the host knows: one forward over the pending cells, where they are not computed yet, and those of
+        the nodes and their ancestors that are not."""
         s, root = self.s, bool((nodes == 0).any())
+        wanted: list[int] = nodes.tolist()
         new = np.zeros(0, dtype=np.int64)
         if tree is not None:
-            new = np.array([n for n in tree.ancestors(nodes) if int(tree.uid[n]) not in self.tail], dtype=np.int64)
-        wanted = [n for n in nodes.tolist() if n and int(tree.uid[n]) in self.tail]  # type: ignore[union-attr]
-        if wanted or (root and self.asked):
+            if tree.fixed:
+                every = tree.ancestors(nodes)
+            else:
+                every = nodes[nodes > 0]
+                for above in tree.hangs_from(every):
+                    self.need(tree, above)
+            new = np.array([n for n in every.tolist() if int(tree.uid[n]) not in self.tail], dtype=np.int64)
+        if (root and self.asked) or any(n and n not in new for n in wanted):
             raise NotStatic(f"`{self.name}` is asked again at a place whose cell it has computed without an answer")
-        first, fresh = self.used, not self.asked
-        lead = self.span if fresh else 0
-        self.reserve(lead + len(new))
+        first = self.used + (0 if self.asked else self.span)
         for j, n in enumerate(new.tolist()):
-            self.tail[int(tree.uid[n])] = first + lead + j  # type: ignore[union-attr]
+            self.tail[int(tree.uid[n])] = first + j  # type: ignore[union-attr]
+        index = {int(n): j for j, n in enumerate(new.tolist())}
+
+        def rows(lead: int) -> Tensor:
+            fixed = s.constant(np.array([0 if n == 0 else lead + index[n] for n in wanted], dtype=np.int64))[None]
+            if not root or self.span == 1:
+                return fixed
+            return torch.where(s.constant(nodes == 0)[None], self.pending()[:, None] - 1, fixed)
+
+        return self._forward(tree, new, len(new), given, rows)
+
+    def _forward(self, tree: Tree | None, new: Any, count: int, given: Tensor | None, rows: Callable[[int], Tensor]) -> Tensor:
+        """One forward over the pending cells, where they are not computed yet, and `count` nodes (NumPy int64[n] or int64[B, n]),
+        whose tail indices are given out already, in this order. rows: which cells are wanted, from how many stand before."""
+        s, first, fresh = self.s, self.used, not self.asked
+        lead = self.span if fresh else 0
+        self.reserve(lead + count)
         pend = self.pending()
         tokens, positions, bits = [], [], []
         if fresh:
-            steps = s.steps(lead)
-            at = self.held.long()[:, None] + steps
+            at = self.held.long()[:, None] + s.steps(lead)
             tokens.append(s.tokens.gather(1, at.clamp(max=s.frame.capacity)))
             positions.append(at)
             bits.append(self.pending_bits(pend))
-        if len(new):
+        if count:
             assert tree is not None
-            tokens.append(tree.token.index_select(1, s.constant(new)))
-            positions.append(s.length.long()[:, None] - 1 + s.constant(tree.depth[new]))
-            own = s.constant(self.tree_bits(tree, new))[None]
-            bits.append(own | self.below(pend))
-        rows, place = self._rows(nodes, new, lead, pend, len(tokens) > 1 or fresh)
-        scores = self.forward(torch.cat(tokens, 1) if len(tokens) > 1 else tokens[0],
-                              torch.cat(positions, 1) if len(positions) > 1 else positions[0], first,
-                              torch.cat(bits, 1) if len(bits) > 1 else bits[0], rows)
-        for j, n in enumerate(place):
-            self.scores[-1 if n == 0 or tree is None else int(tree.uid[n])] = (scores, j)
+            depth = tree.depth if isinstance(tree.depth, Tensor) else s.constant(tree.depth)[None].expand(s.frame.batch, -1)
+            if isinstance(new, Tensor):
+                token, depth = tree.token.gather(1, new), depth.gather(1, new)
+            else:
+                where = s.constant(new)
+                token, depth = tree.token.index_select(1, where), depth.index_select(1, where)
+            tokens.append(token)
+            positions.append(s.length.long()[:, None] - 1 + depth)
+            bits.append(self.tree_bits(tree, new) | self.below(pend))
         self.asked = True
-
-    def _rows(self, nodes: np.ndarray, new: np.ndarray, lead: int, pend: Tensor, some: bool) -> tuple[Tensor, list[int]]:
-        """Which of the forward's cells are wanted, int64[B, R], and the nodes that they are of."""
-        s, index = self.s, {int(n): lead + j for j, n in enumerate(new.tolist())}
-        place = nodes.tolist()
-        fixed = s.constant(np.array([0 if n == 0 else index[n] for n in place], dtype=np.int64))[None]
-        if 0 not in place or self.span == 1:
-            return fixed.expand(s.frame.batch, -1), place
-        return torch.where(s.constant(nodes == 0)[None], pend[:, None] - 1, fixed), place
-
-    def forward(self, tokens: Tensor, positions: Tensor, first: int, bits: Tensor, rows: Tensor) -> Tensor:
-        """Scores [B, R, V] of one forward over new cells."""
-        s = self.s
-        bits = bits.expand(s.frame.batch, -1, -1).contiguous()
-        out: Tensor = self.model.forward(tokens, positions, first, self.held, bits, rows.contiguous())
-        return out
+        full = [b.expand(s.frame.batch, -1, -1) for b in bits]
+        more = {} if given is None else {"given": given}
+        wanted = rows(lead).expand(s.frame.batch, -1).contiguous()
+        scores: Tensor = self.model.forward(joined(tokens), joined(positions), first, self.held, joined(full), wanted, **more)
+        return scores
 
     def reserve(self, n: int) -> None:
         """n more tail cells."""
@@ -135,8 +190,7 @@ class Held:
     # -- who sees whom
     def pending_bits(self, pend: Tensor) -> Tensor:
         """int32[B or 1, span, W]: pending cell j sees the first j + 1; a padded one nothing."""
-        s, upto = self.s, first_bits(self.span, self.width)
-        table = s.constant(upto[1:])[None]
+        s, table = self.s, self.s.constant(first_bits(self.span, self.width)[1:])[None]
         if self.span == self.back:
             return table       # as many are pending always
         return torch.where((s.steps(self.span) < pend[:, None])[..., None], table, 0)
@@ -148,14 +202,55 @@ class Held:
             return s.constant(upto[-1:])[None]
         return s.constant(upto)[pend][:, None]
 
-    def tree_bits(self, tree: Tree, nodes: np.ndarray) -> np.ndarray:
-        """int32[n, W]: the tail cells of the nodes and of their ancestors."""
-        sees = np.zeros((len(nodes), self.width * WORD), dtype=bool)
-        for i, n in enumerate(nodes.tolist()):
-            while n:
-                sees[i, self.tail[int(tree.uid[n])]] = True
-                n = int(tree.parent[n])
-        return packed(sees)
+    def tree_bits(self, tree: Tree, nodes: Any) -> Tensor:
+        """int32[B or 1, n, W]: the tail cells of nodes and of their ancestors."""
+        s = self.s
+        if tree.fixed and self.tails is None and not isinstance(nodes, Tensor):
+            sees = np.zeros((len(nodes), self.width * WORD), dtype=bool)
+            for i, n in enumerate(nodes.tolist()):
+                while n:
+                    sees[i, self.tail[int(tree.uid[n])]] = True
+                    n = int(tree.parent[n])
+            return s.constant(packed(sees))[None]
+        b, n = s.frame.batch, tree.size
+        one = np.zeros((self.used + 1, self.width * WORD), dtype=bool)
+        one[np.arange(1, self.used + 1), np.arange(self.used)] = True
+        bits = s.constant(packed(one))[self.cells(tree) + 1]         # [B, N, W]; the root has none
+        above = tree.parent if isinstance(tree.parent, Tensor) else s.constant(tree.parent)[None].expand(b, n)
+        reach = 1
+        while reach <= tree.height:      # every turn doubles how far up the bits reach
+            bits = bits | bits.gather(1, above[..., None].expand(-1, -1, self.width))
+            above = above.gather(1, above)
+            reach *= 2
+        where = nodes if isinstance(nodes, Tensor) else s.constant(nodes)[None].expand(b, -1)
+        return bits.gather(1, where[..., None].expand(-1, -1, self.width))
+
+    def table(self) -> Tensor:
+        """int64[B, U]: tail indices by uid, -1 for what is not computed, for all uids that there are."""
+        s = self.s
+        n = 0 if self.tails is None else int(self.tails.shape[1])
+        if self.tails is not None and n == s.uids:
+            return self.tails
+        fresh = s.constant(np.full((s.frame.batch, s.uids - n), -1, dtype=np.int64))
+        return fresh if self.tails is None else torch.cat([self.tails, fresh], 1)
+
+    def uids(self, tree: Tree) -> Tensor:
+        """int64[B, N]: the uid of every node, -1 for the root."""
+        known = self.s.constant(tree.uid)
+        return known[None].expand(self.s.frame.batch, -1) if tree.origin is None else known[tree.origin]
+
+    def cells(self, tree: Tree) -> Tensor:
+        """int64[B, N]: the tail index of every node, -1 for the root and for what is not computed."""
+        s = self.s
+        known = np.full(s.uids + 1, -1, dtype=np.int64)
+        for uid, cell in self.tail.items():
+            known[uid] = cell
+        uid = self.uids(tree)
+        out = s.constant(known)[torch.where(uid < 0, s.uids, uid)]
+        if self.tails is None:
+            return out
+        here = self.table().gather(1, uid.clamp(min=0))
+        return torch.where(uid < 0, -1, torch.where(here >= 0, here, out))
 
     # -- after a commit
     def settle(self, kept: Tensor, most: int, path: Path | None) -> None:
@@ -184,12 +279,8 @@ class Held:
         without a cell."""
         s, tree = self.s, path.tree
         deepest = int(path.nodes.shape[1])
-        if self.tails is None and tree.fixed:
-            where = np.array([-1] + [self.tail.get(int(u), -1) for u in tree.uid[1:]], dtype=np.int64)
-            cells = s.constant(where)[path.nodes.clamp(min=0)]
-            behind = self._behind(tree, where)
-        else:
-            raise NotStatic("a tree that data chose")
+        cells = self.cells(tree).gather(1, path.nodes.clamp(min=0))
+        behind = self._behind(tree)
         cells = torch.where(path.nodes > 0, cells, -1)
         run = (cells >= 0).long().cumprod(1).sum(1)
         lead = pend.long()[:, None]
@@ -198,15 +289,22 @@ class Held:
         source = torch.where(steps < lead, steps, cells.gather(1, at)) if deepest else steps.expand(s.frame.batch, -1)
         return source.clamp(min=0), (pend + run.to(torch.int32)), behind
 
-    @staticmethod
-    def _behind(tree: Tree, where: np.ndarray) -> int:
+    def _behind(self, tree: Tree) -> int:
         """The most tokens of an accepted path, with the emitted one, behind the first without a cell."""
-        lead = np.zeros(tree.size, dtype=np.int64)
-        for n in range(1, tree.size):
-            p = int(tree.parent[n])
-            full = lead[p] == tree.depth[p]
-            lead[n] = lead[p] + (1 if full and where[n] >= 0 else 0)
-        return int((tree.depth - lead).max()) + 1
+        if any(c is tree for c in self.chosen):
+            return 1
+        if tree.fixed and self.tails is None and tree.origin is None:
+            lead = np.zeros(tree.size, dtype=np.int64)
+            for n in range(1, tree.size):
+                p = int(tree.parent[n])
+                lead[n] = lead[p] + (lead[p] == tree.depth[p] and int(tree.uid[n]) in self.tail)
+            return int((tree.depth - lead).max()) + 1
+        try:
+            for g in tree.growths:
+                self.need(tree, g.above)
+        except NotStatic:
+            return tree.height + 1
+        return 2     # a leaf, and the emitted token
 
     def settle_at_end(self) -> None:
         """A step is over."""
@@ -223,4 +321,6 @@ def packed(sees: np.ndarray) -> np.ndarray:
     return bits.sum(-1, dtype=np.uint32).view(np.int32)
 
 
-__all__ = ["Held", "Nodes", "first_bits", "packed"]
+def joined(parts: list[Tensor]) -> Tensor:
+    """Parts along axis 1, as one contiguous tensor."""
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0].contiguous()

@@ -97,7 +97,7 @@ def vector(amounts: dict[int, float], size: int, kind: torch.dtype, device: torc
     if not amounts:
         return None
     out = torch.zeros(size, dtype=kind)
-    for token, amount in amounts.items():
+    for token, value in amounts.items():
         if token < size:
-            out[token] = amount
+            out[token] = value
     return out.to(device)

@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.rules.compile import rule_of
 from decgraph.backends.triton.rules.device import site_words
 from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, load
 from decgraph.backends.triton.step.held import Held
 from decgraph.backends.triton.step.keys import halves, site_word, words_for
 from decgraph.backends.triton.step.laws import Laws, Shape
 from decgraph.backends.triton.step.values import Dist, Noise, Rows
+from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function, Module, Op
 from decgraph.runtime.request import Request
@@ -40,10 +42,12 @@ class Frame:
 class Step(Evaluator):
     """One program on the device. models: `DeviceModel`s by parameter name."""
 
+    num: Any = FLOAT
     meta = False
     """Whether only shapes are computed (why.py)."""
 
-    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame) -> None:
+    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any],
+                 frame: Frame) -> None:
         super().__init__()
         load()
         self.module, self.function, self.params = module, module.functions[function], dict(params)
@@ -68,6 +72,7 @@ class Step(Evaluator):
             else:
                 self.env[p.value] = parameter(p, self.params[p.name])
         self.main = next((p.name for p in self.function.params if p.value.type.elem == "model"), "")
+        self.vocab_size = int(models[self.main].vocab_size)
         self.laws = self.make_laws(models[self.main])
         self.ids = [0] * b                          # the requests' ids, for the host
         self.site_columns: dict[tuple[str, ...], Tensor] = {}
@@ -101,6 +106,7 @@ class Step(Evaluator):
         for held in self.held.values():
             held.begin([r.prompt for r in requests])
         self.tally.clear()
+        self.start_states()
 
     def place(self, b: int, request: Request) -> None:
         """Put a request into the buffers of sequence b."""
@@ -109,7 +115,8 @@ class Step(Evaluator):
         row[:n] = request.prompt
         ends = np.full(self.frame.ends, -1, dtype=np.int64)
         ends[:len(request.eos)] = sorted(request.eos)
-        for buffer, value in ((self.tokens, row), (self.request, halves(request.request_id)), (self.seeds, halves(request.seed).view(np.uint32).astype(np.int64)),
+        seed = halves(request.seed).view(np.uint32).astype(np.int64)
+        for buffer, value in ((self.tokens, row), (self.request, halves(request.request_id)), (self.seeds, seed),
                               (self.ends, ends)):
             buffer[b].copy_(torch.from_numpy(value))
         for buffer, number in ((self.length, n), (self.base, n), (self.limit, request.limit), (self.turn, 0),
@@ -119,6 +126,27 @@ class Step(Evaluator):
         self.ids[b] = request.request_id
         for sites, words in self.site_columns.items():
             words[b].copy_(site_words([request.request_id], sites)[0])
+
+    # -- states
+    def start_states(self, shared: Mapping[Any, Any] | None = None) -> None:
+        """States as they begin: what a session kept, where it keeps them, else what the program says. Every sequence has one of
+        its own. Runs on the host. Raises NotStatic for a state that is no tensor."""
+        for state in self.function.states:
+            kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
+            value = np.asarray(self.region(state.init, ())[0] if kept is None else kept)
+            if state.scope == "batch" or value.dtype == object or state.type.elem in ("list", "index", "tree", "path"):
+                raise NotStatic(f"the state `{state.name}`")
+            made = torch.from_numpy(np.broadcast_to(value, (self.frame.batch, *value.shape)).copy()).to(self.device)
+            held = self.states.get(state.name)
+            if isinstance(held, Tensor) and held.shape == made.shape:
+                held.copy_(made)
+            else:
+                self.states[state.name] = made
+
+    def level_field(self, level: Any, field: str) -> Any:
+        """A field of a level of a topology."""
+        v = getattr(level, field)
+        return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
 
     # -- a turn
     def prologue(self) -> None:
@@ -167,8 +195,7 @@ class Step(Evaluator):
 
     def rule(self, op: Op) -> Any:
         """The kernels of a `tree.walk`."""
-        from decgraph.backends.triton.rules.walk import rule_of
-        return rule_of(op)
+        return rule_of(op, self.function.body)
 
     def site_words(self, sites: tuple[str, ...]) -> Tensor:
         """int32[B, S]: the first key word of each site for each request; kept as long as the step is."""

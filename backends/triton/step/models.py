@@ -1,6 +1,7 @@
 """Device forms of ir/ops/models.py: calls of causal models at the context and at nodes of trees."""
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,16 @@ def count_call(s: Any, held: Any, what: str = "") -> None:
 def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Dist:
     """The distributions of a model at a place."""
     extra = dict(zip(op.attrs.get("with", ()), rest, strict=True))
-    if op.attrs.get("part") or "allow" in extra or "at" in extra:
-        raise NotStatic("a call for a part of a model", op)
+    if "allow" in extra or "at" in extra:
+        raise NotStatic("a call with `allow` or at positions", op)
     held = held_of(s, model, op)
+    if op.attrs.get("part") == "heads":
+        return heads(s, op, held, place)
     count_call(s, held)
-    return at_place(s, op, held, place, extra.get("tree"))
+    given = extra.get("given")
+    if given is not None and not isinstance(given, Memory):
+        raise NotStatic("a memory of another kind", op)
+    return at_place(s, op, held, place, extra.get("tree"), None if given is None else given.length)
 
 
 @device("model.evals")
@@ -42,25 +48,57 @@ def evaluate_together(s: Any, op: Any, *operands: Any) -> Any:
     raise NotStatic("calls that were merged", op)
 
 
-def at_place(s: Any, op: Any, held: Any, place: Any, tree: Any) -> Dist:
+@dataclass(frozen=True)
+class Memory:
+    """What a model holds of the committed tokens up to a length, int64[B]."""
+
+    length: Tensor
+    on_device = True
+
+
+@device("model.memory")
+def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Memory:
+    """What a model has of a context: it keeps it anyway."""
+    if not isinstance(place, Context) or rest:
+        raise NotStatic("a memory of something else than the context", op)
+    if place.parent:
+        s.flag(s.length < 2)
+    return Memory((s.length - place.parent).long())
+
+
+def heads(s: Any, op: Any, held: Any, place: Any) -> Dist:
+    """The guesses of a model's own heads at the context's parent, whose state the model has kept."""
+    if not isinstance(place, Context) or not place.parent or held.span > 1 or held.asked:
+        raise NotStatic("heads asked at another place than the context's parent, before the model is", op)
+    s.flag(s.length < 2)
+    count_call(s, held, ".heads")
+    scores = held.model.heads((s.length.long() - 2).clamp(min=0))
+    n = int(scores.shape[1])
+    rows = Rows(scores, positions=s.length.long()[:, None] + s.steps(n))
+    return Dist(rows, np.arange(n))
+
+
+def at_place(s: Any, op: Any, held: Any, place: Any, tree: Any, given: Tensor | None) -> Dist:
     """A causal model's rows at the context, at all nodes of a tree, or at some."""
     if isinstance(place, Context):
         if place.parent:
             raise NotStatic("a call at the context's parent", op)
-        rows = Rows(held.ask(None, ROOT), positions=positions_at(s, None, ROOT), label=held.name, nodes=ROOT)
+        rows = Rows(held.ask(None, ROOT, given), positions=positions_at(s, None, ROOT), nodes=ROOT)
         return Dist(rows, np.zeros((), dtype=np.int64))
     if isinstance(place, Tree):
         nodes = np.arange(place.size)
-        if not place.fixed:
-            raise NotStatic("a call on a tree that data chose", op)
-        rows = Rows(held.ask(place, nodes), positions=positions_at(s, place, nodes), label=held.name, nodes=nodes)
-        return Dist(rows, nodes)
-    if isinstance(place, np.ndarray | int) and isinstance(tree, Tree) and tree.fixed:
-        ids = np.asarray(place, dtype=np.int64)
-        flat = ids.reshape(-1)
-        rows = Rows(held.ask(tree, flat), positions=positions_at(s, tree, flat), label=held.name, nodes=flat)
-        return Dist(rows, np.arange(len(flat)).reshape(ids.shape), at=ids if ids.ndim == 1 else None)
-    raise NotStatic("a call at a place that data chose", op)
+        scores = held.ask(place, nodes, given) if place.origin is None else held.ask_pruned(place, given)
+        return Dist(Rows(scores, positions=positions_at(s, place, nodes), nodes=nodes, tree=place), nodes)
+    if not isinstance(tree, Tree) or tree.origin is not None:
+        raise NotStatic("a call at nodes of a tree that data pruned", op)
+    if isinstance(place, Nodes):
+        scores = held.ask_chosen(tree, place, given)
+        rows = Rows(scores, positions=positions_at(s, tree, place), nodes=place, tree=tree)
+        return Dist(rows, np.arange(place.count), at=place)
+    ids = np.asarray(place, dtype=np.int64)
+    flat = ids.reshape(-1)
+    rows = Rows(held.ask(tree, flat, given), positions=positions_at(s, tree, flat), nodes=flat, tree=tree)
+    return Dist(rows, np.arange(len(flat)).reshape(ids.shape), at=ids if ids.ndim == 1 else None)
 
 
 def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
@@ -68,9 +106,7 @@ def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
     length: Tensor = s.length.long()[:, None]
     if tree is None:
         return length
-    if isinstance(nodes, Nodes):
-        depth = tree.depth.gather(1, nodes.ids) if isinstance(tree.depth, Tensor) else s.constant(tree.depth)[nodes.ids]
-        return length + depth
     if isinstance(tree.depth, Tensor):
-        return length + tree.depth.index_select(1, s.constant(nodes))
-    return length + s.constant(tree.depth[nodes])
+        depth = tree.depth
+        return length + (depth.gather(1, nodes.ids) if isinstance(nodes, Nodes) else depth.index_select(1, s.constant(nodes)))
+    return length + (s.constant(tree.depth)[nodes.ids] if isinstance(nodes, Nodes) else s.constant(tree.depth[nodes]))

@@ -119,12 +119,12 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
         return replace(v, index=picked(s, v.index, index), at=None)
     if isinstance(v, Draws):
         tokens = picked(s, v.tokens, index)
-        row = None if v.row is None else picked(s, v.row if isinstance(v.row, Tensor) else np.broadcast_to(v.row, v.shape), index)
-        return replace(v, tokens=tokens, row=row, rank=None if v.rank is None else picked(s, v.rank, index),
-                       race=None if v.race is None else picked(s, v.race, index), at=None)
+        row = v.row if v.row is None or isinstance(v.row, Tensor) else np.broadcast_to(v.row, v.shape)
+        row, rank, race = (None if a is None else picked(s, a, index) for a in (row, v.rank, v.race))
+        return replace(v, tokens=tokens, row=row, rank=rank, race=race, at=None)
     if isinstance(v, Nodes):
         got = picked(s, v.ids, index)
-        return Nodes(got, v.above)
+        return Nodes(got, v.within)
     if isinstance(v, np.ndarray):
         return picked(s, v, index)
     if isinstance(v, Tensor):

@@ -149,7 +149,10 @@ def probs_of(s: Any, x: Draws) -> Tensor:
         return (x.tokens >= 0).double()
     face = x.face if x.point else "raw"
     b, n = s.frame.batch, int(np.prod(x.shape))
-    row = x.row.flatten(1) if isinstance(x.row, Tensor) else s.constant(np.broadcast_to(x.row, x.shape).reshape(1, n)).expand(b, n)
+    if isinstance(x.row, Tensor):
+        row = x.row.reshape(b, n)
+    else:
+        row = s.constant(np.broadcast_to(x.row, x.shape).reshape(1, n)).expand(b, n)
     table = s.face(x.rows, face).flatten(1)
     out = table.gather(1, row * x.rows.size + x.tokens.clamp(min=0).reshape(b, n)).double()
     return torch.where(x.tokens >= 0, out.view(x.tokens.shape), 0.0)

@@ -33,54 +33,95 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     at, values = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
     if not isinstance(what, Draws):
         raise NotStatic("only draws are grown on the device", op)
+    if t.origin is not None:
+        raise NotStatic("growth of a tree that data has pruned", op)
     flat = flat_draws(s, what)
     n = flat.shape[0]
-    if not t.fixed or op.attrs.get("chain"):
-        raise NotStatic("growth of a tree that data chose", op)
-    parents = parents_of(t, what, at, op)
-    s.flag(flat.tokens < 0)     # nothing was left to draw: the driver grows no node then
     first = t.size
     ids = np.arange(first, first + n)
-    depth = t.depth[parents] + 1
-    growth = Growth(flat, first, n)
+    if op.attrs.get("chain"):
+        top = int(np.ravel(np.asarray(at))[0]) if at is not None else 0
+        parents, above = np.concatenate(([top], ids[:-1])), np.concatenate(([top], ids[:-1]))
+    else:
+        parents, above = parents_of(s, t, what, at, op)
+    s.flag(flat.tokens < 0)     # nothing was left to draw: the driver grows no node then
+    depth = depths(t, parents, above, op)
     columns = {}
     for name, value in zip(op.attrs.get("columns", ()), values, strict=True):
         columns[name] = torch.cat([column(s, t, name), spread(s, value, n, what)], 1)
+    if "logprob" in columns:
+        raise NotStatic("a column of its own for logprob", op)
     for name in set(t.columns) - set(columns):
         columns[name] = torch.cat([t.columns[name], t.columns[name].new_zeros((s.frame.batch, n))], 1)
     s.tally.drafted += n
-    given = columns.pop("logprob", None)
-    if given is not None:
-        raise NotStatic("a column of its own for logprob", op)
-    tree = replace(t, token=torch.cat([t.token, flat.tokens], 1), parent=np.concatenate([t.parent, parents]),
-                   depth=np.concatenate([t.depth, depth]), uid=np.concatenate([t.uid, s.next_uids(n)]),
-                   height=max(t.height, int(depth.max(initial=0))), growths=(*t.growths, growth), columns=columns,
-                   new=ids, frontier=ids)
+    if t.fixed and isinstance(parents, np.ndarray):
+        parent: Any = np.concatenate([t.parent, parents])
+    else:
+        parent = torch.cat([batched(s, t.parent), batched(s, parents)], 1)
+    tree = replace(t, token=torch.cat([t.token, flat.tokens], 1), parent=parent, depth=np.concatenate([t.depth, depth]),
+                   uid=np.concatenate([t.uid, s.next_uids(n)]), height=max(t.height, int(depth.max(initial=0))),
+                   growths=(*t.growths, Growth(flat, first, n, above)), columns=columns, new=ids, frontier=ids)
     return tree, ids
 
 
-def parents_of(t: Tree, what: Draws, at: Any, op: Any) -> np.ndarray:
-    """The parent of every draw, int64[n]."""
+def batched(s: Any, a: Any) -> Tensor:
+    """int64[B, N] of what is the same for all sequences, or is theirs already."""
+    if isinstance(a, Tensor):
+        return a.contiguous()
+    out: Tensor = s.constant(np.broadcast_to(a, (s.frame.batch, len(a))))
+    return out
+
+
+def depths(t: Tree, parents: Any, above: Any, op: Any) -> np.ndarray:
+    """int64[n]: the depths of new nodes, which the host knows where all that they may hang from are equally deep."""
+    if isinstance(parents, np.ndarray) and (t.fixed or not isinstance(above, Nodes)):
+        first = t.size
+        out = np.zeros(len(parents), dtype=np.int64)
+        for i, p in enumerate(parents.tolist()):
+            out[i] = 1 + (t.depth[p] if p < first else out[p - first])
+        return out
+    among = above.within if isinstance(above, Nodes) else above
+    levels = np.unique(t.depth[among]) if among is not None else np.zeros(0)
+    if len(levels) != 1:
+        raise NotStatic("nodes at a depth that data chose", op)
+    return np.full(int(parents.shape[-1]), 1 + int(levels[0]), dtype=np.int64)
+
+
+def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any]:
+    """The parent of every draw, int64[n] or int64[B, n], and the nodes that these are among."""
     shape = what.shape
     n = int(np.prod(shape))
     width = int(np.prod(shape[1:])) if len(shape) > 1 else 1
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
     if at is not None:
-        if isinstance(at, Nodes | Tensor):
+        if isinstance(at, Tensor):
             raise NotStatic("growth at nodes that data chose", op)
+        if isinstance(at, Nodes):
+            full = at.count == n
+            return (at.ids if full else at.ids.index_select(1, s.constant(leading))), at
         ids = np.ravel(np.asarray(at, dtype=np.int64))
         if len(ids) == 1:
-            return np.full(n, ids[0])
-        return ids[:1] if n == 1 and not shape else ids if np.shape(at) == shape else ids[leading]
+            found = np.full(n, ids[0])
+        else:
+            found = ids[:1] if n == 1 and not shape else ids if np.shape(at) == shape else ids[leading]
+        return found, found
     if what.rows is not None and what.rows.nodes is not None:
-        if isinstance(what.rows.nodes, Nodes) or isinstance(what.row, Tensor):
-            raise NotStatic("growth at nodes that data chose", op)
-        out: np.ndarray = what.rows.nodes[np.broadcast_to(what.row, shape).reshape(-1)]
-        return out
+        nodes, row = what.rows.nodes, what.row
+        if isinstance(nodes, Nodes):
+            index = row.flatten(1) if isinstance(row, Tensor) else s.constant(np.broadcast_to(row, shape).reshape(-1))
+            return (nodes.ids.gather(1, index) if isinstance(row, Tensor) else nodes.ids.index_select(1, index)), nodes
+        if len(nodes) == 1:
+            return np.full(n, nodes[0]), nodes
+        if isinstance(row, Tensor):
+            return s.constant(nodes)[row.flatten(1) if row.ndim > 1 else row[:, None]], nodes
+        found = nodes[np.broadcast_to(row, shape).reshape(-1)]
+        return found, found
     front = t.frontier
+    if isinstance(front, Nodes):
+        raise NotStatic("growth at a frontier that data chose", op)
     if len(front) > 1 and shape and len(front) == shape[0]:
-        return np.asarray(front[leading])
-    return np.full(n, front[0])
+        return front[leading], front
+    return np.full(n, front[0]), front[:1]
 
 
 def spread(s: Any, value: Any, n: int, what: Draws) -> Tensor:
@@ -113,7 +154,7 @@ def get(s: Any, op: Any, t: Tree) -> Any:
         return t.parent if c == "parent" else t.depth
     if c == "token":
         return torch.cat([last_token(s)[:, None], t.token[:, 1:]], 1)
-    if c == "logprob":
+    if c == "logprob" and t.origin is None:
         return logprobs(s, t)
     if c == "prob":
         return torch.cat([s.constant(np.ones((s.frame.batch, 1))), probs(s, t)], 1)
@@ -133,13 +174,12 @@ def probs(s: Any, t: Tree) -> Tensor:
 def logprobs(s: Any, t: Tree) -> Tensor:
     """float64[B, N]: cumulative log-probabilities."""
     known = t.logprob
-    assert known is not None
     done = int(known.shape[1])
     for g in t.growths:
         if g.first < done:
             continue
-        above = t.parent[g.first:g.first + g.count]
-        known = torch.cat([known, known.index_select(1, s.constant(above)) + torch.log(probs_of(s, g.draws))], 1)
+        above = known.gather(1, batched(s, t.parent[..., g.first:g.first + g.count]))
+        known = torch.cat([known, above + torch.log(probs_of(s, g.draws))], 1)
         done = g.first + g.count
     object.__setattr__(t, "logprob", known)     # remembered: a tree's own values never change
     return known
@@ -197,3 +237,22 @@ def size(s: Any, op: Any, t: Tree) -> int:
     if not t.fixed:
         raise NotStatic("the height of a tree that data chose", op)
     return t.height
+
+
+@device("tree.keep")
+def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
+    """Prune to nodes and the root. On the device their ancestors have to be among them: where they are not, the driver prunes
+    further."""
+    if t.origin is not None:
+        raise NotStatic("a tree that is pruned twice", op)
+    ids = ns.ids if isinstance(ns, Nodes) else batched(s, np.ravel(np.asarray(ns, dtype=np.int64)))
+    kept = torch.cat([s.constant(np.zeros((s.frame.batch, 1), dtype=np.int64)), ids.sort(1).values], 1)
+    n = int(kept.shape[1])
+    place = torch.full((s.frame.batch, t.size), -1, dtype=torch.int64, device=s.device)
+    place = place.scatter(1, kept, s.steps(n).expand(s.frame.batch, -1))
+    parent = place.gather(1, batched(s, t.parent).gather(1, kept))
+    s.flag(parent < 0)
+    zero = np.zeros(1, dtype=np.int64)
+    return replace(t, token=t.token.gather(1, kept), parent=parent.clamp(min=0), depth=s.constant(t.depth)[kept],
+                   origin=kept, columns={k: v.gather(1, kept) for k, v in t.columns.items()},
+                   height=min(t.height, n - 1), logprob=None, new=zero, frontier=zero)

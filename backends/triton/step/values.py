@@ -1,7 +1,7 @@
 """What the values of a step are on the device. Every tensor has the sequence as axis 0; NumPy arrays are the same for all."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,10 @@ class Context:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes that data chose. ids: int64[B, F]. above: the nodes (an id array or Nodes) that they hang from, where it is known
-    that their parents are among those."""
+    """Nodes that data chose. ids: int64[B, F]. within: the nodes that they were chosen from, NumPy int64[n] (None: not known)."""
 
     ids: Tensor
-    above: Any = None
+    within: Any = None
     on_device = True
 
     @property
@@ -47,12 +46,12 @@ class Noise:
 
 class Rows:
     """R distributions of every sequence. scores: [B, R, V], logits, or probabilities where `given`. positions: int64[B, R],
-    the index of the token that would be drawn. nodes: the tree's nodes that they are of (NumPy int64[R] or Nodes), else None.
-    Faces are made when something looks."""
+    the index of the token that would be drawn. nodes: the nodes of `tree` that they are of (NumPy int64[R] or Nodes), else
+    None. Faces are made when something looks."""
 
-    def __init__(self, scores: Tensor, *, positions: Tensor | None = None, nodes: Any = None, given: bool = False,
-                 label: str = "") -> None:
-        self.scores, self.positions, self.nodes, self.given, self.label = scores, positions, nodes, given, label
+    def __init__(self, scores: Tensor, *, positions: Tensor | None = None, nodes: Any = None, tree: Any = None,
+                 given: bool = False) -> None:
+        self.scores, self.positions, self.nodes, self.tree, self.given = scores, positions, nodes, tree, given
         self.faces: dict[Any, Tensor] = {}
 
     @property
@@ -104,19 +103,24 @@ class Draws:
 
 @dataclass(frozen=True)
 class Growth:
-    """One growth of a tree: `draws` (of shape [n]) became the nodes `first` .. `first + n - 1`, as growth ids."""
+    """One growth of a tree: `draws` (of shape [n]) became the nodes `first` .. `first + n - 1`, as growth ids. above: the nodes
+    that they hang from are among these (NumPy int64[n], or Nodes)."""
 
     draws: Draws
     first: int
     count: int
+    above: Any
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Node 0 is the root; ids are growth order. token: int64[B, N], the root's -1. parent, depth: NumPy int64[N] where growth
-    by counts says them, else tensors int64[B, N]. uid: NumPy int64[N] or int64[B, N], what the cells of models are found by;
-    the root's is -1. origin: None, or the growth ids of the nodes, int64[B, N], after a choice by data. height: the greatest
-    depth there may be. epoch: how many commits there had been in the step when it was begun. logprob: float64[B, N] or None where nothing asked yet."""
+    """Node 0 is the root; ids are growth order.
+
+    token: int64[B, N], the root's -1. parent: NumPy int64[N] where growth by counts says it, else int64[B, N]; depth as well.
+    height: the greatest depth there may be. epoch: how many commits there had been in the step when it was begun. origin: None,
+    or after a choice by data the growth ids of the nodes, int64[B, N]. uid: NumPy, by growth id: what the cells of models are
+    found by; the root's is -1. logprob: float64[B, N'], of the first nodes.
+    """
 
     base: Context
     token: Tensor
@@ -128,7 +132,7 @@ class Tree:
     origin: Tensor | None = None
     growths: tuple[Growth, ...] = ()
     columns: dict[str, Tensor] = field(default_factory=dict)
-    logprob: Tensor | None = None
+    logprob: Any = None
     new: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     frontier: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     on_device = True
@@ -152,13 +156,15 @@ class Tree:
                 node = int(self.parent[node])
         return np.array(sorted(needed), dtype=np.int64)
 
+    def hangs_from(self, nodes: Ids) -> list[Any]:
+        """What the growths of some nodes hang from: arrays of ids, or Nodes."""
+        return [g.above for g in self.growths if ((nodes >= g.first) & (nodes < g.first + g.count)).any()]
+
     def leaves(self) -> Ids:
+        """The nodes without children, of a tree of fixed structure."""
         inner = np.zeros(self.size, dtype=bool)
         inner[self.parent[1:]] = True
         return np.flatnonzero(~inner)
-
-    def fronted(self, nodes: Any) -> Tree:
-        return replace(self, frontier=nodes)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Verification on the device: the kernels of backends/triton/rules are given the tree, the evidence and the laws of the draws."""
+"""Verification on the device: the kernels of backends/triton/rules get the tree, the evidence and the laws of the draws."""
 from __future__ import annotations
 
 from typing import Any
@@ -8,53 +8,54 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.rules.device import Given
+from decgraph.backends.triton.rules.values import Captured
+from decgraph.backends.triton.step.effects import last_token
 from decgraph.backends.triton.step.evaluate import NotStatic, device
 from decgraph.backends.triton.step.machine import take
-from decgraph.backends.triton.step.values import Dist, Path, Tree
+from decgraph.backends.triton.step.trees import batched, probs
+from decgraph.backends.triton.step.values import Dist, Draws, Noise, Path, Tree
 
 
 @device("tree.walk")
 def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
     """The accepted path."""
-    rule = s.rule(op)
+    rule, keys = s.rule(op), {}
+    for v in rule.captured:
+        keys[v] = s.env[v]
+    noises = {v: k for v, k in keys.items() if isinstance(k, Noise)}
+    rule = rule.variant({v: Captured(k.kind, len(k.counters), k.index is not None) for v, k in noises.items()})
+    if not rule.supported:
+        raise NotStatic("a rule that is no kernel", op)
     if not isinstance(evidence, Dist) or evidence.face != "shaped":
         raise NotStatic("a verification against something else than a distribution's shaped face", op)
-    given = dict(token=t.token, parent=batched(s, t.parent), size=evidence.rows.size, **evidence_of(s, t, evidence, rule.needs))
+    token = t.token if op.attrs["scope"] == "node" else torch.cat([last_token(s)[:, None], t.token[:, 1:]], 1)
+    given: dict[str, Any] = {"token": token, "parent": batched(s, t.parent), "size": evidence.rows.size,
+                             **evidence_of(s, t, evidence, op)}
     if "laws" in rule.needs:
-        given |= laws_of(s, t, op)
-    if "noise" in rule.needs:
-        given |= {"seeds": s.seeds, "words": s.site_words(tuple(rule.sites)), "position": s.length.long()}
-    elif "position" in rule.needs:
+        given |= laws_of(s, t)
+    if "position" in rule.needs:
         given["position"] = s.length.long()
-    columns = {name: named(s, t, name) for name in ("prob", "race", "point") if name in rule.needs}
+    if "noise" in rule.needs:
+        others = iter([k.site for k in noises.values() if k.kind != "output"])
+        sites = tuple(next(others) if name.startswith("captured ") else name for name in rule.sites)
+        given |= {"seeds": s.seeds, "words": s.site_words(sites)}
     if rule.ints:
-        given["counters"] = torch.stack([counter(s, v) for v in rule.ints], 1)
+        given["counters"] = torch.stack([counter(s, keys, x, op) for x in rule.ints], 1)
     if rule.reals:
-        given["reals"] = torch.stack([real(s, v) for v in rule.reals], 1)
+        given["reals"] = torch.stack([number(s, keys[v]).double() for v in rule.reals], 1)
+    given["columns"] = {name: named(s, t, name, op) for name in ("prob", "race", "point") if name in rule.needs}
     depth = max(1, t.height)
-    walked = rule.on_device(Given(**given, columns=columns), depth=depth)
+    walked = rule.on_device(Given(**given), depth=depth)
     s.flag(walked.fault != 0)
     count_tests(s, walked.tests, depth)
-    nodes, count = walked.nodes, walked.count
-    emits = walked.emitted >= 0
-    steps = s.steps(depth + 1)
-    tokens = torch.cat([t.token.gather(1, nodes.clamp(min=0)), walked.emitted[:, None]], 1)
-    tokens = torch.where(steps == count[:, None], walked.emitted[:, None], tokens)
-    return Path(t, nodes, count.to(torch.int32), tokens, (count + emits).to(torch.int32), walked.node)
+    nodes, count, emitted = walked.nodes, walked.count, walked.emitted
+    tokens = torch.cat([t.token.gather(1, nodes.clamp(min=0)), emitted[:, None]], 1)
+    tokens = torch.where(s.steps(depth + 1) == count[:, None], emitted[:, None], tokens)
+    return Path(t, nodes, count.to(torch.int32), tokens, (count + (emitted >= 0)).to(torch.int32), walked.node)
 
 
-def batched(s: Any, a: Any) -> Tensor:
-    """int64[B, N] of what is the same for all sequences, or is theirs already."""
-    if isinstance(a, Tensor):
-        return a.contiguous()
-    out: Tensor = s.constant(np.broadcast_to(a, (s.frame.batch, len(a))))
-    return out
-
-
-def evidence_of(s: Any, t: Tree, q: Dist, needs: Any) -> dict[str, Any]:
+def evidence_of(s: Any, t: Tree, q: Dist, op: Any) -> dict[str, Any]:
     """The columns of `Given` for the distributions that a tree is verified against."""
-    if "p" not in needs:
-        return {}
     out: dict[str, Any] = {}
     points = s.points(q.rows, q.face)
     if points is not None:
@@ -62,7 +63,7 @@ def evidence_of(s: Any, t: Tree, q: Dist, needs: Any) -> dict[str, Any]:
     else:
         out["p"] = s.face(q.rows, q.face).contiguous()
     if isinstance(q.index, Tensor) or q.index.ndim != 1:
-        raise NotStatic("a verification against rows that data chose")
+        raise NotStatic("a verification against rows that data chose", op)
     if q.at is None and len(q.index) == t.size and bool((q.index == np.arange(t.size)).all()) and q.rows.count == t.size:
         return out
     row = np.full(t.size, -1, dtype=np.int64)
@@ -71,74 +72,64 @@ def evidence_of(s: Any, t: Tree, q: Dist, needs: Any) -> dict[str, Any]:
     return out | {"row": batched(s, row)}
 
 
-def laws_of(s: Any, t: Tree, op: Any) -> dict[str, Any]:
-    """The columns of `Given` for the laws of a tree's draws."""
-    if all(g.draws.point or g.draws.rows is None for g in t.growths):
-        return {}
+def laws_of(s: Any, t: Tree) -> dict[str, Any]:
+    """The columns of `Given` for the laws of a tree's draws: rows of a call, or vectors of their own for those drawn without
+    replacement. Certain draws have none: their law is the point mass at their token."""
     tables: list[Tensor] = []
-    where = np.full(t.size, -1, dtype=np.int64)
-    points = []
+    where: list[Tensor] = [batched(s, np.full(1, -1))]
     base = 0
     for g in t.growths:
         d = g.draws
-        if d.point or d.rows is None:
-            continue
-        if isinstance(d.row, Tensor):
-            raise NotStatic("the laws of draws that data chose", op)
-        certain = s.points(d.rows, d.face)
-        ranked = d.rank is not None and bool(np.any(d.rank))
-        if certain is not None and not ranked:
-            points.append(certain)
-            where[g.first:g.first + g.count] = base + d.row
+        if d.point or d.rows is None or s.points(d.rows, d.face) is not None:
+            where.append(batched(s, np.full(g.count, -1)))
+        elif d.rank is None or not isinstance(d.rank, Tensor) and not d.rank.any():
+            tables.append(s.face(d.rows, d.face))
+            where.append(base + batched(s, d.row))
             base += d.rows.count
-            continue
-        table = s.face(d.rows, d.face)
-        if not ranked:
-            tables.append(table)
-            where[g.first:g.first + g.count] = base + d.row
-            base += d.rows.count
-            continue
-        rows = take(s, table, d.row)
-        members = take(s, d.members, d.row)
-        count = batched(s, d.rank)
-        flat = s.laws.without(rows.flatten(0, 1), members.flatten(0, 1), count.reshape(-1))
-        tables.append(flat.unflatten(0, (s.frame.batch, g.count)))
-        where[g.first:g.first + g.count] = base + np.arange(g.count)
-        base += g.count
-    if points and tables:
-        raise NotStatic("laws of which some are certain and some are not", op)
-    row = where if t.origin is None else s.constant(where)[t.origin]
-    row = batched(s, row).to(torch.int32)
-    if points:
-        return {"q_points": torch.cat(points, 1).contiguous(), "law_row": row}
-    return {"q": (torch.cat(tables, 1) if len(tables) > 1 else tables[0]).contiguous(), "law_row": row}
+        else:
+            rows, members = (take(s, a, d.row) for a in (s.face(d.rows, d.face), d.members))
+            left = s.laws.without(rows.flatten(0, 1), members.flatten(0, 1), batched(s, d.rank).reshape(-1))
+            tables.append(left.unflatten(0, (s.frame.batch, g.count)))
+            where.append(batched(s, base + np.arange(g.count)))
+            base += g.count
+    if not tables:
+        return {}
+    row = torch.cat(where, 1)
+    row = row if t.origin is None else row.gather(1, t.origin)
+    return {"q": (torch.cat(tables, 1) if len(tables) > 1 else tables[0]).contiguous(), "law_row": row.to(torch.int32)}
 
 
-def named(s: Any, t: Tree, name: str) -> Tensor:
+def named(s: Any, t: Tree, name: str, op: Any) -> Tensor:
     """float64[B, N]: a column that a rule reads of its draws."""
-    from decgraph.backends.triton.step.trees import probs
+    b = s.frame.batch
+    if t.origin is not None:
+        raise NotStatic(f"the {name} of draws that data chose, in a rule", op)
     if name == "prob":
-        return torch.cat([s.constant(np.ones((s.frame.batch, 1))), probs(s, t)], 1)
-    if name == "race" and all(g.draws.race is not None for g in t.growths):
-        return torch.cat([s.constant(np.zeros((s.frame.batch, 1))), *[g.draws.race for g in t.growths]], 1)
-    raise NotStatic(f"the {name} of draws in a rule")
+        return torch.cat([s.constant(np.ones((b, 1))), probs(s, t)], 1)
+    if name == "point":
+        flags = np.concatenate([[1.0], *[np.full(g.count, float(g.draws.point)) for g in t.growths]])
+        out: Tensor = s.constant(np.broadcast_to(flags, (b, t.size)))
+        return out
+    if all(g.draws.race is not None for g in t.growths):
+        return torch.cat([s.constant(np.zeros((b, 1))), *[g.draws.race for g in t.growths]], 1)
+    raise NotStatic(f"the {name} of draws, in a rule", op)
 
 
-def counter(s: Any, value: Any) -> Tensor:
-    """int32[B]: an int that a rule captures."""
-    v = s.env[value]
+def counter(s: Any, keys: Any, x: Any, op: Any) -> Tensor:
+    """int32[B]: an int that a rule captures, or a counter or the index of a noise that it does."""
+    if not isinstance(x, tuple):
+        return number(s, keys[x]).to(torch.int32)
+    key = keys[x[0]]
+    return number(s, key.index if x[1] == "index" else key.counters[x[1]]).to(torch.int32)
+
+
+def number(s: Any, v: Any) -> Tensor:
+    """[B]: a number for each sequence."""
+    if isinstance(v, Draws):
+        return v.tokens
     if isinstance(v, Tensor):
-        return v.to(torch.int32)
-    out: Tensor = s.constant(np.full(s.frame.batch, int(v), dtype=np.int32))
-    return out
-
-
-def real(s: Any, value: Any) -> Tensor:
-    """float64[B]: a number that a rule captures."""
-    v = s.env[value]
-    if isinstance(v, Tensor):
-        return v.double()
-    out: Tensor = s.constant(np.full(s.frame.batch, float(v)))
+        return v
+    out: Tensor = s.constant(np.full(s.frame.batch, v))
     return out
 
 
@@ -147,4 +138,3 @@ def count_tests(s: Any, tests: Tensor, depth: int) -> None:
     live = (~s.over())[:, None].long()
     s.tally.tested[:, :depth] += tests[..., 0] * live
     s.tally.accepted[:, :depth] += tests[..., 1] * live
-
