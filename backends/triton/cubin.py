@@ -26,7 +26,8 @@ ARCHES = (80, 90)
 class Spec:
     """One kernel to compile. text: the generated source (or "" and `module`, an importable module); function: the
     kernel's name; signature: a Triton type ("*bf16", "i32", "fp32") for every parameter that is no constexpr; constexprs:
-    the values of the others. Pointers are taken to be aligned to 16 bytes; `aligned` names the integers that 16 divides."""
+    the values of the others. Pointers are taken to be aligned to 16 bytes; `aligned` names the integers that 16 divides.
+    arches: the architectures whose sizes these are; none means all."""
 
     name: str
     function: str
@@ -37,6 +38,7 @@ class Spec:
     warps: int = 4
     stages: int = 2
     aligned: tuple[str, ...] = ()
+    arches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ def main() -> None:
     out = []
     for spec in asked["specs"]:
         for arch in asked["arches"]:
+            if spec["arches"] and arch not in spec["arches"]:
+                continue
             try:
                 out.append(asdict(_compiled(spec, arch)))
             except Exception as error:  # whatever the compiler raises is the report

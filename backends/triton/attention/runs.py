@@ -155,14 +155,12 @@ def attend_runs(
         for n in tl.range(block, inner):
             # All of these slots are held.
             slot = first + n * BLOCK + column
-            key_mask = (dk < DK)[:, None]
             value_mask = (dv < DV)[None, :]
             if HIDDEN:
                 open_slot = tl.load(hidden + b.to(tl.int64) * hidden_batch + slot) == 0
-                key_mask = key_mask & open_slot[None, :]
                 value_mask = value_mask & open_slot[:, None]
-            if HIDDEN or DK != DK_PAD:
-                key = tl.load(key_base + slot[None, :] * k_slot + dk[:, None], mask=key_mask, other=0.0)
+            if DK != DK_PAD:
+                key = tl.load(key_base + slot[None, :] * k_slot + dk[:, None], mask=(dk < DK)[:, None], other=0.0)
             else:
                 key = tl.load(key_base + slot[None, :] * k_slot + dk[:, None])
             scores = scored(query, key, scale, cap, CAP)
@@ -213,11 +211,12 @@ def attend_runs(
 
         keep = valid[:, None] & (dv < DV)[None, :]
         if stop - block == count:
-            done = total / tl.where(weight == 0.0, 1.0, weight)[:, None]
+            weight = tl.where(weight == 0.0, 1.0, weight)
+            done = total / weight[:, None]
             line = (b * cells + cell).to(tl.int64) * (heads * GROUP) + query_head
             tl.store(out + line[:, None] * DV + dv[None, :], done.to(out.dtype.element_ty), mask=keep)
             if LOGS:
-                tl.store(logs + line, tl.where(weight == 0.0, float("-inf"), top + tl.log2(weight)), mask=valid)
+                tl.store(logs + line, top + tl.log2(weight), mask=valid)
         else:
             part = run * 2 + (unit != begin).to(tl.int32)
             tl.store(parts + (part * ROWS + in_row).to(tl.int64)[:, None] * DV + dv[None, :], total, mask=keep)
@@ -291,7 +290,8 @@ def merge_runs(
         total = total * shrink[:, None] + near * grown[:, None]
         top = higher
     if JOIN or low != high:
-        result = total / tl.where(weight == 0.0, 1.0, weight)[:, None]
+        weight = tl.where(weight == 0.0, 1.0, weight)
+        result = total / weight[:, None]
         tl.store(out + place[:, None] * DV + dv[None, :], result.to(out.dtype.element_ty), mask=keep)
         if LOGS:
-            tl.store(logs + place, tl.where(weight == 0.0, float("-inf"), top + tl.log2(weight)), mask=valid)
+            tl.store(logs + place, top + tl.log2(weight), mask=valid)
