@@ -1,0 +1,246 @@
+"""A masked model on the device: B canvases of one length behind prompts of their own, whole or a part on what is held.
+
+A row of the caches is a *slot*. The prompts are padded on the left to one width P, so canvas cell i has slot P + i in every
+sequence; its position is the slot less the sequence's padding. Slots of padding are seen by nobody. Sequences that have
+stopped must keep their caches: what they compute is written to one slot more than there are cells, which nobody sees.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant, picked
+from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
+from decgraph.errors import InternalError
+from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
+from decgraph.runtime.models.engine.masked_memory import Store
+
+Ids = np.ndarray
+
+
+class Scores(Protocol):
+    """The scores of one call, computed for what is read."""
+
+    size: int
+
+    def logits(self, ids: Ids) -> Tensor:
+        """[B, N, V], float32 or float64: the scores of the call's rows `ids` (NumPy int64[N])."""
+        ...
+
+
+class CanvasModel(Protocol):
+    """A masked model for a step. Nothing is ever read back but by `begin`."""
+
+    name: str
+    vocab_size: int
+    mask: int
+    device: torch.device
+
+    def begin(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Take the prompts of the sequences, at most as wide as was said when the model was made."""
+        ...
+
+    def call(self, canvas: DeviceCanvas, at: Ids | None, given: Memory | None, keep: bool,
+             active: Tensor | None) -> tuple[Scores, Memory | None]:
+        """Scores at the canvas positions `at` (None: all), and, with `keep`, the caches afterwards.
+
+        A call of the whole canvas sees no memory; a smaller one sees what `given` holds, and computes the prompt too where
+        that does not. active: bool[B], whose caches may be written (None: everybody's).
+        """
+        ...
+
+    def nothing(self) -> Memory:
+        """The memory that holds nothing."""
+        ...
+
+
+@dataclass
+class Site:
+    """What attention of one kind of layer sees. mask: bool[B, 1, T, span], or None: everybody sees every slot below span."""
+
+    span: int
+    mask: Tensor | None
+
+
+def canvas_attention(
+    query: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Site, scale: float | None = None, enable_gqa: bool = False
+) -> Tensor:
+    """Attention of queries [B, Hq, T, D] over the slots that a site shows."""
+    span = attn_mask.span
+    return F.scaled_dot_product_attention(query, keys[:, :, :span], values[:, :, :span], attn_mask=attn_mask.mask,
+                                          scale=scale, enable_gqa=enable_gqa)
+
+
+_STEPS: WeakKeyDictionary[Any, DeviceStep | None] = WeakKeyDictionary()
+
+
+class _Part(Part):
+    """A part of the module's forward whose masks are made by slots, not by positions."""
+
+    def __init__(self, sites: dict[int | None, Site], positions: Tensor, store: Store, span: int, where: Tensor) -> None:
+        super().__init__(positions, store=store, span=span, where=where)
+        self.sites = sites
+
+    def mask(self, layer: int, window: int | None, groups: int) -> Tensor | None:
+        """See `Part.mask`."""
+        if window not in self.sites:
+            raise InternalError(f"no mask for a window of {window}")
+        mask = self.sites[window].mask
+        return mask if mask is None or groups == 1 else mask.repeat(1, 1, groups, 1)
+
+
+class HFCanvas:
+    """A Hugging Face masked model. `engine` is its engine (runtime/models/engine/masked.py), whose weights it shares; width:
+    the widest prompt; length: cells of a canvas."""
+
+    def __init__(self, engine: Any, batch: int, width: int, length: int, *, unmodified: bool = False) -> None:
+        model = engine.model
+        self.model, self.name, self.vocab_size, self.mask = model, model.name, model.vocab.size, int(engine.mask)
+        self.batch, self.width, self.length, self.slots = batch, width, length, width + length
+        self.device = engine.device
+        self.module: ModuleStep = getattr(engine.step, "module", engine.step)
+        if not unmodified and model.net.base not in _STEPS:
+            _STEPS[model.net.base] = device_step(model.net.base, canvas_attention)
+        step = None if unmodified else _STEPS[model.net.base]
+        self.step = step if step is not None and step.layers == len(model.net.layers) else None
+        self._block = None if isinstance(model.visibility, str) else int(model.visibility[1])
+        windows = self.step.windows if self.step is not None else _windows(model.net)
+        self.windows = sorted(set(windows), key=lambda w: -1 if w is None else w)
+        self.prompt = torch.zeros(batch, width, dtype=torch.int64, device=self.device)
+        self.pad = torch.zeros(batch, 1, dtype=torch.int64, device=self.device)
+        self.ragged = False
+        self.serial = 0
+        layers, two, _, heads, _, dim = self.module.blank.shape
+        self._shape = (layers, two, batch, heads, self.slots + 1, dim)
+        self._store: Store | None = None
+        self._scratch: Tensor | None = None
+
+    def begin(self, prompts: Sequence[Sequence[int]]) -> None:
+        """See `CanvasModel`."""
+        rows = np.zeros((self.batch, self.width), np.int64)
+        pad = np.array([[self.width - len(p)] for p in prompts], np.int64)
+        for row, prompt in zip(rows, prompts, strict=True):
+            row[self.width - len(prompt):] = prompt
+        self.prompt.copy_(torch.from_numpy(rows))
+        self.pad.copy_(torch.from_numpy(pad))
+        self.ragged = bool(pad.any())
+
+    def nothing(self) -> Memory:
+        """See `CanvasModel`."""
+        return Memory(self.name, np.zeros(self.length, dtype=bool), False, self.serial)
+
+    def call(self, canvas: DeviceCanvas, at: Ids | None, given: Memory | None, keep: bool,
+             active: Tensor | None) -> tuple[Scores, Memory | None]:
+        """See `CanvasModel`."""
+        which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
+        wanted = np.unique(which)
+        whole = len(wanted) == self.length or given is None
+        if whole:
+            fresh, seen = np.arange(self.slots), np.ones(self.slots, dtype=bool)
+        else:
+            assert given is not None
+            if given.serial != self.serial:
+                raise InternalError("a memory that was overwritten is read")
+            context = np.arange(0 if given.prompt else self.width)
+            fresh = np.concatenate((context, wanted + self.width))
+            seen = np.concatenate((np.full(self.width, True), given.held))
+            seen[fresh] = True
+        cells = torch.where(canvas.masked, self.mask, canvas.tokens)
+        cells = torch.cat((self.prompt, cells), 1)
+        states = self._forward(picked(cells, fresh), fresh, seen, keep or not whole, active if keep or not whole else None)
+        place = np.searchsorted(fresh, which + self.width)
+        memory = None
+        if keep or not whole:
+            self.serial += 1
+            held = (np.zeros(self.length, dtype=bool) if whole or given is None else given.held.copy())
+            held[wanted if not whole else slice(None)] = True
+            memory = Memory(self.name, held, True, self.serial)
+        return _States(self, states, place), memory
+
+    def _forward(self, ids: Tensor, fresh: Ids, seen: Ids, kept: bool, active: Tensor | None) -> Tensor:
+        """The last hidden states [B, T, width] of cells int64[B, T] in the slots `fresh`; `seen`: bool[slots], static."""
+        slots = constant(fresh, self.device)[None]
+        positions = (slots - self.pad).clamp_min(0)
+        write = slots.expand(self.batch, -1) if active is None else torch.where(active[:, None], slots, self.slots)
+        sites = {w: Site(self.slots, self._mask(w, positions, seen)) for w in self.windows}
+        pairs = self._pairs(kept)
+        with torch.no_grad():
+            if self.step is not None:
+                masks = {kind: sites[w] for kind, w in zip(self.step.kinds, self.step.windows, strict=True)}
+                out: Tensor = self.step(ids, positions, write, [k for k, _ in pairs], [v for _, v in pairs], masks)
+                return out
+            part = _Part(sites, positions, _Pairs(pairs), self.slots, write)
+            return self.module(ids.reshape(-1), positions.reshape(-1), [part]).view(*ids.shape, -1)
+
+    def _pairs(self, kept: bool) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values [B, H, S, D] by layer. What nobody reads again is written into one layer's room for all."""
+        if kept:
+            if self._store is None:
+                self._store = Store(self.module.blank.new_zeros(self._shape))
+            return [self._store.rows(layer) for layer in range(self._shape[0])]
+        if self._scratch is None:
+            self._scratch = self.module.blank.new_zeros(self._shape[1:])
+        return [(self._scratch[0], self._scratch[1])] * self._shape[0]
+
+    def _mask(self, window: int | None, positions: Tensor, seen: Ids) -> Tensor | None:
+        """bool[B, 1, T, slots] of what layers with this window see, or None: everything."""
+        if not self.ragged and window is None and self._block is None and seen.all():
+            return None
+        slots = constant(np.arange(self.slots), self.device)[None]
+        mask = constant(seen, self.device) & (slots >= self.pad)
+        mask = mask[:, None, None, :]
+        rows, columns = positions[:, None, :, None], (slots - self.pad)[:, None, None, :]
+        if self._block is not None:
+            mask = mask & (columns < (rows // self._block + 1) * self._block)
+        if window is not None:
+            mask = mask & ((rows - columns).abs() < window)
+        return mask.expand(self.batch, 1, positions.shape[1], self.slots)
+
+
+class _Pairs(Store):
+    """A store of layers that stand anywhere."""
+
+    def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
+        super().__init__(None)
+        self.pairs = pairs
+
+    def rows(self, layer: int) -> tuple[Tensor, Tensor]:
+        """See `Store`."""
+        return self.pairs[layer]
+
+
+def _windows(net: Any) -> list[int | None]:
+    """The window of every layer of an unmodified model."""
+    out: list[int | None] = []
+    for layer in net.layers:
+        found = [getattr(part, "sliding_window", None) for part in layer.modules() if hasattr(part, "sliding_window")]
+        out.append(next((w for w in found if w is not None), None))
+    return [*out, None]
+
+
+class _States:
+    """See `Scores`: the last hidden states [B, T, width] of a call, and where its rows are among them."""
+
+    def __init__(self, model: HFCanvas, states: Tensor, place: Ids) -> None:
+        self.model, self.states, self.place, self.size = model, states, place, model.vocab_size
+        self._known: dict[bytes, Tensor] = {}
+
+    def logits(self, ids: Ids) -> Tensor:
+        """See `Scores`."""
+        key = ids.tobytes()
+        if key not in self._known:
+            net, size = self.model.model.net, self.model.vocab_size
+            states = picked(self.states, self.place[ids])
+            with torch.no_grad():
+                logits = net._out(states if net._head is None else net._head(states))[..., :size].float()
+            if self.model.mask < size:
+                logits[..., self.model.mask] = float("-inf")
+            self._known[key] = logits
+        return self._known[key]

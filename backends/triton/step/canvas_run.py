@@ -1,0 +1,214 @@
+"""The door: requests for a masked model, decoded on the device in lockstep.
+
+Nothing of a machine changes until its canvas is decided; then the machine commits it as its own driver would. So what cannot
+be run here, or turns out to need its driver (rows of which constraints leave nothing, logits that are no numbers), is handed
+back with the reason, and the driver commits the same tokens or raises the right error.
+"""
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.triton.step import canvas_vectors, canvases
+from decgraph.backends.triton.step.canvas_model import CanvasModel, HFCanvas
+from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
+from decgraph.backends.triton.step.canvas_step import CANVAS, CanvasEvaluator, CudaRecorder, Recorder
+from decgraph.backends.triton.step.canvas_table import TableCanvas
+from decgraph.backends.triton.step.canvas_values import skeleton
+from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.keys import halves
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Function, Module, Op
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.table import TableModel
+
+KEPT = 4
+"""Programs, at their sizes, whose buffers and captured turns are kept."""
+FLOW = ("const", "segment", "if", "for", "while")
+assert canvases and canvas_vectors   # they register what ops do
+
+
+def canvas_reason(module: Module, function: str, request: Any, models: Mapping[str, Any]) -> str | None:
+    """Why a program cannot run so, or None. What depends on sizes alone (a table too large) is found when it is run."""
+    f = module.functions[function]
+    masked = [p.name for p in f.params if p.value.type.elem == "model"]
+    if not masked or any(models[name].kind != "masked" for name in masked):
+        return "its models are not masked models"
+    if f.states:
+        return "it keeps states"
+    news = [op for op in f.body.ops if op.opcode == "canvas.new"]
+    if len(news) != 1 or sum(op.opcode == "canvas.new" for op in f.body.walk()) != 1:
+        return "it does not fill one canvas"
+    for op in f.body.walk():
+        if op.opcode not in CANVAS and op.opcode not in FLOW and (op.regions or not _hosted(op)):
+            return f"`{op.opcode}` has no form for canvases on the device"
+    for name in masked:
+        model = models[name]
+        if not isinstance(model, HFMasked | TableModel):
+            return f"{model.name!r} is a {type(model).__name__}, which has no form on the device"
+    return Shaper.reason(request)
+
+
+def _hosted(op: Op) -> bool:
+    """Whether an op can be the host's: pure, and over nothing that lies on the device alone."""
+    kinds = ("tree", "path", "node", "memory", "model", "canvas", "hidden", "index", "automaton", "list")
+    entry = lookup(op.opcode)
+    return entry.batch != "host" and not any(v.type.elem in kinds for v in (*op.operands, *op.results))
+
+
+@dataclass
+class Ran:
+    """What became of one run: the reason why it was not run here (None: it was), and what it cost.
+
+    calls: by model. turns: turns of loops on the device; wasted: those after the sequence's own last one. reads: flags read.
+    """
+
+    why: str | None
+    calls: dict[str, int]
+    turns: int = 0
+    wasted: int = 0
+    reads: int = 0
+
+
+def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None = None) -> list[Ran]:
+    """Run machines of one program (of backends.torch.machine.Machine or a subclass), those of equal sizes and shaping in
+    lockstep. every: turns between two looks at the flag of a loop. graphs: whether turns are captured (None: on CUDA).
+
+    A machine whose `Ran.why` is set was not touched; run its driver. Others have committed and finished.
+    """
+    out: list[Ran | None] = [None] * len(machines)
+    groups: dict[Any, list[int]] = {}
+    for n, m in enumerate(machines):
+        why = canvas_reason(m.module, m.function.name, m.request, m.models)
+        if why is not None:
+            out[n] = Ran(why, {})
+            continue
+        groups.setdefault(_alike(m), []).append(n)
+    for group in groups.values():
+        members = [machines[n] for n in group]
+        try:
+            got = _run(members, every, graphs)
+        except NotStatic as reason:
+            got = [Ran(str(reason), {}) for _ in group]
+        for n, ran in zip(group, got, strict=True):
+            out[n] = ran
+    return [r for r in out if r is not None]
+
+
+def _alike(m: Any) -> Any:
+    """What machines that run in lockstep have in common."""
+    params = tuple(sorted((k, skeleton(v)) for k, v in m.params.items()))
+    return (id(m.module), m.function.name, params, tuple(sorted((k, id(v)) for k, v in m.models.items())),
+            _length(m), Shaper.key(m.request))
+
+
+def _length(m: Any) -> int:
+    """The cells of a machine's canvas."""
+    new = next(op for op in m.function.body.ops if op.opcode == "canvas.new")
+    known = {p.value: m.params.get(p.name) for p in m.function.params}
+    known.update({op.result: op.attrs["value"] for op in m.function.body.ops if op.opcode == "const"})
+    asked = known.get(new.operands[0])
+    return -1 if asked is None else min(int(asked), int(m.canvas_room()))
+
+
+_EVALUATORS: WeakKeyDictionary[Function, OrderedDict[Any, CanvasEvaluator]] = WeakKeyDictionary()
+
+
+def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None) -> CanvasEvaluator:
+    """The evaluator of machines that are alike, made once for their program and sizes. Raises NotStatic."""
+    m, length = machines[0], _length(machines[0])
+    if length < 1:
+        raise NotStatic("the length of the canvas is not a parameter, or there is no room for it")
+    width = max(len(x.tokens) for x in machines)
+    known = _EVALUATORS.setdefault(m.function, OrderedDict())
+    key = (_alike(m), len(machines), width, every, type(recorder))
+    if key not in known:
+        while len(known) >= KEPT:
+            known.popitem(last=False)
+        batch = len(machines)
+        models = {name: device_model(model, batch, width, length) for name, model in m.models.items()}
+        device = next(iter(models.values())).device
+        size = m.vocab_size
+        made = CanvasEvaluator(m.function, models, batch, length, Shaper(m.request, size, device), Stream(batch, device),
+                               torch.zeros(batch, dtype=torch.int64, device=device), every=every, recorder=recorder)
+        made.fields = {"greedy": m.request.greedy, "canvas_room": length, "vocab_size": size, "mask": m.mask_token}
+        known[key] = made
+    known.move_to_end(key)
+    return known[key]
+
+
+def device_model(model: Any, batch: int, width: int, length: int) -> CanvasModel:
+    """A masked model at a size. Raises NotStatic for one that has no form on the device."""
+    if isinstance(model, TableModel):
+        why = TableCanvas.reason(model, length)
+        if why is not None:
+            raise NotStatic(why)
+        return TableCanvas(model, batch, length, torch.device("cpu"))
+    if isinstance(model, HFMasked):
+        return HFCanvas(engine_of(model), batch, width, length)
+    raise NotStatic(f"{model.name!r} has no form on the device")
+
+
+def _run(machines: Sequence[Any], every: int, graphs: bool | None) -> list[Ran]:
+    captured = torch.cuda.is_available() if graphs is None else graphs
+    e = evaluator_for(machines, every, CudaRecorder() if captured else None)
+    begin(e, machines)
+    run_body(e, machines[0])
+    return finish(e, machines)
+
+
+def begin(e: CanvasEvaluator, machines: Sequence[Any]) -> None:
+    """Put the requests in place: prompts, seeds, numbers."""
+    e.start()
+    prompts = [list(m.tokens) for m in machines]
+    for model in e.models.values():
+        model.begin(prompts)
+    words = np.stack([halves(m.request.request_id) for m in machines])
+    seeds = np.array([[m.request.seed & 0xFFFFFFFF, m.request.seed >> 32] for m in machines], dtype=np.int64)
+    e.stream.request.copy_(torch.from_numpy(words))
+    e.stream.seeds.copy_(torch.from_numpy(seeds))
+    e.base.copy_(torch.tensor([len(p) for p in prompts], dtype=torch.int64))
+
+
+def run_body(e: CanvasEvaluator, m: Any) -> None:
+    """Run the program. Raises NotStatic."""
+    values = [e.models[p.name] if p.value.type.elem == "model" else m.parameter(p) for p in m.function.params]
+    e.env.update(zip((p.value for p in m.function.params), values, strict=True))
+    for op in m.function.body.ops:
+        e.op(op)
+    if e.committed is None:
+        raise NotStatic("nothing was committed")
+
+
+def finish(e: CanvasEvaluator, machines: Sequence[Any]) -> list[Ran]:
+    """Read the canvases back, once, and let every machine commit its own."""
+    assert e.committed is not None
+    names = list(e.models)
+    columns = [e.bad.long(), e.committed.decided, *(e.calls[name] for name in names)]
+    told = torch.cat((torch.stack(columns, 1), e.committed.tokens), 1).cpu().numpy()
+    out = []
+    for m, row in zip(machines, told, strict=True):
+        if row[0]:
+            out.append(Ran("something came out that only the driver can speak about", {}))
+            continue
+        calls = {name: int(n) for name, n in zip(names, row[2:], strict=False)}
+        for name, n in calls.items():
+            model = m.models[name]
+            for _ in range(n):
+                m.tally.call(model.name, model is m.main)
+        m.decided += int(row[1])
+        m.tally.unmasked += int(row[1])
+        tokens = row[2 + len(names):].astype(np.int64)
+        m.commit(Canvas(m.context(), tokens, len(tokens)))
+        m.finish()
+        m.release()
+        out.append(Ran(None, calls, e.turns, e.turns - max(calls.values(), default=0), e.reads))
+    return out

@@ -1,0 +1,394 @@
+"""A canvas program run on the device for B sequences in lockstep: the control flow, and loops whose turns are captured.
+
+A loop whose turns ask a model runs turn after turn on the device: the number of the turn is a tensor, and so is which
+sequences still take part; what a turn leaves is taken over for those alone. So a turn may be captured as a CUDA graph and
+replayed. The host keeps what it knows (blocks, which cells are held): a turn is captured once for each thing of that kind.
+`while` reads one flag, whether anybody goes on, before a turn and then every `every` turns; other loops read nothing.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.step.canvas_model import CanvasModel
+from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
+from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Live, Memory, Num, constant, leaves, rebuilt, skeleton
+from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic
+from decgraph.ir.data.numbers import FLOAT
+from decgraph.ir.values import Function, Op, Region, Value
+
+CANVAS: dict[str, Callable[..., Any]] = {}
+"""What ops do on the device, `f(s, op, *operands)`; canvases.py and canvas_vectors.py register them."""
+MODEL_OPS = ("model.eval", "model.memory", "model.evals", "model.heads", "model.hidden")
+EFFECTS = (*MODEL_OPS, "commit", "state.write", "run")
+
+
+def form(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as what does ops in a canvas program."""
+
+    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+        for name in opcodes:
+            if name in CANVAS:
+                raise TypeError(f"op {name} has two forms for canvases")
+            CANVAS[name] = f
+        return f
+
+    return register
+
+
+class Recorder:
+    """What captures turns: on the CPU nothing does. `record(turn)` returns a function that does again what `turn` launched."""
+
+    def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        """(what replays the turn, what it returned). The turn itself is not run by this."""
+        raise NotImplementedError
+
+
+class CudaRecorder(Recorder):
+    """Turns as CUDA graphs that share one pool of memory."""
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        """See `Recorder`."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            out = turn()
+        return graph.replay, out
+
+
+@dataclass
+class Turn:
+    """A turn that was captured: what replays it, and what the host knows of what is carried after it (serials aside)."""
+
+    replay: Callable[[], None]
+    after: tuple[Any, ...]
+
+
+class CanvasEvaluator(Evaluator):
+    """Runs the body of a canvas program. models: by the program's names. every: turns of a `while` between two looks at its
+    flag; each look waits for the device, and turns after the end change nothing but cost their time."""
+
+    num = FLOAT
+
+    def __init__(self, function: Function, models: dict[str, CanvasModel], batch: int, length: int, shaper: Shaper,
+                 stream: Stream, base: Tensor, *, every: int = 1, recorder: Recorder | None = None) -> None:
+        super().__init__()
+        self.function = function
+        self.models, self.batch, self.length, self.shaper = models, batch, length, shaper
+        self.stream, self.base, self.every, self.recorder = stream, base, max(1, every), recorder
+        self.device = stream.device
+        self.fields: dict[str, Any] = {}
+        self.active: Tensor | None = None
+        self.bad = torch.zeros(batch, dtype=torch.bool, device=self.device)
+        self.calls = {name: torch.zeros(batch, dtype=torch.int64, device=self.device) for name in models}
+        self.committed: DeviceCanvas | None = None
+        self.turns, self.reads = 0, 0
+        self.made: dict[Any, Any] = {}        # calls of this turn, by what was asked
+        self.kept: frozenset[Op] = frozenset()
+        self._buffers: dict[Any, list[Tensor]] = {}
+        self._turns: dict[Any, Turn | None] = {}
+
+    # -- running
+    def start(self) -> None:
+        """Forget the last run; its buffers and captured turns stay."""
+        self.env.clear()
+        self.made.clear()
+        self.kept = _kept_calls(self.function.body)
+        self.active, self.committed = None, None
+        self.turns, self.reads = 0, 0
+        for t in (self.bad, *self.calls.values()):
+            t.zero_()
+
+    def op(self, op: Op) -> None:
+        """Run one op and keep its results."""
+        special = getattr(self, "op_" + op.opcode.replace(".", "_"), None)
+        if special is not None:
+            out = special(op)
+        else:
+            operands = [self.env[v] for v in op.operands]
+            known = not any(_away(v) for v in operands)
+            if op.opcode in CANVAS:
+                out = CANVAS[op.opcode](self, op, *operands)
+            elif known:
+                out = self.hosted(op, operands)
+            else:
+                raise NotStatic(f"`{op.opcode}` has no form for canvases on the device", op)
+        if len(op.results) == 1:
+            self.env[op.result] = out
+        elif op.results:
+            self.env.update(zip(op.results, out, strict=True))
+
+    def name_of(self, model: CanvasModel) -> str:
+        """The program's name of a model."""
+        return next(name for name, m in self.models.items() if m is model)
+
+    def keeps(self, op: Op) -> bool:
+        """Whether a call's memory is asked for."""
+        return op.opcode == "model.memory" or op in self.kept
+
+    def constant(self, value: Any) -> Tensor:
+        """What the host knows as a tensor; see `constant`."""
+        return constant(value, self.device)
+
+    def fault(self, where: Tensor) -> None:
+        """Note sequences for which something came out that a driver would have raised about: bool[B, ...]."""
+        wrong = where.flatten(1).any(1)
+        self.bad |= wrong if self.active is None else wrong & self.active
+
+    # -- control flow
+    def op_if(self, op: Op) -> Any:
+        """A branch; where the device alone knows which, both are computed and each sequence takes its own."""
+        cond = self.env[op.operands[0]]
+        if not _away(cond):
+            out = self.region(op.regions[0 if bool(cond) else 1], ())
+        else:
+            if any(o.opcode in EFFECTS for r in op.regions for o in r.walk()):
+                raise NotStatic("which models are asked next depends on data", op)
+            yes, no = self.region(op.regions[0], ()), self.region(op.regions[1], ())
+            out = tuple(self.chosen(cond.data, a, b, op) for a, b in zip(yes, no, strict=True))
+        return out[0] if len(op.results) == 1 else out
+
+    def chosen(self, cond: Tensor, a: Any, b: Any, op: Op) -> Any:
+        """For each sequence the one or the other. cond: bool[B]."""
+        if a is b or (not _away(a) and not _away(b) and skeleton(a) == skeleton(b)):
+            return a
+        if isinstance(a, DeviceCanvas) and isinstance(b, DeviceCanvas):
+            return DeviceCanvas(torch.where(cond[:, None], a.tokens, b.tokens), torch.where(cond, a.decided, b.decided))
+        if isinstance(a, Live) and isinstance(b, Live) and skeleton(a) == skeleton(b):
+            return rebuilt(a, [torch.where(cond.reshape(-1, *[1] * (x.ndim - 1)), x, y)
+                               for x, y in zip(leaves(a), leaves(b), strict=True)])
+        numbers = (bool, int, float, np.generic, Num)
+        if isinstance(a, numbers) and isinstance(b, numbers):
+            x, y = (v.data if isinstance(v, Num) else self.constant(v) for v in (a, b))
+            bounds = [v.most if isinstance(v, Num) else int(v) if isinstance(v, int) else None for v in (a, b)]
+            most = None if None in bounds else max(n for n in bounds if n is not None)
+            return Num(torch.where(cond, x, y), most)
+        raise NotStatic("what a branch gives differs in kind between sequences", op)
+
+    def op_while(self, op: Op) -> Any:
+        """Turns while a condition holds for a sequence."""
+        return self._loop(op, op.regions[1], op.regions[0], 0, None, [self.env[v] for v in op.operands])
+
+    def op_for(self, op: Op) -> Any:
+        """Turns with a number. Those that ask a model are the device's; others are run one by one."""
+        lo, hi, *carried = (self.env[v] for v in op.operands)
+        if op.attrs.get("lanes") or _away(lo) or _away(hi):
+            raise NotStatic("the number of turns depends on data", op)
+        body = op.regions[0]
+        inner = any(o.opcode in ("for", "while") and _asks(o) for o in body.walk())
+        if _asks(op) and not inner:
+            return self._loop(op, body, None, int(lo), int(hi) - int(lo), carried)
+        return self._unrolled(op, body, int(lo), int(hi), carried)
+
+    def _unrolled(self, op: Op, body: Region, lo: int, hi: int, carried: list[Any]) -> Any:
+        outer, stops, open_ = self.active, bool(op.attrs.get("stops")), self.active
+        for i in range(lo, hi):
+            if stops and i > lo and open_ is not None and not self._look(open_)[0]:
+                break
+            out = self.region(body, [i, *carried])
+            new = list(out[1:] if stops else out)
+            carried = new if open_ is None else self._merged(open_, new, carried, op)
+            if stops:
+                stop = out[0]
+                if not _away(stop):
+                    if bool(stop):
+                        break
+                    continue
+                go = ~stop.data
+                open_ = go if open_ is None else open_ & go
+                self.active = open_
+        self.active = outer
+        return carried[0] if len(op.results) == 1 else tuple(carried)
+
+    def _merged(self, active: Tensor, new: Sequence[Any], old: Sequence[Any], op: Op) -> list[Any]:
+        """What a turn leaves: new for the sequences that took part. What the host knows is new for all."""
+        return [n if not _away(n) and not _away(o) else self.chosen(active, n, o, op) for n, o in zip(new, old, strict=True)]
+
+    # -- loops on the device
+    def _loop(self, op: Op, body: Region, cond: Region | None, lo: int, count: int | None, carried: list[Any]) -> Any:
+        """Turns of a loop on the device. cond: of a `while`. count: how many turns at most (None: no matter)."""
+        outer, stops = self.active, bool(op.attrs.get("stops"))
+        looks = cond is not None or stops
+        if not looks and outer is None and self.recorder is None and count == 0:
+            return carried[0] if len(op.results) == 1 else tuple(carried)
+        turn, active, flag = self._kept((op, "turn"), [torch.zeros(1, dtype=torch.int64, device=self.device),
+                                                       torch.ones(self.batch, dtype=torch.bool, device=self.device),
+                                                       torch.ones(2, dtype=torch.bool, device=self.device)])
+        number = Num(turn.expand(self.batch))
+        turn.fill_(lo)
+        active.fill_(True) if outer is None else active.copy_(outer)
+        args = body.args[1:]
+        carried = [Num(self.constant(v).expand(self.batch)) if _accumulates(v, body, a, y) else v
+                   for v, a, y in zip(carried, args, body.yields[int(stops):], strict=True)]
+        held = [self._kept((op, "carried", n, skeleton(v)), leaves(v)) for n, v in enumerate(carried)]
+        carried = [rebuilt(v, h) for v, h in zip(carried, held, strict=True)]
+        frees = self._frees(op, [body] if cond is None else [cond, body])
+        if cond is not None:
+            active &= self.truth_of(self.region(cond, [number, *carried])[0])
+        guarded = looks and (self.every > 1 or self.batch > 1) or outer is not None
+        self.active = active if guarded else None
+        done, ahead = 0, 0
+        while count is None or done < count:
+            if looks or (outer is not None and done == 0):
+                if ahead == 0:
+                    anybody, everybody = self._look(active)
+                    if not anybody:
+                        break
+                    ahead = self.every
+                ahead -= 1
+
+            def one(carried: list[Any] = carried) -> list[Any]:
+                return self._turn(op, body, cond, number, carried, held, (turn, active, flag), guarded)
+
+            before = skeleton(carried)
+            key = (op, guarded, before, frees)
+            carried = self._run(key, one, carried)
+            done += 1
+            self.turns += 1
+            if guarded and skeleton(carried) != before and not self._together(op, done, active, everybody if looks else True):
+                raise NotStatic("sequences part ways in what the host has to know of them", op)
+        self.active = outer
+        out = [rebuilt(v, [t.clone() for t in leaves(v)]) for v in carried]
+        return out[0] if len(op.results) == 1 else tuple(out)
+
+    def _together(self, op: Op, done: int, active: Tensor, everybody: bool) -> bool:
+        """Whether all sequences took part in the turn that has just changed what the host knows."""
+        return everybody and (done == 1 or self._look(active)[1])
+
+    def _turn(self, op: Op, body: Region, cond: Region | None, number: Num, carried: list[Any], held: list[list[Tensor]],
+              state: tuple[Tensor, Tensor, Tensor], guarded: bool) -> list[Any]:
+        """One turn: what it leaves stands in the loop's own tensors afterwards. Nothing is read back."""
+        turn, active, _ = state
+        stops = bool(op.attrs.get("stops"))
+        self.made.clear()
+        out = self.region(body, [number, *carried])
+        new = list(out[1:] if stops else out)
+        if guarded:
+            new = self._merged(active, new, carried, op)
+        own = {t.untyped_storage().data_ptr() for buffers in held for t in buffers}
+        made = []      # what is another carried value now is copied before that one is written
+        for value, buffers in zip(new, held, strict=True):
+            fresh = leaves(value)
+            if [(t.dtype, t.shape) for t in fresh] != [(t.dtype, t.shape) for t in buffers]:
+                raise NotStatic("a loop carries values whose shape changes", op)
+            made.append([t.clone() if t is not b and t.untyped_storage().data_ptr() in own else t
+                         for t, b in zip(fresh, buffers, strict=True)])
+        for fresh, buffers in zip(made, held, strict=True):
+            for t, buffer in zip(fresh, buffers, strict=True):
+                if t is not buffer:
+                    buffer.copy_(t)
+        after = [rebuilt(value, buffers) for value, buffers in zip(new, held, strict=True)]
+        turn += 1
+        if stops:
+            active &= ~self.truth_of(out[0])
+        if cond is not None:
+            active &= self.truth_of(self.region(cond, [number, *after])[0])
+        self.made.clear()
+        return after
+
+    def _run(self, key: Any, turn: Callable[[], list[Any]], carried: list[Any]) -> list[Any]:
+        """Run a turn; where turns are captured, the second of a kind is, and later ones are replays of it."""
+        if self.recorder is None:
+            return turn()
+        known = self._turns.get(key)
+        if known is None:
+            if key not in self._turns:
+                self._turns[key] = None
+                return turn()
+            serials = {name: getattr(m, "serial", 0) for name, m in self.models.items()}
+            replay, after = self.recorder.record(turn)
+            known = self._turns[key] = Turn(replay, tuple(after))
+            for name, serial in serials.items():
+                if hasattr(self.models[name], "serial"):
+                    self.models[name].serial = serial      # type: ignore[attr-defined]  # nothing was written yet
+        known.replay()
+        return [self._current(v) for v in known.after]
+
+    def _current(self, value: Any) -> Any:
+        """What a replay leaves: memories are of the writing that has just happened."""
+        if not isinstance(value, Memory):
+            return value
+        model = next(m for m in self.models.values() if m.name == value.model)
+        model.serial = max(model.serial, 0) + 1    # type: ignore[attr-defined]
+        return replace(value, serial=model.serial)  # type: ignore[attr-defined]
+
+    def _kept(self, key: Any, values: list[Tensor]) -> list[Tensor]:
+        """Tensors of the loop's own, filled with these: captured turns read and write at the same places in every run."""
+        if key not in self._buffers:
+            self._buffers[key] = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in values]
+        for t, buffer in zip(values, self._buffers[key], strict=True):
+            if t is not buffer:
+                buffer.copy_(t)
+        return self._buffers[key]
+
+    def _frees(self, op: Op, regions: Sequence[Region]) -> tuple[Any, ...]:
+        """What the host knows of the values that a loop reads from outside; those on the device move to places of their own."""
+        if self.recorder is None:
+            return ()
+        inside = {v for r in regions for v in r.args} | {v for r in regions for o in r.walk() for v in (
+            *o.results, *(a for q in o.regions for a in q.args))}
+        read = [v for r in regions for o in r.walk() for v in (*o.operands, *(y for q in o.regions for y in q.yields))]
+        out = []
+        for v in dict.fromkeys(read + [y for r in regions for y in r.yields]):
+            if v in inside or v not in self.env:
+                continue
+            value = self.env[v]
+            if hasattr(value, "call") or isinstance(value, str):
+                continue     # a model
+            self.env[v] = rebuilt(value, self._kept((op, "free", v, skeleton(value)), leaves(value)))
+            out.append(skeleton(value))
+        return tuple(out)
+
+    def truth_of(self, value: Any) -> Tensor:
+        """bool[B]"""
+        return value.data if isinstance(value, Num) else self.constant(bool(value)).expand(self.batch)
+
+    def _look(self, active: Tensor) -> tuple[bool, bool]:
+        """Whether anybody, and whether everybody, goes on: the only thing that is read back."""
+        self.reads += 1
+        anybody, everybody = torch.stack((active.any(), active.all())).tolist()
+        return bool(anybody), bool(everybody)
+
+
+def _away(value: Any) -> bool:
+    """Whether the device alone knows a value."""
+    if isinstance(value, Tensor):
+        return True
+    if isinstance(value, list | tuple):
+        return any(_away(v) for v in value)
+    return bool(getattr(value, "on_device", False))
+
+
+def _asks(op: Op) -> bool:
+    """Whether an op's regions ask a model."""
+    return any(o.opcode in MODEL_OPS for r in op.regions for o in r.walk())
+
+
+def _accumulates(value: Any, body: Region, arg: Value, after: Value) -> bool:
+    """Whether a number that the host knows now is counted on by the turns of a loop: its next value comes from its last."""
+    if not isinstance(value, bool | int | float) or after is arg:
+        return False
+    made = {r: op for op in body.walk() for r in op.results}
+    left, seen = [after], set()
+    while left:
+        v = left.pop()
+        if v is arg:
+            return True
+        if v not in seen and v in made:
+            seen.add(v)
+            op = made[v]
+            left += [*op.operands, *(y for r in op.regions for y in r.yields)]
+    return False
+
+
+def _kept_calls(body: Region) -> frozenset[Op]:
+    """The calls for scores of which the memory is asked for too: `model.memory` of the same operands."""
+    memories = {(o.operands, tuple(o.attrs["with"])) for o in body.walk() if o.opcode == "model.memory"}
+    return frozenset(o for o in body.walk() if o.opcode == "model.eval" and (o.operands, tuple(o.attrs["with"])) in memories)

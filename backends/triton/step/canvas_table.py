@@ -1,0 +1,89 @@
+"""A table model on the device, for tests: its row at every cell of every canvas that there can be.
+
+A table model has one layer, whose keys and values are the cells themselves, so a held cell is seen as it was when it was
+computed: what is held is one token a cell. That is right only while every cell is held or computed; a call that sees less is
+refused.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.step.canvas_model import Scores
+from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant
+from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.runtime.models.interface import MASK
+from decgraph.runtime.models.table import TableModel
+
+MOST_ROWS = 60_000
+"""Rows of one sequence's table at most."""
+
+
+class TableCanvas:
+    """See `CanvasModel`."""
+
+    def __init__(self, model: TableModel, batch: int, length: int, device: torch.device) -> None:
+        self.model, self.name, self.vocab_size, self.device = model, model.name, model.vocab.size, device
+        self.mask, self.batch, self.length, self.serial = -1, batch, length, 0
+        self.states = self.vocab_size + 1
+        self.table = torch.zeros(batch, self.states**length, length, self.vocab_size, dtype=torch.float64, device=device)
+        self.held = torch.zeros(batch, length, dtype=torch.int64, device=device)
+
+    @staticmethod
+    def reason(model: TableModel, length: int) -> str | None:
+        """Why a model has no such table, or None."""
+        if model.kind != "masked" or model.visibility != "full":
+            return f"{model.name!r} is no table over whole canvases"
+        rows = (model.vocab.size + 1) ** length * length
+        return None if rows <= MOST_ROWS else f"the table of {model.name!r} would have {rows} rows"
+
+    def begin(self, prompts: Sequence[Sequence[int]]) -> None:
+        """See `CanvasModel`."""
+        for b, prompt in enumerate(prompts):
+            at = range(len(prompt), len(prompt) + self.length)
+            rows = []
+            for cells in product(range(self.states), repeat=self.length):
+                canvas = (*prompt, *(MASK if c == 0 else c - 1 for c in cells))
+                rows.append([s.to_float().logits for s in self.model.eval_canvas(canvas, list(at))])
+            self.table[b].copy_(torch.from_numpy(np.array(rows)))
+
+    def nothing(self) -> Memory:
+        """See `CanvasModel`."""
+        return Memory(self.name, np.zeros(self.length, dtype=bool), False, self.serial)
+
+    def call(self, canvas: DeviceCanvas, at: np.ndarray | None, given: Memory | None, keep: bool,
+             active: Tensor | None) -> tuple[Scores, Memory | None]:
+        """See `CanvasModel`."""
+        which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
+        tokens, mark = canvas.tokens, np.zeros(self.length, dtype=bool)
+        whole = given is None or len(np.unique(which)) == self.length
+        mark[which] = True
+        if not whole:
+            assert given is not None
+            if not (given.held | mark).all() or given.serial != self.serial:
+                raise NotStatic(f"a call of {self.name!r} that does not see every cell")
+            tokens = torch.where(constant(mark, self.device), tokens, self.held)
+        memory = None
+        if keep:
+            self.serial += 1
+            self.held.copy_(tokens if active is None else torch.where(active[:, None], tokens, self.held))
+            memory = Memory(self.name, np.ones(self.length, dtype=bool), True, self.serial)
+        powers = constant(self.states ** np.arange(self.length)[::-1], self.device)
+        index = ((tokens + 1) * powers).sum(1)
+        sequences = constant(np.arange(self.batch), self.device)
+        return _Found(self.table[sequences, index], which), memory
+
+
+class _Found:
+    """See `Scores`."""
+
+    def __init__(self, rows: Tensor, which: np.ndarray) -> None:
+        self.rows, self.which, self.size = rows, which, int(rows.shape[-1])
+
+    def logits(self, ids: np.ndarray) -> Tensor:
+        """See `Scores`."""
+        return self.rows.index_select(1, constant(self.which[ids], self.rows.device))

@@ -1,0 +1,309 @@
+"""Canvas programs on the device: canvases, models, noise and draws. What goes over vectors is in canvas_vectors.py."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.lowering import lower
+from decgraph.backends.torch.rows import locate
+from decgraph.backends.triton.step.canvas_rows import Rows, Values, onehot, tokens_of, vector
+from decgraph.backends.triton.step.canvas_step import form
+from decgraph.backends.triton.step.canvas_values import (
+    DeviceCanvas,
+    Dist,
+    Draws,
+    Edit,
+    Live,
+    Memory,
+    Noise,
+    Num,
+    both,
+)
+from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.ir.values import Op
+
+
+# -- canvases
+@form("canvas.new")
+def new(s: Any, op: Op, length: Any, *capacity: Any) -> DeviceCanvas:
+    """Masked cells after each sequence's context."""
+    n = min(int(length), s.fields["canvas_room"])
+    if n != s.length:
+        raise NotStatic(f"a canvas of {n} cells beside one of {s.length}", op)
+    return DeviceCanvas(torch.full((s.batch, n), -1, dtype=torch.int64, device=s.device),
+                        torch.zeros(s.batch, dtype=torch.int64, device=s.device))
+
+
+@form("canvas.get")
+def get(s: Any, op: Op, c: DeviceCanvas) -> Any:
+    """A field over all positions."""
+    field = op.attrs["field"]
+    if field in ("length", "all"):
+        return len(c) if field == "length" else np.arange(len(c))
+    if field in ("masked", "decided"):
+        return Live(c.masked if field == "masked" else ~c.masked)
+    if field == "token":
+        return Live(torch.where(c.masked, s.fields["mask"], c.tokens))
+    raise NotStatic(f"a canvas's .{field} is the host's", op)
+
+
+@form("canvas.put")
+def put(s: Any, op: Op, c: DeviceCanvas, ps: Any, *rest: Any) -> DeviceCanvas:
+    """Decide cells, or mask them again."""
+    kind, masked = op.attrs["kind"], c.masked
+    if kind == "soft":
+        raise NotStatic("soft cells are the host's", op)
+    ids, live = _places(s, ps)
+    chosen = torch.ones(s.batch, ids.shape[1], dtype=torch.bool, device=s.device) if live is None else live
+    if op.attrs.get("has_mask"):
+        mask, dims = rest[-1], op.operands[-1].type.dims
+        if isinstance(mask, Live) and dims and dims[0].kind == "cells":
+            chosen = chosen & mask.data.gather(1, ids)
+        elif isinstance(mask, Live):
+            chosen = chosen & (mask.data if mask.live is None else mask.data & mask.live)
+        else:
+            chosen = chosen & s.truth_of(mask)[:, None]
+    if kind == "mask":
+        chosen = chosen & ~masked.gather(1, ids)
+        tokens: Tensor = torch.full_like(ids, -1)
+    else:
+        if op.attrs.get("open"):
+            chosen = chosen & masked.gather(1, ids)
+        tokens = _values(s, op, rest[0], ids)
+    decided = c.decided if kind == "mask" else c.decided + chosen.sum(1)
+    # One cell is chosen at most once; what is not goes to a column of its own behind the canvas.
+    where = torch.where(chosen, ids, len(c))
+    out = torch.cat((c.tokens, c.tokens[:, :1]), 1).scatter(1, where, tokens)
+    return DeviceCanvas(out[:, :len(c)], decided)
+
+
+def _places(s: Any, ps: Any) -> tuple[Tensor, Tensor | None]:
+    """(int64[B, N], which of them are there or None) of positions."""
+    if isinstance(ps, Live):
+        data = ps.data if isinstance(ps.data, Tensor) else s.constant(ps.data)[None].expand(s.batch, -1)
+        return data.clamp(0, s.length - 1), ps.live
+    if isinstance(ps, Num):
+        return ps.data[:, None].clamp(0, s.length - 1), None
+    return s.constant(np.ravel(np.asarray(ps, dtype=np.int64)))[None].expand(s.batch, -1), None
+
+
+def _values(s: Any, op: Op, x: Any, ids: Tensor) -> Tensor:
+    """int64[B, N]: a token for each position: lined up with them, read at them, or the same for all."""
+    dims = op.operands[2].type.dims
+    if isinstance(x, Num):
+        return x.data.long()[:, None].expand(ids.shape)
+    if isinstance(x, Draws | Live):
+        tokens = tokens_of(x, s.stream)
+        if not dims:
+            return tokens[:, :1].expand(ids.shape)
+        if dims[0].kind == "cells":
+            return tokens.gather(1, ids)
+        if tokens.shape[1] != ids.shape[1]:
+            raise NotStatic("positions and tokens of different lengths", op)
+        return tokens
+    return s.constant(np.asarray(x, dtype=np.int64)).expand(ids.shape)
+
+
+@form("positions")
+def positions(s: Any, op: Op, *xs: Any) -> Any:
+    """Sets of positions that the host knows."""
+    if any(isinstance(x, Num | Live) for x in xs):
+        raise NotStatic("which positions are meant depends on data", op)
+    known = lower(op)
+    return known.fn(s, *xs, **known.kwargs)
+
+
+@form("edit")
+def edit(s: Any, op: Op, position: Any, token: Any) -> Edit:
+    """A cell and its token."""
+    return Edit(position, token)
+
+
+@form("edit.get")
+def edit_get(s: Any, op: Op, e: Edit) -> Any:
+    """A field of an edit."""
+    if op.attrs["field"] not in ("position", "token"):
+        raise NotStatic(f"an edit's .{op.attrs['field']} is the host's", op)
+    return e.position if op.attrs["field"] == "position" else e.token
+
+
+@form("commit")
+def commit(s: Any, op: Op, c: Any, *tree: Any) -> None:
+    """Keep the canvas for the end, when its decided cells are committed."""
+    if not isinstance(c, DeviceCanvas) or s.committed is not None:
+        raise NotStatic("what is committed is not one canvas at the end", op)
+    s.committed = c
+
+
+# -- models
+@form("model.eval")
+def evaluate(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> Dist:
+    """The distributions of a canvas's cells."""
+    if not isinstance(c, DeviceCanvas):
+        raise NotStatic("a masked model is asked for a canvas only", op)
+    at, given = _asked(op, extra)
+    s.calls[s.name_of(model)] += 1 if s.active is None else s.active.long()
+    scores, _ = _called(s, op, model, c, at, given)
+    which = np.arange(len(c)) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
+    rows = Rows(scores, s.shaper, s.base, which, s.fault)
+    return Dist(rows, np.arange(len(which)), "shaped", None, None if at is None else which)
+
+
+@form("model.memory")
+def memory(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> Memory:
+    """A model's memory of a canvas."""
+    at, given = _asked(op, extra)
+    if at is not None and not len(at) and given is None:
+        empty: Memory = model.nothing()
+        return empty
+    _, kept = _called(s, op, model, c, at, given)
+    assert kept is not None
+    return kept
+
+
+@form("memory.only")
+def only(s: Any, op: Op, held: Memory, ps: Any) -> Memory:
+    """A memory restricted to positions, or rid of them."""
+    if isinstance(ps, Live | Num):
+        raise NotStatic("which cells are held depends on data", op)
+    return held.restrict(ps, op.attrs["kind"])
+
+
+def _asked(op: Op, extra: tuple[Any, ...]) -> tuple[Any, Memory | None]:
+    """(positions or None, memory or None) of a call."""
+    named = dict(zip(op.attrs["with"], extra, strict=True))
+    if set(named) - {"at", "given"}:
+        raise NotStatic(f"a model call with {', '.join(sorted(set(named) - {'at', 'given'}))}", op)
+    at = named.get("at")
+    if isinstance(at, Live | Num):
+        raise NotStatic("which cells are computed depends on data", op)
+    return at, named.get("given")
+
+
+def _called(s: Any, op: Op, model: Any, c: DeviceCanvas, at: Any, given: Memory | None) -> Any:
+    """(scores, memory): one forward for a call's scores and its memory."""
+    key = (id(model), id(c), None if at is None else np.asarray(at).tobytes(),
+           None if given is None else (given.held.tobytes(), given.prompt, given.serial))
+    if key not in s.made:
+        s.made[key] = (model.call(c, at, given, s.keeps(op), s.active), c)     # c is kept, so that its id is no other's
+    return s.made[key][0]
+
+
+# -- noise and draws
+@form("noise")
+def noise(s: Any, op: Op, *counters: Any) -> Noise:
+    """The name of a noise; nothing is drawn yet."""
+    kind, site = op.attrs["kind"], op.attrs["site"]
+    if kind == "output":
+        if counters and isinstance(counters[0], Live):
+            raise NotStatic("an output index for each cell", op)
+        return Noise(kind, site, (), counters[0] if counters else None)
+    return Noise(kind, site, counters)
+
+
+@form("face")
+def face(s: Any, op: Op, d: Dist) -> Dist:
+    """Another face of the same rows."""
+    return replace(d, face=op.attrs["face"])
+
+
+@form("draw")
+def draw(s: Any, op: Op, q: Any, key: Noise) -> Draws:
+    """One draw from each distribution. Which draw of its site an element is, is its place among those that are there."""
+    if not isinstance(q, Dist):
+        raise NotStatic("a draw from numbers that no distribution is", op)
+    lane: Any = np.arange(q.size)
+    if q.live is not None:
+        lane = q.live.long().cumsum(1) - 1
+    return Draws(q, key, lane, live=q.live, at=q.at)
+
+
+@form("draw.point")
+def point(s: Any, op: Op, x: Any) -> Draws:
+    """Certain drafts."""
+    return Draws(tokens=tokens_of(x, s.stream), live=getattr(x, "live", None), point=True)
+
+
+@form("draw.get")
+def draw_get(s: Any, op: Op, x: Draws) -> Any:
+    """The tokens of draws, or their laws."""
+    field = op.attrs["field"]
+    if field == "token":
+        return Live(tokens_of(x, s.stream), x.live)
+    if field == "law" and x.point:
+        assert x.tokens is not None
+        size = op.result.type
+        values = Values(None, ones=x.tokens, size=s.fields["vocab_size"])
+        return Dist(values, np.arange(x.tokens.shape[1]), "shaped", x.live) if size.dims else Dist(values, np.zeros((), int))
+    if field == "law" and x.dist is not None:
+        return x.dist
+    raise NotStatic(f"a draw's .{field} is the host's", op)
+
+
+@form("draw.many")
+def draw_many(s: Any, op: Op, q: Any, k: Any, key: Noise) -> Live:
+    """All of a few numbered places in the order of their race: a shuffle."""
+    if op.attrs["replace"] or not isinstance(q, Dist) or q.ids.ndim or not isinstance(q.rows, Values):
+        raise NotStatic("several draws of one distribution of a canvas", op)
+    probs = vector(q)[:, 0]
+    words = s.stream.words(key, np.zeros(1, dtype=np.int64))
+    times = s.stream.exponentials(words, int(probs.shape[-1]))[:, 0]
+    runs = probs > 0
+    race = torch.where(runs, torch.log(probs) - torch.log(times), -torch.inf)
+    order = torch.sort(race, dim=-1, descending=True, stable=True).indices
+    count = runs.sum(-1).clamp_max(k.data if isinstance(k, Num) else int(k))
+    places = torch.arange(order.shape[1], device=order.device)
+    return Live(order, places < count[:, None], packed=True)
+
+
+@form("bernoulli")
+def bernoulli(s: Any, op: Op, p: Any, key: Noise) -> Live:
+    """True with the given probabilities."""
+    if not isinstance(p, Live) or p.live is not None:
+        raise NotStatic("a coin for a number of cells that depends on data", op)
+    words = s.stream.words(key, np.arange(p.size))
+    coins = s.stream.uniforms(words, 1)[..., 0] < p.data
+    s.fault(torch.isnan(p.data))
+    return Live((p.data >= 1) | ((p.data > 0) & coins))
+
+
+@form("lookup")
+def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
+    """float64: the probability of a token in each distribution."""
+    if not isinstance(p, Dist) or not p.ids.ndim:
+        raise NotStatic("looking up in what is not a vector of distributions", op)
+    tokens = tokens_of(x, s.stream)
+    if tokens.shape[1] != p.size:
+        raise NotStatic("distributions and tokens of different lengths", op)
+    return Live(p.rows.at(p.face, p.ids, tokens), both(p.live, getattr(x, "live", None)))
+
+
+@form("info")
+def info(s: Any, op: Op, p: Any, *more: Any) -> Live:
+    """The entropy of each distribution, in nats."""
+    if more or not isinstance(p, Dist) or not p.ids.ndim:
+        raise NotStatic("this information about distributions is the host's", op)
+    return Live(torch.special.entr(vector(p)).sum(-1), p.live)
+
+
+@form("normalize")
+def normalize(s: Any, op: Op, w: Any) -> Dist:
+    """Weights over their sum, as a distribution."""
+    if not isinstance(w, Live) or w.data.ndim != 2:
+        raise NotStatic("weights of several rows", op)
+    data = w.data.double() if w.live is None else torch.where(w.live, w.data, 0).double()
+    mass = data.sum(-1, keepdim=True)
+    probs = data / torch.where(mass > 0, mass, 1.0)
+    return Dist(Values(probs[:, None]), np.zeros((), dtype=np.int64))
+
+
+def located(at: Any, ids: Any) -> np.ndarray:
+    """Places of positions in a part that holds `at` (None: the whole)."""
+    return np.asarray(locate(at, ids), dtype=np.int64)
+
+
+__all__ = ["located", "onehot"]

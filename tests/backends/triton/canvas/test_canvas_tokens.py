@@ -1,0 +1,133 @@
+"""Masked algorithms on the device commit what their drivers commit, with as many calls of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from canvas_programs import NAMES, hf_model, machines, parameters
+
+import decgraph.backends.triton  # noqa: F401  # before triton: it says how kernels run here
+from decgraph.backends.registry import machine
+from decgraph.backends.triton.step.canvas_run import Ran, canvas_reason, run_canvases
+from decgraph.ir.values import Module
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
+
+PROMPTS = ((1, 2), (2, 0, 1, 1), (2,))
+
+
+def requests(count: int, **more: Any) -> list[Request]:
+    return [Request(**{"prompt": PROMPTS[i], "limit": 20, "seed": 7 + i, "request_id": 2**33 + i, **more})
+            for i in range(count)]
+
+
+def same(name: str, model: Any, params: dict[str, Any], asked: Sequence[Request], *, every: int = 1,
+         known: bool = True) -> list[Ran]:
+    """Both ways over the same requests; what the device says of its runs."""
+    want = machines(name, model, params, asked, known=known)
+    have = machines(name, model, params, asked, known=known)
+    for m in want:
+        m.run_function()
+    ran = run_canvases(have, every=every)
+    for driver, device, r in zip(want, have, ran, strict=True):
+        assert r.why is None, r.why
+        assert device.committed_tokens() == driver.committed_tokens()
+        assert device.tally.calls == driver.tally.calls
+        assert (device.tally.unmasked, device.tally.tokens, device.tally.stopped) == (
+            driver.tally.unmasked, driver.tally.tokens, driver.tally.stopped)
+    return ran
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_drivers_tokens_and_calls(name: str, temperature: float) -> None:
+    """Three prompts of different lengths in lockstep, and blocks that do not divide the length."""
+    params = parameters(name, length=11, block=4, tau=0.3, steps=6)
+    ran = same(name, hf_model(), params, requests(3, temperature=temperature))
+    own = [r.calls["model"] for r in ran]
+    assert all(max(own) <= r.turns <= sum(own) and r.wasted == r.turns - r.calls["model"] for r in ran)
+    assert name.startswith(("fast", "static")) or set(own) == {ran[0].turns}   # those have a number of turns
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_sequence(name: str) -> None:
+    """Alone nothing is masked and no turn is wasted; what the passes do not know changes nothing."""
+    params = parameters(name, length=10, block=4, tau=0.2, steps=5)
+    (ran,) = same(name, hf_model(), params, requests(1, temperature=0.7), known=False)
+    assert ran.wasted == 0
+
+
+@pytest.mark.parametrize("temperature", [0, 1, 0.5])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_references_tokens_on_tables(name: str, temperature: float) -> None:
+    """In float64 every decision is the reference's."""
+    params = parameters(name, length=4, block=3, tau=0.451, factor=1.5, steps=3, width=2, answer=1)
+    model = TableModel(3, 4, kind="masked", name="model", zeros=True)
+    asked = requests(2, temperature=temperature, limit=9)
+    same(name, model, params, asked)
+    reference = machine("reference")
+    module: Module = machines(name, model, params, asked)[0].module
+    have = machines(name, model, params, asked)
+    run_canvases(have)
+    for request, m in zip(asked, have, strict=True):
+        want = reference(module, name, {"model": model}, params, request)
+        want.run_function()
+        assert m.committed_tokens() == want.committed_tokens()
+
+
+@pytest.mark.parametrize("kind", ["modernbert", "llama", "blocks"])
+@pytest.mark.parametrize("name", ["fast_dllm", "fast_dllm_prefix", "llada"])
+def test_windows_groups_and_blocks(name: str, kind: str) -> None:
+    """Sliding windows, heads that share keys and models that see up to the end of a block, behind prompts of two lengths."""
+    params = parameters(name, length=11, block=4, tau=0.3, steps=6)
+    same(name, hf_model(kind), params, requests(2))
+
+
+SHAPES: list[dict[str, Any]] = [{"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2, "temperature": 2}, {"bans": {21, 11}},
+                                {"bias": {4: 3.0}}, {"bias": {4: 3.0}, "temperature": 0}, {"eos": {21}}]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shaped_requests(shape: dict[str, Any]) -> None:
+    params = parameters("fast_dllm", length=9, block=4, tau=0.3)
+    same("fast_dllm", hf_model(), params, requests(2, **shape))
+
+
+def test_llada_at_random() -> None:
+    params = parameters("llada", length=11, block=4, steps=6, random=True)
+    same("llada", hf_model(), params, requests(3))
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_a_flag_that_is_read_late_wastes_turns_and_changes_nothing(every: int) -> None:
+    params = parameters("fast_dllm", length=11, block=4, tau=0.3)
+    (ran,) = same("fast_dllm", hf_model(), params, requests(1), every=every)
+    blocks = 3
+    assert 0 < ran.wasted <= blocks * (every - 1)
+    assert ran.reads <= blocks + -(-ran.turns // every)
+
+
+def test_requests_of_different_kinds_run_in_groups() -> None:
+    params = parameters("fast_dllm", length=9, block=4, tau=0.3)
+    asked = [*requests(2), *requests(2, temperature=0, limit=6)]
+    same("fast_dllm", hf_model(), params, asked)
+
+
+def test_what_cannot_run_so_says_why() -> None:
+    model = hf_model()
+
+    def why(name: str, **request: Any) -> str | None:
+        (m,) = machines(name, model, parameters(name), requests(1, **request))
+        return canvas_reason(m.module, name, m.request, m.models)
+
+    assert why("fast_dllm") is None
+    assert "tree" in str(why("freedave"))
+    assert "penalties" in str(why("llada", repetition_penalty=2))
+    assert "minimum length" in str(why("llada", min_length=2, eos={1}))
+    params = parameters("llada", length=9, block=4)
+    (m,) = machines("llada", TableModel(9, 1, kind="masked"), params, requests(1))
+    (ran,) = run_canvases([m])
+    assert "rows" in str(ran.why)
+    assert not m.committed_tokens()
