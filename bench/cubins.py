@@ -1,22 +1,31 @@
 """Every kernel there is, compiled for sm_80 and sm_90 with no device: registers, spills, shared memory.
 
-    python -m decgraph.bench.cubins [--out bench/results/cubins.json] [--only rows,speculative] [--table]
+    python -m decgraph.bench.cubins [--only rows,speculative] [--table] [--fresh] [--write]
 
 The kernels are those that the areas of backends/triton list for real models (their `specs.py`), and those that the vocabulary
 segments and rules of every algorithm of stdlib/ generate.
+
+One compilation takes a second, all of them many minutes. So what was found is kept in results/cubins.json by the digest of
+all that it depends on, and only what is not there is compiled: a kernel that changed, or every one with another Triton.
+`--fresh` compiles all; `--write` writes the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import pkgutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +33,7 @@ from decgraph.backends.triton.cubin import ARCHES, Report, Spec, reports
 from decgraph.errors import DecError
 
 AREAS = ("rows", "rules", "attention", "step")
+RESULTS = Path(__file__).parent / "results" / "cubins.json"
 SHARED = {80: 163 << 10, 90: 227 << 10}
 """Bytes of shared memory that one program may have, by architecture."""
 
@@ -45,28 +55,86 @@ def everything(only: Sequence[str] = ()) -> list[Spec]:
     return [spec for area in AREAS if not only or area in only for spec in of_area(area)]
 
 
-def same(spec: Spec) -> str:
-    """Equal for specs that give the same machine code."""
-    return json.dumps({**asdict(spec), "name": ""}, sort_keys=True, default=str)
+def digest(spec: Spec) -> str:
+    """Equal for specs that give the same machine code: of the text, the files whose functions it calls (comments and
+    docstrings apart), types, constants, sizes, and the version of Triton."""
+    import triton
+
+    called = sorted(_files(spec.module, spec.text))
+    own = {**asdict(spec), "name": "", "text": _plain(spec.text) if spec.text else ""}
+    held = json.dumps([triton.__version__, own, [_plain(_source(name)) for name in called]], sort_keys=True, default=str)
+    return hashlib.sha256(held.encode()).hexdigest()[:16]
+
+
+def _files(module: str, text: str) -> set[str]:
+    """The modules of backends/triton that a module or a text imports, those that they import, and itself."""
+    found: set[str] = set()
+    left = {module} if module else set(_imports(text))
+    while left:
+        found |= left
+        left = {name for known in left for name in _imports(_source(known))} - found
+    return found
+
+
+@cache
+def _imports(text: str) -> frozenset[str]:
+    names = (str(node.module) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom))
+    return frozenset(name for name in names if name.startswith("decgraph.backends.triton."))
+
+
+@cache
+def _source(module: str) -> str:
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        raise DecError(f"there is no module {module}, which a kernel is said to be in")
+    return Path(found.origin).read_text(encoding="utf-8")
+
+
+@cache
+def _plain(text: str) -> str:
+    """The code of a text: its syntax tree without docstrings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.Module | ast.FunctionDef) and body and isinstance(body[0], ast.Expr) and isinstance(
+                body[0].value, ast.Constant):
+            node.body = body[1:] or [ast.Pass()]
+    return ast.dump(tree)
 
 
 def unique(specs: Iterable[Spec]) -> list[Spec]:
     """One of each, in order; the first keeps its name."""
     out: dict[str, Spec] = {}
     for spec in specs:
-        out.setdefault(same(spec), spec)
+        out.setdefault(digest(spec), spec)
     return list(out.values())
 
 
-def compiled(specs: Sequence[Spec], processes: int = 1) -> list[Report]:
-    """The reports of specs, by so many processes at a time."""
-    if processes == 1 or len(specs) < 2:
-        return reports(specs)
-    parts = [specs[n::processes] for n in range(processes)]
-    with ThreadPoolExecutor(processes) as pool:
-        made = list(pool.map(reports, parts))
-    by_spec = [[found[i * len(ARCHES) : (i + 1) * len(ARCHES)] for i in range(len(part))] for part, found in zip(parts, made)]
-    return [r for i in range(len(specs)) for r in by_spec[i % processes][i // processes]]
+def compiled(specs: Sequence[Spec], processes: int = 1) -> list[list[Report]]:
+    """The reports of each spec, made by so many processes at a time."""
+    parts = [specs[n::processes] for n in range(min(processes, len(specs)))]
+    with ThreadPoolExecutor(max(len(parts), 1)) as pool:
+        made = [iter(found) for found in pool.map(reports, parts)]
+    return [list(islice(made[i % len(parts)], len(spec.arches or ARCHES))) for i, spec in enumerate(specs)]
+
+
+def found(specs: Sequence[Spec], known: Mapping[str, Any], processes: int = 1) -> dict[str, list[Report]]:
+    """The reports of specs by digest: those that are known, and those of the others, which are compiled."""
+    wanted = {digest(spec): spec for spec in specs}
+    fresh = [key for key in wanted if key not in known]
+    new = dict(zip(fresh, compiled([wanted[key] for key in fresh], processes), strict=True))
+    return {key: new[key] if key in new else read(spec.name, known[key]) for key, spec in wanted.items()}
+
+
+def read(name: str, row: Mapping[str, Any]) -> list[Report]:
+    """The reports of a kernel in the result file."""
+    return [Report(name, arch, **row[f"sm_{arch}"]) for arch in ARCHES if f"sm_{arch}" in row]
+
+
+def kept(path: Path = RESULTS) -> dict[str, Any]:
+    """The kernels of the result file, by digest."""
+    out: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kernels"] if path.exists() else {}
+    return out
 
 
 def fault(report: Report) -> str:
@@ -94,35 +162,44 @@ def table(made: Sequence[Report]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile, print or write, and say what is wrong: 0 if nothing is."""
-    parser = argparse.ArgumentParser(prog="python -m decgraph.bench.cubins", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="a result file (JSON)")
-    parser.add_argument("--only", default="", help="areas and algorithms, comma separated")
-    parser.add_argument("--table", action="store_true", help="a line for every kernel")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    asked = parser.parse_args(arguments)
-    specs = unique(everything([name for name in asked.only.split(",") if name]))
-    made = compiled(specs, asked.processes)
-    wrong = faults(made)
-    if asked.table:
-        print(table(made))
-    print("\n".join(wrong) or f"{len(specs)} kernels for {', '.join(f'sm_{arch}' for arch in ARCHES)}: nothing is wrong")
-    if asked.out:
-        asked.out.write_text(json.dumps(to_json(made), indent=1) + "\n", encoding="utf-8")
-    return 1 if wrong else 0
-
-
-def to_json(made: Sequence[Report]) -> dict[str, Any]:
-    """The result file: versions, kernels, what is wrong."""
+def to_json(made: Mapping[str, Sequence[Report]]) -> dict[str, Any]:
+    """The result file: versions; kernels by digest, faultless ones only, so that one with a fault is compiled every time."""
     import triton
 
-    kernels: dict[str, dict[str, Any]] = {}
-    for r in made:
-        row = {"registers": r.registers, "spills": r.spills, "shared": r.shared} if not r.error else {"error": r.error}
-        kernels.setdefault(r.name, {})[f"sm_{r.arch}"] = row
-    return {"triton": triton.__version__, "kernels": kernels, "wrong": faults(made)}
+    def row(found: Sequence[Report]) -> dict[str, Any]:
+        uses = {f"sm_{r.arch}": {"registers": r.registers, "spills": r.spills, "shared": r.shared} for r in found}
+        return {"name": found[0].name, **uses}
+
+    kernels = {key: row(found) for key, found in made.items() if not faults(found)}
+    order = sorted(kernels, key=lambda key: (kernels[key]["name"], key))
+    return {"triton": triton.__version__, "kernels": {key: kernels[key] for key in order}}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile what is not known, print and write, and say what is wrong: 0 if nothing is."""
+    parser = argparse.ArgumentParser(prog="python -m decgraph.bench.cubins", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="areas and algorithms, comma separated")
+    parser.add_argument("--table", action="store_true", help="a line for every kernel")
+    parser.add_argument("--fresh", action="store_true", help="compile what is known too")
+    parser.add_argument("--write", action="store_true", help="write the result file (with --only: add to it)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the result file")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    asked = parser.parse_args(arguments)
+    only = [name for name in asked.only.split(",") if name]
+    known = kept(asked.out)
+    made = found(everything(only), {} if asked.fresh else known, asked.processes)
+    reports_of = [r for rows in made.values() for r in rows]
+    wrong = faults(reports_of)
+    if asked.table:
+        print(table(reports_of))
+    print("\n".join(wrong) or f"{len(made)} kernels for {', '.join(f'sm_{arch}' for arch in ARCHES)}: nothing is wrong")
+    if asked.write:
+        data = to_json(made)
+        if only:
+            data["kernels"] = {**known, **data["kernels"]}
+        asked.out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

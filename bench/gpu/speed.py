@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from decgraph.bench.gpu.report import Items, Row
 from decgraph.bench.gpu.sides import counted, profiled
 from decgraph.bench.prompts import of_ids
 from decgraph.bench.timing import Spread, Times, in_turns
+from decgraph.bench.weights import Weights
 
 Prompt = tuple[int, ...]
 
@@ -45,15 +47,18 @@ def common(one: Any, other: Any) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
-def compared(lab: Lab, name: str, against: str, *, sampled: bool = False, **given: Any) -> Row:
-    """One request, long and short, of ours and of transformers' in turns. A step is what the long one takes more."""
+def compared(lab: Lab, name: str, against: str, *, backend: str = "torch", sampled: bool = False, **given: Any) -> Row:
+    """One request, long and short, of ours and of transformers' in turns. A step is what the long one takes more.
+    against: one of `baselines.NAMES`, or "static"."""
     made, sizes = lab.weights(), lab.sizes
     algorithm = decgraph.load(name)
     params = params_for(algorithm, given)
-    session, theirs = session_on(algorithm, made, params), baselines.baseline(against, made, params)
+    session = session_on(algorithm, made, params, backend)
+    theirs = static(made) if against == "static" else baselines.baseline(against, made, params)
     prompt = prompt_of(lab, name)
     long, short = (request_of(prompt, limit, sampled=sampled) for limit in (sizes.limit, sizes.short))
     first = lab.seconds(lambda: run(session, short), 1, 0).median
+    theirs_first = lab.seconds(lambda: theirs([prompt], sizes.short, sampled=sampled), 1, 0).median
     times = in_turns({
         "ours": lambda _: run(session, long), "ours short": lambda _: run(session, short),
         "theirs": lambda _: theirs([prompt], sizes.limit, sampled=sampled),
@@ -67,7 +72,8 @@ def compared(lab: Lab, name: str, against: str, *, sampled: bool = False, **give
     if name == "speculative":
         floor += (int(params["gamma"])) * lab.floor(made.drafter, sizes.prompt + sizes.limit // 2)
     row: Row = {
-        "params": {n: str(v) for n, v in params.items()}, "prompt": len(prompt), "limit": sizes.limit, "first_run_s": first,
+        "params": {n: str(v) for n, v in params.items()}, "prompt": len(prompt), "limit": sizes.limit, "backend": backend, "against": against,
+        "first_run_s": first, "theirs_first_run_s": theirs_first,
         "ratio": times.ratio("theirs", "ours").to_json(), "token_ratio": round(other.median / ours.median, 3),
         "ms_per_token": ours.to_json(), "theirs_ms_per_token": other.to_json(), "tokens_per_call": round(each, 3),
         "floor_ms_per_call": floor, "call_over_floor": round(ours.median * each / floor, 3),
@@ -75,12 +81,21 @@ def compared(lab: Lab, name: str, against: str, *, sampled: bool = False, **give
                               "theirs": sizes.limit / times.seconds("theirs").median},
     }
     if not sampled:
+        row["calls"] = result.stats.target_calls
         row["theirs_tokens_per_call"] = round(sizes.limit / theirs.calls(prompt, sizes.limit), 3)
         row["same_tokens_first"] = common(result.tokens, theirs([prompt], sizes.limit)[0])
     row["says"] = (f"{ours.median:.2f} ms a token, theirs {other.median:.2f}: {row['token_ratio']:.2f} times as fast (whole "
                    f"request {row['ratio']['median']:.2f}); a call {row['call_over_floor']:.2f} floors; {each:.2f} tokens a "
                    f"call, theirs {row.get('theirs_tokens_per_call', '-')}; first {row.get('same_tokens_first', '-')} the same")
     return row
+
+
+def static(weights: Weights) -> baselines.Baseline:
+    """`generate` with a cache of fixed size, which transformers compiles by itself on a GPU."""
+    made = baselines.baseline("generate", weights, {})
+    for mode in ("greedy", "sampled"):
+        made.given[mode].cache_implementation = "static"
+    return replace(made, name="static", settings={**made.settings, "cache": "static, compiled"})
 
 
 def token_ms(times: Times, name: str, tokens: int) -> Spread:
