@@ -14,6 +14,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.attention.attend import attend
 from decgraph.backends.triton.step.causal_cells import Cells, Placed
+from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.capture.program import Program
 from decgraph.runtime.models.capture.step import Part, Step, Variant
@@ -66,8 +67,8 @@ def dense_attention(
 
 
 class DeviceStep(Step):
-    """The step with `attention` in it; `masks` maps kinds to sites. Unlike a captured step's, its results are ordinary
-    tensors. Not to be used while gradients are wanted."""
+    """The step with `attention` in it; `masks` maps kinds to sites. With the template's kernel other kernels come too
+    (causal_fuse.py). Unlike a captured step's, results are ordinary tensors. Not to be used while gradients are wanted."""
 
     def __init__(self, program: Program, part: Part | None, attention: Attention) -> None:
         super().__init__(program, part)
@@ -92,11 +93,11 @@ class DeviceStep(Step):
     def _like(self, part: Part) -> Step:
         return DeviceStep(self.program, part, self.attention)
 
-    def _specialised(self, variant: Variant) -> Program:
-        program = super()._specialised(variant)
+    def _adapt(self, program: Program) -> None:
+        if self.attention is kernel_attention:
+            fuse(program)
         for node in program.of("attention"):
             node.target = self.attention
-        return program
 
 
 def device_step(base: Any, attention: Attention) -> DeviceStep | None:

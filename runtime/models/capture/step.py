@@ -125,10 +125,14 @@ class Step:
     def _specialised(self, variant: Variant) -> Program:
         program = _copied(self.program)
         _cut(program, self.part)
+        self._adapt(program)
         writes(program, one=bool(variant[0]))
         unmask(program, variant[1:])
         _near_use(program)
         return program
+
+    def _adapt(self, program: Program) -> None:
+        """What else is to be done to a part of the forward, before it is said how caches are written."""
 
     def _made(self, variant: Variant) -> Any:
         program = _direct(self._specialised(variant))

@@ -1,0 +1,125 @@
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# Triton reads annotations as part of a kernel, so kernels have none.
+"""Small kernels of a captured forward: what stands between its matrix products, one launch each.
+
+On a GPU a decoding step reads every weight once, and each of the small operations between the products costs as much as
+reading about ten million of them: six launches a layer instead of eleven are a tenth of an 8B model's step.
+"""
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decgraph.backends.triton.attention.sizes import power
+
+GATE_BLOCK = 1024
+ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
+
+
+@triton.jit
+def normed(x, weight, eps, SIZE: tl.constexpr):
+    """One head after root-mean-square normalisation; x is 0 past SIZE."""
+    return x * tl.rsqrt(tl.sum(x * x, 0) / SIZE + eps) * weight
+
+
+@triton.jit(do_not_specialize=["cells"])
+def heads_kernel(
+    rows, cos, sin, write, keys, values, queries, query_norm, key_norm, eps, cells, width, query_at, key_at, value_at,
+    key_batch, key_head, key_slot, value_batch, value_head, value_slot,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr, PAD: tl.constexpr, ROTARY: tl.constexpr, NORM: tl.constexpr,
+):
+    """One head of one cell, out of the row [width] that the projections made: queries go to `queries`, keys and values to the
+    caches' slot of the cell; queries and keys normalised and rotated first."""
+    cell, head = tl.program_id(0), tl.program_id(1)
+    b = cell // cells
+    is_query, is_key = head < QUERIES, (head >= QUERIES) & (head < QUERIES + KEYS)
+    # How much of the head goes where: all of it to one of the three.
+    of_query, of_key = tl.where(is_query, SIZE, 0), tl.where(is_key, SIZE, 0)
+    of_value = SIZE - of_query - of_key
+    column = tl.where(is_query, query_at + head * SIZE,
+                      tl.where(is_key, key_at + (head - QUERIES) * SIZE, value_at + (head - QUERIES - KEYS) * SIZE))
+    line = rows + cell.to(tl.int64) * width + column
+    d = tl.arange(0, PAD)
+    inside = d < SIZE
+    plain = tl.load(line + d, mask=inside, other=0.0).to(tl.float32)
+    x = plain
+    if NORM:
+        scale = tl.load(query_norm + d, mask=d < of_query, other=0.0).to(tl.float32)
+        scale += tl.load(key_norm + d, mask=d < of_key, other=0.0).to(tl.float32)
+        x = normed(plain, scale, eps, SIZE)
+    if ROTARY:
+        # The signs of the halves are in the sines.
+        other = (d + SIZE // 2) % SIZE
+        y = tl.load(line + other, mask=inside, other=0.0).to(tl.float32)
+        if NORM:
+            scale = tl.load(query_norm + other, mask=d < of_query, other=0.0).to(tl.float32)
+            scale += tl.load(key_norm + other, mask=d < of_key, other=0.0).to(tl.float32)
+            y = normed(y, scale, eps, SIZE)
+        c = tl.load(cos + cell.to(tl.int64) * SIZE + d, mask=inside, other=0.0).to(tl.float32)
+        s = tl.load(sin + cell.to(tl.int64) * SIZE + d, mask=inside, other=0.0).to(tl.float32)
+        x = x * c + y * s
+    slot = tl.load(write + cell)
+    lane = b.to(tl.int64)
+    tl.store(queries + (cell.to(tl.int64) * QUERIES + head) * SIZE + d, x.to(queries.dtype.element_ty), mask=d < of_query)
+    tl.store(keys + lane * key_batch + (head - QUERIES).to(tl.int64) * key_head + slot * key_slot + d,
+             x.to(keys.dtype.element_ty), mask=d < of_key)
+    tl.store(values + lane * value_batch + (head - QUERIES - KEYS).to(tl.int64) * value_head + slot * value_slot + d,
+             plain.to(values.dtype.element_ty), mask=d < of_value)
+
+
+@triton.jit
+def gate_kernel(rows, out, width, gate_at, up_at, size, BLOCK: tl.constexpr, ACT: tl.constexpr):
+    """act(gate) * up, both parts of one row. ACT: 0 silu, 1 gelu, 2 gelu by tanh."""
+    row, f = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = f < size
+    x = tl.load(rows + row * width + gate_at + f, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(rows + row * width + up_at + f, mask=inside, other=0.0).to(tl.float32)
+    if ACT == 0:
+        made = x / (1.0 + tl.exp(tl.minimum(-x, 80.0)))
+    elif ACT == 1:
+        made = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    else:
+        # tanh(u) = 1 - 2 / (e**2u + 1), which is right at both ends
+        u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+        made = 0.5 * x * (2.0 - 2.0 / (tl.exp(tl.minimum(2.0 * u, 80.0)) + 1.0))
+    tl.store(out + row * size + f, (made * up).to(out.dtype.element_ty), mask=inside)
+
+
+def place_heads(rows: Tensor, write: Tensor, keys: Tensor, values: Tensor, cos: Tensor | None, sin: Tensor | None,
+                query_norm: Tensor | None, key_norm: Tensor | None, counts: tuple[int, int], columns: tuple[int, int, int],
+                size: int, eps: float) -> Tensor:
+    """Queries [B, T, Hq, size] out of rows [B * T, width]; keys and values go to slots `write` int64[B, T] of the caches
+    [B, H, S, size].
+
+    counts: Hq and H. columns: where in a row the queries, keys and values begin. cos, sin: [B, T, size], the sines with the
+    sign of rotate_half; None: no rotation. query_norm, key_norm: [size], weights of root-mean-square norms; None: no norm.
+    """
+    batch, cells = write.shape
+    rows = rows.reshape(batch * cells, -1)
+    if rows.stride(1) != 1:
+        rows = rows.contiguous()
+    out = torch.empty((batch, cells, counts[0], size), dtype=keys.dtype, device=rows.device)
+    none = rows
+    heads_kernel[(batch * cells, counts[0] + 2 * counts[1])](
+        rows, none if cos is None else cos.contiguous(), none if sin is None else sin.contiguous(), write.contiguous(),
+        keys, values, out, none if query_norm is None else query_norm, none if key_norm is None else key_norm, eps,
+        cells, rows.stride(0), *columns, *keys.stride()[:3], *values.stride()[:3],
+        QUERIES=counts[0], KEYS=counts[1], SIZE=size, PAD=power(size), ROTARY=cos is not None, NORM=query_norm is not None,
+        num_warps=1)  # fmt: skip
+    return out
+
+
+def gated(rows: Tensor, gate_at: int, up_at: int, size: int, act: str) -> Tensor:
+    """act(rows[:, gate_at:][:size]) * rows[:, up_at:][:size], [n, size]. act: a name of ACTIVATIONS."""
+    if rows.stride(1) != 1:
+        rows = rows.contiguous()
+    out = torch.empty((rows.shape[0], size), dtype=rows.dtype, device=rows.device)
+    block = min(power(size), GATE_BLOCK)
+    gate_kernel[(rows.shape[0], -(-size // block))](
+        rows, out, rows.stride(0), gate_at, up_at, size, BLOCK=block, ACT=ACTIVATIONS[act], num_warps=4
+    )
+    return out
+
+
