@@ -77,8 +77,7 @@ class Held:
         s = self.s
         if nodes.within is None or tree.origin is not None:
             raise NotStatic(f"`{self.name}` is asked at nodes of which nothing is known")
-        for above in tree.hangs_from(nodes.within):
-            self.need(tree, above)
+        self.need(tree, nodes.within)
         n, first = nodes.count, self.used + (0 if self.asked else self.span)
         uid = s.constant(tree.uid)[nodes.ids]
         cells = s.constant(first + np.arange(n))
@@ -106,31 +105,34 @@ class Held:
         self.chosen.append(tree)
         return scores
 
-    def need(self, tree: Tree, above: Any) -> None:
-        """Raises NotStatic where nodes that others hang from may have no cells."""
-        if isinstance(above, Nodes):
-            if not any(above is c for c in self.chosen):
-                raise NotStatic(f"`{self.name}` has no cells of nodes that data chose")
-            return
-        ids = np.asarray(above)
-        if any(int(tree.uid[n]) not in self.tail for n in ids.tolist() if n):
+    def above(self, tree: Tree, nodes: np.ndarray) -> np.ndarray:
+        """The nodes and all that they may hang from but the root, in order. Raises NotStatic where data chose those and this
+        model has no cells of them."""
+        needed, more = set(nodes[nodes > 0].tolist()), [nodes]
+        while more:
+            for found in tree.hangs_from(more.pop()):
+                if isinstance(found, Nodes):
+                    if not any(found is c for c in self.chosen):
+                        raise NotStatic(f"`{self.name}` has no cells of nodes that data chose")
+                    continue
+                fresh = [n for n in np.unique(found).tolist() if n and n not in needed]
+                needed.update(fresh)
+                more += [np.array(fresh, dtype=np.int64)] if fresh else []
+        return np.array(sorted(needed), dtype=np.int64)
+
+    def need(self, tree: Tree, nodes: np.ndarray) -> None:
+        """Raises NotStatic where what nodes hang from may have no cells."""
+        if any(int(tree.uid[n]) not in self.tail for n in self.above(tree, nodes).tolist() if n not in nodes):
             raise NotStatic(f"`{self.name}` has not computed what is above the nodes that it is asked at")
-        for more in tree.hangs_from(ids):
-            self.need(tree, more)
 
     def _known(self, tree: Tree | None, nodes: np.ndarray, given: Tensor | None) -> Tensor:
-        """Scores at nodes that the host knows: one forward over the pending cells, where they are not computed yet, and those of
-        the nodes and their ancestors that are not."""
+        """Scores at nodes that the host knows: one forward over the pending cells and those of the nodes and of their ancestors,
+        as far as they are not computed yet."""
         s, root = self.s, bool((nodes == 0).any())
         wanted: list[int] = nodes.tolist()
         new = np.zeros(0, dtype=np.int64)
         if tree is not None:
-            if tree.fixed:
-                every = tree.ancestors(nodes)
-            else:
-                every = nodes[nodes > 0]
-                for above in tree.hangs_from(every):
-                    self.need(tree, above)
+            every = tree.ancestors(nodes) if tree.fixed else self.above(tree, nodes)
             new = np.array([n for n in every.tolist() if int(tree.uid[n]) not in self.tail], dtype=np.int64)
         if (root and self.asked) or any(n and n not in new for n in wanted):
             raise NotStatic(f"`{self.name}` is asked again at a place whose cell it has computed without an answer")
@@ -147,9 +149,11 @@ class Held:
 
         return self._forward(tree, new, len(new), given, rows)
 
-    def _forward(self, tree: Tree | None, new: Any, count: int, given: Tensor | None, rows: Callable[[int], Tensor]) -> Tensor:
-        """One forward over the pending cells, where they are not computed yet, and `count` nodes (NumPy int64[n] or int64[B, n]),
-        whose tail indices are given out already, in this order. rows: which cells are wanted, from how many stand before."""
+    def _forward(self, tree: Tree | None, new: Any, count: int, given: Tensor | None,
+                 rows: Callable[[int], Tensor]) -> Tensor:
+        """One forward over the pending cells, where they are not computed yet, and `count` nodes (NumPy int64[n] or
+        int64[B, n]), whose tail indices are given out already, in this order. rows: which cells are wanted, from how many
+        stand before the nodes'."""
         s, first, fresh = self.s, self.used, not self.asked
         lead = self.span if fresh else 0
         self.reserve(lead + count)
@@ -300,11 +304,14 @@ class Held:
                 lead[n] = lead[p] + (lead[p] == tree.depth[p] and int(tree.uid[n]) in self.tail)
             return int((tree.depth - lead).max()) + 1
         try:
-            for g in tree.growths:
-                self.need(tree, g.above)
+            above = {int(n) for g in tree.growths if not isinstance(g.above, Nodes) for n in g.above if n}
+            self.above(tree, np.arange(1, len(tree.uid)))
+            every = set(range(1, len(tree.uid)))
         except NotStatic:
             return tree.height + 1
-        return 2     # a leaf, and the emitted token
+        if all(int(tree.uid[n]) in self.tail for n in every):
+            return 1
+        return 2 if all(int(tree.uid[n]) in self.tail for n in above) else tree.height + 1     # a leaf, and the emitted token
 
     def settle_at_end(self) -> None:
         """A step is over."""

@@ -63,7 +63,7 @@ def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Memory:
         raise NotStatic("a memory of something else than the context", op)
     if place.parent:
         s.flag(s.length < 2)
-    return Memory((s.length - place.parent).long())
+    return Memory((s.length - int(place.parent)).long())
 
 
 def heads(s: Any, op: Any, held: Any, place: Any) -> Dist:

@@ -218,8 +218,6 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
     keys = keys.flatten(1) if keys.ndim > 1 else keys[:, None]
     if int(keys.shape[1]) != n:
         raise NotStatic("keys over more than the candidates", op)
-    if isinstance(flat, Draws):
-        s.flag(flat.tokens < 0)
     chosen = order(keys)[:, :max(0, int(k))]
     if op.attrs.get("order", "best") == "kept":
         chosen = chosen.sort(1).values
@@ -232,3 +230,28 @@ def order(keys: Tensor) -> Tensor:
     """int64[B, n]: indices by key, the largest first, of equals the first first; what is no number comes last."""
     return torch.sort(torch.where(torch.isnan(keys), -torch.inf, keys) if keys.is_floating_point() else keys, dim=1,
                       descending=True, stable=True).indices
+
+
+@device("scatter")
+def scatter(s: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
+    """v with v[i] set to x; of colliding places the last in order wins."""
+    if known(v) and known(x) and all(known(i) for i in ix):
+        return s.hosted(op, [v, x, *ix])
+    index = tensor(s, ix[0], op) if len(ix) == 1 else None
+    if index is None or op.attrs["mode"] != "last" or index.dtype == torch.bool:
+        raise NotStatic("places set by several indices or by conditions, or added to", op)
+    b = s.frame.batch
+    base, values = (tensor(s, a, op) for a in (v, x))
+    index = (index if index.ndim > 1 else index[:, None]).expand(b, -1)
+    rest = tuple(int(n) for n in base.shape[2:])
+    n = int(index.shape[1])
+    if values.ndim == 1 + len(rest):
+        values = values[:, None]
+    values = values.expand(b, n, *rest).reshape(b, n, -1)
+    # Every place that is set twice gets the value of the last: then the order of writing does not matter.
+    same = index[:, :, None] == index[:, None, :]
+    last = torch.where(same, s.steps(n), -1).amax(2)
+    values = values.gather(1, last[..., None].expand(-1, -1, int(values.shape[2])))
+    wide = base.expand(b, *base.shape[1:]).reshape(b, int(base.shape[1]), -1)
+    where = index[..., None].expand(-1, -1, int(wide.shape[2]))
+    return wide.scatter(1, where.long(), values.to(wide.dtype)).reshape(b, int(base.shape[1]), *rest)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.step.evaluate import NotStatic, device
 from decgraph.backends.triton.step.machine import take
-from decgraph.backends.triton.step.values import Dist, Draws, Noise, Rows
+from decgraph.backends.triton.step.values import Dist, Draws, Nodes, Noise, Rows
 
 
 def as_dist(q: Any, op: Any) -> Dist:
@@ -120,6 +120,58 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
     return Draws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=members, at=q.at)
 
 
+@device("draw.race")
+def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
+    """Tokens of each distribution in the order of their race keys: as many as anything chooses of them (`chosen`)."""
+    q = as_dist(q, op)
+    k = min(chosen(s, op), q.rows.size)
+    if s.points(q.rows, q.face) is not None:
+        raise NotStatic("races of a greedy request", op)
+    values, given = source(s, q)
+    n = int(values.shape[1])
+    words = s.key_words(key, n, placed(s, q))
+    tokens, keys = s.laws.races(values.flatten(0, 1), given, words.flatten(0, 1), repeated(s, n), k)
+    tokens, keys = (a.unflatten(0, (s.frame.batch, n)) for a in (tokens, keys.double()))
+    if q.rows.tree is not None:
+        keys = keys + picked(s, q, path_logs(s, q))[..., None]
+    if under is not None:
+        keys = conditioned(keys, (under if under.ndim > 1 else under[:, None])[..., None].expand(-1, n, -1))
+    if q.rows.count != n or isinstance(q.index, Tensor):
+        raise NotStatic("races of some rows of a call", op)
+    row = np.broadcast_to(q.index[..., None], (*q.shape, k))
+    rank = np.broadcast_to(np.arange(k), (*q.shape, k))
+    return Draws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=tokens, race=shaped(q, keys, k), at=q.at)
+
+
+def chosen(s: Any, op: Any) -> int:
+    """The most draws that anything chooses by race in this program. Raises NotStatic where they are used otherwise."""
+    every = [o for o in s.function.body.walk() if o.opcode == "select.top" and o.attrs.get("by_race")]
+    sizes = [s.env.get(o.operands[1], o.attrs.get("bound")) for o in every]
+    if not sizes or any(n is None for n in sizes):
+        raise NotStatic("a race of which everything is used", op)
+    return max(int(n) for n in sizes)
+
+
+def path_logs(s: Any, q: Dist) -> Tensor:
+    """float64[B, R]: the log-probability, by the dist's face, of the path to the node of each of its call's rows."""
+    tree, nodes = q.rows.tree, q.rows.nodes
+    known = s.constant(np.zeros((s.frame.batch, 1)))
+    for g in tree.growths:
+        parent = tree.parent[..., g.first:g.first + g.count]
+        parent = parent if isinstance(parent, Tensor) else s.constant(parent)[None].expand(s.frame.batch, -1)
+        known = torch.cat([known, known.gather(1, parent) + torch.log(probs_of(s, g.draws, q.face))], 1)
+    return take(s, known, nodes.ids if isinstance(nodes, Nodes) else nodes)
+
+
+def conditioned(keys: Tensor, ceiling: Tensor) -> Tensor:
+    """Race keys [..., k], highest first, conditioned on the highest being `ceiling` [..., 1]: runtime/noise.py, `under`."""
+    top = keys[..., :1]
+    v = ceiling - keys + torch.log(-torch.expm1(keys - top))
+    moved = ceiling - v.clamp(min=0) - torch.log1p(torch.exp(-v.abs()))
+    moved = torch.where(keys == top, ceiling, moved)
+    return torch.where(keys == -torch.inf, keys, moved)
+
+
 @device("draw.point")
 def draw_point(s: Any, op: Any, tokens: Any) -> Draws:
     """Certain drafts."""
@@ -143,11 +195,12 @@ def draw_get(s: Any, op: Any, x: Draws) -> Any:
     raise NotStatic(f"the {field} of draws", op)
 
 
-def probs_of(s: Any, x: Draws) -> Tensor:
-    """float64[B, *shape]: the probability of each token in the raw face of where it was drawn; 1 for tokens of no row."""
+def probs_of(s: Any, x: Draws, seen: str = "raw") -> Tensor:
+    """float64[B, *shape]: the probability of each token in the raw (or another) face of where it was drawn; 1 for tokens of no
+    row."""
     if x.rows is None:
         return (x.tokens >= 0).double()
-    face = x.face if x.point else "raw"
+    face = x.face if x.point else seen
     b, n = s.frame.batch, int(np.prod(x.shape))
     if isinstance(x.row, Tensor):
         row = x.row.reshape(b, n)

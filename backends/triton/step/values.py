@@ -21,7 +21,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes that data chose. ids: int64[B, F]. within: the nodes that they were chosen from, NumPy int64[n] (None: not known)."""
+    """Nodes that data chose. ids: int64[B, F]. within: the nodes that they were chosen from, NumPy int64[n], or None."""
 
     ids: Tensor
     within: Any = None
