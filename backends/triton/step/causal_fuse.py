@@ -18,7 +18,7 @@ from typing import Any
 from torch import fx
 
 from decgraph.backends.triton.step.causal_kernels import gated, place_heads
-from decgraph.runtime.models.capture.program import Program, argument, dtype_of, either, is_op, only_user, shape_of
+from decgraph.runtime.models.capture.program import Program, argument, dtype_of, either, is_op, shape_of
 
 _CASTS = ("type_as", "to", "float", "contiguous")
 
@@ -49,7 +49,7 @@ def _placed(program: Program, node: fx.Node) -> None:
     if not is_op(key, "put") or not is_op(value, "put") or not isinstance(query, fx.Node):
         return
     assert isinstance(key, fx.Node) and isinstance(value, fx.Node)
-    if only_user(key) is not node or only_user(value) is not node:
+    if len(key.users) > 1 or len(value.users) > 1:  # others read the cache after this write
         return
     dtype = dtype_of(key.args[1])
     q, k, v = _heads(query), _heads(key.args[1]), _heads(value.args[1])
@@ -109,8 +109,8 @@ def _viewed(node: fx.Node) -> Heads | None:
     column, count, size = 0, int(shape[2]), int(shape[3])
     split = rows.args[0] if is_op(rows, "item") else None
     if is_op(split, "split") and argument(split, 2, "dim", 0) == -1 and isinstance(split.args[1], tuple | list):  # type: ignore[union-attr]
-        column = sum(int(c) for c in split.args[1][: rows.args[1]])  # type: ignore[union-attr,index,misc]
-        rows = split.args[0]  # type: ignore[union-attr,assignment]
+        column = sum(int(c) for c in split.args[1][: rows.args[1]])  # type: ignore[union-attr,misc]
+        rows = split.args[0]  # type: ignore[union-attr]
     whole = shape_of(rows)
     if whole is None or whole[:-1] not in (("BT",), ("B", "T")) or not isinstance(whole[-1], int):
         return None
@@ -128,7 +128,7 @@ def _rotated(node: fx.Node) -> Heads | None:
     if pair is None or inner is None or inner.rotary or turned.args[1:] != (inner.size // 2, -1) or inner.size % 2:
         return None
     tables = _rows_of_table(pair[1], inner.size), _rows_of_table(sin, inner.size)
-    return replace(inner, rotary=tables) if tables[0] is not None and tables[1] is not None else None  # type: ignore[arg-type]
+    return replace(inner, rotary=tables) if tables[0] is not None and tables[1] is not None else None
 
 
 def _rows_of_table(node: Any, size: int) -> fx.Node | None:
@@ -143,7 +143,7 @@ def _gated(program: Program, node: fx.Node) -> None:
     if len(node.args) != 2:
         return
     pair = either(node, lambda a: is_op(a, "silu", "gelu"))
-    if pair is None or only_user(pair[0]) is not node:
+    if pair is None or len(pair[0].users) > 1:
         return
     act, up = pair
     gate = act.args[0]
