@@ -23,7 +23,7 @@ def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str) -> Any:
     if scope == "tree":
         has, taken, emits, token = rule(0, t, evidence)
         end = int(taken) if has else 0
-        _report_tree(m, t, end)
+        report_tree(m, t, end)
         return _walked(t, end, token if emits else None)
     node, depth = 0, 0
     while True:
@@ -44,14 +44,14 @@ def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str) -> Any:
         if not has:
             emitted = token if emits else None
             if m.listener is not None and not edits:
-                _report_step(m, t, children, None, depth)
+                report_step(m, t, children, None, depth)
                 if emitted is not None:
                     kind: Any = "residual" if len(children) else "bonus" if depth else "plain"
                     m.emit_event(trace.Emitted(_token(emitted), kind))
             return _walked(t, node, emitted)
         child = _child(children, draws, taken)
         if m.listener is not None and not edits:
-            _report_step(m, t, children, child, depth)
+            report_step(m, t, children, child, depth)
         node, depth = child, depth + 1
         if emits:
             return _walked(t, node, token)
@@ -109,7 +109,8 @@ def canvas_at(t: Tree, node: int) -> Canvas:
     return canvas
 
 
-def _report_step(m: Any, t: Tree, children: Any, child: int | None, depth: int) -> None:
+def report_step(m: Any, t: Tree, children: Any, child: int | None, depth: int) -> None:
+    """The events of one node's children: which were rejected, and which was accepted."""
     for c in children:
         if c == child:
             m.emit_event(trace.Accepted(int(c), int(t.token[c]), depth + 1))
@@ -117,7 +118,8 @@ def _report_step(m: Any, t: Tree, children: Any, child: int | None, depth: int) 
         m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "not the token that the target chose"))
 
 
-def _report_tree(m: Any, t: Tree, end: int) -> None:
+def report_tree(m: Any, t: Tree, end: int) -> None:
+    """The tally and the events of a rule over a whole tree that accepted the node `end`."""
     taken = t.path_nodes(end)[1:]
     for depth in range(len(taken)):
         m.tally.test(depth + 1, True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -64,19 +65,22 @@ class Given:
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk leaves, views of one int64 tensor [B, 6 + 3 D] called `packed`.
+    """What a walk leaves, views of one int64 tensor [B, 7 + 3 D] called `packed`.
 
     node: int64[B], the accepted node: the new root. count: int64[B], its depth. emitted: int64[B], the token emitted, -1 for
-    none. fault: int64[B], 0, or what a driver would have raised: 1 a coin of 0 / 0, 2 a draw without mass (nothing is emitted
-    then). slot: int64[B] and mass (float64 bits): where the emitted token was drawn, see walk.py. nodes: int64[B, D], the
-    accepted nodes from the first below the root on, -1 behind them. tests: int64[B, D, 2], for every depth whether children
+    none. fault: int64[B], 0, or what a driver would have raised: 1 a coin of 0 / 0, 2 a draw without mass, 3 the best of
+    nothing, 4 a draw accepted that is no child (nothing is emitted then). slot, mass: int64[B], float64[B], where the emitted
+    token was drawn (with `scratch`, see walk.py). visited: int64[B], the nodes that the rule was applied at. nodes:
+    int64[B, D], the accepted nodes from the first below the root on, -1 behind them. tests:
+    int64[B, D, 2], for every depth whether children
     were offered and whether one was accepted (0 or 1 each).
     """
 
     packed: Tensor
     depth: int
+    scratch: Tensor | None = None
 
-    HEAD = 6
+    HEAD: ClassVar[int] = 7
 
     @property
     def node(self) -> Tensor:
@@ -101,6 +105,10 @@ class Walked:
     @property
     def mass(self) -> Tensor:
         return self.packed[:, 5].view(torch.float64)
+
+    @property
+    def visited(self) -> Tensor:
+        return self.packed[:, 6]
 
     @property
     def nodes(self) -> Tensor:

@@ -1,0 +1,211 @@
+"""A compiled rule in the torch driver: one tree goes to the device, one result comes back."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.effects import path_of
+from decgraph.backends.torch.rows import Dist, Rows, Values, ids_on, locate
+from decgraph.backends.torch.transfer import fetched
+from decgraph.backends.torch.trees import Tree
+from decgraph.backends.torch.walk import report_step, report_tree
+from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
+from decgraph.backends.triton.rules.device import Given, Walked, seed_words, site_word
+from decgraph.backends.triton.rules.values import Captured, Unsupported
+from decgraph.errors import DecError
+from decgraph.ir.ops.draws import NoiseKey
+from decgraph.ir.table import OpError
+from decgraph.runtime import trace
+
+FAULTS = {1: "bernoulli of a number that is none (0 / 0)", 2: "a draw from a distribution without mass", 3: "argmax of nothing",
+          4: "the rule accepts a token that is not among the children"}
+
+
+def called(rule: CompiledRule, m: Any, t: Tree, evidence: Dist, captured: tuple[Any, ...]) -> Any:
+    """The accepted path of one request; see CompiledRule.call."""
+    keys = dict(zip(rule.captured, captured, strict=True))
+    rule = rule.variant({v: _kind(k) for v, k in keys.items() if isinstance(k, NoiseKey)})
+    held = _Evidence(m, t, evidence)
+    if rule.op.attrs["scope"] == "tree" and (held.row[t.parent] < 0).any():
+        raise LookupError(f"row {int(t.parent[held.row[t.parent] < 0][0])} is outside the part that was computed")
+    given = _given(rule, m, t, held, keys)
+    height = max(1, t.height())
+    walked = rule.on_device(given, depth=height)
+    found = fetched(walked.packed)[0]
+    node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[:7])
+    if fault:
+        raise (OpError if fault == 3 else DecError if fault == 1 else ValueError)(FAULTS[fault])
+    draw = held.emission(emitted, node, slot, float(found[5:6].view(np.float64)[0]), walked) if emitted >= 0 else None
+    if rule.op.attrs["scope"] == "tree":
+        report_tree(m, t, node)
+    else:
+        path = [0, *(int(n) for n in found[Walked.HEAD:Walked.HEAD + depth])]
+        _report(m, t, path, found[Walked.HEAD + height:].reshape(height, 2), visited, emitted)
+    return path_of(t, node, emitted if emitted >= 0 else None, draw)
+
+
+def _kind(key: NoiseKey) -> Captured:
+    output = key.kind == "output"
+    return Captured(key.kind, 0 if output else len(key.counters), output and key.index is not None)
+
+
+def _report(m: Any, t: Tree, path: list[int], tests: np.ndarray, visited: int, emitted: int) -> None:
+    """The tally and the events of a walk, in the order of its tests. A node behind the visited ones ended it."""
+    for depth, node in enumerate(path[:visited]):
+        children = t.children(node)
+        accepted = path[depth + 1] if depth + 1 < len(path) else None
+        if len(children):
+            m.tally.test(depth + 1, bool(tests[depth, 1]))
+        if m.listener is not None:
+            report_step(m, t, children, accepted, depth)
+            if emitted >= 0 and accepted is None:
+                m.emit_event(trace.Emitted(emitted, "residual" if len(children) else "bonus" if depth else "plain"))
+
+
+class _Evidence:
+    """A request's evidence as the kernels read it: rows, or certain tokens, and which row is which node's."""
+
+    def __init__(self, m: Any, t: Tree, q: Dist) -> None:
+        self.m, self.q, self.tree = m, q, t
+        certain = q.rows.points(q.face)
+        table = q.rows.face(q.face) if certain is None else None
+        self.table, self.device = table, q.rows.scores.device
+        index = q.index.reshape(-1)
+        row = np.full(len(t), -1, dtype=np.int64)
+        at = np.arange(len(index)) if q.at is None else np.asarray(q.at)
+        inside = (at >= 0) & (at < len(t))
+        row[at[inside]] = index[inside]
+        q.rows.looked_at(row[row >= 0])
+        self.row = row
+        self.points = None if certain is None else self.on(np.asarray(certain))
+        self.placed = q.rows.positions
+
+    def on(self, a: np.ndarray, dtype: torch.dtype = torch.int64) -> Tensor:
+        """A host array [..] as a tensor [1, ..] on the device."""
+        return torch.from_numpy(np.ascontiguousarray(a)).to(dtype).to(self.device)[None]
+
+    def position(self) -> Tensor:
+        """int64[1, N]: the index of the token that would be drawn at each node."""
+        if self.placed is None and self.points is not None:     # nothing is drawn from what is certain
+            return self.on(np.zeros(len(self.row)))
+        if self.placed is None:
+            raise DecError("`as output` needs an index here: the distribution has no place of its own",
+                           hint="say x ~ p as output(count(c.decided))")
+        return self.on(np.where(self.row >= 0, self.placed[np.maximum(self.row, 0)], 0))
+
+    def emission(self, token: int, node: int, slot: int, mass: float, walked: Walked) -> Draws | None:
+        """The emitted token as the draw it was; None for one that was not drawn."""
+        if slot == -4:
+            return None
+        tokens, request, size = np.asarray(token, dtype=np.int64), self.m.request, self.q.rows.size
+        if slot == -1:
+            return Draws(tokens, self.q.rows, np.asarray(self.row[node]), self.q.face)
+        if slot < 0 or walked.scratch is None:
+            return Draws(tokens, Values(None, request, ones=np.array([token]), size=size), np.asarray(0))
+        return Draws(tokens, _Scratch(walked.scratch[slot * size:(slot + 1) * size], mass, request), np.asarray(0))
+
+
+class _Scratch(Values):
+    """The scratch row that a token was drawn from, divided by its mass when somebody looks."""
+
+    __slots__ = ("mass",)
+
+    def __init__(self, weights: Tensor, mass: float, request: Any) -> None:
+        super().__init__(weights[None], request)
+        self.mass = mass
+
+    def face(self, name: str) -> Tensor:
+        return self.scores / self.mass
+
+
+def _given(rule: CompiledRule, m: Any, t: Tree, held: _Evidence, keys: dict[Any, Any]) -> Given:
+    """One request's tree, laws and noise as what the kernels take."""
+    on, needs = held.on, rule.needs
+    table = held.table
+    token = t.token.copy()
+    base = t.base
+    token[0] = base.tokens[base.length - 1] if base.length else 0
+    law_row, q = _laws(m, t) if "laws" in needs else (None, None)
+    if q is not None:
+        q = q.to(held.device)
+        if table is not None and table.dtype != q.dtype:
+            wide = torch.promote_types(table.dtype, q.dtype)
+            table, q = table.to(wide), q.to(wide)
+    sites = iter([k.site for k in keys.values() if isinstance(k, NoiseKey) and k.kind != "output"])
+    names = [next(sites) if s.startswith("captured ") else s for s in rule.sites]
+    words = np.array([site_word(m.request.request_id, m.site_prefix + s) for s in names], dtype=np.int32)
+    ints = [_number(keys, x) for x in rule.ints]
+    prefix = tuple(m.counter_prefix)
+    columns = {}
+    for c in ("prob", "race", "point"):
+        if c in needs:
+            columns[c] = on(_column(t, c), torch.float64)
+    return Given(
+        on(token), on(t.parent), p=None if table is None else table[None].contiguous(), p_points=held.points, row=on(held.row),
+        q=None if q is None else q[None].contiguous(), law_row=None if law_row is None else on(law_row, torch.int32),
+        position=held.position() if "position" in needs else None,
+        seeds=seed_words([m.request.seed], held.device), words=on(words, torch.int32),
+        counters=on(_words([*prefix, *ints]), torch.int32) if prefix or ints else None,
+        reals=on(np.array([float(keys[v]) for v in rule.reals]), torch.float64) if rule.reals else None,
+        columns=columns, size=held.q.rows.size, prefix=len(prefix))
+
+
+def _words(numbers: list[Any]) -> np.ndarray:
+    """Numbers from -2**31 to 2**32 - 1 as int32 words."""
+    return np.array([int(n) % 2**32 for n in numbers], dtype=np.uint32).view(np.int32)
+
+
+def _number(keys: dict[Any, Any], x: Any) -> int:
+    if isinstance(x, tuple):
+        key: NoiseKey = keys[x[0]]
+        return int(key.index if x[1] == "index" else key.counters[x[1]])
+    v = keys[x]
+    return int(v.tokens) if hasattr(v, "tokens") else int(v)
+
+
+def _laws(m: Any, t: Tree) -> tuple[np.ndarray | None, Tensor | None]:
+    """The row of every node's law, int32[N] (-1: its token), and the laws, [M, V]. One vector for each draw of a growth that is
+    not certain; draws that were drawn from the same row with replacement share it."""
+    law_row = np.full(len(t), -1, dtype=np.int32)
+    parts: list[Tensor] = []
+    count = 0
+    for g, growth in enumerate(t.growths):
+        nodes = np.flatnonzero(t.group == g)
+        if not len(nodes):
+            continue
+        drawn = growth.pick(t.place[nodes])
+        for where, draws in _together(drawn, nodes):
+            if draws.point or draws.rows is None or draws.row is None or draws.rows.points(draws.face) is not None and (
+                    np.array_equal(draws.rows.points(draws.face)[draws.row], draws.tokens)):
+                continue
+            law = draws.law(m.request, m.vocab_size)
+            vectors = law.vector()
+            parts.append(vectors.reshape(-1, vectors.shape[-1]))
+            law_row[where] = count + np.arange(len(where))
+            count += len(where)
+    return (law_row, torch.cat(parts)) if parts else (None, None)
+
+
+def _together(drawn: Any, nodes: np.ndarray) -> list[tuple[np.ndarray, Draws]]:
+    """Draws of one growth in vectors that know their laws together."""
+    if isinstance(drawn, Mixed):
+        return [(nodes[i:i + 1], d.pick(np.s_[None])) for i, d in enumerate(drawn.items)]
+    return [(nodes, drawn)]
+
+
+def _column(t: Tree, which: str) -> np.ndarray:
+    if which == "prob":
+        return t.probs()
+    out = np.full(len(t), 1.0 if which == "point" else -np.inf)
+    for n in range(1, len(t)):
+        if t.group[n] >= 0:
+            d = t.draw(n)
+            out[n] = float(d.point) if which == "point" else -np.inf if d.race is None else float(d.race)
+    return out
+
+
+__all__ = ["CompiledRule", "Rows", "Unsupported", "called", "ids_on", "locate", "rule_of"]
