@@ -36,7 +36,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, held: Tensor, bits: Tensor, 
     batch, cells = q.shape[:2]
     _check(q, keys, values, held)
     if bits.shape[:2] != (batch, cells) or bits.dtype != torch.int32 or bits.shape[2] * 32 < first + cells:
-        raise DecError(f"bits {tuple(bits.shape)} of {bits.dtype} do not name {first + cells} tail cells for {batch} x {cells} rows")
+        raise DecError(f"bits {tuple(bits.shape)} of {bits.dtype} do not name {first + cells} tail cells for {batch} x {cells}")
     if window is not None and (positions is None or tail_positions is None):
         raise DecError("a window needs the positions of the rows and of the tail")
     if tail_positions is not None and tail_positions.shape[1] < first + cells:
@@ -90,11 +90,11 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 def _check(q: Tensor, keys: Tensor, values: Tensor, held: Tensor) -> None:
     batch, _, heads, size = q.shape
     if keys.shape[0] != batch or values.shape[:3] != keys.shape[:3] or keys.shape[3] != size or heads % keys.shape[1]:
-        raise DecError(f"queries {tuple(q.shape)}, keys {tuple(keys.shape)} and values {tuple(values.shape)} do not fit together")
+        raise DecError(f"queries {tuple(q.shape)} do not fit together with keys {tuple(keys.shape)}, values {tuple(values.shape)}")
     if held.shape != (batch,) or held.dtype != torch.int32:
         raise DecError(f"the lengths of {batch} sequences are int32[{batch}], not {held.dtype} {tuple(held.shape)}")
     if not q.dtype == keys.dtype == values.dtype or q.dtype.itemsize > 4:
-        raise DecError(f"queries, keys and values have one type of at most 32 bits, not {q.dtype}, {keys.dtype}, {values.dtype}")
+        raise DecError(f"queries, keys, values have one type of at most 32 bits, not {q.dtype}, {keys.dtype}, {values.dtype}")
     if any(t.stride(-1) != 1 for t in (q, keys, values)):
         raise DecError("the last axis of queries, keys and values is contiguous")
 
