@@ -45,9 +45,12 @@ def hf_model(kind: str = "eurobert") -> HFMasked:
                     visibility=("block", 4) if kind == "blocks" else "full")
 
 
+load = cache(decgraph.load)
+
+
 def parameters(name: str, **params: Any) -> dict[str, Any]:
     """Those of the parameters that an algorithm has, checked, and its defaults for the others."""
-    entry = decgraph.load(name).module.entry
+    entry = load(name).module.entry
     known = {p.name for p in entry.params}
     return check_params(entry, {k: v for k, v in params.items() if k in known})
 
@@ -56,5 +59,5 @@ def machines(
     name: str, model: Any, params: dict[str, Any], requests: Sequence[Request], *, known: bool = True
 ) -> list[Machine]:
     """A machine of the torch backend for each request; `known`: whether the passes know the parameters."""
-    module = decgraph.load(name).optimised(params if known else None)
+    module = load(name).optimised(params if known else None)
     return [Machine(module, name, {"model": model}, params, r) for r in requests]

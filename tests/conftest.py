@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist gives every core a worker
+if not Path("/dev/nvidiactl").exists():  # some of transformers' models import triton, which looks at this once
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # A deadline measures the machine, not the code. In CI the examples are fixed: a red run is about the change.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from decgraph.backends.triton.attention.attend import attend_canvas
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant, picked
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
 from decgraph.errors import InternalError
@@ -42,6 +43,8 @@ class CanvasModel(Protocol):
     vocab_size: int
     mask: int
     device: torch.device
+    ragged: bool
+    """Whether prompts differ in length: captured turns are for one or the other."""
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
         """Take the prompts of the sequences, at most as wide as was said when the model was made."""
@@ -63,19 +66,29 @@ class CanvasModel(Protocol):
 
 @dataclass
 class Site:
-    """What attention of one kind of layer sees. mask: bool[B, 1, T, span], or None: everybody sees every slot below span."""
+    """What attention of one kind of layer sees. mask: bool[B, 1, T, span], or None: everybody sees every slot below span.
+    Where the attention template is used: length: int32[B], the slots; hidden: bool[B, span], those that no cell sees;
+    blocks: int32[B, T] and int32[B, span], of which cells see their own and those before."""
 
     span: int
     mask: Tensor | None
+    length: Tensor | None = None
+    hidden: Tensor | None = None
+    blocks: tuple[Tensor, Tensor] | None = None
 
 
 def canvas_attention(
     query: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Site, scale: float | None = None, enable_gqa: bool = False
 ) -> Tensor:
     """Attention of queries [B, Hq, T, D] over the slots that a site shows."""
-    span = attn_mask.span
-    return F.scaled_dot_product_attention(query, keys[:, :, :span], values[:, :, :span], attn_mask=attn_mask.mask,
-                                          scale=scale, enable_gqa=enable_gqa)
+    site = attn_mask
+    keys, values = keys[:, :, :site.span], values[:, :, :site.span]
+    if site.length is None:
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=site.mask, scale=scale, enable_gqa=enable_gqa)
+    rows, slots = (None, None) if site.blocks is None else site.blocks
+    usual = query.shape[-1] ** -0.5
+    return attend_canvas(query.transpose(1, 2), keys, values, site.length, scale=usual if scale is None else scale,
+                         hidden=site.hidden, row_blocks=rows, slot_blocks=slots).transpose(1, 2)
 
 
 _STEPS: WeakKeyDictionary[Any, DeviceStep | None] = WeakKeyDictionary()
@@ -98,13 +111,16 @@ class _Part(Part):
 
 class HFCanvas:
     """A Hugging Face masked model. `engine` is its engine (runtime/models/engine/masked.py), whose weights it shares; width:
-    the widest prompt; length: cells of a canvas."""
+    the widest prompt; length: cells of a canvas; unmodified: whether the module runs as it is though it could be captured;
+    kernels: whether attention to what is held is the template's (None: where there is CUDA)."""
 
-    def __init__(self, engine: Any, batch: int, width: int, length: int, *, unmodified: bool = False) -> None:
+    def __init__(self, engine: Any, batch: int, width: int, length: int, *, unmodified: bool = False,
+                 kernels: bool | None = None) -> None:
         model = engine.model
         self.model, self.name, self.vocab_size, self.mask = model, model.name, model.vocab.size, int(engine.mask)
         self.batch, self.width, self.length, self.slots = batch, width, length, width + length
         self.device = engine.device
+        self.kernels = self.device.type == "cuda" if kernels is None else kernels
         self.module: ModuleStep = getattr(engine.step, "module", engine.step)
         if not unmodified and model.net.base not in _STEPS:
             _STEPS[model.net.base] = device_step(model.net.base, canvas_attention)
@@ -169,7 +185,7 @@ class HFCanvas:
         slots = constant(fresh, self.device)[None]
         positions = (slots - self.pad).clamp_min(0)
         write = slots.expand(self.batch, -1) if active is None else torch.where(active[:, None], slots, self.slots)
-        sites = {w: Site(self.slots, self._mask(w, positions, seen)) for w in self.windows}
+        sites = {w: self._site(w, positions, seen) for w in self.windows}
         pairs = self._pairs(kept)
         with torch.no_grad():
             if self.step is not None:
@@ -188,6 +204,22 @@ class HFCanvas:
         if self._scratch is None:
             self._scratch = self.module.blank.new_zeros(self._shape[1:])
         return [(self._scratch[0], self._scratch[1])] * self._shape[0]
+
+    def _site(self, window: int | None, positions: Tensor, seen: Ids) -> Site:
+        """What layers with this window see. The template is for few cells over many slots, without windows; where all is
+        computed anew, attention is a matter of arithmetic, and torch's is as good."""
+        if not self.kernels or self.step is None or window is not None or positions.shape[1] == self.slots:
+            return Site(self.slots, self._mask(window, positions, seen))
+        length = constant(np.full(self.batch, self.slots), self.device).int()
+        slots = constant(np.arange(self.slots), self.device)[None]
+        hidden = None
+        if self.ragged or not seen.all():
+            hidden = (slots < self.pad) | ~constant(seen, self.device)
+        blocks = None
+        if self._block is not None:
+            places = (slots - self.pad).clamp_min(0)
+            blocks = (positions // self._block).int(), (places // self._block).int()
+        return Site(self.slots, None, length, hidden, blocks)
 
     def _mask(self, window: int | None, positions: Tensor, seen: Ids) -> Tensor | None:
         """bool[B, 1, T, slots] of what layers with this window see, or None: everything."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch import shaping
+from decgraph.backends.triton.step.canvas_decide import decide
 from decgraph.backends.triton.step.canvas_model import Scores
 from decgraph.backends.triton.step.canvas_values import Dist, Draws, Live, Noise, Num, constant
 from decgraph.backends.triton.step.evaluate import NotStatic
@@ -24,13 +25,18 @@ _LOW = 0xFFFFFFFF
 
 
 class Shaper:
-    """What the sequences' requests say about shaping, the same for all of them; see `reason`."""
+    """What the sequences' requests say about shaping, the same for all of them; see `reason`. kernels: whether tokens and
+    confidences come from a generated kernel."""
 
-    def __init__(self, request: Request, size: int, device: torch.device) -> None:
+    def __init__(self, request: Request, size: int, device: torch.device, *, kernels: bool = False) -> None:
         self.request, self.greedy = replace(request, bias=(), bans=frozenset()), request.greedy
+        self.temperature = float(request.temperature)
+        cut = not self.greedy and (request.top_k, request.top_p, request.min_p) != (None, None, None)
+        self.kernels = kernels and not cut     # one look at the scores decides, where nothing is cut off the distribution
         banned = np.zeros(size, dtype=bool)
         banned[[t for t in request.bans if t < size]] = True
         self.banned = torch.from_numpy(banned).to(device) if banned.any() else None
+        self.bans = None if self.banned is None else torch.where(self.banned, -torch.inf, 0.0)
         bias = np.zeros(size)
         for token, value in request.bias_pairs:
             if token < size:
@@ -62,6 +68,24 @@ class Rows:
         self.scores, self.shaper, self.base, self.which, self.fault = scores, shaper, base, which, fault
         self.size = scores.size
         self._known: dict[tuple[str, bytes], Any] = {}
+        self._sure: dict[bytes, tuple[Tensor, Tensor]] = {}
+
+    def decided(self, ids: Ids, stream: Stream, words: Tensor | None) -> Tensor:
+        """int64[B, N]: a token for each row, drawn with these key words or (None) the greedy one, by a kernel that leaves its
+        probability too."""
+        scores = self.scores.logits(ids)
+        batch, rows = int(scores.shape[0]), int(scores.shape[1])
+        noise = None
+        if words is not None:
+            seeds = stream.seeds[:, None].expand(batch, rows, 2).reshape(-1, 2)
+            noise = words.reshape(-1, 3), seeds
+        kind = torch.float64 if scores.dtype == torch.float64 else torch.float32
+        bans, bias = (None if v is None else v.to(kind) for v in (self.shaper.bans, self.shaper.bias))
+        token, prob, most = decide(scores.reshape(batch * rows, -1), self.shaper.temperature, noise, bans, bias)
+        self.fault(~torch.isfinite(most.view(batch, rows)))
+        tokens = token.view(batch, rows)
+        self._sure[ids.tobytes()] = tokens, prob.view(batch, rows).double()
+        return tokens
 
     def _once(self, name: str, ids: Ids, make: Callable[[], Any]) -> Any:
         key = (name, ids.tobytes())
@@ -123,6 +147,9 @@ class Rows:
 
     def at(self, name: str, ids: Ids, tokens: Tensor) -> Tensor:
         """float64[B, N]: the probability of a token in each row."""
+        known = self._sure.get(ids.tobytes())
+        if name == "raw" and known is not None and known[0] is tokens:
+            return known[1]
         if name == "raw":
             held = self.logits(ids).gather(-1, tokens[..., None])[..., 0]
             return (torch.exp(held - self.most(ids)) / self.mass(ids)).double()
@@ -275,7 +302,12 @@ def drawn(d: Dist, key: Noise, lane: Any, stream: Stream) -> Tensor:
         if rows.ones is not None:
             return rows.ones
         return stream.race(rows.face(d.face, ids), stream.words(key, lane))
-    if d.face == "shaped" and rows.shaper.greedy:
+    greedy = d.face == "shaped" and rows.shaper.greedy
+    words = None if greedy else stream.words(key, lane, rows.which[ids], rows.base)
+    if d.face == "shaped" and rows.shaper.kernels:
+        decided: Tensor = rows.decided(ids, stream, words)
+        return decided
+    if words is None:
         points: Tensor = rows.points(ids)
         return points
-    return stream.race(rows.face(d.face, ids), stream.words(key, lane, rows.which[ids], rows.base))
+    return stream.race(rows.face(d.face, ids), words)

@@ -78,9 +78,11 @@ class Ran:
     reads: int = 0
 
 
-def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None = None) -> list[Ran]:
+def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None = None,
+                 kernels: bool | None = None) -> list[Ran]:
     """Run machines of one program (of backends.torch.machine.Machine or a subclass), those of equal sizes and shaping in
-    lockstep. every: turns between two looks at the flag of a loop. graphs: whether turns are captured (None: on CUDA).
+    lockstep. every: turns between two looks at the flag of a loop. graphs: whether turns are captured, kernels: whether
+    generated kernels decide cells and attend (None: on CUDA).
 
     A machine whose `Ran.why` is set was not touched; run its driver. Others have committed and finished.
     """
@@ -95,7 +97,7 @@ def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None
     for group in groups.values():
         members = [machines[n] for n in group]
         try:
-            got = _run(members, every, graphs)
+            got = _run(members, every, graphs, kernels)
         except NotStatic as reason:
             got = [Ran(str(reason), {}) for _ in group]
         for n, ran in zip(group, got, strict=True):
@@ -122,22 +124,25 @@ def _length(m: Any) -> int:
 _EVALUATORS: WeakKeyDictionary[Function, OrderedDict[Any, CanvasEvaluator]] = WeakKeyDictionary()
 
 
-def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None) -> CanvasEvaluator:
-    """The evaluator of machines that are alike, made once for their program and sizes. Raises NotStatic."""
+def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None,
+                  kernels: bool | None = None) -> CanvasEvaluator:
+    """The evaluator of machines that are alike, made once for their program and sizes. kernels: whether generated kernels are
+    used (None: where there is CUDA). Raises NotStatic."""
     m, length = machines[0], _length(machines[0])
     if length < 1:
         raise NotStatic("the length of the canvas is not a parameter, or there is no room for it")
     width = max(len(x.tokens) for x in machines)
     known = _EVALUATORS.setdefault(m.function, OrderedDict())
-    key = (_alike(m), len(machines), width, every, type(recorder))
+    key = (_alike(m), len(machines), width, every, type(recorder), kernels)
     if key not in known:
         while len(known) >= KEPT:
             known.popitem(last=False)
         batch = len(machines)
-        models = {name: device_model(model, batch, width, length) for name, model in m.models.items()}
+        models = {name: device_model(model, batch, width, length, kernels) for name, model in m.models.items()}
         device = next(iter(models.values())).device
-        size = m.vocab_size
-        made = CanvasEvaluator(m.function, models, batch, length, Shaper(m.request, size, device), Stream(batch, device),
+        size, generated = m.vocab_size, device.type == "cuda" if kernels is None else kernels
+        shaper = Shaper(m.request, size, device, kernels=generated)
+        made = CanvasEvaluator(m.function, models, batch, length, shaper, Stream(batch, device),
                                torch.zeros(batch, dtype=torch.int64, device=device), every=every, recorder=recorder)
         made.fields = {"greedy": m.request.greedy, "canvas_room": length, "vocab_size": size, "mask": m.mask_token}
         known[key] = made
@@ -145,7 +150,7 @@ def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | 
     return known[key]
 
 
-def device_model(model: Any, batch: int, width: int, length: int) -> CanvasModel:
+def device_model(model: Any, batch: int, width: int, length: int, kernels: bool | None = None) -> CanvasModel:
     """A masked model at a size. Raises NotStatic for one that has no form on the device."""
     if isinstance(model, TableModel):
         why = TableCanvas.reason(model, length)
@@ -153,13 +158,13 @@ def device_model(model: Any, batch: int, width: int, length: int) -> CanvasModel
             raise NotStatic(why)
         return TableCanvas(model, batch, length, torch.device("cpu"))
     if isinstance(model, HFMasked):
-        return HFCanvas(engine_of(model), batch, width, length)
+        return HFCanvas(engine_of(model), batch, width, length, kernels=kernels)
     raise NotStatic(f"{model.name!r} has no form on the device")
 
 
-def _run(machines: Sequence[Any], every: int, graphs: bool | None) -> list[Ran]:
+def _run(machines: Sequence[Any], every: int, graphs: bool | None, kernels: bool | None) -> list[Ran]:
     captured = torch.cuda.is_available() if graphs is None else graphs
-    e = evaluator_for(machines, every, CudaRecorder() if captured else None)
+    e = evaluator_for(machines, every, CudaRecorder() if captured else None, kernels)
     begin(e, machines)
     run_body(e, machines[0])
     return finish(e, machines)

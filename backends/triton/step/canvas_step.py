@@ -248,7 +248,7 @@ class CanvasEvaluator(Evaluator):
                 return self._turn(op, body, cond, number, carried, held, (turn, active, flag), guarded)
 
             before = skeleton(carried)
-            key = (op, guarded, before, frees)
+            key = (op, guarded, before, frees, *(m.ragged for m in self.models.values()))
             carried = self._run(key, one, carried)
             done += 1
             self.turns += 1

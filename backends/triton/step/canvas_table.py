@@ -29,6 +29,7 @@ class TableCanvas:
     def __init__(self, model: TableModel, batch: int, length: int, device: torch.device) -> None:
         self.model, self.name, self.vocab_size, self.device = model, model.name, model.vocab.size, device
         self.mask, self.batch, self.length, self.serial = -1, batch, length, 0
+        self.ragged = False     # every sequence has a table of its own
         self.states = self.vocab_size + 1
         self.table = torch.zeros(batch, self.states**length, length, self.vocab_size, dtype=torch.float64, device=device)
         self.held = torch.zeros(batch, length, dtype=torch.int64, device=device)

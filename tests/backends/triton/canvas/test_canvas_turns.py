@@ -1,0 +1,83 @@
+"""Turns of canvas loops can be captured: nothing is read back in one, and replays do what running them would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from canvas_programs import NAMES, hf_model, machines, parameters
+from replayed import TapeRecorder, Unread
+from torch import Tensor
+
+from decgraph.backends.triton.step import canvas_run
+from decgraph.backends.triton.step.canvas_model import HFCanvas
+from decgraph.backends.triton.step.canvas_step import CanvasEvaluator
+from decgraph.runtime.request import Request
+
+
+def requests(count: int, shift: int = 0, **more: Any) -> list[Request]:
+    prompts = ((1, 2), (2, 0, 1, 1), (2,))
+    return [Request(**{"prompt": prompts[i], "limit": 20, "seed": 7 + i + shift, "request_id": i, **more})
+            for i in range(count)]
+
+
+def tokens(name: str, asked: list[Request], params: dict[str, Any]) -> list[tuple[int, ...]]:
+    ms = machines(name, hf_model(), params, asked)
+    for m in ms:
+        m.run_function()
+    return [m.committed_tokens() for m in ms]
+
+
+def lasting(e: CanvasEvaluator) -> list[Tensor]:
+    """Everything of an evaluator that a turn may write to."""
+    out = [e.bad, *e.calls.values(), *(t for kept in e._buffers.values() for t in kept)]
+    for model in e.models.values():
+        assert isinstance(model, HFCanvas)
+        out += [t for t in (model._scratch, model._store.block if model._store is not None else None) if t is not None]
+    return out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_replays_are_runs(name: str) -> None:
+    """Three runs of three sequences, with other seeds each: in the first every kind of turn is run, in the second captured."""
+    params = parameters(name, length=8, block=4, tau=0.3, steps=4)
+    found: list[CanvasEvaluator] = []
+    recorder = TapeRecorder(lambda: lasting(found[0]))
+    records = []
+    for shift in range(3):
+        asked = requests(3, 100 * shift)
+        ms = machines(name, hf_model(), params, asked)
+        e = canvas_run.evaluator_for(ms, 1, recorder)
+        found[:] = [e]
+        canvas_run.begin(e, ms)
+        canvas_run.run_body(e, ms[0])
+        canvas_run.finish(e, ms)
+        assert [m.committed_tokens() for m in ms] == tokens(name, asked, params)
+        records.append(recorder.records)
+    assert records[2] == records[1] <= 5
+    assert recorder.replays > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_turn_reads_nothing_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only flags and, at the end, the canvases come back."""
+    reads: list[int] = []
+    look = CanvasEvaluator._look
+
+    def looked(self: CanvasEvaluator, active: Tensor) -> tuple[bool, bool]:
+        with torch.utils._python_dispatch._disable_current_modes():
+            reads.append(1)
+            return look(self, active)
+
+    monkeypatch.setattr(CanvasEvaluator, "_look", looked)
+    params = parameters(name, length=8, block=4, tau=0.3, steps=4)
+    asked = requests(2)
+    ms = machines(name, hf_model(), params, asked)
+    e = canvas_run.evaluator_for(ms)
+    canvas_run.begin(e, ms)
+    with Unread():
+        canvas_run.run_body(e, ms[0])
+    (ran, _) = canvas_run.finish(e, ms)
+    assert len(reads) == ran.reads <= ran.turns + 2 * 2 + 1
+    assert name not in ("llada", "dream", "dream_confidence", "dream_margin", "dream_origin") or not reads
