@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.attention.move import Mover
 from decgraph.backends.triton.step.causal_cells import Cells, Placed, chain_bits, fits, rows_of, words
 from decgraph.backends.triton.step.causal_graph import Attention, Site, dense_attention, kernel_attention
 from decgraph.backends.triton.step.causal_layers import Weights, adapted, least, lower, whole
@@ -49,13 +50,14 @@ class CausalOnDevice:
         self.weights, self.layout, self.name = weights, weights.layout, weights.name
         self.vocab_size, self.batch, self.capacity, self.tail = weights.size, batch, capacity, tail
         self.device = weights.layout.device
-        self._cells = Cells(batch, capacity, tail, self.device)
+        self._cells = Cells(batch, capacity, tail, self.device, weights.kernels)
         # Tensors of one size are one block [n, B, H, capacity, D], so that moving rows is one operation.
         sizes = [(h, k) for h, k, _ in self.layout.shapes] + [(h, v) for h, _, v in self.layout.shapes]
         self._blocks = {s: self.layout.zeros(sizes.count(s), batch, s[0], capacity, s[1]) for s in dict.fromkeys(sizes)}
         every = [self._blocks[s][sizes[:n].count(s)] for n, s in enumerate(sizes)]
         self.keys, self.values = every[: len(every) // 2], every[len(every) // 2 :]
         self.last: Tensor | None = None
+        self._mover: Mover | None = None
         if weights.guesses is not None:
             self.keep_states()
 
@@ -63,6 +65,7 @@ class CausalOnDevice:
         """Keep last states from now on: [B, capacity, width], by slot. To be called before `begin`."""
         if self.last is None:
             self.last = self.layout.zeros(self.batch, self.capacity, self.layout.width)
+            self._mover = None
         return self.last
 
     @torch.no_grad()
@@ -75,6 +78,8 @@ class CausalOnDevice:
         # What an earlier run left may be no numbers, and would come through a dense mask.
         for cache in (*self._blocks.values(), *([] if self.last is None else [self.last])):
             cache.zero_()
+        if self.weights.kernels and self._mover is None:
+            self._mover = Mover([*self.keys, *self.values, *([] if self.last is None else [self.last])])
         longest = max(map(len, prompts)) - 1
         for start in range(0, longest, CHUNK):
             self._prefill(prompts, start, min(CHUNK, longest - start))
@@ -88,7 +93,7 @@ class CausalOnDevice:
             part = list(prompt[start : min(start + count, len(prompt) - 1)])
             tokens[lane, : len(part)] = torch.tensor(part, dtype=torch.int64)
             bits[lane, : len(part)] = chain[: len(part)]
-        cells = Cells(self.batch, self.capacity, count, self.device)
+        cells = Cells(self.batch, self.capacity, count, self.device, self.weights.kernels)
         held = torch.full((self.batch,), start, dtype=torch.int32, device=self.device)
         positions = torch.arange(start, start + count, device=self.device).expand(self.batch, -1)
         placed = cells.place(tokens.to(self.device), positions, 0, held, bits.to(self.device))
@@ -132,6 +137,9 @@ class CausalOnDevice:
     @torch.no_grad()
     def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
         """See `DeviceModel`."""
+        if self._mover is not None:
+            self._mover(held, source, count)
+            return
         here, there = self._cells.kept(held, source, count)
         lanes = self._cells.lanes
         for block in self._blocks.values():

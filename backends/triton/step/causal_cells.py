@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.step.causal_kernels import place_cells
 from decgraph.errors import DecError
 
 WORD = 32  # tail cells that one word of `bits` names
@@ -29,27 +31,38 @@ def chain_bits(count: int, width: int) -> Tensor:
 
 @dataclass
 class Placed:
-    """The new cells of one forward. real: bool[B, T], False for padding. tokens, positions: int64[B, T], 0 where padded,
-    so that no table is read outside of its rows. write: int64[B, T], slots. first: the first one's tail index. lengths:
-    int32[B] and held: int64[B, 1], slots held. bits: int32[B, T, W] as given."""
+    """The new cells of one forward. tokens, positions: int64[B, T], 0 where padded, so that no table is read outside of its
+    rows. write: int64[B, T], slots. first: the first one's tail index. lengths: int32[B], slots held. bits: int32[B, T, W]
+    as given."""
 
-    real: Tensor
     tokens: Tensor
     positions: Tensor
     write: Tensor
     first: int
     lengths: Tensor
-    held: Tensor
     bits: Tensor
+
+    @cached_property
+    def real(self) -> Tensor:
+        """bool[B, T], False for padding."""
+        return (self.bits != 0).any(-1)
+
+    @cached_property
+    def held(self) -> Tensor:
+        """int64[B, 1]: slots held."""
+        return self.lengths.long()[:, None]
 
 
 class Cells:
-    """The bookkeeping of B sequences: `tail_positions` int64[B, tail] are the positions of the tail's cells so far."""
+    """The bookkeeping of B sequences: `tail_positions` int64[B, tail] are the positions of the tail's cells so far.
 
-    def __init__(self, batch: int, capacity: int, tail: int, device: torch.device) -> None:
+    kernels: whether one of ours places cells, where each operation of torch's would be a launch.
+    """
+
+    def __init__(self, batch: int, capacity: int, tail: int, device: torch.device, kernels: bool = False) -> None:
         if not 0 < tail < capacity:
             raise DecError(f"a tail of {tail} cells does not fit into {capacity} slots", hint="one slot is for padding")
-        self.batch, self.capacity, self.tail, self.device = batch, capacity, tail, device
+        self.batch, self.capacity, self.tail, self.device, self.kernels = batch, capacity, tail, device, kernels
         self.steps = torch.arange(max(capacity, WORD), device=device)
         self.lanes = torch.arange(batch, device=device)[:, None]
         self.tail_positions = torch.zeros((batch, tail), dtype=torch.int64, device=device)
@@ -61,12 +74,14 @@ class Cells:
         count = tokens.shape[1]
         if first + count > self.tail:
             raise DecError(f"tail cells {first}..{first + count - 1} of a tail of {self.tail}")
+        if self.kernels:
+            made = place_cells(tokens, positions, first, held, bits, self.tail_positions, self.capacity - 1)
+            return Placed(*made, first, held, bits)
         real = (bits != 0).any(-1)
-        row = held.long()[:, None]
-        write = torch.where(real, row + self.steps[first : first + count], self.capacity - 1)
+        write = torch.where(real, held.long()[:, None] + self.steps[first : first + count], self.capacity - 1)
         positions = torch.where(real, positions, 0)
         self.tail_positions[:, first : first + count] = positions
-        return Placed(real, torch.where(real, tokens, 0), positions, write, first, held, row, bits)
+        return Placed(torch.where(real, tokens, 0), positions, write, first, held, bits)
 
     def tail_seen(self, bits: Tensor) -> Tensor:
         """bool[B, T, N]: which tail cells each new cell sees, N as many as the tail and the words both have."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from decgraph.backends.triton.attention.sizes import power
 
 GATE_BLOCK = 1024
+CELLS_BLOCK = 64
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 
 
@@ -85,6 +86,38 @@ def gate_kernel(rows, out, width, gate_at, up_at, size, BLOCK: tl.constexpr, ACT
         u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
         made = 0.5 * x * (2.0 - 2.0 / (tl.exp(tl.minimum(2.0 * u, 80.0)) + 1.0))
     tl.store(out + row * size + f, (made * up).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["cells", "words", "first"])
+def cells_kernel(
+    tokens, positions, bits, held, tokens_out, positions_out, write, tail_positions, cells, words, first, tail, spare,
+    BLOCK: tl.constexpr, WORDS: tl.constexpr,
+):
+    """New cells of one sequence, BLOCK of them: where they are written, and what they are; padding is token 0 at position 0 in
+    the slot `spare`. Their positions become the tail's."""
+    b, t = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    word, there = tl.arange(0, WORDS), t < cells
+    place = b * cells + t
+    named = tl.load(bits + place[:, None] * words + word[None, :], mask=there[:, None] & (word < words)[None, :], other=0)
+    real = tl.max((named != 0).to(tl.int32), 1) != 0
+    at = tl.where(real, tl.load(positions + place, mask=there, other=0), 0)
+    tl.store(positions_out + place, at, mask=there)
+    tl.store(tokens_out + place, tl.where(real, tl.load(tokens + place, mask=there, other=0), 0), mask=there)
+    tl.store(write + place, tl.where(real, tl.load(held + b) + first + t, spare).to(tl.int64), mask=there)
+    tl.store(tail_positions + b * tail + first + t, at, mask=there)
+
+
+def place_cells(tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, tail_positions: Tensor,
+                spare: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, positions and slots, int64[B, T], of new cells (see `Cells.place`); writes tail_positions int64[B, tail]."""
+    batch, cells, words = bits.shape
+    made = [torch.empty((batch, cells), dtype=torch.int64, device=bits.device) for _ in range(3)]
+    block = min(power(cells), CELLS_BLOCK)
+    cells_kernel[(batch, -(-cells // block))](
+        tokens.contiguous(), positions.contiguous(), bits.contiguous(), held, *made, tail_positions, cells, words, first,
+        tail_positions.shape[1], spare, BLOCK=block, WORDS=power(words), num_warps=1,
+    )  # fmt: skip
+    return made[0], made[1], made[2]
 
 
 def place_heads(rows: Tensor, write: Tensor, keys: Tensor, values: Tensor, cos: Tensor | None, sin: Tensor | None,

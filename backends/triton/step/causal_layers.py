@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step
+from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
 from decgraph.runtime.models.capture.program import Program
 from decgraph.runtime.models.capture.step import Step
@@ -20,7 +20,8 @@ from decgraph.runtime.models.hf_causal import HFCausal
 @dataclass(frozen=True)
 class Weights:
     """What a model computes with. step: a captured forward or the module's own, as `Step` is called; `captured` says whether
-    its masks are sites. head: last states [..., width] to logits [..., size or more]. context: the most positions it reads.
+    its masks are sites, `kernels` whether the kernels of this folder
+    run beside it. head: last states [..., width] to logits [..., size or more]. context: the most positions it reads.
     guesses: Medusa heads, states [B, 1, width] to one such tensor per head."""
 
     step: Callable[..., Tensor]
@@ -30,6 +31,7 @@ class Weights:
     size: int
     context: int | None
     captured: bool
+    kernels: bool
     guesses: Callable[[Tensor], list[Tensor]] | None = None
 
 
@@ -37,7 +39,7 @@ def whole(base: Any, plain: ModuleStep, head: Callable[[Tensor], Tensor], name: 
           attention: Attention) -> Weights:
     """A whole model: its base module captured, or as it is."""
     step = device_step(base, attention)
-    return Weights(step or plain, plain.layout, head, name, size, context, step is not None)
+    return Weights(step or plain, plain.layout, head, name, size, context, step is not None, attention is kernel_attention)
 
 
 def lower(target: HFCausal, whole: Weights, layer: int) -> Weights:

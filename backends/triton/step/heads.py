@@ -19,7 +19,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.step.causal import CausalOnDevice, suited
 from decgraph.backends.triton.step.causal_cells import Cells, Placed, rows_of
-from decgraph.backends.triton.step.causal_graph import Attention
+from decgraph.backends.triton.step.causal_graph import Attention, kernel_attention
 from decgraph.backends.triton.step.causal_layers import Weights, layer_step, least
 from decgraph.errors import DecError
 from decgraph.runtime.models.hf_heads import HFFeatures
@@ -40,9 +40,8 @@ class FeaturesOnDevice(CausalOnDevice):
         if layout.width != target.layout.width or layout.device != target.device:
             raise DecError(f"{model.name!r} does not read the states of {target.name!r}")
         size, context = model.vocab.size, least(target.weights.context, reach)
-        super().__init__(
-            Weights(step, layout, target.weights.head, model.name, size, context, True), target.batch, target.capacity, tail
-        )
+        own = Weights(step, layout, target.weights.head, model.name, size, context, True, how is kernel_attention)
+        super().__init__(own, target.batch, target.capacity, tail)
         self.module, self.target = model.module, target
         self._own, self._theirs = self.keep_states(), target.keep_states()
 

@@ -12,6 +12,7 @@ from lockstep import Lockstep, Path
 from torch import Tensor
 
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
+from decgraph.backends.triton.step.causal_cells import Cells
 from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attention
 from decgraph.backends.triton.step.causal_kernels import ACTIVATIONS, gated, place_heads
 from decgraph.runtime.models.capture import make
@@ -118,3 +119,22 @@ def test_forwards_with_all_kernels(kind: str, norms_of_a_gpu: None) -> None:
 
     Lockstep(made, 61, 5, check).run([4, 2], steps=1, nodes=2)
 
+
+
+@pytest.mark.parametrize(("count", "first", "words"), [(1, 0, 1), (3, 4, 2), (70, 2, 3)])
+def test_cells_are_placed_as_torch_places_them(count: int, first: int, words: int) -> None:
+    torch.manual_seed(count)
+    batch, tail, capacity = 3, 80, 120
+    bits = torch.randint(-(1 << 31), 1 << 31, (batch, count, words)).to(torch.int32)
+    bits[torch.rand(batch, count, words) < 0.6] = 0
+    bits[0, 0], bits[1, -1] = 0, -(1 << 31)
+    tokens, positions = torch.randint(0, 99, (batch, count)), torch.randint(0, 99, (batch, count))
+    tokens[bits.eq(0).all(-1)] = 1 << 40
+    held = torch.tensor([0, 7, 31], dtype=torch.int32)
+    want, got = (Cells(batch, capacity, tail, torch.device("cpu"), kernels) for kernels in (False, True))
+    for made in (want, got):
+        made.tail_positions.fill_(-77)
+    a, b = want.place(tokens, positions, first, held, bits), got.place(tokens, positions, first, held, bits)
+    for name in ("tokens", "positions", "write", "real", "held"):
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+    assert torch.equal(want.tail_positions, got.tail_positions) and (want.tail_positions == -77).any()

@@ -191,8 +191,8 @@ def test_features_are_the_targets_where_it_has_them_and_the_heads_own_below(targ
     made = FeaturesOnDevice(model, whole, 20, attention=attention)
     assert not made.keeps_paths
     run = Drafting(model, whole, made, 5)
-    run.run([7, 2], steps=4 if attention is None else 2)
-    assert run.most > 2
+    run.run([7, 2], steps=4 if attention is None else 1)
+    assert run.most > 1
 
 
 def test_refusals(target: HFCausal) -> None:
