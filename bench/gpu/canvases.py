@@ -8,29 +8,27 @@ from typing import Any
 import torch
 
 from decgraph.bench.contenders import request_of, run
-from decgraph.bench.gpu import lab as labs
 from decgraph.bench.gpu.forwards import ALLOWED, apart, inputs, milliseconds
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items, Row
-from decgraph.bench.gpu.sides import counted, masked_session, profiled
+from decgraph.bench.gpu.sides import counted, masked_session, profiled, waits_seen
+from decgraph.bench.gpu.speed import common
 from decgraph.bench.prompts import of_ids
 from decgraph.bench.timing import in_turns
 from decgraph.runtime.models.capture.make import capture
 
 
 def stage(lab: Lab) -> Items:
-    lab.forget()
-    made: list[Any] = []
-    yield "a model of this size", partial(building, lab, made)
-    yield "forwards", lambda: forwards(lab, made[0])
-    yield "fast_dllm and uncached", lambda: decoding(lab, made[0])
+    yield "a model of this size", partial(building, lab)
+    yield "forwards", lambda: forwards(lab, lab.masked())
+    yield "fast_dllm and uncached", lambda: decoding(lab, lab.masked())
 
 
-def building(lab: Lab, made: list[Any]) -> Row:
+def building(lab: Lab) -> Row:
     """Making it."""
-    made.append(labs.masked(dict(lab.sizes.masked), lab.device, lab.sizes.dtype))
-    count = sum(p.numel() for p in made[0].parameters())
-    return {"parameters": count, "floor_ms": lab.floor(made[0]), "says": f"{count / 1e9:.3f}e9 parameters"}
+    made = lab.masked()
+    count = sum(p.numel() for p in made.parameters())
+    return {"parameters": count, "floor_ms": lab.floor(made), "says": f"{count / 1e9:.3f}e9 parameters"}
 
 
 @torch.no_grad()
@@ -75,6 +73,52 @@ def decoding(lab: Lab, module: Any) -> Row:
             "says": f"{ratio.median:.2f} times as fast as uncached; a call {each['fast_dllm']:.2f} ms, "
                     f"{each['fast_dllm'] / floor:.2f} floors, uncached {each['fast_dllm_uncached']:.2f}; "
                     f"{row['waits_of_machine'] + row['waits_of_engines']:.2f} waits a call"}  # fmt: skip
+
+
+def on_device(lab: Lab) -> Items:
+    """The stage `canvas`: the denoising iteration on the device (backend triton)."""
+    yield "a model of this size", partial(building, lab)
+    yield "an iteration", lambda: iteration(lab, lab.masked())
+
+
+def iteration(lab: Lab, module: Any) -> Row:
+    """fast_dllm with its dual cache by backend triton and by backend torch, the same request in turns. The calls that compute
+    the whole canvas, one a block, are taken off what a run takes: the others are iterations over a block."""
+    sizes = lab.sizes
+    (prompt,) = of_ids(int(module.config.vocab_size) - 1, 1, sizes.canvas_prompt)
+    request = request_of(prompt, sizes.canvas)
+    sessions = {backend: masked_session("fast_dllm", module, backend=backend, length=sizes.canvas, block=sizes.block)
+                for backend in ("triton", "torch")}
+    first = lab.seconds(lambda: run(sessions["triton"], request), 1, 0).median
+    results = {backend: run(session, request) for backend, session in sessions.items()}
+    calls = {backend: result.stats.target_calls for backend, result in results.items()}
+    equal = common(results["triton"].tokens, results["torch"].tokens)
+    times = in_turns({b: partial(_run, session, request) for b, session in sessions.items()}, 1, sizes.rounds)
+    whole = whole_ms(lab, module, len(prompt) + sizes.canvas)
+    blocks = sizes.canvas // sizes.block
+    each = {b: (1000 * times.seconds(b).median - blocks * whole) / max(calls[b] - blocks, 1) for b in sessions}
+    floor = lab.floor(module, len(prompt) + sizes.canvas)
+    ratio = times.ratio("torch", "triton")
+    row: Row = {"calls": calls, "cells": sizes.canvas, "same_tokens_first": equal, "first_run_s": first,
+                "whole_canvas_ms": whole, "ms_per_iteration": each, "floor_ms": floor, "wanted": 1.25, "ratio_wanted": 3.0,
+                "over_floor": round(each["triton"] / floor, 3), "ratio": ratio.to_json(),
+                "profile": profiled(lab, lambda: run(sessions["triton"], request))}
+    if lab.cuda:
+        row["waits"] = waits_seen(lambda: run(sessions["triton"], request)) / calls["triton"]
+    return {**row, "says": f"{each['triton']:.2f} ms, {row['over_floor']:.2f} floors; eager torch {each['torch']:.2f} ms, a "
+                           f"request {ratio.median:.2f} times as fast; {row.get('waits', '-')} waits a call; first {equal} of "
+                           f"{sizes.canvas} cells the same"}
+
+
+@torch.no_grad()
+def whole_ms(lab: Lab, module: Any, rows: int) -> float:
+    """Milliseconds of a captured forward of the whole canvas (the module's own where it cannot be captured)."""
+    step = capture(module)
+    given = inputs(module.config, rows, rows, lab.device, lab.sizes.dtype)
+    if step is None:
+        return milliseconds(lab, lambda: module.base_model(input_ids=given[0]))["median"]
+    whole = (*given[:5], dict.fromkeys(step.kinds))
+    return milliseconds(lab, partial(step, *whole))["median"]
 
 
 def _run(session: Any, request: Any, _: int = 0) -> object:

@@ -68,6 +68,7 @@ class Lab:
         self.device, self.sizes = device, sizes
         self.bandwidth: float | None = None  # bytes a second that a copy reads and writes
         self._weights: Weights | None = None
+        self._masked: Any = None
         self.agreement = 0.0
 
     @property
@@ -104,6 +105,7 @@ class Lab:
         """The target and the drafter, which is its first layers; what the layers above add is scaled down until the two
         agree on three tokens of four. Random weights cost what any do; a row says how many drafts are accepted."""
         if self._weights is None:
+            self.forget()
             target = causal({**self.sizes.target}, self.device, self.sizes.dtype)
             drafter = causal({**self.sizes.target, "num_hidden_layers": self.sizes.below}, self.device, self.sizes.dtype)
             given = dict(target.named_parameters())
@@ -114,9 +116,24 @@ class Lab:
             self._weights = Weights(f"llama-{self.sizes.name}", target, drafter, int(target.config.vocab_size))
         return self._weights
 
+    def masked(self) -> Any:
+        """The masked model. One of it and the target is kept at a time."""
+        if self._masked is None:
+            self.forget()
+            self._masked = masked({**self.sizes.masked}, self.device, self.sizes.dtype)
+        return self._masked
+
+    def alive(self) -> bool:
+        """Whether the device still works: after an access to memory that is not there it never does, in this process."""
+        try:
+            self.sync()
+            return float(torch.ones(2, device=self.device).sum()) == 2
+        except Exception:  # CUDA's errors have many classes
+            return False
+
     def forget(self) -> None:
-        """Free the target and the drafter."""
-        self._weights = None
+        """Free all models."""
+        self._weights = self._masked = None
         gc.collect()
         if self.cuda:
             torch.cuda.empty_cache()

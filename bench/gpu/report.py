@@ -22,6 +22,10 @@ class OutOfTime(BaseException):
     """An item took longer than its limit. No Exception, so that what catches all of those lets it through."""
 
 
+class Lost(Exception):
+    """The device does nothing more in this process."""
+
+
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
     """Raises OutOfTime inside the block when it is over time. Only Python can be interrupted: a kernel that never ends
@@ -52,19 +56,31 @@ def _alarm(seconds: float) -> None:
 
 class Report:
     """The result file. seconds: no item begins after that long; limit: seconds of an item, beyond which it is broken off.
-    `wrong`: the items that failed or did not hold. `running` in the file is the item
-    that was under way when the process ended, were it to end."""
+    `wrong`: the items that failed or did not hold. `running` in the file is the item that is under way.
 
-    def __init__(self, path: Path, seconds: float, about: Row, limit: float = LIMIT) -> None:
-        self.path, self.seconds, self.limit, self.started = path, seconds, limit, time.monotonic()
-        self.data: Row = {"about": {**about, "when": time.strftime("%Y-%m-%d %H:%M:%S")}, "stages": {}}
+    A file that another process left unfinished (`resumed`) goes on: what it has is not done again, and what was running when
+    that process ended counts as failed. `alive` says after a failed item whether anything can run after it.
+    """
+
+    def __init__(self, path: Path, seconds: float, about: Row, limit: float = LIMIT, *, resumed: bool = False,
+                 alive: Callable[[], bool] = lambda: True) -> None:
+        self.path, self.seconds, self.limit, self.alive = path, seconds, limit, alive
+        self.data: Row = {"about": {**about, "when": time.strftime("%Y-%m-%d %H:%M:%S"), "began": time.time()}, "stages": {}}
         self.wrong: list[str] = []
+        if resumed and path.exists():
+            self.data = json.loads(path.read_text(encoding="utf-8"))
+            self.wrong = self.data["wrong"]
+            if broken := self.data.pop("running", None):
+                stage, name = broken
+                self.data["stages"][stage]["items"][name] = {"error": "its process ended", "says": "FAILED: its process ended"}
+                self.wrong.append(f"{stage}: {name}")
+        self.started = time.monotonic() - max(time.time() - self.data["about"]["began"], 0.0)
         self._save()
 
     def run(self, stage: str, items: Items) -> None:
-        """Run a stage's items one after the other."""
+        """Run a stage's items one after the other. Raises Lost where nothing can run after one of them."""
         kept = self.data["stages"].setdefault(stage, {"items": {}})
-        started = time.monotonic()
+        started = time.monotonic() - kept.get("seconds", 0.0)
         while True:
             name = "(stage)"
             try:
@@ -72,6 +88,8 @@ class Report:
                 if found is None:
                     break
                 name, work = found
+                if name in kept["items"]:
+                    continue
                 kept["items"][name] = self._item(stage, name, work)
             except Exception as error:  # a stage that cannot go on: the next one may
                 kept["items"][name] = self._failed(stage, name, error)
@@ -79,13 +97,15 @@ class Report:
             finally:
                 kept["seconds"] = round(time.monotonic() - started, 2)
                 self._save()
+            if "error" in kept["items"][name] and not self.alive():
+                raise Lost(f"the device is lost after {stage}: {name}")
 
     def _item(self, stage: str, name: str, work: Callable[[], Row]) -> Row:
         spent = time.monotonic() - self.started
         if spent > self.seconds:
             print(f"[{spent:6.1f}] {stage}: {name}: left out, no time", flush=True)
             return {"left_out": "no time", "says": "left out, no time"}
-        self.data["running"] = f"{stage}: {name}"
+        self.data["running"] = [stage, name]
         self._save()
         try:
             with limited(self.limit):
@@ -111,6 +131,11 @@ class Report:
         draft = self.path.with_name(self.path.name + ".part")
         draft.write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
         os.replace(draft, self.path)
+
+    def finish(self) -> None:
+        """Nothing comes after this; a process that ends without it is gone on with."""
+        self.data["finished"] = True
+        self._save()
 
     def table(self) -> str:
         """Every item in a line, for people."""

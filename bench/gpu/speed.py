@@ -72,7 +72,8 @@ def compared(lab: Lab, name: str, against: str, *, backend: str = "torch", sampl
     if name == "speculative":
         floor += (int(params["gamma"])) * lab.floor(made.drafter, sizes.prompt + sizes.limit // 2)
     row: Row = {
-        "params": {n: str(v) for n, v in params.items()}, "prompt": len(prompt), "limit": sizes.limit, "backend": backend, "against": against,
+        "params": {n: str(v) for n, v in params.items()}, "prompt": len(prompt), "limit": sizes.limit,
+        "backend": backend, "against": against,
         "first_run_s": first, "theirs_first_run_s": theirs_first,
         "ratio": times.ratio("theirs", "ours").to_json(), "token_ratio": round(other.median / ours.median, 3),
         "ms_per_token": ours.to_json(), "theirs_ms_per_token": other.to_json(), "tokens_per_call": round(each, 3),

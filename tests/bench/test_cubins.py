@@ -110,7 +110,8 @@ def test_reports_stay_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cubins, "reports", reports)
     specs = [replace(FINE, name=str(n), arches=(90,) if n % 3 else ()) for n in range(7)]
     made = cubins.compiled(specs, 3)
-    assert [[(r.name, r.arch) for r in rows] for rows in made] == [[(s.name, arch) for arch in s.arches or ARCHES] for s in specs]
+    expected = [[(s.name, arch) for arch in s.arches or ARCHES] for s in specs]
+    assert [[(r.name, r.arch) for r in rows] for rows in made] == expected
     assert sorted(asked) == [2, 2, 3] and cubins.compiled([]) == []
 
 

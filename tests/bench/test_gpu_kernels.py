@@ -52,7 +52,7 @@ def test_a_vocabulary_kernel_that_is_wrong_is_found(lab: Lab, name: str, monkeyp
         return (out + 1) % args[0].shape[1] if name == "draw" else torch.empty_like(out).copy_(out) * 1.001
 
     monkeypatch.setattr(functions, name, wrong)
-    monkeypatch.setattr(rows, "TINY", [(3, 50)])
+    monkeypatch.setattr(rows, "TINY", [(3, 50, "float32")])
     row = rows.checks(lab)
     assert not row["right"] and all(name in what for what in row["wrong"])
 
@@ -76,6 +76,7 @@ def test_memory_that_nobody_wrote_is_poisoned(lab: Lab, monkeypatch: pytest.Monk
     assert not torch.are_deterministic_algorithms_enabled()
     monkeypatch.setattr(attend, "attend", lambda q, *_, **more: torch.empty_like(q))
     assert attention.checked(lab, attention.TINY[0]) == float("inf")
+    assert not attention.checks(lab)["right"]
 
 
 def test_what_is_right_is_what_the_reference_means() -> None:

@@ -17,7 +17,7 @@ from tree import ROOT
 
 from decgraph.bench.gpu import canvases, noise, run, speed, tokens
 from decgraph.bench.gpu.lab import SIZES, Lab, causal, damped
-from decgraph.bench.gpu.report import Items, Report
+from decgraph.bench.gpu.report import Items, Lost, Report
 from decgraph.runtime.noise import Key
 
 CPU = torch.device("cpu")
@@ -79,6 +79,44 @@ def test_nothing_begins_when_the_time_is_up(tmp_path: Path) -> None:
     report = Report(tmp_path / "r.json", -1, {})
     report.run("s", iter([("late", lambda: pytest.fail("it ran"))]))
     assert report.data["stages"]["s"]["items"]["late"]["left_out"] == "no time" and not report.wrong
+
+
+def test_a_process_that_ends_is_gone_on_with(tmp_path: Path) -> None:
+    """The second item ends its process as a fault of the device does; nothing is done twice, and what follows is done."""
+    path, ran = tmp_path / "r.json", list[str]()
+
+    def items(dies: bool) -> Items:
+        yield "first", lambda: {"x": len(ran.append("first") or ran)}
+        yield "second", (lambda: 1 // 0) if dies else (lambda: pytest.fail("it ran again"))  # type: ignore[return-value]
+        yield "third", lambda: {"x": len(ran.append("third") or ran)}
+
+    report = Report(path, 60, {}, alive=lambda: False)
+    with pytest.raises(Lost, match="second"):
+        report.run("s", items(True))
+    again = Report(path, 60, {}, resumed=True)
+    again.run("s", items(False))
+    again.finish()
+    made = json.loads(path.read_text())
+    assert ran == ["first", "third"] and made["wrong"] == ["s: second"] and made["finished"]
+    made["running"] = ["s", "fourth"]
+    path.write_text(json.dumps(made))
+    assert Report(path, 60, {}, resumed=True).wrong == ["s: second", "s: fourth"]
+
+
+def test_a_run_that_dies_is_finished_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, calls = tmp_path / "r.json", list[list[str]]()
+
+    def process(command: list[str], check: bool) -> Any:
+        calls.append(command)
+        out.write_text(json.dumps({"finished": len(calls) == 3}))
+        return subprocess.CompletedProcess(command, -11 if len(calls) < 3 else 1)
+
+    monkeypatch.setattr(run.subprocess, "run", process)
+    assert run.supervised(["--out", str(out), "--sizes", "tiny"]) == 1
+    assert ["--resume" in command for command in calls] == [False, True, True] and all("--here" in c for c in calls)
+    out.unlink()
+    monkeypatch.setattr(run.subprocess, "run", lambda command, check: subprocess.CompletedProcess(command, 2))
+    assert run.supervised(["--out", str(out), "--only", "nothing"]) == 2
 
 
 def test_noise_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
