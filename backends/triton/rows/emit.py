@@ -132,7 +132,7 @@ class _Writer:
         body = str(t)
         head = Text()
         head.line("@triton.jit")
-        with head.block(f"def {self.name}({', '.join([*self.params, *(f'{c}: tl.constexpr' for c in consts)])}):"):
+        with head.block(wrapped(f"def {self.name}(", [*self.params, *(f"{c}: tl.constexpr" for c in consts)])):
             head.line(f'"""{self._doc()}"""')
         return Kernel(self.name, str(head) + body, self.params, tuple(consts), "split" if e.split and self.passes else "row")
 
@@ -339,7 +339,9 @@ class _Writer:
         t, n = self.text, f.name
         if "splits" not in self.ready:
             self.ready.add("splits")
+            t.mark(None)
             t.line("splits = tl.arange(0, SPLITS_P)")
+            t.mark(f.op)
         tail = power(f.attrs["k"]) if f.kind == "best" else 1
         if tail > 1:
             t.line(f"{n}_slots = tl.arange(0, SPLITS_P * {tail})")
@@ -505,6 +507,18 @@ class _Writer:
                     value = f"{f}_value" if index == 0 else f"tl.where({f}_next < V, {f}_next, -1)"
                     t.line(f"tl.store({self._param(f'{m}_out', '*real' if index == 0 else '*i64')} + row * {k} + j, {value})")
         del which
+
+
+def wrapped(head: str, items: list[str], width: int = 120) -> str:
+    """`head` and items up to the colon of a def, over lines where one is too short."""
+    lines = [head]
+    for i, item in enumerate(items):
+        piece = item + (", " if i + 1 < len(items) else "):")
+        if len(lines[-1]) + len(piece) > width:
+            lines[-1] = lines[-1].rstrip()
+            lines.append(" " * len(head))
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _applied(n: Node, args: list[str]) -> str:

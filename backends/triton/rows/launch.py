@@ -46,6 +46,13 @@ class Made:
             self._known[key] = emitter, made, kernel_texts(self.program, made)
         return self._known[key]
 
+    def text(self) -> str:
+        """The source of the layouts that have been made; of the usual one for 64 rows where none was."""
+        if not self._known:
+            c = self.sizes(64)
+            self.kernels(c.block, split=c.splits > 1)
+        return "\n\n".join(text for _, _, text in self._known.values())
+
     def sizes(self, rows: int) -> Config:
         """The sizes of a launch over so many rows."""
         key = (self.program.name, self.size, min(1024, power(max(rows, 1))))
