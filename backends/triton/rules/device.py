@@ -68,12 +68,11 @@ class Walked:
     """What a walk leaves, views of one int64 tensor [B, 7 + 3 D] called `packed`.
 
     node: int64[B], the accepted node: the new root. count: int64[B], its depth. emitted: int64[B], the token emitted, -1 for
-    none. fault: int64[B], 0, or what a driver would have raised: 1 a coin of 0 / 0, 2 a draw without mass, 3 the best of
-    nothing, 4 a draw accepted that is no child (nothing is emitted then). slot, mass: int64[B], float64[B], where the emitted
-    token was drawn (with `scratch`, see walk.py). visited: int64[B], the nodes that the rule was applied at. nodes:
-    int64[B, D], the accepted nodes from the first below the root on, -1 behind them. tests:
-    int64[B, D, 2], for every depth whether children
-    were offered and whether one was accepted (0 or 1 each).
+    none. fault: int64[B], 0, or what a driver would have raised, and then nothing is emitted: 1 a coin of 0 / 0, 2 a draw
+    without mass, 3 the best of nothing, 4 a draw accepted that is no child, 5 evidence that was not computed, read by a tree
+    rule. slot, mass: int64[B], float64[B], where the emitted token was drawn (with `scratch`, see walk.py). visited: int64[B],
+    the nodes that the rule was applied at. nodes: int64[B, D], the accepted nodes from the first below the root on, -1 behind
+    them. tests: int64[B, D, 2], for every depth whether children were offered and whether one was accepted (0 or 1 each).
     """
 
     packed: Tensor

@@ -148,9 +148,9 @@ class Emitter:
 
     def template(self, v: Value, now: Any, op: Op, *more: Any) -> Any:
         """The variables that a value goes on under where ways join. now, more: what it may be."""
-        if all(isinstance(x, Nothing) for x in (now, *more)) and v.type.elem != "draw":
+        if all(isinstance(x, Nothing) for x in (now, *more)) and v.type.elem not in ("draw", "token"):
             return Nothing()
-        if v.type.elem == "draw" and not v.type.dims:
+        if v.type.elem in ("draw", "token") and not v.type.dims:     # a token may be a draw on one way
             child = self.guesses.get(v, True)
             return Draw(self.named(v, op), child)
         if v.type.elem == "dist" and not v.type.dims:
@@ -181,8 +181,14 @@ class Emitter:
                     self.guesses[v] = False
                     raise Again
                 parts = {part: f"{x.name}_{part}" for part in Draw.PARTS}
+            elif isinstance(x, Scalar):
+                parts = {"token": x.text, "node": self.constant(-1, "i").text, "slot": self.constant(-4, "i").text,
+                         "mass": self.one()}
             else:
-                raise Unsupported("a token joins a draw", op)
+                raise Unsupported(f"{v.type} joins what is no token", op)
+            if isinstance(x, Scalar) and into.child:
+                self.guesses[v] = False
+                raise Again
             for part, text in parts.items():
                 self.text.line(f"{into.name}_{part} = {text}")
         elif isinstance(into, Row):
@@ -387,7 +393,7 @@ class Emitter:
         t.line(f"{name}_node = {node}")
         t.line(f"{name}_node = tl.where({name}_node < N, {name}_node, -1)")
         t.line(f"{name}_token = tl.load(tokens + b * N + {name}_node, mask={name}_node >= 0, other=-1)")
-        t.line(f"{name}_slot = {self.constant(-2, 'i').text}")
+        t.line(f"{name}_slot = -16 - 2 * {name}_node")
         t.line(f"{name}_mass = {self.one()}")
         self.env[op.result] = Draw(name, child=True)
 

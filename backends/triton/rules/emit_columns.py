@@ -153,6 +153,7 @@ class Columns(Rows):
             t.line(f"{node}_row = {node}")
             with t.block("if ROWS:"):
                 t.line(f"{node}_row = tl.load(rows + b * N + {node})")
+                t.line(f"fault = tl.where({node}_row < 0, 5, fault)")
             evidence(t, name, f"{node}_row", self.one(), self.constant(-1, "i").text)
             self.env[op.result] = Row(name, node)
         else:
@@ -242,6 +243,7 @@ class Columns(Rows):
             t.line(f"{name}_row = {name}_node")
             with t.block("if ROWS:"):
                 t.line(f"{name}_row = tl.load(rows + b * N + {name}_node, mask=exists, other=-1)")
+                t.line(f"fault = tl.where(tl.max(tl.where(exists & ({name}_row < 0), 1, 0)) > 0, 5, fault)")
             t.line(f"{name}_base = probs + (b * R + tl.maximum({name}_row, 0)) * V")
             t.line(f"{name}_point = tl.where({name}_row < 0, -2, (index * 0 - 1).to(tl.int64))")
             with t.block("if POINTS:"):
@@ -270,6 +272,9 @@ class Columns(Rows):
         t, name = self.text, self.named(op.result, op)
         n = self.feature(Feature(name, kind, vec, op=op, key=(kind, repr(vec))))
         t.line(f"{name}_node = tl.where(exists, {nodes.at.text}, 0)")
+        with t.block("if ROWS:"):
+            t.line(f"{name}_row = tl.load(rows + b * N + {name}_node, mask=exists, other=-1)")
+            t.line(f"fault = tl.where(tl.max(tl.where(exists & ({name}_row < 0), 1, 0)) > 0, 5, fault)")
         where = f"(({n} * BN + b * N + {name}_node) * SPLITS)[:, None] + tl.arange(0, SPLITS)[None, :]"
         t.line(f"{name}_parts = tl.load(values + {where})")
         if kind == "arg":

@@ -214,7 +214,7 @@ class Rows(Emitter):
             t.line(f"{name}_point = tl.where({name}_row < 0, {x.name}_token, "
                    f"tl.load(law_points + b * M + tl.maximum({name}_row, 0)))")
         t.line(f"{name}_mass = {self.one()}")
-        t.line(f"{name}_slot = {self.constant(-2, 'i').text}")
+        t.line(f"{name}_slot = -17 - 2 * {x.name}_node")
         self.env[op.result] = Row(name)
 
     # -- new rows
@@ -280,7 +280,7 @@ class Rows(Emitter):
         t.line(f"{name}_node = {self.constant(-1, 'i').text}")
         point = self.constant(-3, "i").text
         t.line(f"{name}_slot = {q.name}_slot" if q.node else
-               f"{name}_slot = tl.where({q.name}_point == -1, {q.name}_slot, {point})")
+               f"{name}_slot = tl.where(({q.name}_point == -1) | ({q.name}_slot == -1), {q.name}_slot, {point})")
         t.line(f"{name}_mass = {q.name}_mass")
         self.env[op.result] = Draw(name, child=False, law=q)
 

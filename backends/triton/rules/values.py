@@ -36,7 +36,8 @@ class Scalar:
 @dataclass(frozen=True)
 class Row:
     """A distribution: variables `name`_point, _base, _mass (see kernels.py) and _slot: -1 the evidence at the node, >= 0 a
-    scratch row, -2 a law, -3 a point. node: of evidence, the node it was computed at (an expression), else ""."""
+    scratch row, -3 a point, -17 - 2 n the law of node n. node: of evidence, the node it was computed at (an expression), else
+    ""."""
 
     name: str
     node: str = ""
@@ -49,7 +50,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Draw:
-    """A draw: variables `name`_token, _node (-1: no child), _slot and _mass (where it was drawn). child: whether it is one of
+    """A draw: variables `name`_token, _node (-1: no child), _slot and _mass (the row it was drawn from; slot -16 - 2 n: the
+    child n itself, -4: it is only a token). child: whether it is one of
     the children, or none. law: where it was drawn, of others."""
 
     name: str

@@ -22,7 +22,8 @@ from decgraph.ir.table import OpError
 from decgraph.runtime import trace
 
 FAULTS = {1: "bernoulli of a number that is none (0 / 0)", 2: "a draw from a distribution without mass", 3: "argmax of nothing",
-          4: "the rule accepts a token that is not among the children"}
+          4: "the rule accepts a token that is not among the children", 5: "a row is outside the part that was computed"}
+RAISED: dict[int, type[Exception]] = {1: DecError, 2: ValueError, 3: OpError, 4: ValueError, 5: LookupError}
 
 
 def called(rule: CompiledRule, m: Any, t: Tree, evidence: Dist, captured: tuple[Any, ...]) -> Any:
@@ -30,15 +31,13 @@ def called(rule: CompiledRule, m: Any, t: Tree, evidence: Dist, captured: tuple[
     keys = dict(zip(rule.captured, captured, strict=True))
     rule = rule.variant({v: _kind(k) for v, k in keys.items() if isinstance(k, NoiseKey)})
     held = _Evidence(m, t, evidence)
-    if rule.op.attrs["scope"] == "tree" and (held.row[t.parent] < 0).any():
-        raise LookupError(f"row {int(t.parent[held.row[t.parent] < 0][0])} is outside the part that was computed")
     given = _given(rule, m, t, held, keys)
     height = max(1, t.height())
     walked = rule.on_device(given, depth=height)
     found = fetched(walked.packed)[0]
     node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[:7])
     if fault:
-        raise (OpError if fault == 3 else DecError if fault == 1 else ValueError)(FAULTS[fault])
+        raise RAISED[fault](FAULTS[fault])
     draw = held.emission(emitted, node, slot, float(found[5:6].view(np.float64)[0]), walked) if emitted >= 0 else None
     if rule.op.attrs["scope"] == "tree":
         report_tree(m, t, node)
@@ -102,6 +101,11 @@ class _Evidence:
         if slot == -4:
             return None
         tokens, request, size = np.asarray(token, dtype=np.int64), self.m.request, self.q.rows.size
+        if slot <= -16 and slot % 2 == 0:
+            return self.tree.draw((-16 - slot) // 2)
+        if slot <= -16:
+            law = self.tree.draw((-17 - slot) // 2).law(request, size)
+            return Draws(tokens, law.rows, law.index, law.face)
         if slot == -1:
             return Draws(tokens, self.q.rows, np.asarray(self.row[node]), self.q.face)
         if slot < 0 or walked.scratch is None:
