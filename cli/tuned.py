@@ -27,21 +27,29 @@ def settings(outcome: Outcome) -> list[Setting]:
 
 
 def rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    """The cells under `HEADINGS`. Finalists are shown with the figures of the final rounds alone."""
+    """The cells under `HEADINGS`. Finalists are shown with the figures of the final rounds alone; of others that ran fewer
+    requests, only the ratio to the default on the same ones can be compared."""
     out = []
+    final = any(f.ratios for f in outcome.finals.values())
     for chosen in settings(outcome):
         f, base = outcome.figures(chosen), chosen == outcome.default
         mark = "default" if base else "final" if chosen in outcome.finals and f.ratios else ""
         mark = "tuned" if chosen == outcome.chosen and not outcome.kept else mark
-        promised = f"{outcome.predicted[chosen]:.0f}" if chosen in outcome.predicted else "-"
+        promised = speed(outcome.predicted[chosen]) if chosen in outcome.predicted else "-"
         if f.failed:
             out.append((mark, shown(chosen), promised, f"cannot run: {f.failed}", "", "", "", "", ""))
             continue
         low, high = f.quartiles
         ratio, spread, same = ("1.00", "", "") if base else (f"{f.ratio:.2f}", f"{low:.2f}-{high:.2f}", f"{f.agreement:.0%}")
         same += f" ({f.near_ties} near-ties)" if f.near_ties else ""
-        out.append((mark, shown(chosen), promised, f"{f.rate:.0f}", ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))
+        rate = "-" if final and not mark or not f.runs else speed(f.rate)
+        out.append((mark, shown(chosen), promised, rate, ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))
     return out
+
+
+def speed(rate: float) -> str:
+    """Tokens a second in three digits or more."""
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
@@ -55,20 +63,23 @@ def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
         out.append(f"Nothing measured beats the default, {shown(outcome.default)}, beyond the noise ({run} other settings were "
                    "run): it stays, and no profile is written.")
     else:
-        out.append(f"{shown(outcome.chosen)}: {best.rate:.0f} tokens/s, the default {base.rate:.0f}; {best.ratio:.2f} times as "
-                   f"fast over {len(best.ratios)} pairs of runs.")
+        out.append(f"{shown(outcome.chosen)}: {speed(best.rate)} tokens/s, the default {speed(base.rate)}; {best.ratio:.2f} "
+                   f"times as fast over {len(best.ratios)} pairs of runs.")
         out.append(f"Written to {path}: decgraph run {job.algorithm.name} --profile {path}")
     if not outcome.enough and not outcome.interrupted:
         out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(outcome.seconds))} or more.")
     if job.changing:
         said = "" if outcome.kept else f": {best.agreement:.1%} of the tokens are the default's"
         out.append(f"{', '.join(job.changing)} may change what is committed{said}.")
-    elif job.promise == "tokens":
-        out.append("All settings committed the default's tokens, as the claim says.")
+    elif job.promise == "tokens" and any(f.compared for f in outcome.searched.values()):
+        ties = sum(f.near_ties for figures in (outcome.searched, outcome.finals) for f in figures.values())
+        said = f", but for {ties} near-ties" if ties else ""
+        out.append(f"All settings committed the default's tokens, as the claim says{said}.")
     elif job.promise == "law":
         out.append("The claim is in distribution: sampled tokens differ between settings, their law does not.")
     if facts.load() > (os.cpu_count() or 1):
-        steadier = "; --clock cpu is steadier here" if job.clock == "wall" else ""
+        on_cpu = str(job.device["device"]).startswith("cpu")
+        steadier = "; --clock cpu is steadier here" if job.clock == "wall" and on_cpu else ""
         out.append(f"The load average is {facts.load()} on {os.cpu_count()} cores: others were computing too{steadier}.")
     return out
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import decgraph
-from decgraph.models import bind, folder_of, request_for, shipped
+from decgraph.models import folder_of, request_for, shipped
 from decgraph.passes.plan import Plan
 from decgraph.runtime.tune import cost, facts, space
 from decgraph.runtime.tune.cost import Curve
@@ -33,6 +33,10 @@ class Job:
                    and p.name not in self.fixed and p.name not in {a.name for a in self.axes}]
         if missing:
             raise decgraph.DecError(f"{function.name} needs a value for `{missing[0]}`", hint=f"--set {missing[0]}=...")
+        for name in models:
+            if name.removesuffix(".heads") not in algorithm.models:
+                raise decgraph.DecError(f"{function.name} takes no model `{name}`",
+                                        hint=f"it takes {', '.join(algorithm.models)}")
         self.sources = {**shipped(function), **models}
         self.changing = changing
         values = {a.name: a.values[0] if a.default is None else a.default for a in self.axes}
@@ -50,6 +54,8 @@ class Job:
             import torch
 
             torch.set_num_threads(self.threads)
+        from decgraph.models import bind
+
         told("reading the models")
         bound = bind(self.algorithm.function, self.sources)
         self.models, tokenizer = bound.models, bound.tokenizer

@@ -119,6 +119,8 @@ def axes(function: Function, fixed: Mapping[str, Any], wishes: Sequence[str], te
     if not params:
         raise DecError(f"{function.name} has no parameters to tune")
     names = list(asked) if wishes else [name for name in allowed if name not in fixed]
+    if not names and allowed:
+        raise DecError(f"all that may be tuned of {function.name} is set", hint=f"leave {' or '.join(allowed)} out")
     if not names:
         others = ", ".join(name for name in params if name not in fixed)
         raise DecError(f"every parameter of {function.name} changes what is committed, so none is tuned unasked",

@@ -197,7 +197,7 @@ class Tuner:
         top = found[0] if found else None
         if top is not None:
             self.notes.append(f"{axis.name} is predicted from acceptance: {shown((((axis.name, top.value)),))} promises "
-                              f"{top.rate:.0f} tokens/s, {top.tokens:.2f} a step")
+                              f"{top.rate:.3g} tokens/s, {top.tokens:.2f} a step")
 
     def look(self) -> Done:
         """One run of the default with its events. Raises DecError where it cannot run."""

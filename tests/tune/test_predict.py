@@ -165,7 +165,8 @@ def test_a_shape_that_is_not_worth_what_ranks_say_is_not_predicted() -> None:
     shape, anchor = tree_anchor("2x2")
     flat = [Step(s.drafts, s.accepted[:1], 3 * s.tokens) for s in anchor.steps]
     with pytest.raises(Unpredictable, match="were predicted"):
-        predict.trees({shape: Anchor(flat, anchor.work, anchor.seconds, 50.0), **dict([tree_anchor("2x1")])}, COSTS, Topology.of, 8)
+        other, usual = tree_anchor("2x1")
+        predict.trees({shape: Anchor(flat, anchor.work, anchor.seconds, 50.0), other: usual}, COSTS, Topology.of, 8)
 
 
 def test_regular_trees() -> None:

@@ -1,0 +1,237 @@
+"""`decgraph tune` and `decgraph run --profile`: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import decgraph
+from decgraph.cli.main import main
+from decgraph.runtime.tune import cost
+from decgraph.runtime.tune.profile import Profile
+from decgraph.runtime.tune.trial import Interrupted, Runner
+
+Capture = pytest.CaptureFixture[str]
+PROMPTS = "def mean(values):\nimport os, sys\nfor i in range(10):\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DECGRAPH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "prompts.txt").write_text(PROMPTS)
+    return tmp_path
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs take a second a target call and 0.1 s a draft call, and time passes as one asks what is left of it."""
+    run = Runner.run
+
+    def made_up(self: Runner, chosen: Any, number: int, **options: Any) -> Any:
+        done = run(self, chosen, number, **options)
+        return replace(done, seconds=1.0 * done.stats.target_calls + 0.1 * done.stats.draft_calls)
+
+    def until(seconds: float) -> Any:
+        asked = iter(range(1000))
+        return lambda: seconds - next(asked) * seconds / 24
+
+    monkeypatch.setattr(Runner, "run", made_up)
+    monkeypatch.setattr(Runner, "settle", lambda self: None)
+    monkeypatch.setattr(cost, "MOST", cost.LEAST)
+    monkeypatch.setattr("decgraph.runtime.tune.search.until", until)
+
+
+@pytest.fixture
+def letters(tables: None, timed: None, here: Path) -> None:
+    """Table models and prompts for them."""
+    (here / "prompts.txt").write_text("ab\ncab\n\nb\n")
+
+
+def tuned(*arguments: str) -> int:
+    return main(["tune", *arguments, "--prompts", "prompts.txt", "-n", "12"])
+
+
+def table(out: str) -> list[list[str]]:
+    return [line.split("\t") for line in out.splitlines() if "\t" in line]
+
+
+def test_table_profile_and_run(letters: None, here: Path, capsys: Capture) -> None:
+    """The drafter is seldom right, so that short chains are faster."""
+    assert tuned("speculative", "--param", "gamma=1..12") == 0
+    out, err = capsys.readouterr()
+    rows = table(out)
+    assert rows[0][:2] == ["default", "gamma=4"] and "measuring acceptance" in err
+    assert rows[1][0] == "tuned" and float(rows[1][4]) > 1 and rows[1][-1] == "100%"
+    gamma = int(rows[1][1].removeprefix("gamma="))
+    assert gamma < 4 and "committed the default's tokens" in out and "Gamma is predicted from acceptance" in out
+    profile = Profile.read(here / "speculative.profile.toml")
+    assert profile.params == {"gamma": str(gamma)} and profile.figures["ratio"] > 1 and not profile.figures["changes_output"]
+    assert set(profile.costs) == {"target", "drafter"} and profile.request["prompts"] == 3
+    assert (here / "cache" / "costs.json").exists()
+    assert main(["run", "speculative", "-p", "ab", "-n", "8", "--profile", "speculative.profile.toml", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["params"] == {"gamma": gamma} and err == ""
+    said = ("--gamma", "7")  # goes before the profile
+    assert main(["run", "speculative", "-p", "ab", "-n", "8", "--profile", "speculative.profile.toml", *said, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["params"] == {"gamma": 7}
+
+
+def test_nothing_better_keeps_the_default_and_writes_nothing(letters: None, here: Path, capsys: Capture) -> None:
+    assert tuned("speculative", "--param", "gamma=10..12", "--json", "-o", "p.toml") == 0
+    got = json.loads(capsys.readouterr().out)
+    assert got["kept_default"] and got["profile"] is None and got["chosen"] == {"gamma": "4"} and not (here / "p.toml").exists()
+    assert got["promise"] == "tokens" and got["costs"]["target"]["cells"][0] == 1
+    assert {row["setting"]["gamma"] for row in got["rows"]} >= {"4", "10", "12"}
+
+
+def test_costs_are_kept_and_measured_anew_when_asked(letters: None, capsys: Capture) -> None:
+    kept = []
+    for fresh in ((), (), ("--fresh",)):
+        assert tuned("speculative", "--param", "gamma=1..3", "--json", *fresh) == 0
+        kept.append(json.loads(capsys.readouterr().out)["costs_kept"])
+    assert kept == [[], ["target", "drafter"], []]
+
+
+def test_shapes(letters: None, here: Path, capsys: Capture) -> None:
+    assert tuned("sequoia", "--json") == 0
+    got = json.loads(capsys.readouterr().out)
+    assert not got["kept_default"] and got["chosen"]["shape"] != "sequoia_64"
+    assert len(got["acceptance"]["shape"][0]) >= 2
+    assert main(["run", "sequoia", "-p", "ab", "-n", "8", "--profile", got["profile"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["params"]["shape"] == got["chosen"]["shape"]
+
+
+def test_lossy_parameters_only_when_named_and_with_agreement(letters: None, here: Path, capsys: Capture) -> None:
+    assert tuned("fast_dllm") == 1
+    assert "--param NAME=LOW..HIGH (length, block, tau)" in capsys.readouterr().err
+    (here / "prompts.txt").write_text("\n".join("abc" * n for n in range(1, 6)) + "\n")
+    assert tuned("fast_dllm", "--set", "length=12", "--set", "block=6", "--param", "tau=0.1..0.9") == 0
+    out = capsys.readouterr().out
+    assert "tau may change what is committed" in out and table(out)[1][-1].endswith("%")
+    if (here / "fast_dllm.profile.toml").exists():
+        profile = Profile.read(here / "fast_dllm.profile.toml")
+        assert profile.figures["changes_output"] and profile.params["length"] == "12"
+        assert main(["run", "fast_dllm", "-p", "ab", "-q", "--profile", "fast_dllm.profile.toml"]) == 0
+        assert "may commit other tokens than the defaults" in capsys.readouterr().err
+
+
+def test_a_claim_that_does_not_hold_is_an_error(letters: None, here: Path, capsys: Capture) -> None:
+    """A text that claims the target's tokens and commits others from gamma 6 on."""
+    text = decgraph.load("speculative").text.replace("in distribution", "in tokens")
+    assert "algorithm speculative" in text
+    text = text.replace("            x ~ drafter(t.leaves)\n", "            x ~ drafter(t.leaves)\n").replace(
+        "    verify t by rejection", "    if gamma > 5:\n            commit 0\n        verify t by rejection")
+    (here / "wrong.dec").write_text(text)
+    assert tuned("wrong.dec", "--param", "gamma=2..9") == 1
+    assert "commits other tokens than gamma=4, which its claim rules out" in capsys.readouterr().err
+    assert not list(here.glob("*.profile.toml"))
+
+
+def test_ctrl_c_keeps_what_is_measured(letters: None, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    run, count = Runner.run, iter(range(1000))
+
+    def stopped(self: Runner, *arguments: Any, **options: Any) -> Any:
+        if next(count) == 60:
+            raise Interrupted
+        return run(self, *arguments, **options)
+
+    monkeypatch.setattr(Runner, "run", stopped)
+    assert tuned("speculative", "--param", "gamma=1..12") == 130
+    out = capsys.readouterr().out
+    assert "Interrupted: judged by what was measured until then" in out and table(out)[0][0] == "default"
+    if "Written to" in out:
+        assert not Profile.read(here / "speculative.profile.toml").figures["complete"]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["nothing"], "no algorithm called 'nothing'"),
+    (["speculative", "--param", "gama"], "did you mean gamma"),
+    (["speculative", "--param", "gamma=2..99"], "must be in 1..32"),
+    (["speculative", "--set", "gamma=99"], "must be in 1..32"),
+    (["speculative", "--set", "beta=1"], "no parameter `beta`"),
+    (["speculative", "--gamma", "3"], "all that may be tuned of speculative is set"),
+    (["speculative", "--colour", "3"], "no option --colour"),
+    (["speculative", "--seconds", "0"], "--seconds is 0"),
+    (["speculative", "--seconds", "nan"], "--seconds is nan"),
+    (["speculative", "--clock", "sun"], "wall or cpu"),
+    (["speculative", "--model", "verifier=x"], "no model `verifier`"),
+    (["speculative", "-o", "/nowhere/at/all.toml"], "no folder /nowhere/at"),
+    (["speculative", "-o", "."], "it is a folder"),
+    (["speculative", "--backend", "nothing"], "nothing"),
+    (["autoregressive"], "no parameters to tune"),
+    (["--kernels"], "--kernels tunes the kernels of all algorithms"),
+    ([], "tune needs an algorithm"),
+])  # fmt: skip
+def test_what_is_refused(arguments: list[str], message: str, letters: None, capsys: Capture) -> None:
+    assert tuned(*arguments) == 1
+    said = capsys.readouterr().err
+    assert message in said and "Traceback" not in said and "internal error" not in said
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\n \n", b"\xff\xfe"])
+def test_prompts_that_are_none(data: bytes | None, here: Path, capsys: Capture) -> None:
+    (here / "prompts.txt").unlink()
+    if data is not None:
+        (here / "prompts.txt").write_bytes(data)
+    assert tuned("speculative") == 1
+    assert "prompts.txt" in capsys.readouterr().err
+    assert main(["tune", "speculative"]) == 1
+    assert "--prompts FILE" in capsys.readouterr().err
+
+
+def test_profiles_that_do_not_fit(letters: None, here: Path, capsys: Capture) -> None:
+    assert tuned("speculative", "--param", "gamma=1..12") == 0
+    text = (here / "speculative.profile.toml").read_text()
+    gamma = next(line for line in text.splitlines() if line.startswith("gamma"))
+    cases = {gamma: ('gamma = "99"', "bad.toml:7: speculative: `gamma` is 99"),
+             "placement = device": ("placement = moon", "bad.toml:10: line 1 of the plan cannot be read"),
+             "[models.drafter]": ("[models.helper]", "bad.toml:16: speculative takes no model `helper`")}
+    capsys.readouterr()
+    for old, (new, message) in cases.items():
+        (here / "bad.toml").write_text(text.replace(old, new))
+        assert main(["run", "speculative", "-p", "ab", "--profile", "bad.toml"]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["run", "eagle2", "-p", "ab", "--profile", "speculative.profile.toml"]) == 1
+    assert "a profile of speculative, not of eagle2" in capsys.readouterr().err
+
+
+def test_doubts_are_said_and_the_profile_is_used(letters: None, here: Path, capsys: Capture) -> None:
+    assert tuned("speculative", "--param", "gamma=1..12") == 0
+    text = (here / "speculative.profile.toml").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith(("device =", "program ="))]
+    (here / "p.toml").write_text("\n".join(lines).replace("[device]", '[device]\ndevice = "cuda: H"').replace(
+        'algorithm = ', 'program = "x"\nalgorithm = '))
+    capsys.readouterr()
+    assert main(["run", "speculative", "-p", "ab", "-n", "4", "-t", "1", "--profile", "p.toml", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["params"] == {"gamma": int(Profile.parse(text).params["gamma"])}
+    for word in ("the text of speculative has changed", "it was tuned on cuda: H, this is cpu",
+                 "it was tuned for greedy requests"):
+        assert f"warning: p.toml: {word}" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["speculative", "prompt_lookup", "sequoia", "eagle2", "medusa_match", "recursive_sd"])
+def test_on_the_shipped_models(name: str, here: Path, capsys: Capture) -> None:
+    assert tuned(name, "--seconds", "30", "--json", "--clock", "cpu", "--threads", "1") == 0
+    got = json.loads(capsys.readouterr().out)
+    assert len(got["rows"]) > 2 and got["promise"] == "tokens"
+    assert all(row["same_tokens"] == 1 or row["near_ties"] for row in got["rows"])
+    if not got["kept_default"]:
+        (best,) = [row for row in got["rows"] if row["setting"] == got["chosen"]]
+        assert best["ratio"] > 1.01 and best["final"]
+        assert main(["run", name, "-p", "import", "-q", "-n", "8", "--profile", got["profile"]]) == 0
+        assert "warning" not in capsys.readouterr().err
+
+
+def test_shortly_on_the_shipped_models(here: Path, capsys: Capture) -> None:
+    """Seconds are real here, and what they show is the machine's business: nothing is asserted of speed."""
+    assert tuned("speculative", "--seconds", "2", "--param", "gamma=2..6", "--json", "--threads", "1") == 0
+    got = json.loads(capsys.readouterr().out)
+    assert got["rows"][0]["tokens_per_second"] > 0 and set(got["costs"]) == {"target", "drafter"}
+    assert got["device"]["device"].startswith("cpu")

@@ -1,0 +1,136 @@
+"""Profiles: what is written is read again, and what people may get wrong is said with its line."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import decgraph
+from decgraph.errors import DecError
+from decgraph.passes.plan import Plan
+from decgraph.runtime.tune import facts
+from decgraph.runtime.tune.profile import Profile
+
+PLAN = Plan(passes=("simplify",), backend="torch", batch=4)
+
+
+def made(**changes: object) -> Profile:
+    fields: dict[str, object] = {
+        "algorithm": "speculative", "program": "abc", "params": {"gamma": "6"}, "plan": PLAN.text(),
+        "models": {"target": {"source": "target", "content": "t1"}, "drafter": {"source": "/models/d é\"\\", "content": ""}},
+        "request": {"temperature": 0.0, "prompts": 3}, "device": {"device": "cpu: A", "threads": 1, "torch": "2.13"},
+        "figures": {"ratio": 1.25, "complete": True, "tokens_per_second": float("nan")},
+        "search": {"notes": ["a \"b\"", "c\nd"], "acceptance": {"gamma": [0.5, 0.25], "a.b": [[1.0], []]}},
+        "costs": {"target": {"cells": [1, 2], "microseconds": [[1.5, 2.0]]}}, **changes}
+    return Profile(**fields)  # type: ignore[arg-type]
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    profile = made()
+    profile.write(tmp_path / "p.toml")
+    again = Profile.read(tmp_path / "p.toml")
+    assert again.path == str(tmp_path / "p.toml")
+    again.path, again.figures["tokens_per_second"], profile.figures["tokens_per_second"] = "", 0, 0
+    assert again == profile
+    assert Plan.parse(again.plan) == PLAN
+    assert [p.name for p in tmp_path.iterdir()] == ["p.toml"]
+    assert tomllib.loads(profile.text())["models"]["drafter"]["source"] == "/models/d é\"\\"
+
+
+def test_values_and_lines(tmp_path: Path) -> None:
+    profile = Profile.parse(made().text(), "p.toml")
+    assert profile.check(decgraph.load("speculative").function) == {"gamma": 6}
+    lines = made().text().splitlines()
+    assert lines[profile.line("params", "gamma") - 1] == 'gamma = "6"'
+    assert lines[profile.line("models.target") - 1] == "[models.target]"
+    assert profile.line("params", "nothing") == 1
+
+
+def changed(old: str, new: str) -> str:
+    text = made().text()
+    assert text.count(old) == 1, old
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("format = 1", "format = 9", "p.toml:2: a profile of format 9"),
+    ("format = 1\n", "", "p.toml:1: a profile of format none"),
+    ("format = 1", "format = ", "p.toml:2: this is no profile"),
+    ('algorithm = "speculative"', "algorithm = 7", "p.toml:3: the profile names no algorithm"),
+    ('algorithm = "speculative"', 'algorithm = "eagle2"', "p.toml:3: a profile of eagle2, not of speculative"),
+    ('gamma = "6"', 'gamma = "99"', "p.toml:7: speculative: `gamma` is 99; it must be in 1..32"),
+    ('gamma = "6"', 'gamma = "six"', "p.toml:7: speculative: `gamma` must be a whole number"),
+    ('gamma = "6"', "gamma = [6]", "p.toml:7: `gamma` is a word or a number"),
+    ('gamma = "6"', 'gamma = "6"\nbeta = 3', "p.toml:8: speculative has no parameter `beta`"),
+    ('gamma = "6"', 'gamma = "6"\ngamma = "7"', "p.toml:8: this is no profile"),
+    ("[params]", "[parameters]", "p.toml:6: a profile has no `parameters`"),
+    ('program = "abc"', 'program = "abc"\nplan = 3', "p.toml"),
+    ('content = "t1"', "content = 5", "p.toml:12: `models.target` holds source and content"),
+    ('source = "target"', 'source = "target', "p.toml:13: this is no profile"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_with_its_line(old: str, new: str, message: str) -> None:
+    with pytest.raises(DecError) as caught:
+        Profile.parse(changed(old, new), "p.toml").check(decgraph.load("speculative").function)
+    assert str(caught.value).startswith(f"error: {message}"), caught.value
+    assert "try:" in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"\x00", b"hello", b"format = 1", b"[[[", b"format = 1\nalgorithm = ''"])
+def test_files_that_are_no_profiles(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_bytes(data)
+    with pytest.raises(DecError, match="p.toml"):
+        Profile.read(tmp_path / "p.toml")
+
+
+def test_every_cut_of_a_profile_is_refused_or_whole(tmp_path: Path) -> None:
+    """A file that was cut short never gives an exception of another kind."""
+    text = made().text()
+    for end in range(0, len(text), 7):
+        try:
+            Profile.parse(text[:end], "p.toml")
+        except DecError:
+            pass
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(DecError, match="cannot read"):
+        Profile.read(tmp_path / "none.toml")
+    with pytest.raises(DecError, match="cannot read"):
+        Profile.read(tmp_path)
+    with pytest.raises(DecError, match="cannot write"):
+        made().write(tmp_path / "no" / "p.toml")
+
+
+def doubts(**changes: object) -> list[str]:
+    as_tuned: dict[str, object] = {"program": "abc", "models": {"target": "t1", "drafter": "d1"},
+                                   "device": {"device": "cpu: A", "threads": 1, "torch": "2.13"}, "temperature": 0.0, **changes}
+    return made().doubts(**as_tuned)  # type: ignore[arg-type]
+
+
+def test_doubts() -> None:
+    assert doubts() == []  # the drafter's content was unknown then
+    assert doubts(program="") == [] and doubts(models={"target": ""}) == []
+    assert doubts(program="xyz") == ["the text of speculative has changed"]
+    assert doubts(models={"target": "t2"}) == ["target is another model"]
+    assert doubts(device={"device": "cuda: B", "threads": 2}) == ["it was tuned on cpu: A, this is cuda: B"]
+    assert doubts(device={"device": "cpu: A", "threads": 2, "torch": "2.13"}) == ["threads was 1 and is 2"]
+    assert doubts(temperature=0.7) == ["it was tuned for greedy requests, and this one is sampled"]
+
+
+def test_fingerprints_see_what_matters(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    assert facts.fingerprint(folder) == "" == facts.fingerprint(tmp_path / "none")
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(300_000))
+    seen = {facts.fingerprint(folder)}
+    (folder / "README.md").write_text("words")
+    assert facts.fingerprint(folder) in seen
+    weights = bytes(299_999)
+    for name, data in (("config.json", b"{ }"), ("model.safetensors", weights), ("model.safetensors", weights[1:] + b"x"),
+                       ("model.safetensors", b"x" + weights)):
+        (folder / name).write_bytes(data)
+        seen.add(facts.fingerprint(folder))
+    assert len(seen) == 5
