@@ -18,8 +18,12 @@ from torch import Tensor
 
 from decgraph.backends.triton.attention.attend import attend_canvas
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant, picked
+from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
 from decgraph.errors import InternalError
+from decgraph.runtime.models.capture.program import Program
+from decgraph.runtime.models.capture.step import Part as StepPart
+from decgraph.runtime.models.capture.step import Step
 from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
 from decgraph.runtime.models.engine.masked_memory import Store
 
@@ -91,7 +95,31 @@ def canvas_attention(
                          hidden=site.hidden, row_blocks=rows, slot_blocks=slots).transpose(1, 2)
 
 
+class CanvasStep(DeviceStep):
+    """A captured forward with a canvas's attention; `fused`: and one kernel for what stands between two of its products."""
+
+    def __init__(self, program: Program, part: StepPart | None, fused: bool) -> None:
+        super().__init__(program, part, canvas_attention)
+        self.fused = fused
+
+    def _like(self, part: StepPart) -> Step:
+        return CanvasStep(self.program, part, self.fused)
+
+    def _adapt(self, program: Program) -> None:
+        if self.fused:
+            fuse(program)
+        super()._adapt(program)
+
+
 _STEPS: WeakKeyDictionary[Any, DeviceStep | None] = WeakKeyDictionary()
+
+
+def canvas_step(base: Any, fused: bool) -> CanvasStep | None:
+    """The captured forward of a base module, captured once; None if it cannot be, which is logged."""
+    if base not in _STEPS:
+        _STEPS[base] = device_step(base, canvas_attention)
+    found = _STEPS[base]
+    return None if found is None else CanvasStep(found.program, found.part, fused)
 
 
 class _Part(Part):
@@ -112,7 +140,8 @@ class _Part(Part):
 class HFCanvas:
     """A Hugging Face masked model. `engine` is its engine (runtime/models/engine/masked.py), whose weights it shares; width:
     the widest prompt; length: cells of a canvas; unmodified: whether the module runs as it is though it could be captured;
-    kernels: whether attention to what is held is the template's (None: where there is CUDA)."""
+    kernels: whether attention to what is held is the template's, and what stands between two products one kernel (None: where
+    there is CUDA)."""
 
     def __init__(self, engine: Any, batch: int, width: int, length: int, *, unmodified: bool = False,
                  kernels: bool | None = None) -> None:
@@ -122,9 +151,7 @@ class HFCanvas:
         self.device = engine.device
         self.kernels = self.device.type == "cuda" if kernels is None else kernels
         self.module: ModuleStep = getattr(engine.step, "module", engine.step)
-        if not unmodified and model.net.base not in _STEPS:
-            _STEPS[model.net.base] = device_step(model.net.base, canvas_attention)
-        step = None if unmodified else _STEPS[model.net.base]
+        step = None if unmodified else canvas_step(model.net.base, self.kernels)
         self.step = step if step is not None and step.layers == len(model.net.layers) else None
         self._block = None if isinstance(model.visibility, str) else int(model.visibility[1])
         windows = self.step.windows if self.step is not None else _windows(model.net)

@@ -59,11 +59,11 @@ def test_one_sequence(name: str) -> None:
     assert ran.wasted == 0
 
 
-@pytest.mark.parametrize("temperature", [0, 1, 0.5])
+@pytest.mark.parametrize("temperature", [0, 1])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_references_tokens_on_tables(name: str, temperature: float) -> None:
     """In float64 every decision is the reference's."""
-    params = parameters(name, length=4, block=3, tau=0.451, factor=1.5, steps=3, width=2, answer=1)
+    params = parameters(name, length=3, block=2, tau=0.451, factor=1.5, steps=3, width=2, answer=1)
     model = TableModel(3, 4, kind="masked", name="model", zeros=True)
     asked = requests(2, temperature=temperature, limit=9)
     same(name, model, params, asked)
