@@ -3,6 +3,9 @@
     before   view, split, (rms_norm,) roll, mul, addcmul, put, put; attention reads the caches
     after    q = place_heads(rows, write, keys, values, cos, sin, ...); attention reads the caches
 
+    before   h = addmm(h, x, w); rms_norm(h, (n,), weight, eps)
+    after    h, y = sum_norm(h, mm(x, w), weight, eps)
+
     before   a, b = rows.split((n, n), -1); silu(a) * b
     after    gated(rows, 0, n, n, "silu")
 
@@ -17,7 +20,7 @@ from typing import Any
 
 from torch import fx
 
-from decgraph.backends.triton.step.causal_kernels import gated, place_heads
+from decgraph.backends.triton.step.causal_kernels import gated, place_heads, sum_norm
 from decgraph.runtime.models.capture.program import Program, argument, dtype_of, either, is_op, shape_of
 
 _CASTS = ("type_as", "to", "float", "contiguous")
@@ -36,9 +39,11 @@ class Heads:
 
 
 def fuse(program: Program) -> None:
-    """Both passes."""
+    """All passes."""
     for node in program.of("attention"):
         _placed(program, node)
+    for node in program.of("rms_norm"):
+        _summed(program, node)
     for node in program.of("mul"):
         _gated(program, node)
     program.sweep()
@@ -137,6 +142,27 @@ def _rows_of_table(node: Any, size: int) -> fx.Node | None:
         return None
     rows = node.args[0]
     return rows if shape_of(rows) == ("B", "T", size) else None
+
+
+def _summed(program: Program, node: fx.Node) -> None:
+    """The residual sum before a norm, taken out of the product that it was put into: the sum starts with a copy there."""
+    product, sizes, weight, eps = node.args
+    shape, layer = shape_of(node), node.meta["layer"]
+    if not is_op(product, "addmm") or not isinstance(product, fx.Node) or product.kwargs or program.tensor(weight) is None:
+        return
+    states, x, matrix = product.args
+    if shape_of(states) != shape or shape is None or len(shape) != 2 or tuple(sizes) != shape[1:]:
+        return
+    dtype = dtype_of(node)
+    if not dtype_of(states) == dtype_of(product) == dtype_of(weight) == dtype:
+        return
+    with program.before(product):
+        more = program.make("mm", (x, matrix), shape=shape, dtype=dtype, layer=product.meta["layer"])
+        both = program.graph.call_function(sum_norm, (states, more, weight, eps))
+        both.meta.update(op="sum_norm", shape=None, dtype=None, layer=layer)
+        total, normed = (program.make("getitem", (both, n), shape=shape, dtype=dtype, layer=layer) for n in range(2))
+    program.replace(product, total)
+    program.replace(node, normed)
 
 
 def _gated(program: Program, node: fx.Node) -> None:

@@ -120,6 +120,34 @@ def place_cells(tokens: Tensor, positions: Tensor, first: int, held: Tensor, bit
     return made[0], made[1], made[2]
 
 
+@triton.jit
+def sum_norm_kernel(states, more, weight, total, out, eps, size, BLOCK: tl.constexpr):
+    """total = states + more, and its root-mean-square norm times a weight, one row of `size`."""
+    row, d = tl.program_id(0).to(tl.int64) * size, tl.arange(0, BLOCK)
+    inside = d < size
+    x = tl.load(states + row + d, mask=inside, other=0.0).to(tl.float32)
+    x += tl.load(more + row + d, mask=inside, other=0.0).to(tl.float32)
+    tl.store(total + row + d, x.to(total.dtype.element_ty), mask=inside)
+    scale = tl.rsqrt(tl.sum(x * x, 0) / size + eps)
+    made = x * scale * tl.load(weight + d, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row + d, made.to(out.dtype.element_ty), mask=inside)
+
+
+def sum_norm(states: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """states + more [n, width], and the root-mean-square norm of that times `weight` [width]."""
+    states, more = states.contiguous(), more.contiguous()
+    total, out = torch.empty_like(states), torch.empty_like(states)
+    block = power(states.shape[1])
+    sum_norm_kernel[(states.shape[0],)](states, more, weight, total, out, eps, states.shape[1], BLOCK=block,
+                                        num_warps=norm_warps(block))  # fmt: skip
+    return total, out
+
+
+def norm_warps(block: int) -> int:
+    """Warps of a program that holds a row of `block` elements: at most 16 elements a thread."""
+    return min(max(block // 512, 1), 16)
+
+
 def place_heads(rows: Tensor, write: Tensor, keys: Tensor, values: Tensor, cos: Tensor | None, sin: Tensor | None,
                 query_norm: Tensor | None, key_norm: Tensor | None, counts: tuple[int, int], columns: tuple[int, int, int],
                 size: int, eps: float) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 from decgraph.backends.triton.attention.sizes import power
 from decgraph.backends.triton.cubin import Spec
-from decgraph.backends.triton.step.causal_kernels import CELLS_BLOCK, GATE_BLOCK
+from decgraph.backends.triton.step.causal_kernels import CELLS_BLOCK, GATE_BLOCK, norm_warps
 
 MODULE = "decgraph.backends.triton.step.causal_kernels"
 MODELS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
@@ -31,6 +31,11 @@ def specs() -> list[Spec]:
             sizes = {"QUERIES": queries, "KEYS": keys, "SIZE": size, "PAD": power(size), "ROTARY": True, "NORM": False, **flags}
             out.append(Spec(f"heads {name} {dtype}", "heads_kernel", signature, sizes, module=MODULE, warps=1,
                             aligned=counts[1:]))  # fmt: skip
+    for size in (2048, 4096, 5376, 8192, 16384):
+        for dtype in ("bf16", "fp32"):
+            pointers, block = dict.fromkeys(("states", "more", "weight", "total", "out"), f"*{dtype}"), power(size)
+            out.append(Spec(f"sum norm {size} {dtype}", "sum_norm_kernel", {**pointers, "eps": "fp32", "size": "i32"},
+                            {"BLOCK": block}, module=MODULE, warps=norm_warps(block), aligned=("size",)))  # fmt: skip
     numbers64 = dict.fromkeys(("tokens", "positions", "tokens_out", "positions_out", "write", "tail_positions"), "*i64")
     for block, words in ((1, 1), (CELLS_BLOCK, 2), (CELLS_BLOCK, 16)):
         sizes = dict.fromkeys(("cells", "words", "first", "tail", "spare"), "i32")

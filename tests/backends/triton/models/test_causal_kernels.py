@@ -14,7 +14,7 @@ from torch import Tensor
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
 from decgraph.backends.triton.step.causal_cells import Cells
 from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attention
-from decgraph.backends.triton.step.causal_kernels import ACTIVATIONS, gated, place_heads
+from decgraph.backends.triton.step.causal_kernels import ACTIVATIONS, gated, place_heads, sum_norm
 from decgraph.runtime.models.capture import make
 from decgraph.runtime.models.capture.norms import norms
 from decgraph.runtime.models.hf_live import from_module
@@ -72,6 +72,17 @@ def test_heads_go_where_they_belong(size: int, rotary: bool, norm: bool, dtype: 
             assert cache[b, :, others].isnan().all()
 
 
+@pytest.mark.parametrize("size", [5, 64, 700])
+def test_sums_and_their_norms(size: int) -> None:
+    torch.manual_seed(size)
+    states, more, weight = torch.randn(4, size), torch.randn(4, size), torch.rand(size)
+    states[2] = more[2] = 0.0
+    total, out = sum_norm(states, more, weight, 1e-5)
+    want = states.double() + more.double()
+    assert torch.allclose(total.double(), want, atol=1e-6)
+    assert torch.allclose(out.double(), F.rms_norm(want, (size,), weight.double(), 1e-5), atol=2e-6, rtol=2e-6)
+
+
 @pytest.mark.parametrize("act", ACTIVATIONS)
 @pytest.mark.parametrize("size", [3, 64, 1500])
 def test_gates(act: str, size: int) -> None:
@@ -103,7 +114,10 @@ def test_what_is_fused(kind: str, norms_of_a_gpu: None) -> None:
         if kind in fused:  # norm, product, heads, attention, product, norm, product, gate, product; views aside
             rest = {"embedding", "mul", "input", "getitem"}  # once a forward; granite scales its embeddings
             ops = {n.meta["op"] for n in program.graph.nodes if n.op == "call_function"}
-            assert ops - rest == {"rms_norm", "mm", "addmm", "place_heads", "attention", "gated"}
+            products = {"mm", "addmm"} if kind == "qwen2" else {"mm"}  # with the projections' bias
+            if kind != "granite":  # it scales what it adds
+                assert ops - rest == {"rms_norm", *products, "sum_norm", "place_heads", "attention", "gated"}
+                assert (len(program.of("rms_norm")), len(program.of("sum_norm"))) == (1, 4)
 
 
 _SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "gpt2", "phi3", "cohere")]
