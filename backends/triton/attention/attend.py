@@ -90,7 +90,8 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 def _check(q: Tensor, keys: Tensor, values: Tensor, held: Tensor) -> None:
     batch, _, heads, size = q.shape
     if keys.shape[0] != batch or values.shape[:3] != keys.shape[:3] or keys.shape[3] != size or heads % keys.shape[1]:
-        raise DecError(f"queries {tuple(q.shape)} do not fit together with keys {tuple(keys.shape)}, values {tuple(values.shape)}")
+        raise DecError(f"queries {tuple(q.shape)}, keys {tuple(keys.shape)} and values {tuple(values.shape)}: they do not fit "
+                       "together")
     if held.shape != (batch,) or held.dtype != torch.int32:
         raise DecError(f"the lengths of {batch} sequences are int32[{batch}], not {held.dtype} {tuple(held.shape)}")
     if not q.dtype == keys.dtype == values.dtype or q.dtype.itemsize > 4:
@@ -136,7 +137,8 @@ class _Launch:
         self.heads, self.capacity, self.dv = self.keys.shape[1], self.keys.shape[2], self.values.shape[3]
         self.group = self.wide // self.heads
         rows = self.cells * self.group
-        self.sizes = sizes(rows, self.batch * self.heads, self.capacity, self.dk, self.dv, self.q.dtype, self.q.device, self.runs)
+        self.sizes = sizes(rows, self.batch * self.heads, self.capacity, self.dk, self.dv, self.q.dtype, self.q.device,
+                           self.runs)
         self.tiles = -(-rows // self.sizes.rows)
         self.pad = max(power(self.dv), 16)
 

@@ -19,7 +19,7 @@ ELEMENTS = 8192
 
 @triton.jit(do_not_specialize=["paths"])
 def move_cells(table, held, source, count, heads, capacity, width, batch_stride, head_stride, slot_stride, paths,
-               K: tl.constexpr, PART: tl.constexpr, ELEMENT: tl.constexpr):
+               K: tl.constexpr, PART: tl.constexpr, ELEMENT: tl.constexpr, ALIGNED: tl.constexpr):
     """Slots held + source[k] become the slots held + k, k < count, of one cache, sequence and head, PART columns of them.
 
     table: addresses of the caches. All rows are read before any is written: where one goes, another may still be.
@@ -32,7 +32,10 @@ def move_cells(table, held, source, count, heads, capacity, width, batch_stride,
     # Cells that lie where they go already stay: a chain accepted whole moves nothing.
     moves = (taken > lane) & (kept + taken < capacity)
     mask = moves[:, None] & (column < width)[None, :]
-    base = tl.multiple_of(tl.load(table + cache).to(tl.pointer_type(ELEMENT)), 16)
+    kind: tl.constexpr = tl.dtype(ELEMENT)
+    base = tl.load(table + cache).to(tl.pointer_type(kind))
+    if ALIGNED:
+        base = tl.multiple_of(base, 16)
     base += b.to(tl.int64) * batch_stride + head.to(tl.int64) * head_stride
     rows = tl.load(base + (kept + taken)[:, None] * slot_stride + column[None, :], mask=mask, other=0)
     tl.debug_barrier()
@@ -49,7 +52,6 @@ class Mover:
             whole = cache if cache.ndim == 4 else cache.unsqueeze(1)
             if whole.ndim != 4 or whole.stride(-1) != 1:
                 raise DecError(f"a cache is [B, H, S, D] or [B, S, D] with its last axis contiguous, not {tuple(cache.shape)}")
-            # A type of the same width that every device copies bit for bit.
             kinds.setdefault((whole.shape, whole.stride(), whole.dtype.itemsize), []).append(whole)
         self._groups = [(group, torch.tensor([c.data_ptr() for c in group], dtype=torch.int64).to(group[0].device))
                         for group in kinds.values()]
@@ -72,10 +74,12 @@ class Mover:
             part = min(power(width), max(ELEMENTS // lanes, 16))
             move_cells[(len(group), batch * heads, -(-width // part))](
                 table, held, source.contiguous(), count, heads, capacity, width, *group[0].stride()[:3], paths,
-                K=lanes, PART=part, ELEMENT=_BITS[group[0].dtype.itemsize], num_warps=4)
+                K=lanes, PART=part, ELEMENT=_BITS[group[0].dtype.itemsize],
+                ALIGNED=all(c.data_ptr() % 16 == 0 for c in group), num_warps=4)
 
 
-_BITS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
+_BITS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+"""Types of the same width: bits are moved, whatever they mean."""
 
 
 def move(caches: Sequence[Tensor], held: Tensor, source: Tensor, count: Tensor) -> None:

@@ -37,26 +37,39 @@ def power(n: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def processors(index: int | None) -> int:
-    """Multiprocessors of a CUDA device."""
-    return int(torch.cuda.get_device_properties(torch.cuda.current_device() if index is None else index).multi_processor_count)
+def about(index: int | None) -> tuple[int, int]:
+    """Multiprocessors of a CUDA device, and its architecture (90 for capability 9.0)."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device() if index is None else index)
+    return int(properties.multi_processor_count), 10 * int(properties.major) + int(properties.minor)
 
 
-def tile_rows(rows: int, size: int, itemsize: int) -> int:
+def tile_rows(rows: int, size: int, itemsize: int, arch: int) -> int:
     """Rows of a tile, for so many rows under one key/value head and heads of that (padded) size."""
-    most = 32 if itemsize > 2 else 128 if size <= 128 else 64
-    return min(max(power(rows), 16), most)
-
-
-def default(rows: int, size: int, itemsize: int, programs: int) -> Config:
-    """Sizes for a tile of `rows` rows when nothing was measured. `size`: the larger of the padded head sizes."""
     if itemsize > 2:
-        # No tensor cores for whole float32 products: operands lie in registers.
-        return Config(block=32 if size <= 128 else 16, warps=4 if size <= 128 else 8, stages=1, splits=programs)
-    block = 64 if size <= 128 else 32
+        return 16
+    if size > 128:
+        return min(max(power(rows), 16), 64) if arch >= 90 else min(max(power(rows), 16), 32)
+    tile = min(max(power(rows), 16), 128)
+    return 128 if tile == 64 and arch < 90 else tile
+
+
+def default(rows: int, size: int, itemsize: int, programs: int, arch: int) -> Config:
+    """Sizes for a tile of `rows` rows when nothing was measured. `size`: the larger of the padded head sizes; programs:
+    multiprocessors.
+
+    A tile of few rows waits for memory: two programs a processor, three blocks in flight each. One of 128 rows fills a
+    processor's registers alone. Hopper multiplies out of shared memory, where the others hold a query and a block of keys in
+    registers and take smaller blocks; whole float32 products have no tensor cores at all.
+    """
+    if itemsize > 2:
+        return Config(block=32, warps=4, stages=1, splits=2 * programs) if size <= 128 else Config(16, 8, 1, programs)
+    if size > 128:
+        if rows <= 16:
+            return Config(block=32, warps=4, stages=3, splits=2 * programs)
+        return Config(block=16, warps=8, stages=3 if arch >= 90 else 2, splits=programs)
     if rows <= 32:
-        return Config(block=block, warps=4, stages=3, splits=2 * programs)
-    return Config(block=block, warps=4 if rows <= 64 and size <= 128 else 8, stages=2, splits=programs)
+        return Config(block=64, warps=4, stages=3, splits=2 * programs)
+    return Config(block=64 if arch >= 90 else 32, warps=8, stages=3, splits=programs)
 
 
 def sizes(rows: int, tiles_of: int, keys: int, dk: int, dv: int, dtype: torch.dtype, device: torch.device,
@@ -66,10 +79,10 @@ def sizes(rows: int, tiles_of: int, keys: int, dk: int, dv: int, dtype: torch.dt
     `runs` asks for that many programs, whatever was measured.
     """
     size = max(power(dk), power(dv), 16)
-    tile = tile_rows(rows, size, dtype.itemsize)
-    programs = processors(device.index) if device.type == "cuda" else INTERPRETED
+    programs, arch = about(device.index) if device.type == "cuda" else (INTERPRETED, 90)
+    tile = tile_rows(rows, size, dtype.itemsize, arch)
     key = (tile, tiles_of, dk, dv, str(dtype).removeprefix("torch."), power(keys))
-    c = config("attend", key, default(tile, size, dtype.itemsize, programs))
+    c = config("attend", key, default(tile, size, dtype.itemsize, programs, arch))
     tiles = tiles_of * -(-rows // tile)
     most = tiles * max(-(-keys // c.block), 1)
     count = max(min(runs or c.splits, most), 1)

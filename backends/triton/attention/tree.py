@@ -52,6 +52,11 @@ def ancestor_bits(parent, pending, bits, jumps, nodes, words, offset, N: tl.cons
     tl.store(lines + node[:, None] * words + word[None, :], seen, mask=mask)
 
 
+def tree_warps(nodes: int, words: int) -> int:
+    """Warps of ancestor_bits for padded sizes: at most 32 words a thread."""
+    return min(max(nodes * words // 1024, 4), 16)
+
+
 def ancestors(parent: Tensor, words: int, offset: int = 0, pending: Tensor | None = None) -> Tensor:
     """int32[B, N, words]: which tail cells the nodes of trees see, themselves among them.
 
@@ -65,9 +70,9 @@ def ancestors(parent: Tensor, words: int, offset: int = 0, pending: Tensor | Non
     bits = torch.empty((batch, nodes, words), dtype=torch.int32, device=parent.device)
     if nodes:
         jumps = torch.empty((batch, 2, nodes), dtype=torch.int32, device=parent.device)
-        padded = power(nodes)
+        lanes, wide = power(nodes), power(words)
         ancestor_bits[(batch,)](parent.contiguous(), parent if pending is None else pending, bits, jumps, nodes, words, offset,
-                                N=padded, W=power(words), PENDING=pending is not None, num_warps=8 if padded > 128 else 4)
+                                N=lanes, W=wide, PENDING=pending is not None, num_warps=tree_warps(lanes, wide))
     return bits
 
 

@@ -37,7 +37,7 @@ def check(parents: list[list[int]], words: int, offset: int = 0, pending: list[i
             assert cells(got, b, n) == want, (b, n)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_tree(data: st.DataObject) -> None:
     batch, nodes, offset = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 70)), data.draw(st.integers(0, 34))
