@@ -29,15 +29,12 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Family:
-    """Launches of one kernel that are worth measuring: `run` launches it once at a shape, with the sizes that `config` has for
-    `name` and `key`. `make` prepares tensors and gives `run`, so that nothing is allocated before it is needed."""
+class Asked:
+    """A question that `config` was asked: a family, a shape, and what its default is."""
 
-    name: str
+    family: str
     key: tuple[Any, ...]
     default: Config
-    candidates: tuple[Config, ...]
-    make: Callable[[], Callable[[], object]]
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,23 @@ def _config_of(value: Any) -> Config | None:
 
 def config(family: str, key: Sequence[Any], default: Config) -> Config:
     """The sizes measured for a kernel family at a shape on this device, or the default."""
+    for asked in _HEARING:
+        asked.append(Asked(family, tuple(key), default))
     return _known().get(_spelt(family, key), default)
+
+
+_HEARING: list[list[Asked]] = []
+
+
+@contextmanager
+def hearing() -> Iterator[list[Asked]]:
+    """What `config` is asked inside: which launches there are, without knowing how their keys are made."""
+    asked: list[Asked] = []
+    _HEARING.append(asked)
+    try:
+        yield asked
+    finally:
+        _HEARING[:] = [other for other in _HEARING if other is not asked]  # by identity: two may hold the same
 
 
 def _spelt(family: str, key: Sequence[Any]) -> str:

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from decgraph.backends.triton import tuned
+from decgraph.backends.triton import families, tuned
 from decgraph.backends.triton.tuned import Config, around, config, measure, measured, trying
 from decgraph.runtime.tune import kept
 
@@ -148,3 +149,47 @@ def test_candidates() -> None:
     assert around(SLOW) == (SLOW,)
     found = around(SLOW, blocks=(64, 128), warps=(4, 8))
     assert found[0] == SLOW and len(found) == len(set(found)) == 4 and FAST in found
+
+
+# -- the launches of `decgraph tune --kernels`, at sizes that the interpreter bears
+
+SMALL = families.Shapes((("tiny", 4, 2, 16),), (1, 3), (20,), (50,), (2,), torch.float32)
+
+
+@pytest.mark.parametrize("launch", list(families.launches(SMALL)), ids=lambda launch: launch.title)
+def test_every_launch_asks_for_its_sizes_and_uses_what_it_is_told(launch: families.Launch) -> None:
+    run, asked = families.questions(launch, torch.device("cpu"))
+    (question,) = asked
+    assert question.family == launch.family
+    tried = families.candidates(question)
+    assert tried[0] == question.default and len(tried) > 3
+    usual = run()
+    other = next(c for c in tried if c.block != question.default.block)
+    with trying(question.family, question.key, other):
+        again = run()
+    for a, b in zip(*(x if isinstance(x, tuple) else (x,) for x in (usual, again)), strict=True):
+        assert torch.allclose(a.double(), b.double(), atol=1e-5)
+
+
+def test_measuring_a_launch_once(cache: Path) -> None:
+    launch = next(families.launches(SMALL))
+    times = iter(range(1000, 0, -1))
+    ((asked, found),) = families.measure(launch, torch.device("cpu"), clock=lambda run: float(next(times)))
+    assert found is not None and found.best == families.candidates(asked)[-1]
+    ((_, again),) = families.measure(launch, torch.device("cpu"), clock=lambda run: pytest.fail("measured twice"))
+    assert again is None
+    ((_, anew),) = families.measure(launch, torch.device("cpu"), fresh=True, clock=lambda run: 1.0)
+    assert anew is not None and anew.best == asked.default
+
+
+def test_without_a_device_the_command_says_what_it_would_do(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
+    from decgraph.cli.main import main
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a device")
+    assert main(["tune", "--kernels"]) == 0
+    out = capsys.readouterr().out
+    assert "no CUDA device" in out and "attention, 8B, 64 cells after 8192" in out and str(cache) in out
+    assert main(["tune", "--kernels", "--json"]) == 0
+    got = json.loads(capsys.readouterr().out)
+    assert got["device"] is None and len(got["launches"]) == len(list(families.launches())) and not cache.exists()

@@ -1,0 +1,80 @@
+"""What `decgraph tune --kernels` does: sizes of the Triton kernels, measured on the device that is here, or what would be."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib.util import find_spec
+from typing import Any
+
+import decgraph
+from decgraph.cli import output
+
+HEADINGS = ("launch", "sizes", "default", "microseconds", "times the default", "tried", "failed")
+
+
+def tune_kernels(*, seconds: float, fresh: bool, as_json: bool) -> None:
+    """Measure every launch whose sizes are not known for this device (all of them with `fresh`), for as long as `seconds`, and print what was chosen.
+
+    Raises DecError where torch or Triton is not installed. Without a CUDA device nothing is measured.
+    """
+    for package in ("torch", "triton"):
+        if find_spec(package) is None:
+            raise decgraph.DecError(f"the kernels need {package}, which is not installed", hint=f"pip install {package}")
+    from decgraph.backends.triton import families, tuned  # this decides how Triton runs, before it is imported
+
+    import torch  # isort: skip
+
+    every = list(families.launches())
+    if not torch.cuda.is_available():
+        say_what_would_be(every, tuned.cache_file(), as_json=as_json)
+        return
+    device = torch.device("cuda", torch.cuda.current_device())
+    rows: list[tuple[str, ...]] = []
+    found: list[dict[str, Any]] = []
+    end, left = time.monotonic() + seconds, 0
+    try:
+        for n, launch in enumerate(every):
+            if time.monotonic() > end:
+                left = len(every) - n
+                break
+            if sys.stderr.isatty():
+                print(f"measuring {launch.title}", file=sys.stderr)
+            for asked, measured in families.measure(launch, device, fresh=fresh):
+                sizes = tuned.config(asked.family, asked.key, asked.default) if measured is None else measured.best
+                times = {} if measured is None else measured.milliseconds
+                failed = {} if measured is None else measured.failed
+                best, usual = times.get(sizes), times.get(asked.default)
+                rows.append((launch.title, words(sizes), words(asked.default), f"{1000 * best:.1f}" if best else "kept",
+                             f"{usual / best:.2f}" if best and usual else "-", str(len(times)), str(len(failed))))
+                found.append({"launch": launch.title, "family": asked.family, "key": [str(k) for k in asked.key],
+                              "sizes": vars(sizes), "default": vars(asked.default), "milliseconds": best,
+                              "default_milliseconds": usual, "kept": measured is None,
+                              "failed": {words(c): why for c, why in failed.items()}})
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept", file=sys.stderr)
+        raise
+    finally:
+        if as_json:
+            output.emit_json({"device": tuned.device_name(), "file": str(tuned.cache_file()), "launches": found, "left": left})
+        else:
+            output.print_table(HEADINGS, rows)
+            print(f"{tuned.device_name()}; kept in {tuned.cache_file()}")
+            if left:
+                print(f"The time was up with {left} launches to go: run it again to go on, or with more --seconds")
+
+
+def words(sizes: Any) -> str:
+    """A launch's sizes on one line."""
+    return " ".join(f"{name}={value}" for name, value in vars(sizes).items())
+
+
+def say_what_would_be(every: list[Any], file: Any, *, as_json: bool) -> None:
+    """Without a device: what would be measured, and where it would be kept."""
+    if as_json:
+        output.emit_json({"device": None, "file": str(file), "launches": [{"launch": launch.title} for launch in every]})
+        return
+    print("There is no CUDA device here, and the interpreter's times say nothing: nothing is measured. On a device, sizes for "
+          f"these {len(every)} launches would be, and kept in {file}:")
+    for launch in every:
+        print(f"  {launch.title}")
