@@ -15,6 +15,7 @@ from torch import Tensor
 from decgraph.backends.triton.attention.attend import attend
 from decgraph.backends.triton.step.causal_cells import Cells, Placed
 from decgraph.backends.triton.step.causal_fuse import fuse
+from decgraph.backends.triton.step.causal_stream import stream
 from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.capture.program import Program
 from decgraph.runtime.models.capture.step import Part, Step, Variant
@@ -96,6 +97,7 @@ class DeviceStep(Step):
     def _adapt(self, program: Program) -> None:
         if self.attention is kernel_attention:
             fuse(program)
+            stream(program)
         for node in program.of("attention"):
             node.target = self.attention
 

@@ -6,8 +6,10 @@ from typing import Any
 from decgraph.backends.triton.attention.sizes import power
 from decgraph.backends.triton.cubin import Spec
 from decgraph.backends.triton.step.causal_kernels import CELLS_BLOCK, GATE_BLOCK, norm_warps
+from decgraph.backends.triton.step.causal_stream import MOST, step_of
 
 MODULE = "decgraph.backends.triton.step.causal_kernels"
+STREAM = "decgraph.backends.triton.step.causal_stream"
 MODELS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
     "8b": (32, 8, 128, {}),
     "1b": (32, 8, 64, {}),
@@ -36,6 +38,14 @@ def specs() -> list[Spec]:
             pointers, block = dict.fromkeys(("states", "more", "weight", "total", "out"), f"*{dtype}"), power(size)
             out.append(Spec(f"sum norm {size} {dtype}", "sum_norm_kernel", {**pointers, "eps": "fp32", "size": "i32"},
                             {"BLOCK": block}, module=MODULE, warps=norm_warps(block), aligned=("size",)))  # fmt: skip
+    for rows in (16, MOST):
+        for block, stages in ((16, 5), (32, 4), (64, 4)):
+            pointers = dict.fromkeys(("x", "weight", "out"), "*bf16")
+            counts = ("rows", "columns", "inner", "x_row", "weight_row")
+            sizes = {"ROWS": rows, "BLOCK": block, "STEP": step_of(block), "EVEN": True}
+            if (block, rows) != (32, MOST):  # more shared memory than there is
+                out.append(Spec(f"stream {rows}x{block}", "stream_kernel", {**pointers, **dict.fromkeys(counts, "i32")}, sizes,
+                                module=STREAM, warps=4, stages=stages, aligned=counts[1:]))  # fmt: skip
     numbers64 = dict.fromkeys(("tokens", "positions", "tokens_out", "positions_out", "write", "tail_positions"), "*i64")
     for block, words in ((1, 1), (CELLS_BLOCK, 2), (CELLS_BLOCK, 16)):
         sizes = dict.fromkeys(("cells", "words", "first", "tail", "spare"), "i32")
