@@ -313,9 +313,6 @@ class Held:
             return 1
         return 2 if all(int(tree.uid[n]) in self.tail for n in above) else tree.height + 1     # a leaf, and the emitted token
 
-    def settle_at_end(self) -> None:
-        """A step is over."""
-
 
 def first_bits(n: int, width: int) -> np.ndarray:
     """int32[n + 1, W]: row i names the first i tail cells."""

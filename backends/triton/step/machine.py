@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.rules.compile import rule_of
-from decgraph.backends.triton.rules.device import site_words
-from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, load
+from decgraph.backends.triton.rules.device import Given, Walked, site_words
+from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, known, load
 from decgraph.backends.triton.step.held import Held
 from decgraph.backends.triton.step.keys import halves, site_word, words_for
 from decgraph.backends.triton.step.laws import Laws, Shape
@@ -59,6 +59,7 @@ class Step(Evaluator):
         self.request, self.seeds = self.buffer((b, 2), torch.int32), self.buffer((b, 2), torch.int64)
         self.ends = self.buffer((b, frame.ends), torch.int64)
         self.states: dict[str, Any] = {}
+        self.most_pending: dict[str, int] = {}
         self.tally = Counts(self)
         self._constants: dict[Any, Tensor] = {}
         self.held: dict[str, Held] = {}
@@ -97,16 +98,18 @@ class Step(Evaluator):
         return self.constant(np.arange(n))
 
     # -- requests
-    def admit(self, requests: Sequence[Request]) -> None:
-        """Put requests into the buffers: one for each sequence. Models begin too. Runs on the host, before any step."""
-        if len(requests) != self.frame.batch:
-            raise ValueError(f"{len(requests)} requests for a batch of {self.frame.batch}")
+    def admit(self, requests: Sequence[Request], pending: Mapping[str, int],
+              shared: Mapping[Any, Any] | None = None) -> None:
+        """Put requests into the buffers: one for each sequence. Models begin too. Runs on the host, before any step. pending:
+        the most tokens that each model may have pending when a turn begins (why.py); shared: a session's states."""
         for b, request in enumerate(requests):
             self.place(b, request)
+        self.most_pending = dict(pending)
         for held in self.held.values():
+            held.span = 1
             held.begin([r.prompt for r in requests])
         self.tally.clear()
-        self.start_states()
+        self.start_states(shared)
 
     def place(self, b: int, request: Request) -> None:
         """Put a request into the buffers of sequence b."""
@@ -148,28 +151,38 @@ class Step(Evaluator):
         v = getattr(level, field)
         return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
 
+    @property
+    def reusable(self) -> bool:
+        """Whether a captured turn reads nothing that the prologue makes: else it is captured again for other requests."""
+        made = {v for op in self.before for v in op.results}
+        read = {v for op in self.loop.regions[1].walk() for v in op.operands}
+        return all(known(self.env.get(v)) or isinstance(self.env.get(v), Noise) for v in made & read)
+
+    def spans(self) -> dict[str, int]:
+        """The most tokens that each model may have pending now."""
+        return {name: held.span for name, held in self.held.items()}
+
     # -- a turn
     def prologue(self) -> None:
         """What stands before `while not done`, once."""
         self.start_turn()
         for op in self.before:
             self.op(op)
-        for held in self.held.values():
-            held.settle_at_end()
 
     def body(self) -> None:
-        """One turn of `while not done`. Raises NotStatic."""
+        """One turn of `while not done`, each model with as many pending tokens as `most_pending` says. Raises NotStatic."""
         region = self.loop.regions[1]
         self.start_turn()
+        for name, held in self.held.items():
+            held.span = self.most_pending.get(name, held.span)
         self.env[region.args[0]] = self.turn
         for op in region.ops:
             self.op(op)
-        for held in self.held.values():
-            held.settle_at_end()
         self.turn.add_((~self.began).to(torch.int32))
 
     def start_turn(self) -> None:
         self.uids = self.epoch = 0
+        self.tally.calls, self.tally.drafted = {}, 0
         self.began = self.over()
         for held in self.held.values():
             held.start()
@@ -196,6 +209,11 @@ class Step(Evaluator):
     def rule(self, op: Op) -> Any:
         """The kernels of a `tree.walk`."""
         return rule_of(op, self.function.body)
+
+    def walked(self, rule: Any, given: Given, depth: int) -> Walked:
+        """What a rule leaves of trees that are at most so deep."""
+        out: Walked = rule.on_device(given, depth=depth)
+        return out
 
     def site_words(self, sites: tuple[str, ...]) -> Tensor:
         """int32[B, S]: the first key word of each site for each request; kept as long as the step is."""
@@ -302,6 +320,10 @@ class Counts:
         self.accepted = s.buffer((s.frame.batch, self.deepest), torch.int64)
         self.calls: dict[str, int] = {}
         self.drafted = 0
+
+    def turn(self) -> tuple[dict[str, int], int]:
+        """Calls by name, and drafts, of the turn (or the prologue) that ran last."""
+        return dict(self.calls), self.drafted
 
     def clear(self) -> None:
         self.tested.zero_()

@@ -110,3 +110,9 @@ def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
         depth = tree.depth
         return length + (depth.gather(1, nodes.ids) if isinstance(nodes, Nodes) else depth.index_select(1, s.constant(nodes)))
     return length + (s.constant(tree.depth)[nodes.ids] if isinstance(nodes, Nodes) else s.constant(tree.depth[nodes]))
+
+
+@device("model.derive")
+def derive(s: Any, op: Any, *operands: Any) -> Any:
+    """A model that shares another's weights."""
+    raise NotStatic("a model that is made of another", op)

@@ -45,7 +45,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
         given["reals"] = torch.stack([number(s, keys[v]).double() for v in rule.reals], 1)
     given["columns"] = {name: named(s, t, name, op) for name in ("prob", "race", "point") if name in rule.needs}
     depth = max(1, t.height)
-    walked = rule.on_device(Given(**given), depth=depth)
+    walked = s.walked(rule, Given(**given), depth)
     s.flag(walked.fault != 0)
     count_tests(s, walked.tests, depth)
     nodes, count, emitted = walked.nodes, walked.count, walked.emitted

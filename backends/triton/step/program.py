@@ -1,0 +1,145 @@
+"""A program on the device for a batch of requests: turns are launched one after the other, or replayed as a CUDA graph, and the
+host looks at the flags every n turns.
+
+A turn after the end changes nothing: sequences that are over keep their buffers as they are. So looking seldom costs a few
+turns at the end and saves a wait in every one.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
+from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.heads import FeaturesOnDevice
+from decgraph.backends.triton.step.machine import Frame, Step
+from decgraph.backends.triton.step.why import Needs
+from decgraph.errors import DecError
+from decgraph.ir.values import Module
+from decgraph.runtime.request import Request
+
+EVERY = 8
+"""Turns between two looks at the flags, on a device that the host waits for."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a request came to. tokens: what was committed. lost: something happened that only the driver of the torch backend
+    does right (it says what is wrong, or grows smaller trees): the request has to be run again by it. turns: of `while not
+    done`. calls: by model parameter, all in all. drafted, tested, accepted: as runtime/trace.py counts."""
+
+    tokens: tuple[int, ...]
+    lost: bool
+    turns: int
+    calls: dict[str, int]
+    drafted: int
+    tested: tuple[int, ...]
+    accepted: tuple[int, ...]
+
+
+class StepProgram:
+    """One program, captured for a batch size, a capacity and a shaping of requests.
+
+    models: `DeviceModel`s by parameter name, made for this batch (`device_models`). graphs: whether turns are captured (None:
+    where there is CUDA). every: turns between two looks at the flags (None: EVERY on CUDA, else 1). After `run`, `reads` is how often the host waited for the device.
+    """
+
+    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame,
+                 needs: Needs, *, every: int | None = None, graphs: bool | None = None) -> None:
+        self.step = Step(module, function, models, params, frame)
+        self.needs = needs
+        self.every = every or (EVERY if frame.device.type == "cuda" else 1)
+        self.graphs = frame.device.type == "cuda" if graphs is None else graphs
+        self.graph: Any = None
+        self.reads = 0
+        self.before: tuple[dict[str, int], int] = ({}, 0)       # calls and drafts of the prologue
+        self.each: tuple[dict[str, int], int] = ({}, 0)         # and of a turn
+
+    @torch.no_grad()
+    def run(self, requests: Sequence[Request], shared: Mapping[Any, Any] | None = None) -> list[Outcome]:
+        """Run requests, at most as many as the batch, to their ends. shared: a session's states."""
+        step, batch = self.step, self.step.frame.batch
+        if not 0 < len(requests) <= batch:
+            raise ValueError(f"{len(requests)} requests for a batch of {batch}")
+        step.admit([*requests, *[requests[0]] * (batch - len(requests))], self.needs.pending, shared)
+        step.done[len(requests):] = True
+        self.reads = 0
+        step.prologue()
+        self.before = step.tally.turn()
+        stale = self.graph is not None and not step.reusable
+        if self.graph is None or stale:
+            step.body()        # what is compiled and chosen at first use is done before a capture
+            self.each = step.tally.turn()
+            self.graph = self.captured() if self.graphs else None
+        most = int(max(r.limit for r in requests)) + 1
+        turns = 0
+        while turns < most + self.every:
+            if self.over():
+                break
+            for _ in range(self.every):
+                if self.graph is not None:
+                    self.graph.replay()
+                else:
+                    step.body()
+            turns += self.every
+        return self.outcomes(len(requests))
+
+    def captured(self) -> Any:
+        """A turn as a CUDA graph. Nothing runs by this."""
+        torch.cuda.synchronize(self.step.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step.body()
+        return graph
+
+    def over(self) -> bool:
+        """Whether all sequences are: the one place where the host waits for the device before the end."""
+        self.reads += 1
+        return bool(self.step.over().all())
+
+    def outcomes(self, n: int) -> list[Outcome]:
+        """What has come of the first n sequences."""
+        s = self.step
+        self.reads += 1
+        tokens, length, base, turn, lost, tested, accepted = (
+            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, s.lost, s.tally.tested, s.tally.accepted))
+        out = []
+        for b in range(n):
+            (once, few), (again, many) = self.before, self.each
+            calls = {name: once.get(name, 0) + again.get(name, 0) * int(turn[b]) for name in {**once, **again}}
+            deep = int(np.flatnonzero(tested[b])[-1]) + 1 if tested[b].any() else 0
+            out.append(Outcome(tuple(tokens[b, base[b]:length[b]].tolist()), bool(lost[b]), int(turn[b]), calls,
+                               few + many * int(turn[b]), tuple(tested[b, :deep].tolist()),
+                               tuple(accepted[b, :deep].tolist())))
+        return out
+
+    def states(self, n: int) -> dict[str, Tensor]:
+        """States as they are after sequence n."""
+        return {name: value[n].cpu() for name, value in self.step.states.items()}
+
+
+def device_models(models: Mapping[str, Any], needs: Needs, batch: int, capacity: int,
+                  device: torch.device | str | None = None) -> dict[str, Any]:
+    """The `DeviceModel`s of a program's runtime models, for sequences of at most `capacity` tokens. Raises NotStatic for a
+    model without such a form."""
+    out: dict[str, Any] = {}
+    try:
+        for name, model in sorted(models.items(), key=lambda m: m[1].kind == "features"):
+            tail = needs.tails[name]
+            if model.kind == "features":
+                target = next((t for t in out.values() if isinstance(t, CausalOnDevice)), None)
+                if target is None:
+                    raise NotStatic(f"`{name}` reads the features of a model that is not on the device")
+                out[name] = FeaturesOnDevice(model, target, tail)
+                continue
+            room = capacity + max(needs.tails.values()) + 2
+            out[name] = device_model(model, batch, room, tail, device=device)
+    except DecError as error:
+        raise NotStatic(str(error)) from error
+    return {name: out[name] for name in models}
+

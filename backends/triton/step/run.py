@@ -1,0 +1,172 @@
+"""The door to steps: decode requests of machines on the device, as many at a time as a batch has places.
+
+    left = run_steps(machines)       # backends/torch Machines (or the triton backend's), each with its request
+
+decodes every machine that it can to its end and fills it as its driver would have: `committed_tokens()`, `reason`, `tally`
+(what session.py makes statistics of), and a session's states. What it cannot do it leaves untouched and returns, with the
+reason: those are for the driver (`machine.run_function()` or `run_many`). These are left:
+
+- programs whose steps are not of static shape, or with models that have no form on the device (why.py says why);
+- machines somebody listens to, sub-runs, and requests with penalties, automata, processors, stop strings, `until`, a least
+  length (laws.py, `Shape.of`), or so close to the context's end that a tree would not fit;
+- requests at which something happened that only the driver does right: nothing was left to draw, a coin of 0 / 0, a turn that
+  committed nothing. The driver says what is wrong, or goes on where a step could not.
+
+Requests of one program, the same parameters and the same shaping share a batch, and so do captured turns: programs are kept
+(`KEPT` of them), since capturing takes a moment and caches take memory.
+"""
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.laws import Shape
+from decgraph.backends.triton.step.machine import Frame
+from decgraph.backends.triton.step.program import Outcome, StepProgram, device_models
+from decgraph.backends.triton.step.why import Needs, needs_of
+from decgraph.errors import DecError
+
+KEPT = 2
+"""Programs that are kept, each with its models' caches."""
+_PROGRAMS: OrderedDict[Any, tuple[Any, StepProgram]] = OrderedDict()
+_NEEDS: OrderedDict[Any, tuple[Any, Needs | NotStatic]] = OrderedDict()
+
+
+def run_steps(machines: Sequence[Any], *, width: int = 8, every: int | None = None,
+              device: torch.device | str | None = None) -> list[tuple[Any, str]]:
+    """Decode machines on the device, at most `width` at a time; returns those that are left to the driver, with the reason.
+
+    every: turns between two looks at the flags (None: program.py's). device: where table models go (None: the GPU, if there is one).
+    """
+    left: list[tuple[Any, str]] = []
+    groups: dict[Any, list[Any]] = {}
+    for machine in machines:
+        try:
+            groups.setdefault(_group(machine), []).append(machine)
+        except NotStatic as error:
+            left.append((machine, str(error)))
+    for members in groups.values():
+        sessions = any(s.scope != "sequence" for s in members[0].function.states)
+        many = 1 if sessions else max(1, width)      # what a session keeps goes from one request to the next
+        for first in range(0, len(members), many):
+            part = members[first:first + many]
+            try:
+                left += _decode(part, every, device)
+            except NotStatic as error:
+                left += [(m, str(error)) for m in part]
+    return left
+
+
+def forget() -> None:
+    """Give the memory of kept programs back."""
+    _PROGRAMS.clear()
+    _NEEDS.clear()
+
+
+def _group(m: Any) -> Any:
+    """What machines that run together have in common. Raises NotStatic for one that cannot run as steps."""
+    if m.listener is not None:
+        raise NotStatic("somebody listens to its events")
+    if m.parent is not None or m.until is not None or m.externs:
+        raise NotStatic("it is a sub-run, or calls functions of the caller")
+    shape = Shape.of(m.request)
+    return (id(m.module), m.function.name, tuple(sorted((n, id(v)) for n, v in m.models.items())),
+            tuple(sorted((n, str(v)) for n, v in m.params.items())), shape)
+
+
+def needs(m: Any) -> Needs:
+    """What the steps of a machine's program need; remembered. Raises NotStatic."""
+    key = _group(m)
+    if key not in _NEEDS:
+        models = {p.name: m.models[p.name] for p in m.function.params if p.value.type.elem == "model"}
+        try:
+            found: Needs | NotStatic = needs_of(m.module, m.function.name, models, m.params, key[-1])
+        except NotStatic as error:
+            found = error
+        _NEEDS[key] = (m, found)         # the machine is kept, so that ids of its parts stay theirs
+        while len(_NEEDS) > 64:
+            _NEEDS.popitem(last=False)
+    out = _NEEDS[key][1]
+    if isinstance(out, NotStatic):
+        raise out
+    return out
+
+
+def _decode(machines: list[Any], every: int | None, device: Any) -> list[tuple[Any, str]]:
+    """Decode machines of one group in one batch; those that are left."""
+    need = needs(machines[0])
+    left, fit = [], []
+    for m in machines:
+        room = len(m.request.prompt) + m.request.limit + need.ahead
+        if m.window is not None and room > m.window:
+            left.append((m, f"a tree may not fit into the context of {m.window} tokens"))
+        else:
+            fit.append(m)
+    if not fit:
+        return left
+    capacity = max(len(m.request.prompt) + m.request.limit for m in fit)
+    ends = max(1, *(len(m.request.eos) for m in fit))
+    program = _program(fit[0], need, len(fit), capacity, ends, every, device)
+    try:
+        outcomes = program.run([m.request for m in fit], fit[0].shared)
+    except DecError as error:     # a prompt that a model does not take: the driver says the same of that request alone
+        return left + [(m, str(error)) for m in fit]
+    for b, (m, outcome) in enumerate(zip(fit, outcomes, strict=True)):
+        if outcome.lost:
+            left.append((m, "something happened that a step does not do"))
+        else:
+            fill(m, outcome)
+            for state in m.function.states:
+                if state.scope != "sequence":
+                    m.shared[(m.function.name, state.name)] = program.states(b)[state.name].numpy()
+    return left
+
+
+def _program(m: Any, need: Needs, batch: int, capacity: int, ends: int, every: int | None, device: Any) -> StepProgram:
+    """A kept program, or a new one; sizes are rounded up, so that few are made."""
+    places = 1 << (batch - 1).bit_length()
+    size = 1 << max(6, (capacity - 1).bit_length())
+    if m.window is not None:
+        size = max(capacity, min(size, m.window + 1))
+    slots = 1 << (ends - 1).bit_length()
+    key = (_group(m), places, size, slots, every, str(device))
+    if key in _PROGRAMS:
+        _PROGRAMS.move_to_end(key)
+        return _PROGRAMS[key][1]
+    while len(_PROGRAMS) >= KEPT:
+        _PROGRAMS.popitem(last=False)
+    models = {p.name: m.models[p.name] for p in m.function.params if p.value.type.elem == "model"}
+    made = device_models(models, need, places, size, device)
+    where = torch.device(next(iter(made.values())).device)
+    frame = Frame(places, size, Shape.of(m.request), where, slots)
+    _PROGRAMS[key] = (m, StepProgram(m.module, m.function.name, made, m.params, frame, need, every=every))
+    return _PROGRAMS[key][1]
+
+
+def fill(m: Any, outcome: Outcome) -> None:
+    """Make a machine what its driver would have made it."""
+    for token in outcome.tokens:
+        m.feed(token)
+        m.marks.append(-1)
+    m.tally.tokens += len(outcome.tokens)
+    for name, n in outcome.calls.items():
+        parameter, dot, part = name.partition(".")
+        model = m.models[parameter]
+        for _ in range(n):
+            m.tally.call(model.name + dot + part, model is m.main and not part)
+    m.tally.drafted += outcome.drafted
+    for depth, (tested, accepted) in enumerate(zip(outcome.tested, outcome.accepted, strict=True), 1):
+        m.tally.tested[depth] = m.tally.tested.get(depth, 0) + tested
+        if accepted:
+            m.tally.accepted[depth] = m.tally.accepted.get(depth, 0) + accepted
+    m.finish()
+
+
+def kept_programs() -> Iterable[StepProgram]:
+    """The programs that are kept now."""
+    return [program for _, program in _PROGRAMS.values()]
+

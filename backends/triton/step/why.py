@@ -1,0 +1,162 @@
+"""Whether a program can run as steps on the device, and what its steps need: found by running turns on shapes alone.
+
+Torch's meta device computes shapes and nothing else, so a turn of the real evaluator over it takes milliseconds, whatever the
+models are. It says why not (`NotStatic`), or how many cells a step of each model has and how many committed tokens each may
+have pending.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.rules.device import Given, Walked
+from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.laws import Laws, Shape
+from decgraph.backends.triton.step.machine import Frame, Step
+from decgraph.errors import DecError
+from decgraph.ir.values import Module
+from decgraph.runtime.request import Request
+
+META = torch.device("meta")
+TURNS = 6
+"""Turns after which what is pending has to be the same before and after one."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a program's steps need. tails: the most cells of a step, by model; pending: the most committed tokens without
+    a cell when a turn begins, by model; ahead: how many tokens past the committed ones a step may look at."""
+
+    tails: dict[str, int]
+    pending: dict[str, int]
+    ahead: int
+
+
+class Shapes:
+    """A model of which only shapes are known."""
+
+    def __init__(self, model: Any) -> None:
+        self.name, self.vocab_size, self.exact = model.name, model.vocab.size, bool(model.exact)
+        self.keeps_paths = model.kind != "features"
+        self.model = model
+
+    def forward(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, rows: Tensor,
+                given: Tensor | None = None) -> Tensor:
+        """See `DeviceModel`."""
+        return torch.empty((*rows.shape, self.vocab_size), dtype=torch.float64 if self.exact else torch.float32, device=META)
+
+    def heads(self, slots: Tensor) -> Tensor:
+        """Scores [B, heads, V] of the model's own heads."""
+        n = heads_of(self.model)
+        return torch.empty((len(slots), n, self.vocab_size), dtype=torch.float64 if self.exact else torch.float32, device=META)
+
+    def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
+        """See `DeviceModel`."""
+
+
+def heads_of(model: Any) -> int:
+    """How many Medusa heads a model has. Raises NotStatic for a model without."""
+    attached = getattr(model, "attached", None)
+    if attached is not None:
+        weight = next(attached.module.parameters())
+        with torch.no_grad():
+            return len(list(attached.module(weight.new_zeros(1, 1, int(weight.shape[-1])))))
+    n = int(getattr(model, "heads_count", 0))
+    if not n:
+        raise NotStatic(f"`{model.name}` has no heads of its own")
+    return n
+
+
+class NoLaws(Laws):
+    """The shapes of what `Laws` gives."""
+
+    def probs(self, scores: Tensor, face: str) -> Tensor:
+        return torch.empty(scores.shape, dtype=torch.promote_types(scores.dtype, torch.float32), device=META)
+
+    def best(self, scores: Tensor) -> Tensor:
+        return _tokens(scores)
+
+    def draw(self, scores: Tensor, given: bool, words: Tensor, seeds: Tensor) -> Tensor:
+        return _tokens(scores)
+
+    def distinct(self, scores: Tensor, given: bool, words: Tensor, seeds: Tensor, k: int) -> Tensor:
+        return _tokens(scores, k)
+
+    def races(self, scores: Tensor, given: bool, words: Tensor, seeds: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return _tokens(scores, k), torch.empty((len(scores), k), dtype=torch.float64, device=META)
+
+    def top(self, scores: Tensor, k: int, *, banned: bool) -> Tensor:
+        return _tokens(scores, k)
+
+    def without(self, probs: Tensor, members: Tensor, count: Tensor) -> Tensor:
+        return torch.empty_like(probs)
+
+
+def _tokens(scores: Tensor, *more: int) -> Tensor:
+    return torch.empty((len(scores), *more), dtype=torch.int64, device=META)
+
+
+class Probe(Step):
+    """A step of which only shapes are computed."""
+
+    meta = True
+
+    def make_laws(self, model: Any) -> Laws:
+        return NoLaws(Shape(), model.vocab_size, META, wide=model.exact)
+
+    def walked(self, rule: Any, given: Given, depth: int) -> Walked:
+        self.deepest = max(getattr(self, "deepest", 0), depth)
+        return Walked(torch.empty((self.frame.batch, Walked.HEAD + 3 * depth), dtype=torch.int64, device=META), depth)
+
+    def site_words(self, sites: tuple[str, ...]) -> Tensor:
+        return torch.empty((self.frame.batch, len(sites)), dtype=torch.int32, device=META)
+
+
+def needs_of(module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], shape: Shape) -> Needs:
+    """What the steps of a program need, with these models (runtime models by parameter name) and for requests of this shaping.
+    Raises NotStatic where it cannot run as steps."""
+    for name, model in models.items():
+        if model.kind == "masked":
+            raise NotStatic(f"`{name}` fills canvases")
+        if not hasattr(model, "vocab"):
+            raise NotStatic(f"`{name}` has no vocabulary")
+    probe = Probe(module, function, {n: Shapes(m) for n, m in models.items()}, params, Frame(1, 64, shape, META))
+    try:
+        probe.start_states()
+        probe.prologue()
+        pending = probe.spans()
+        for _ in range(TURNS):
+            probe.most_pending = pending
+            probe.body()
+            after = probe.spans()
+            if all(after[name] <= n for name, n in pending.items()):
+                break
+            pending = {name: max(n, after[name]) for name, n in pending.items()}
+        else:
+            raise NotStatic("a model falls behind what is committed")
+    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, DecError) as error:
+        # Ops over values that no form here knows fail in as many ways as there are; the driver of the torch backend runs them.
+        raise NotStatic(f"{type(error).__name__}: {error}") from error
+    tails = {name: held.most for name, held in probe.held.items()}
+    return Needs(tails, pending, 1 + getattr(probe, "deepest", 1))
+
+
+def static_reason(module: Module, function: str, request: Request | None, models: Mapping[str, Any],
+                  params: Mapping[str, Any]) -> str | None:
+    """Why a program cannot run as steps on the device; None if it can.
+
+    request: what is asked (None: a request that shapes nothing). models: runtime models by parameter name; what of them can
+    be on the device their `DeviceModel`s say (`causal.device_model`). params: all parameters' values.
+    """
+    try:
+        needs_of(module, function, models, params, Shape() if request is None else Shape.of(request))
+    except NotStatic as error:
+        return str(error)
+    return None
+
+
+__all__ = ["Needs", "needs_of", "static_reason"]
