@@ -127,7 +127,7 @@ def case(seed: int, size: int = 7, *, shape: Sequence[int] = (3, 2, 1), how: str
         new: list[int] = []
         kinds = ["with", "without", "points"] if how == "mixed" else [how]
         kind = kinds[int(rng.integers(len(kinds)))]
-        near = np.stack([base[n] for n in frontier]) + rng.normal(scale=0.4, size=(len(frontier), size))
+        near = np.stack([base[n] for n in frontier]) + rng.normal(scale=1.6, size=(len(frontier), size))
         scores = torch.tensor(near, dtype=dtype)
         rows = Rows(scores, asked, positions=np.full(len(frontier), 4), nodes=np.array(frontier))
         draws = _drafted(rng, rows, kind, width)

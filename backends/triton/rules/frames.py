@@ -103,7 +103,7 @@ def write(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Value, 
 def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Value, Captured],
              guesses: dict[Value, bool]) -> Written:
     region, tree = op.regions[0], op.attrs["scope"] == "tree"
-    if op.operands[0].type.of[1] != "token":
+    if op.operands[0].type.of[1] not in ("token", "any"):      # any: of tokens, carried from step to step
         raise Unsupported(f"a tree of {op.operands[0].type.of[1]}s is walked on the host", op)
     if op.operands[1].type.elem != "dist":
         raise Unsupported(f"evidence of type {op.operands[1].type}", op)
