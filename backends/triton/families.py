@@ -1,4 +1,4 @@
-"""The launches whose sizes `decgraph tune --kernels` measures: attention and vocabulary kernels at the shapes of real models.
+"""The launches that `decgraph tune --kernels` measures: attention, products and vocabulary kernels at real models' shapes.
 
 A launch says nothing of its key: it is run once while `tuned.hearing` listens to what it asks for, so that what is measured is
 what is looked up. Sizes of kernels that cost microseconds are not measured.
@@ -29,7 +29,7 @@ class Launch:
 @dataclass(frozen=True)
 class Shapes:
     """What launches are made for. models: (query heads, key/value heads, head size) by name; cells of a step; tokens held;
-    vocabularies; rows of scores; dtype of keys and logits."""
+    vocabularies; rows of scores; dtype of keys and logits; inner size and columns of a layer's matrices, in bfloat16."""
 
     models: tuple[tuple[str, int, int, int], ...] = (("8B", 32, 8, 128), ("1B", 32, 8, 64))
     cells: tuple[int, ...] = (1, 8, 64)
@@ -37,6 +37,8 @@ class Shapes:
     vocabularies: tuple[int, ...] = (32000, 128256)
     rows: tuple[int, ...] = (1, 8, 64)
     dtype: torch.dtype = torch.bfloat16
+    products: tuple[tuple[int, int], ...] = ((4096, 6144), (4096, 4096), (4096, 28672), (14336, 4096),
+                                             (2048, 3072), (2048, 2048), (2048, 16384), (8192, 2048))
 
 
 def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
@@ -47,6 +49,9 @@ def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
             for held in s.held:
                 title = f"attention, {name}, {cells} cells after {held}"
                 yield Launch(title, "attend", _attention(heads, groups, size, cells, held, s.dtype))
+    for inner, columns in s.products:
+        for cells in s.cells:
+            yield Launch(f"product, {cells} rows of {inner} to {columns}", "product", _product(cells, inner, columns))
     for vocabulary in s.vocabularies:
         for rows in s.rows:
             for what in ("softmax", "argmax", "draw", "topk", "entropy", "residual"):
@@ -99,6 +104,15 @@ def _attention(heads: int, groups: int, size: int, cells: int, held: int, dtype:
         bits = torch.where(seen >= 1 << 31, seen - (1 << 32), seen).to(torch.int32).to(device)[None]
         length = torch.tensor([held], dtype=torch.int32, device=device)
         return lambda: attend(q, keys, values, length, bits, 0, scale=size**-0.5)
+
+    return make
+
+
+def _product(rows: int, inner: int, columns: int) -> Callable[[torch.device], Run]:
+    def make(device: torch.device) -> Run:
+        from decgraph.backends.triton.step.causal_stream import launch
+
+        return launch(rows, inner, columns, torch.bfloat16)(device)
 
     return make
 
