@@ -61,6 +61,10 @@ def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
 def candidates(asked: Asked) -> tuple[Config, ...]:
     """Sizes to try for a launch, its default first: block and warps together, stages and splits by themselves, since every
     one of them is compiled, which takes longer than to measure it."""
+    if asked.family == "product":
+        from decgraph.backends.triton.step.causal_stream import CANDIDATES
+
+        return CANDIDATES
     d = asked.default
     blocks = (d.block // 2, d.block, 2 * d.block) if asked.family == "attend" else (d.block // 4, d.block // 2, d.block)
     found = [*tuned.around(d, blocks=[max(16, n) for n in blocks], warps=(max(1, d.warps // 2), d.warps, min(16, 2 * d.warps))),
