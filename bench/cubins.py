@@ -23,7 +23,7 @@ import pkgutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,7 @@ from decgraph.backends.triton.cubin import ARCHES, Report, Spec, reports
 from decgraph.errors import DecError
 
 AREAS = ("rows", "rules", "attention", "step")
+VOCABULARY, ROWS = 128256, (1, 64)
 RESULTS = Path(__file__).parent / "results" / "cubins.json"
 SHARED = {80: 163 << 10, 90: 227 << 10}
 """Bytes of shared memory that one program may have, by architecture."""
@@ -50,9 +51,38 @@ def of_area(area: str) -> list[Spec]:
     return made
 
 
+def of_algorithm(name: str) -> list[Spec]:
+    """What the vocabulary segments of an algorithm of stdlib/ become for a large vocabulary, of few rows and of many. (Its
+    rules are in the area `rules`.) Raises DecError for an algorithm that is not there."""
+    import torch
+
+    from decgraph import stdlib
+    from decgraph.backends.triton.kit import KERNELS, outermost
+    from decgraph.backends.triton.rows.shown import made_of
+    from decgraph.dsl.lower import load_text
+    from decgraph.ir.walk import functions_of
+    from decgraph.passes.manager import optimise
+    from decgraph.passes.vocabulary import on_rows
+
+    if name not in stdlib.names():
+        raise DecError(f"there is no area and no algorithm called {name}")
+    made: list[Spec] = []
+    for function in functions_of(optimise(load_text(stdlib.text(name), f"stdlib/{name}.dec"))[0]):
+        for op in outermost(function):
+            if KERNELS.fused(op) is None and not on_rows(op):
+                continue
+            for program in made_of(op, VOCABULARY, torch.bfloat16):
+                found = [s for rows in ROWS for s in program.specs(rows, torch.bfloat16)]
+                made += [replace(s, name=f"{name}: {s.name.removeprefix('rows.')}") for s in found]
+    return made
+
+
 def everything(only: Sequence[str] = ()) -> list[Spec]:
-    """The kernels of all areas, or of some."""
-    return [spec for area in AREAS if not only or area in only for spec in of_area(area)]
+    """The kernels of all areas and algorithms, or of some."""
+    from decgraph import stdlib
+
+    return [spec for name in only or (*AREAS, *stdlib.names())
+            for spec in (of_area(name) if name in AREAS else of_algorithm(name))]
 
 
 def digest(spec: Spec) -> str:

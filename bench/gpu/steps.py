@@ -1,0 +1,148 @@
+"""Steps captured as CUDA graphs, over their floors: autoregressive, the verification of a tree of 64 nodes, draft and verify.
+
+A floor is what reading weights, keys and values takes at the bandwidth of a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+import decgraph
+from decgraph.bench.contenders import params_for, request_of, session_on
+from decgraph.bench.gpu.lab import Lab
+from decgraph.bench.gpu.report import Items, Row
+from decgraph.bench.gpu.sides import profiled
+from decgraph.bench.prompts import of_ids
+from decgraph.bench.timing import Spread
+
+
+def turns_of(lab: Lab) -> int:
+    """How many turns are timed one after the other."""
+    return 24 if lab.cuda else 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """An algorithm whose step is timed. drafts: forwards of the drafter in a step; wanted: floors it may take at most."""
+
+    name: str
+    algorithm: str
+    params: dict[str, Any]
+    drafts: int
+    wanted: float
+    cells: int  # of the target in a step, at most
+
+
+CASES = [
+    Case("autoregressive", "autoregressive", {}, 0, 1.15, 1),
+    # no drafter, one forward of the target, 65 cells: what is left beside it is a table's rows
+    Case("verification of 64 nodes", "token_recycling", {"shape": "recycling_64", "k": 8}, 0, 1.2, 65),
+    Case("draft 4 and verify", "speculative", {"gamma": 4}, 4, 1.2, 6),
+]
+
+
+def stage(lab: Lab) -> Items:
+    yield "models of this size", partial(building, lab)
+    for case in CASES:
+        yield case.name, partial(timed, lab, case)
+    yield "autoregressive, sampled", partial(timed, lab, CASES[0], sampled=True)
+    yield "draft 4 and verify, sampled", partial(timed, lab, CASES[2], sampled=True)
+    yield "autoregressive, 8 at a time", partial(timed, lab, CASES[0], batch=8)
+
+
+def building(lab: Lab) -> Row:
+    """Making the target and the drafter."""
+    made = lab.weights()
+    return {**made.facts(), "agreement": lab.agreement, "says": f"they agree on {lab.agreement:.0%}"}
+
+
+def prepared(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> tuple[Any, list[Any]]:
+    """The program of a case on the device, and requests that it has room for."""
+    from decgraph.backends.triton.step.laws import Shape
+    from decgraph.backends.triton.step.machine import Frame
+    from decgraph.backends.triton.step.program import StepProgram, device_models
+    from decgraph.backends.triton.step.why import needs_of
+
+    made = lab.weights()
+    algorithm = decgraph.load(case.algorithm)
+    session = session_on(algorithm, made, params_for(algorithm, case.params), "triton")
+    limit = (turns_of(lab) + 8) * (case.drafts + 7)  # more than the turns that are timed can commit
+    prompts = of_ids(made.size, batch, lab.sizes.prompt)
+    requests = [request_of(p, limit, sampled=sampled, number=n) for n, p in enumerate(prompts)]
+    shape, name = Shape.of(requests[0]), session.function.name
+    need = needs_of(session.module, name, session.models, session.params, shape)
+    capacity = lab.sizes.prompt + limit
+    models = device_models(session.models, need, batch, capacity, lab.device)
+    frame = Frame(batch, capacity, shape, lab.device)
+    return StepProgram(session.module, name, models, session.params, frame, need), requests
+
+
+@contextmanager
+def no_waits(lab: Lab) -> Iterator[None]:
+    """Inside, an operation that waits for the device is an error."""
+    if not lab.cuda:
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row:
+    """Milliseconds of a turn while requests are decoded, the host waiting for nothing, over the floor."""
+    program, requests = prepared(lab, case, sampled=sampled, batch=batch)
+    first = begin(lab, program, requests)
+    took = turns(lab, program, requests)
+    with no_waits(lab):
+        turn(program)()
+    outcome = program.outcomes(1)[0]
+    each = len(outcome.tokens) / max(outcome.turns, 1)
+    made, cells = lab.weights(), lab.sizes.prompt + int(turns_of(lab) * each / 2)
+    floor = lab.floor(made.target, batch * cells) + case.drafts * lab.floor(made.drafter, batch * cells)
+    over = took.median / floor
+    row: Row = {"algorithm": case.algorithm, "params": case.params, "batch": batch, "sampled": sampled, "first_s": first,
+                "ms": took.to_json(), "floor_ms": floor, "over_floor": round(over, 3), "wanted": case.wanted,
+                "reached": over <= case.wanted, "tokens_per_turn": round(each, 3), "graph": program.graph is not None,
+                "lost": outcome.lost, "right": not outcome.lost and outcome.turns > 0,
+                "profile": profiled(lab, lambda: [turn(program)() for _ in range(2)])}
+    return {**row, "says": f"{took.median:.3f} ms, {over:.2f} floors ({floor:.3f} ms; {case.wanted} wanted), {each:.2f} tokens "
+                           f"a turn{'' if row['graph'] or not lab.cuda else ', NOT CAPTURED'}"}
+
+
+def begin(lab: Lab, program: Any, requests: list[Any]) -> float:
+    """Seconds until a turn is captured: some turns of the requests."""
+    short = [request_of(r.prompt, 12 if lab.cuda else 2, sampled=bool(r.temperature), number=r.request_id) for r in requests]
+    return lab.seconds(lambda: program.run(short), 1, 0).median
+
+
+def turn(program: Any) -> Any:
+    """One turn, by the graph where there is one."""
+    return program.step.body if program.graph is None else program.graph.replay
+
+
+def turns(lab: Lab, program: Any, requests: list[Any], rounds: int = 3) -> Spread:
+    """Milliseconds of a turn: the requests are begun anew, then so many turns run between two looks at the clock."""
+    found = []
+    count = turns_of(lab)
+    for _ in range(rounds if lab.cuda else 1):
+        with torch.no_grad():
+            program.step.admit(requests, program.needs.pending, None)
+            program.step.prologue()
+            program.step.tally.turn()
+
+            def many() -> None:
+                for _ in range(count):
+                    turn(program)()
+
+            with torch.no_grad():
+                found.append(1000 * lab.seconds(many, 1, 0).median / count)
+    return Spread.of(found)
