@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
@@ -13,7 +15,7 @@ from decgraph.runtime.models.capture.program import Program
 from decgraph.runtime.models.capture.step import Step
 from decgraph.runtime.models.engine.exits import normed
 from decgraph.runtime.models.engine.heads import LayerStep, layer_base
-from decgraph.runtime.models.engine.step import Layout, ModuleStep
+from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
 
 
@@ -37,9 +39,41 @@ class Weights:
 
 def whole(base: Any, plain: ModuleStep, head: Callable[[Tensor], Tensor], name: str, size: int, context: int | None,
           attention: Attention) -> Weights:
-    """A whole model: its base module captured, or as it is."""
+    """A whole model: its base module captured, or as it is. Raises DecError for one whose code reads values back."""
     step = device_step(base, attention)
+    if step is None:
+        _silent(plain, name)
     return Weights(step or plain, plain.layout, head, name, size, context, step is not None, attention is kernel_attention)
+
+
+class _Reading(TorchDispatchMode):
+    """Raises where a value of a tensor comes to the host."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.name().split(".")[0] in _READ:
+            raise _Read(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+class _Read(Exception):
+    """Which operation read a value."""
+
+
+_READ = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"}
+
+
+@torch.no_grad()
+def _silent(step: ModuleStep, name: str) -> None:
+    """Raises DecError for a module whose own code reads values back: no step can be captured around it."""
+    layout, rows = step.layout, 4
+    keys, values = ([layout.zeros(2, shape[0], rows, shape[part]) for shape in layout.shapes] for part in (1, 2))
+    cell = torch.zeros((2, 1), dtype=torch.int64, device=layout.device)
+    mask = torch.ones((2, 1, 1, rows), dtype=torch.bool, device=layout.device)
+    try:
+        with _Reading():
+            step(cell, cell, cell, keys, values, {FULL: mask, SLIDING: mask})
+    except _Read as read:
+        raise DecError(f"{name!r} has no form on the device: its own code reads a tensor's values ({read})") from read
 
 
 def lower(target: HFCausal, whole: Weights, layer: int) -> Weights:

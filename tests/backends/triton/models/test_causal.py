@@ -126,3 +126,12 @@ def test_refusals_and_what_runs_unmodified(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.WARNING):
         device_model(from_module(of, name="sinks"), 1, 40, 8)
     assert "captured" in caplog.text
+
+
+def test_a_module_that_reads_values_back_has_no_form(caplog: pytest.LogCaptureFixture) -> None:
+    of = module("llama")
+    had = of.model.norm.forward
+    of.model.norm.forward = lambda states: had(states) * (1.0 if float(states.sum()) < 1e30 else 2.0)
+    with caplog.at_level(logging.WARNING), pytest.raises(DecError, match="'reads'.*reads a tensor's values"):
+        device_model(from_module(of, name="reads"), 1, 40, 8)
+    assert "captured" in caplog.text
