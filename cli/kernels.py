@@ -14,7 +14,8 @@ HEADINGS = ("launch", "sizes", "default", "microseconds", "times the default", "
 
 
 def tune_kernels(*, seconds: float, fresh: bool, as_json: bool) -> None:
-    """Measure every launch whose sizes are not known for this device (all of them with `fresh`), for as long as `seconds`, and print what was chosen.
+    """Measure every launch whose sizes are not known for this device (all of them with `fresh`), for as long as `seconds`,
+    and print what was chosen.
 
     Raises DecError where torch or Triton is not installed. Without a CUDA device nothing is measured.
     """

@@ -80,10 +80,10 @@ def command(
     writable(path)
     with telling(quiet=json) as told:
         outcome = job.run(seconds, told)
-    if not outcome.kept:
+    if outcome.judged:
         tuned.profile(job, outcome).write(path)
     if json:
-        output.emit_json({**tuned.to_json(job, outcome), "profile": str(path) if not outcome.kept else None})
+        output.emit_json({**tuned.to_json(job, outcome), "profile": str(path) if outcome.judged else None})
     else:
         output.print_table(tuned.HEADINGS, tuned.rows(outcome))
         print("\n".join(tuned.summary(job, outcome, path)))

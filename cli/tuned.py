@@ -61,11 +61,12 @@ def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
     if outcome.kept:
         run = sum(bool(f.ratios) for f in outcome.searched.values())
         out.append(f"Nothing measured beats the default, {shown(outcome.default)}, beyond the noise ({run} other settings were "
-                   "run): it stays, and no profile is written.")
+                   "run): it stays.")
     else:
         out.append(f"{shown(outcome.chosen)}: {speed(best.rate)} tokens/s, the default {speed(base.rate)}; {best.ratio:.2f} "
                    f"times as fast over {len(best.ratios)} pairs of runs.")
-        out.append(f"Written to {path}: decgraph run {job.algorithm.name} --profile {path}")
+    where = f"Written to {path}: decgraph run {job.name} --profile {path}"
+    out.append(where if outcome.judged else "No profile is written.")
     if not outcome.enough and not outcome.interrupted:
         out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(outcome.seconds))} or more.")
     if job.changing:
@@ -116,9 +117,11 @@ def profile(job: Job, outcome: Outcome) -> Profile:
     figures: dict[str, Any] = {
         "tokens_per_second": round(best.rate, 2), "default_tokens_per_second": round(base.rate, 2),
         "ratio": round(best.ratio, 4), "ratio_low": round(low, 4), "ratio_high": round(high, 4),
-        "pairs": len(best.ratios), "clock": job.clock, "load": facts.load(), "complete": not outcome.interrupted,
+        "pairs": len(best.ratios), "clock": job.clock, "load": facts.load(),
+        "complete": not outcome.interrupted, "kept_default": outcome.kept,
         "tokens_per_call": round(best.per_call, 3), "default_tokens_per_call": round(base.per_call, 3),
-        "changes_output": bool(job.changing), "same_tokens_as_default": round(best.agreement, 4), "near_ties": best.near_ties}
+        "changes_output": bool(job.changing) and not outcome.kept, "same_tokens_as_default": round(best.agreement, 4),
+        "near_ties": best.near_ties}
     if outcome.chosen in outcome.predicted:
         figures["predicted_tokens_per_second"] = round(outcome.predicted[outcome.chosen], 2)
     request = {

@@ -22,6 +22,8 @@ class Job:
                  models: Mapping[str, str], fields: Mapping[str, Any], *, backend: str | None = None, clock: Any = "wall",
                  fresh: bool = False, threads: int | None = None) -> None:
         self.algorithm, self.lines, self.fixed, self.fields = algorithm, list(lines), dict(fixed), dict(fields)
+        # What a command line calls it: stdlib/x.dec is found by its name, other files by their path
+        self.name = algorithm.name if algorithm.path == f"stdlib/{algorithm.name}.dec" else algorithm.path
         self.backend, self.clock, self.fresh, self.threads = backend, clock, fresh, threads
         function = algorithm.function
         self.promise, _ = space.guarantee(function, float(fields.get("temperature", 0)))

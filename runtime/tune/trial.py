@@ -158,6 +158,7 @@ class Trials:
         self.figures: dict[Setting, Figures] = {}
         self.order = random.Random(seed)
         self.turn = 0
+        self.spent, self.count = 0.0, 0  # seconds on the wall of whole runs, and how many: what a further one will take
 
     def again(self, seed: int) -> Trials:
         """The same with no figures yet, for rounds that judge what these have chosen."""
@@ -193,6 +194,7 @@ class Trials:
 
     def run(self, chosen: Setting, number: int, *, events: bool = False, limit: int | None = None) -> Done | None:
         """One run; None for a setting that cannot. Raises DecError where that is the default."""
+        started = time.monotonic()
         try:
             made: Done = self.runner.run(chosen, number, events=events, limit=limit)
         except DecError as error:
@@ -200,7 +202,14 @@ class Trials:
                 raise
             self.of(chosen).failed = str(error).splitlines()[0].removeprefix("error: ")
             return None
+        if limit is None:
+            self.spent, self.count = self.spent + time.monotonic() - started, self.count + 1
         return made
+
+    @property
+    def lasts(self) -> float:
+        """Seconds that a run takes, whatever clock it is judged by."""
+        return self.spent / self.count if self.count else 0.0
 
     def warm(self, settings: Sequence[Setting]) -> None:
         """Run what was never run before for a few tokens, unmeasured: code is generated and memory allocated then."""

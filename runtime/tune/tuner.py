@@ -53,6 +53,11 @@ class Outcome:
         return last if last.runs or last.failed else self.searched.get(of, Figures())
 
     @property
+    def judged(self) -> bool:
+        """Whether there is a judgement to write down: not where Ctrl-C came before anything beat the default."""
+        return not (self.interrupted and self.kept)
+
+    @property
     def enough(self) -> bool:
         """Whether the final rounds had time to say anything."""
         return not self.finals or any(len(f.ratios) >= LEAST_PAIRS for f in self.finals.values())
@@ -74,8 +79,13 @@ class Tuner:
         self._looked: Done | None = None
 
     def share(self, part: float) -> Left:
-        """What is left of the first `part` of the whole time."""
-        return lambda: self.left() - (1 - part) * self.seconds
+        """What is left of the first `part` of the whole time, and not needed for the final rounds (but never all of it is)."""
+
+        def left() -> float:
+            needed = min(0.7 * self.seconds, (LEAST_PAIRS + 2) * (FINALISTS + 1) * self.trials.lasts)
+            return self.left() - max((1 - part) * self.seconds, needed)
+
+        return left
 
     def tune(self) -> Outcome:
         """All phases. Raises DecError for a default that cannot run and for tokens that a claim rules out."""
@@ -116,7 +126,8 @@ class Tuner:
             now = next((s for s in ranked if self.trials.of(s).runs), now)
         self.told("searching")
         search.descend(self.trials, rest, now, self.share(0.65), told=lambda s: self.told(f"at {shown(s)}"))
-        return search.fastest(self.trials, self.trials.figures, FINALISTS)
+        fitting = self.left() / max(1e-9, LEAST_PAIRS * self.trials.lasts) - 1  # of so many there is time for enough pairs
+        return search.fastest(self.trials, self.trials.figures, max(1, min(FINALISTS, int(fitting))))
 
     def decide(self, finals: Trials, found: Sequence[Setting]) -> None:
         """The final rounds: until the time is up, or all is clear."""

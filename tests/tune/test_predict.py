@@ -122,7 +122,7 @@ def tree_seconds(shape: Topology) -> float:
     return HOST + 1e-5 * shape.size + cost(shape.size + 1, 0) + len(shape) * DRAFT
 
 
-def tree_anchor(text: str, count: int = 6000) -> tuple[Topology, Anchor]:
+def tree_anchor(text: str, count: int = 3000) -> tuple[Topology, Anchor]:
     shape, rng = Topology.of(text), random.Random(text)
     made = [tree_step(rng, shape, CHANCES) for _ in range(count)]
     inner = 1 + sum(len(shape[n].parent) for n in range(len(shape) - 1))
@@ -131,11 +131,11 @@ def tree_anchor(text: str, count: int = 6000) -> tuple[Topology, Anchor]:
 
 
 def test_acceptance_by_depth_and_rank() -> None:
-    anchor = tree_anchor("3x3x3x3", 20000)[1]
+    anchor = tree_anchor("3x3x2", 6000)[1]
     table = steps.ranks(anchor.steps).table()
-    assert len(table) == 4
-    for row, truth in zip(table, CHANCES, strict=True):
-        assert row == pytest.approx(truth, abs=0.035)
+    assert [len(row) for row in table] == [3, 3, 2]
+    for row, truth in zip(table, CHANCES, strict=False):
+        assert row == pytest.approx(truth[: len(row)], abs=0.035)
 
 
 def test_ranks_that_verification_never_came_to_are_not_known() -> None:
@@ -145,7 +145,7 @@ def test_ranks_that_verification_never_came_to_are_not_known() -> None:
 
 
 def test_the_best_shape_from_three_runs() -> None:
-    anchors = dict(tree_anchor(text) for text in ("2x1", "3x2x1x1", "3x3x3"))
+    anchors = dict(tree_anchor(text) for text in ("2x1", "3x2x1x1", "3x2x2"))
     found, table = predict.trees(anchors, COSTS, lambda paths: Topology.of([list(p) for p in paths]), 32)
     truth: dict[int, float] = {}
     for depth in range(1, 5):
