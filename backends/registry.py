@@ -15,6 +15,7 @@ from decgraph.errors import DecError
 BACKENDS: dict[str, tuple[str, str]] = {
     "reference": ("decgraph.backends.reference.machine", "Machine"),
     "torch": ("decgraph.backends.torch.machine", "Machine"),
+    "triton": ("decgraph.backends.triton.machine", "Machine"),
 }
 DEFAULT = "reference"
 

@@ -1,11 +1,12 @@
-"""decgraph compile: Show what an algorithm becomes: its IR, its static cost, its graph, the Python that runs it."""
+"""decgraph compile: Show what an algorithm becomes: its IR, cost and graph, the Python that runs it, its kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +24,7 @@ class Emit(StrEnum):
     passes = "passes"
     python = "python"
     segments = "segments"
+    triton = "triton"
 
 
 class Form(StrEnum):
@@ -35,7 +37,8 @@ class Form(StrEnum):
 def command(
     algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
     emit: Annotated[Emit, typer.Option("--emit", help="IR, static cost of a step, graph, what passes did; the Python "
-                                  "that the torch backend runs; its segments as torch.fx graphs.")] = Emit.ir,
+                                  "that the torch backend runs; its segments as torch.fx graphs; the "
+                                  "kernels that the triton backend launches.")] = Emit.ir,
     form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
     lines: Annotated[bool, typer.Option("--lines", help="With the source line of every operation.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter known at compile time: gamma=4.")] = None,
@@ -45,16 +48,16 @@ def command(
     validate: Annotated[bool, typer.Option("--validate", help=planning.VALIDATE)] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what an algorithm becomes: its IR, its static cost, its graph, the Python that runs it.
+    """Show what an algorithm becomes: its IR, cost and graph, the Python that runs it, its kernels.
 
     The IR and the graph are shown as they were lowered, unless an option speaks of passes or parameters; the cost, the report
-    of the passes (`--emit passes`), the Python and its segments are those after them.
+    of the passes (`--emit passes`), the Python, its segments and the kernels are those after them.
     """
     chosen = decgraph.load(algorithm)
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
-    if wishes.any or params or emit in (Emit.cost, Emit.passes, Emit.python, Emit.segments):
+    if wishes.any or params or emit in (Emit.cost, Emit.passes, Emit.python, Emit.segments, Emit.triton):
         module, report = wishes.run(chosen.module, params)
     if emit is Emit.ir:
         text = decgraph.Algorithm(module, chosen.text, chosen.path).ir(locs=lines)
@@ -66,6 +69,8 @@ def command(
 
         cost = cost_of(module)
         output.emit_json(cost.to_json()) if json else print(cost.text())
+    elif emit is Emit.triton:
+        kernels(module, chosen.name, params, as_json=json)
     elif emit in (Emit.python, Emit.segments):
         generated(module, chosen.name, as_graphs=emit is Emit.segments, as_json=json)
     else:
@@ -77,6 +82,38 @@ def command(
             output.emit_json({"name": chosen.name, "nodes": nodes, "edges": [list(edge) for edge in graph.edges]})
         else:
             print(graphs.dot(graph) if form is Form.dot else graphs.mermaid(graph))
+
+
+def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the kernels that the triton backend generates for a module. Raises DecError where triton is not installed."""
+    for package in ("torch", "triton"):
+        if find_spec(package) is None:
+            raise decgraph.DecError(f"kernels need {package}, which is not installed", hint=f"pip install {package}")
+    from decgraph.backends.triton.kit import sources
+
+    texts, why = sources(module), why_driven(module, params)
+    if as_json:
+        output.emit_json({"name": name, "kernels": texts, "step": why})
+        return
+    print(f"# {name}: " + ("the whole step runs on the device" if why is None else f"steps are driven by the host: {why}"))
+    for kernel, text in texts.items():
+        print(f"\n# {kernel}\n{text.rstrip()}")
+
+
+def why_driven(module: Module, params: Mapping[str, Any]) -> str | None:
+    """Why the steps of a module cannot run on the device as a whole: None if they can, for a request that shapes nothing and
+    models of the kinds that it asks for."""
+    from decgraph.backends.triton.step.canvas_run import canvas_reason
+    from decgraph.backends.triton.step.why import static_reason
+    from decgraph.check.worlds import models_for
+    from decgraph.runtime.request import Request
+    from decgraph.runtime.session import check_params
+
+    function = module.functions[module.main]
+    models = models_for(function, 8, 3)    # of the fourth world: tables that have a form on the device
+    if any(model.kind == "masked" for model in models.values()):
+        return canvas_reason(module, module.main, Request(prompt=(1, 2), limit=8), models)
+    return static_reason(module, module.main, None, models, check_params(function, params))
 
 
 def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> None:

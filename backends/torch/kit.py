@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from decgraph.backends.torch.lowering import Lowered, lower
-from decgraph.ir.values import Op, Value
+from decgraph.ir.values import Function, Op, Value
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Kit:
         """One call for a whole `segment` op, where the backend has one."""
         return None
 
-    def walk(self, op: Op) -> Walker | None:
-        """One call for a `tree.walk`, where the backend has one; else the rule is a function that torch's walk calls."""
+    def walk(self, op: Op, function: Function) -> Walker | None:
+        """One call for a `tree.walk` of a function, where the backend has one; else the rule is a function that torch's walk calls."""
         return None
 
 

@@ -416,7 +416,7 @@ class _Writer:
 
     def op_tree_walk(self, op: Op) -> None:
         from decgraph.backends.torch.walk import walk
-        made = self.kit.walk(op)
+        made = self.kit.walk(op, self.function)
         if made is not None:
             given = "".join(f", {self.use(v)}" for v in (*op.operands[:2], *made.captured))
             self.line(f"{self.name(op.result)} = {self.bring(made.name, made.call)}(m{given})", op)

@@ -1,0 +1,86 @@
+"""What the triton backend puts in the place of torch's lowerings: one call for every vocabulary segment, every op on rows that
+stands alone, and every verification rule."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from decgraph.backends.torch.kit import Kit, Walker
+from decgraph.backends.torch.lowering import Lowered, lower
+from decgraph.backends.triton.rows.segment import VocabularyCall, vocabulary
+from decgraph.backends.triton.rules.walk import CompiledRule, rule_of
+from decgraph.ir.values import Function, Module, Op
+from decgraph.ir.vocabulary import on_rows
+from decgraph.ir.walk import functions_of
+
+_CALLS: WeakKeyDictionary[Op, VocabularyCall] = WeakKeyDictionary()
+_RULES: WeakKeyDictionary[Op, CompiledRule] = WeakKeyDictionary()
+
+
+def call_of(op: Op) -> VocabularyCall:
+    """The kernels of a vocabulary segment, or of an op on rows that stands alone."""
+    if op not in _CALLS:
+        _CALLS[op] = vocabulary(op)
+    return _CALLS[op]
+
+
+def compiled_rule(op: Op, function: Function) -> CompiledRule:
+    """The kernels of a `tree.walk` of a function."""
+    if op not in _RULES:
+        _RULES[op] = rule_of(op, function.body)
+    return _RULES[op]
+
+
+class Kernels(Kit):
+    """Kernels where an op has a vocabulary axis or is a rule; torch's lowerings for all else."""
+
+    rolls = False    # a chain's draws are kernels of their own
+
+    def lower(self, op: Op) -> Lowered:
+        if not on_rows(op):
+            return lower(op)
+        made = call_of(op)
+        return Lowered(made.call, made.name, {})
+
+    def fused(self, op: Op) -> Lowered | None:
+        if op.opcode != "segment" or op.attrs["kind"] != "vocabulary":
+            return None
+        made = call_of(op)
+        return Lowered(made.call, made.name, {})
+
+    def walk(self, op: Op, function: Function) -> Walker | None:
+        made = compiled_rule(op, function)
+        return Walker(made.name, made.call, made.captured) if made.supported else None
+
+
+KERNELS = Kernels()
+
+
+def sources(module: Module) -> dict[str, str]:
+    """The Triton text of every kernel of a module, by name, in the order of the program."""
+    out: dict[str, str] = {}
+    for function in functions_of(module):
+        for op in outermost(function):
+            if op.opcode == "tree.walk":
+                out.update(compiled_rule(op, function).sources)
+            elif KERNELS.fused(op) is not None or on_rows(op):
+                out.update(call_of(op).sources)
+    return out
+
+
+def outermost(function: Function) -> Iterator[Op]:
+    """Every op that becomes a call: not those inside vocabulary segments and rules, which are parts of one."""
+
+    def visit(ops: Any) -> Iterator[Op]:
+        for op in ops:
+            yield op
+            whole = op.opcode == "segment" and op.attrs["kind"] == "vocabulary" or op.opcode == "tree.walk"
+            if not whole:
+                for region in op.regions:
+                    yield from visit(region.ops)
+
+    yield from visit(function.body.ops)
+    for state in function.states:
+        yield from visit(state.init.ops)
+

@@ -1,0 +1,82 @@
+"""The triton machine: torch's, with generated kernels for what goes over the vocabulary and for verification; and whole steps
+on the device for requests that nobody listens to.
+
+A run goes one of two ways, and commits the same tokens on both. Where the steps of a program are of static shape, they run on
+the device for a batch of sequences in lockstep, captured as graphs, and the host reads a flag now and then (step/run.py, for
+canvases step/canvas_run.py). Everything else is driven by the host as on the torch backend: programs whose shape data decides,
+requests with automata, penalties or stop strings, and runs whose events somebody wants to hear one by one.
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+
+from decgraph.backends.torch.machine import Machine as TorchMachine
+from decgraph.backends.triton.kit import KERNELS
+
+_LOG = logging.getLogger("decgraph")
+
+
+class Machine(TorchMachine):
+    """Made as backends.reference.machine.Machine is."""
+
+    kit = KERNELS
+
+    def run_function(self) -> tuple[int, ...]:
+        """Run to the end; returns the committed tokens. Raises DecError."""
+        _warn_of_the_interpreter()
+        if not by_steps([self], 1):
+            return self.committed_tokens()
+        out: tuple[int, ...] = super().run_function()
+        return out
+
+    @staticmethod
+    def run_many(waiting: Iterator[tuple[int, TorchMachine]], width: int,
+                 ended: Callable[[int, TorchMachine, BaseException | None], None]) -> None:
+        """Run several at a time: by steps those that can, the others by drivers whose model calls go together."""
+        _warn_of_the_interpreter()
+
+        def driven() -> Iterator[tuple[int, TorchMachine]]:
+            while part := list(islice(waiting, width)):
+                left = {id(machine) for machine, _ in by_steps([machine for _, machine in part], width)}
+                for number, machine in part:
+                    if id(machine) in left:
+                        yield number, machine
+                    else:
+                        ended(number, machine, None)
+
+        TorchMachine.run_many(driven(), width, ended)
+
+
+def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
+    """Decode what can be decoded by steps on the device; the machines that are left, with the reason."""
+    left: list[tuple[TorchMachine, str]] = []
+    silent: list[TorchMachine] = []
+    for m in machines:
+        if m.listener is not None:
+            left.append((m, "somebody listens to its events"))
+        elif m.parent is not None or m.until is not None or m.externs:
+            left.append((m, "it is a sub-run, or calls functions of the caller"))
+        else:
+            silent.append(m)
+    masked = [m for m in silent if m.main is not None and m.main.kind == "masked"]
+    if masked:
+        from decgraph.backends.triton.step.canvas_run import run_canvases
+        left += [(m, ran.why) for m, ran in zip(masked, run_canvases(masked), strict=True) if ran.why is not None]
+    causal = [m for m in silent if m.main is None or m.main.kind != "masked"]
+    if causal:
+        from decgraph.backends.triton.step.run import run_steps
+        left += run_steps(causal, width=width)
+    for m, why in left:
+        _LOG.debug("%s: driven by the host: %s", m.title, why)
+    return left
+
+
+@lru_cache(maxsize=1)
+def _warn_of_the_interpreter() -> None:
+    from triton import knobs
+    if knobs.runtime.interpret:
+        _LOG.warning("backend triton: there is no CUDA device, so kernels run in Triton's interpreter: right, and very slow")
+
