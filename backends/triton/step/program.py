@@ -46,7 +46,8 @@ class StepProgram:
     """One program, captured for a batch size, a capacity and a shaping of requests.
 
     models: `DeviceModel`s by parameter name, made for this batch (`device_models`). graphs: whether turns are captured (None:
-    where there is CUDA). every: turns between two looks at the flags (None: EVERY on CUDA, else 1). After `run`, `reads` is how often the host waited for the device.
+    where there is CUDA). every: turns between two looks at the flags (None: EVERY on CUDA, else 1). After `run`, `reads` is
+    how often the host waited for the device.
     """
 
     def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame,
@@ -112,6 +113,7 @@ class StepProgram:
         for b in range(n):
             (once, few), (again, many) = self.before, self.each
             calls = {name: once.get(name, 0) + again.get(name, 0) * int(turn[b]) for name in {**once, **again}}
+            calls = {name: n for name, n in calls.items() if n}
             deep = int(np.flatnonzero(tested[b])[-1]) + 1 if tested[b].any() else 0
             out.append(Outcome(tuple(tokens[b, base[b]:length[b]].tolist()), bool(lost[b]), int(turn[b]), calls,
                                few + many * int(turn[b]), tuple(tested[b, :deep].tolist()),

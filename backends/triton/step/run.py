@@ -40,7 +40,8 @@ def run_steps(machines: Sequence[Any], *, width: int = 8, every: int | None = No
               device: torch.device | str | None = None) -> list[tuple[Any, str]]:
     """Decode machines on the device, at most `width` at a time; returns those that are left to the driver, with the reason.
 
-    every: turns between two looks at the flags (None: program.py's). device: where table models go (None: the GPU, if there is one).
+    every: turns between two looks at the flags (None: program.py's). device: where table models go (None: the GPU, if there
+    is one).
     """
     left: list[tuple[Any, str]] = []
     groups: dict[Any, list[Any]] = {}

@@ -1,0 +1,49 @@
+"""Every algorithm of static shape commits the reference's tokens as steps on the device, with the reference's statistics."""
+
+from __future__ import annotations
+
+import pytest
+from step_runs import STATIC, Runs, requests
+
+from decgraph.runtime.request import Request
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_sampled(name: str) -> None:
+    runs, asked = Runs(name), requests()
+    runs.compare(asked, runs.program(asked).run(asked))
+
+
+@pytest.mark.parametrize("name", [n for n in STATIC if n != "rsd_s"])
+def test_greedy(name: str) -> None:
+    runs, asked = Runs(name), requests(0, 2)
+    runs.compare(asked, runs.program(asked).run(asked))
+
+
+def test_shaping_bans_and_bias() -> None:
+    runs = Runs("speculative")
+    asked = requests(0.7, 2, top_k=3, top_p=0.9, min_p=0.05, bans={2}, bias={3: 1.5})
+    runs.compare(asked, runs.program(asked).run(asked))
+
+
+def test_places_that_stay_empty_and_other_requests_afterwards() -> None:
+    runs, asked = Runs("medusa_match"), requests(count=2)
+    program = runs.program(asked, batch=3, every=4)
+    runs.compare(asked, program.run(asked))
+    others = [Request(prompt=(3, 3, 2), limit=4, seed=9, request_id=77), Request(prompt=(2, 0), limit=1, seed=9, request_id=78)]
+    runs.compare(others, program.run(others))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("name", STATIC)
+def test_more_worlds(name: str, seed: int) -> None:
+    runs = Runs(name, seed)
+    for temperature, more in ((1, {}), (0.4, {"top_k": 4})) if name == "rsd_s" else ((1, {}), (0, {}), (0.4, {"top_k": 4})):
+        for count in (1, 3):
+            asked = requests(temperature, count, **more)
+            program = runs.program(asked, every=3)
+            outcomes = program.run(asked)
+            kept = [i for i, o in enumerate(outcomes) if not o.lost]
+            assert kept or more, "only a smaller support loses requests"
+            runs.compare([asked[i] for i in kept], [outcomes[i] for i in kept])
