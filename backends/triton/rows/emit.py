@@ -21,7 +21,8 @@ import triton.language as tl
 from decgraph.backends.triton.rows.parts import {parts}
 
 '''
-PARTS = ("arrival", "entr", "keep_best", "next_best", "sum_as_numpy", "time_at", "times")
+PARTS = ("arrival", "entr", "keep_best", "merge_best", "next_best", "nobody", "packed", "sum_as_numpy", "time_at", "times",
+         "token_in", "value_in")
 
 MAPS = {
     "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "neg": "-{}", "eq": "{} == {}", "ne": "{} != {}",
@@ -45,9 +46,13 @@ class Kernel:
     grid: str = "row"
 
 
+KEPT = {"real": "*real", "int": "*i32", "long": "*i64"}
+"""Triton types of what splits leave."""
+
+
 @dataclass
 class Partial:
-    """What splits leave for the next pass: a tensor [R, splits, *tail], "real" or "int"."""
+    """What splits leave for the next pass: a tensor [R, splits, *tail] of "real", "int" or "long"."""
 
     name: str
     type: str
@@ -71,6 +76,10 @@ class Emitter:
         levels = [self.known[id(n)] for n in self.folds] + [self.known[id(n)] + 1 for _, n in self.vectors]
         self.passes = max(levels, default=0)
         self.partials: list[Partial] = []
+
+    def packs(self, f: Node) -> bool:
+        """Whether the best of a row are found by sorting keys of value and token (float32), not one after the other."""
+        return not self.program.wide and f.attrs["k"] > 4 and power(f.attrs["k"]) <= self.block
 
     def kernels(self) -> list[Kernel]:
         """The kernels, in the order in which they run."""
@@ -216,6 +225,9 @@ class _Writer:
 
     def _best_slots(self, f: Node) -> None:
         p = power(f.attrs["k"])
+        if self.e.packs(f):
+            self.text.line(f"{f.name}_keys = nobody({p})")
+            return
         self.text.line(f'{f.name}_values = tl.full(({p},), float("-inf"), {self.e.real})')
         self.text.line(f"{f.name}_tokens = tl.full(({p},), 2147483647, tl.int32)")
 
@@ -251,6 +263,10 @@ class _Writer:
             k, p = f.attrs["k"], power(f.attrs["k"])
             if one:
                 self._best_slots(f)
+            if self.e.packs(f):
+                none = f'packed(tl.where(inside, {v}, float("-inf")), tl.where(inside, token, 2147483647))'
+                t.line(f"{n}_keys = merge_best({n}_keys, {none}, {p})")
+                return
             low = "-1.7976931348623157e308" if self.e.program.wide else "-3.4028234663852886e38"
             t.line(f'{n}_new = tl.where(inside, tl.maximum({v}, {low}), float("-inf"))    # -inf in the row is an entry too')
             t.line(f"{n}_values, {n}_tokens = keep_best({n}_values, {n}_tokens, {n}_new, token, {k}, {p})")
@@ -315,19 +331,19 @@ class _Writer:
             kept = [("top", "real", "-inf"), ("lanes", "real", "0.0"), ("moment", "real", "0.0")]
             return kept if self._moment(f) else kept[:2]
         if f.kind == "best":
-            return [("values", "real", "-inf"), ("tokens", "int", "2147483647")]
+            return [("keys", "long", "")] if self.e.packs(f) else [("values", "real", "-inf"), ("tokens", "int", "2147483647")]
         pad = {"max": "-inf", "min": "inf", "sum": "0.0", "count": "0", "any": "0", "all": "1"}[f.kind]
         return [("lanes", "real" if f.kind in ("max", "min", "sum") else "int", pad)]
 
     def _leave(self, f: Node) -> None:
         """Write a split's part of a fold."""
         t, n = self.text, f.name
-        here = {"top": f"{n}_top", "values": f"{n}_values", "tokens": f"{n}_tokens"}
+        here = {x: f"{n}_{x}" for x in ("top", "values", "tokens", "keys")}
         self._finish(f, n, "")
         here |= {"lanes": n, "at": f"{n}_token", "moment": f"{n}_moments"}
         for suffix, kind, _ in self._kept(f):
             name, tail = f"{n}_{suffix}_part", power(f.attrs["k"]) if f.kind == "best" else 1
-            self._param(name, "*real" if kind == "real" else "*i32")
+            self._param(name, KEPT[kind])
             if not any(p.name == name for p in self.e.partials):
                 self.e.partials.append(Partial(name, kind, tail))
             value = f"{here[suffix]}.to(tl.int32)" if kind == "int" and f.kind != "best" else here[suffix]
@@ -348,8 +364,8 @@ class _Writer:
         at = f"row * SPLITS * {tail} + {n}_slots" if tail > 1 else "row * SPLITS + splits"
         there = f"{n}_slots < SPLITS * {tail}" if tail > 1 else "splits < SPLITS"
         for suffix, kind, pad in self._kept(f):
-            self._param(f"{n}_{suffix}_part", "*real" if kind == "real" else "*i32")
-            other = f'float("{pad}")' if "inf" in pad else pad
+            self._param(f"{n}_{suffix}_part", KEPT[kind])
+            other = f"nobody(SPLITS_P * {tail})" if kind == "long" else f'float("{pad}")' if "inf" in pad else pad
             t.line(f"{n}_{suffix} = tl.load({n}_{suffix}_part + {at}, mask={there}, other={other})")
         if f.kind == "logsum":
             over = self._over(f.attrs["temperature"])
@@ -361,7 +377,9 @@ class _Writer:
                 t.line(f"{n}_moved = tl.where({n}_keep > 0, {n}_shift * {n}_lanes, 0.0)")
                 t.line(f"{n}_moment = {n}_keep * ({n}_moment + {n}_moved)")
             t.line(f"{n}_lanes = {n}_lanes * {n}_keep")
-        if f.kind == "best":
+        if f.kind == "best" and self.e.packs(f):
+            t.line(f"{n}_keys = merge_best(nobody({tail}), {n}_keys, {tail})")
+        elif f.kind == "best":
             k, p = f.attrs["k"], tail
             t.line(f"{n}_new, {n}_from = {n}_values, {n}_tokens")
             self._best_slots(f)
@@ -494,6 +512,12 @@ class _Writer:
         if id(fold) not in self.local:
             self._merge(fold)
         f, k, p = fold.name, fold.attrs["k"], power(fold.attrs["k"])
+        if self.e.packs(fold):
+            slot = f"tl.arange(0, {p})"
+            value = f"value_in({f}_keys)" if which == 0 else f"tl.where(token_in({f}_keys) < V, token_in({f}_keys), -1)"
+            out = self._param(f"{name}_out", "*real" if which == 0 else "*i64")
+            t.line(f"tl.store({out} + row * {k} + {slot}, {value}, mask={slot} < {k})")
+            return
         if f"{f} in order" not in self.ready:     # both outputs are written by one loop
             self.ready.add(f"{f} in order")
             both = [(m, o.attrs["index"]) for m, o in self.e.rest if o.shape == "several" and o.args[0] is fold]
@@ -506,7 +530,6 @@ class _Writer:
                 for m, index in both:
                     value = f"{f}_value" if index == 0 else f"tl.where({f}_next < V, {f}_next, -1)"
                     t.line(f"tl.store({self._param(f'{m}_out', '*real' if index == 0 else '*i64')} + row * {k} + j, {value})")
-        del which
 
 
 def wrapped(head: str, items: list[str], width: int = 120) -> str:

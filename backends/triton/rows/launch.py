@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.cubin import Spec
 from decgraph.backends.triton.rows.emit import Emitter, Kernel, kernel_texts, power
-from decgraph.backends.triton.rows.program import RowProgram
+from decgraph.backends.triton.rows.program import RowProgram, reached
 from decgraph.backends.triton.source import load
 from decgraph.backends.triton.tuned import Config, config
 
@@ -21,12 +21,12 @@ _TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.bfloat16: "*bf16
 _TENSORS = {"*i32": torch.int32, "*i64": torch.int64, "*u1": torch.bool}
 
 
-def usual(size: int, rows: int) -> Config:
+def usual(size: int, rows: int, largest: int = LARGEST) -> Config:
     """Sizes where nothing was measured: a row is split where rows alone cannot fill a device."""
-    if size <= LARGEST or rows >= 512:
-        return Config(min(LARGEST, max(SMALLEST, power(size))), warps=4 if size <= 2048 else 8, splits=1)
-    blocks = -(-size // LARGEST)
-    return Config(LARGEST, warps=8, splits=max(1, min(blocks, 64, -(-1024 // max(rows, 1)))))
+    if size <= largest or rows >= 512:
+        return Config(min(largest, max(SMALLEST, power(size))), warps=max(1, min(8, power(size) // 256)), splits=1)
+    blocks = -(-size // largest)
+    return Config(largest, warps=8, splits=max(1, min(blocks, 64, -(-1024 // max(rows, 1)))))
 
 
 class Made:
@@ -35,6 +35,9 @@ class Made:
     def __init__(self, program: RowProgram, size: int) -> None:
         self.program, self.size = program, size
         self.real = torch.float64 if program.wide else torch.float32
+        # sorting a block takes registers, and seconds of the compiler's time where it is long
+        sorts = any(n.kind == "best" and n.attrs["k"] > 4 for n in reached([n for _, n in program.outputs]))
+        self.largest = LARGEST // 2 if sorts and not program.wide else LARGEST
         self._known: dict[tuple[int, bool], tuple[Emitter, list[Kernel], str]] = {}
 
     def kernels(self, block: int, *, split: bool) -> tuple[Emitter, list[Kernel], str]:
@@ -56,7 +59,7 @@ class Made:
     def sizes(self, rows: int) -> Config:
         """The sizes of a launch over so many rows."""
         key = (self.program.name, self.size, min(1024, power(max(rows, 1))))
-        return config("rows", key, usual(self.size, rows))
+        return config("rows", key, usual(self.size, rows, self.largest))
 
     def run(self, rows: int, given: Mapping[str, Any], sizes: Config | None = None) -> dict[str, Tensor]:
         """The outputs by name: vectors [R, V], numbers [R], several [R, k].
@@ -78,8 +81,8 @@ class Made:
             return out
         turns = -(-self.size // (c.block * c.splits))
         for p in emitter.partials:
-            bound[p.name] = torch.empty(rows * c.splits * p.tail, dtype=self.real if p.type == "real" else torch.int32,
-                                        device=device)
+            kind = {"real": self.real, "int": torch.int32}.get(p.type, torch.int64)
+            bound[p.name] = torch.empty(rows * c.splits * p.tail, dtype=kind, device=device)
         sized = {"V": self.size, "BLOCK": c.block, "TURNS": turns, "SPLITS": c.splits, "SPLITS_P": power(c.splits)}
         scope = load(self.program.name, text)
         for k in kernels:

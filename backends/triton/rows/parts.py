@@ -66,6 +66,41 @@ def sum_as_numpy(x, V: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def packed(values, tokens):
+    """float32 values and their tokens as int64 of the order (larger value, of equals the lower token)."""
+    bits = (values + 0.0).to(tl.int32, bitcast=True)       # no -0
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return (ordered.to(tl.int64) << 32) | (2147483647 - tokens).to(tl.int64)
+
+
+@triton.jit
+def value_in(key):
+    """The value in a packed key."""
+    ordered = (key >> 32).to(tl.int32)
+    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def token_in(key):
+    """The token in a packed key; 2**31 - 1 in that of nobody."""
+    return 2147483647 - (key & 0x7FFFFFFF).to(tl.int32)
+
+
+@triton.jit
+def nobody(KP: tl.constexpr):
+    """Packed keys behind every entry of a row, -inf too."""
+    return packed(tl.full((KP,), float("-inf"), tl.float32), tl.full((KP,), 2147483647, tl.int32))
+
+
+@triton.jit
+def merge_best(kept, new, KP: tl.constexpr):
+    """The KP largest of KP packed keys in order and of a block of new ones, in order. A block with none of them is skipped."""
+    if tl.max(new, 0) > tl.min(kept, 0):
+        kept = tl.topk(tl.reshape(tl.join(kept, tl.topk(new, KP)), (2 * KP,)), KP)
+    return kept
+
+
+@triton.jit
 def keep_best(values, tokens, new, at, K: tl.constexpr, KP: tl.constexpr):
     """The K best of [KP] kept ones and of a block of new ones: the larger, of equals the lower token. Slots from K on are
     never used. Costs a fold of the block for each entry that gets in, and one more."""

@@ -1,17 +1,22 @@
 """Every kernel of this room at the sizes that real models have: what one test compiles for devices that are not there."""
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from decgraph.backends.triton.cubin import Spec
 from decgraph.backends.triton.rows import functions, truncate
 from decgraph.backends.triton.rows.launch import Made
+from decgraph.backends.triton.rows.shown import made_of
+from decgraph.ir.values import Module, Op, Region
+from decgraph.passes.vocabulary import on_rows
 
 VOCABULARY = 128256
 ROWS = 64
 
 
-def made(size: int, wide: bool = False) -> dict[str, Made]:
+def made(size: int, *, wide: bool = False) -> dict[str, Made]:
     """The programs of functions.py for a vocabulary, by name."""
     f = functions
     programs = {
@@ -24,7 +29,7 @@ def made(size: int, wide: bool = False) -> dict[str, Made]:
 
 
 def specs() -> list[Spec]:
-    """Whole and split rows, bfloat16 logits of real models and float64 tables."""
+    """The kernels of functions.py: whole and split rows of real models' bfloat16 logits, and of float64 tables."""
     out = truncate.specs(VOCABULARY)
     for m in made(VOCABULARY).values():
         out += m.specs(ROWS)
@@ -32,3 +37,31 @@ def specs() -> list[Spec]:
     for m in made(100, wide=True).values():
         out += m.specs(8, torch.float64)
     return out
+
+
+def ops_on_rows(module: Module) -> list[Op]:
+    """The vocabulary segments and the ops on rows that stand alone, of all functions and rules of a module."""
+    found: list[Op] = []
+
+    def visit(region: Region) -> None:
+        for op in region.ops:
+            if op.opcode == "segment" and op.attrs["kind"] == "vocabulary" or on_rows(op):
+                found.append(op)
+            else:
+                for r in op.regions:
+                    visit(r)
+
+    for f in module.functions.values():
+        visit(f.body)
+    return found
+
+
+def specs_of(modules: Iterable[Module]) -> list[Spec]:
+    """The kernels that the rows of modules make of a real model's bfloat16 logits, each once."""
+    found: dict[str, list[Spec]] = {}
+    for module in modules:
+        for op in ops_on_rows(module):
+            for m in made_of(op, VOCABULARY, torch.bfloat16):
+                text = "\n".join(line.split("  #")[0] for line in m.text().replace(m.program.name, "kernel").splitlines())
+                found.setdefault(text, m.specs(ROWS))
+    return [s for each in found.values() for s in each]

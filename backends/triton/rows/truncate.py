@@ -6,8 +6,8 @@ What is kept is a prefix of the row in the order (larger first, of equals the lo
 probability kept and by how many of the entries that equal it. That probability is searched among the bits of floats, which
 are ordered like the floats: each read of the row, from the second-level cache, counts above three pivots and quarters what
 is left. Masses are summed as integers (2**-44), so no order of additions matters. 16 reads at most for float32, and as soon
-as exactly k (or the mass) lies above a pivot, no more. float64 rows of one block are taken entry by entry, largest first,
-with the reference's own sums, so that its ties are decided as it decides them.
+as exactly k (or the mass) lies above a pivot, no more. Short rows, and float64 rows of one block, are taken entry by entry,
+largest first, with the reference's own sums, so that its ties are decided as it decides them.
 """
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from decgraph.backends.triton.cubin import Spec
 from decgraph.backends.triton.rows.emit import power
 from decgraph.backends.triton.rows.parts import sum_as_numpy
 
-WIDEST = 4096
-"""Entries of a float64 row that is taken entry by entry."""
+WIDEST = {torch.float32: 64, torch.float64: 4096}
+"""Entries of a row that is taken entry by entry."""
 
 
 @triton.jit
@@ -154,7 +154,7 @@ def over_total(p, V: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def one_by_one_kernel(probs, stride, V: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
                       MIN: tl.constexpr):
-    """A float64 row of one block a program: the entries in their order, the sums as the reference makes them."""
+    """A row of one block a program: the entries in their order, the sums as the reference makes them."""
     row = probs + tl.program_id(0).to(tl.int64) * stride
     token = tl.arange(0, BLOCK)
     p = tl.load(row + token, mask=token < V, other=0.0)
@@ -170,7 +170,7 @@ def one_by_one_kernel(probs, stride, V: tl.constexpr, BLOCK: tl.constexpr, K: tl
     if P < 1:
         rest = given
         kept = tl.zeros((BLOCK,), tl.int32)
-        inside = tl.zeros((), tl.float64)
+        inside = tl.zeros((), row.dtype.element_ty)
         n = 0
         while (inside < P) & (n < V):
             at = tl.min(tl.where(rest == tl.max(rest, 0), token, BLOCK), 0)
@@ -195,7 +195,7 @@ def truncate(probs, *, top_k=None, top_p=None, min_p=None) -> None:
     if not rows:
         return
     with np.errstate(all="ignore"):
-        if wide and size <= WIDEST:
+        if size <= WIDEST[probs.dtype]:
             one_by_one_kernel[(rows,)](probs, probs.stride(0), size, max(16, power(size)), k, mass, least,
                                        num_warps=max(1, power(size) // 512))
         else:
