@@ -128,6 +128,15 @@ def test_refusals_and_what_runs_unmodified(caplog: pytest.LogCaptureFixture) -> 
     assert "captured" in caplog.text
 
 
+def test_a_module_that_runs_unmodified_has_the_kernels_beside_it() -> None:
+    of = module("gemma2", num_hidden_layers=2)
+    made = device_model(from_module(of, name="capped"), 2, 50, 30, attention=kernel_attention)
+    assert isinstance(made, CausalOnDevice) and made.weights.kernels and not made.weights.captured
+    run = Lockstep(made, 61, 0, checks(of, []))
+    run.run([5, 2], steps=2, nodes=4)
+    assert max(run.moved) > 1
+
+
 def test_a_module_that_reads_values_back_has_no_form(caplog: pytest.LogCaptureFixture) -> None:
     of = module("llama")
     had = of.model.norm.forward
