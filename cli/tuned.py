@@ -29,7 +29,7 @@ def settings(outcome: Outcome) -> list[Setting]:
 def rows(outcome: Outcome) -> list[tuple[str, ...]]:
     """The cells under `HEADINGS`. Finalists are shown with the figures of the final rounds alone; of others that ran fewer
     requests, only the ratio to the default on the same ones can be compared."""
-    out = []
+    out: list[tuple[str, ...]] = []
     final = any(f.ratios for f in outcome.finals.values())
     for chosen in settings(outcome):
         f, base = outcome.figures(chosen), chosen == outcome.default
@@ -124,7 +124,7 @@ def profile(job: Job, outcome: Outcome) -> Profile:
         "near_ties": best.near_ties}
     if outcome.chosen in outcome.predicted:
         figures["predicted_tokens_per_second"] = round(outcome.predicted[outcome.chosen], 2)
-    request = {
+    request: dict[str, Any] = {
         "temperature": float(job.fields.get("temperature", 0)), "max_new": int(job.fields["limit"]),
         **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
         "prompts": len(job.lines), "prompts_digest": facts.digest("\n".join(job.lines))}

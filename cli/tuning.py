@@ -48,7 +48,6 @@ class Job:
         # As `session` has it where nobody says: all passes, but none on the reference
         self.plan = Plan(passes=None if self.backend in (None, "torch") else (), backend=self.backend)
         self.cached: list[str] = []
-        self._prompts: list[tuple[int, ...]] = []
 
     def run(self, seconds: float, told: Callable[[str], None]) -> Outcome:
         """Read the models and tune. Raises DecError."""
@@ -69,7 +68,6 @@ class Job:
 
         first = make(dict(self.default))
         requests = [request_for(first, line, request_id=n, **self.fields) for n, line in enumerate(self.lines)]
-        self._prompts = [r.prompt for r in requests]
         runner = Runner(make, requests, self.clock)
         trials = Trials(runner, self.default, promise=self.promise, gap=self.gap, tie=self.tie())
         tuner = Tuner(trials, self.axes, self.costs, seconds=seconds, told=told)
@@ -108,9 +106,14 @@ class Job:
                 return NEAR_TIES.get(str(getattr(first, "dtype", "")), HALF)
         return NEAR_TIES["torch.float64"]
 
-    def gap(self, path: Sequence[int], one: int, other: int) -> float:
-        """How far apart two tokens' scores are after a path: the target's logits, with the noise of the draw for sampled
-        requests. Infinite for masked models."""
+    def gap(self, number: int, path: Sequence[int], one: int, other: int) -> float:
+        """How far apart two tokens' scores are after a path of a request; infinite for masked models."""
+        scores = self.scores(number, path)
+        return float("inf") if scores is None else abs(float(scores[one] - scores[other]))
+
+    def scores(self, number: int, path: Sequence[int]) -> Any:
+        """What the next token of a request is the largest of: the target's logits, for sampled requests over the temperature
+        and with the noise of the draw. None for masked models. Raises what the model says."""
         import numpy as np
 
         from decgraph.runtime.models.engine.ask import Ask
@@ -119,7 +122,7 @@ class Job:
 
         target = next(iter(self.models.values()))
         if target.kind != "causal":
-            return float("inf")
+            return None
         engine = engine_of(target)
         (row,) = engine.answer([Ask("decgraph tune: a tie", list(path))])
         engine.close("decgraph tune: a tie")
@@ -128,7 +131,6 @@ class Job:
         scores = row[0].double().cpu().numpy()
         temperature = float(self.fields.get("temperature", 0))
         if temperature:
-            number = next((n for n, r in enumerate(self._prompts) if tuple(path[: len(r)]) == r), 0)
             times = exponentials(output_key(int(self.fields.get("seed", 0)), number, len(path)), len(scores))
             scores = scores / temperature - np.log(times)
-        return abs(float(scores[one] - scores[other]))
+        return scores

@@ -89,7 +89,7 @@ class Runner:
 def _counted(model: Any) -> tuple[int, int]:
     """(forwards, cells computed) of a model's engine so far; zeros for what has no engine yet."""
     kept = model.__dict__.get("_engine")
-    counted = getattr(kept[1], "counted", None) if kept is not None and kept[0] is model else None
+    counted: Any = getattr(kept[1], "counted", None) if kept is not None and kept[0] is model else None
     return (int(counted.calls), int(getattr(counted, "computed", 0))) if hasattr(counted, "calls") else (0, 0)
 
 
@@ -150,10 +150,10 @@ class Figures:
 
 class Trials:
     """All that is measured, by setting. `promise`: "tokens" where the default's tokens must come out of every setting;
-    `gap(prompt and tokens, a, b)` then says how near two tokens' scores are, and `tie` how near is a tie."""
+    `gap(request, prompt and tokens, a, b)` then says how near two tokens' scores are, and `tie` how near is a tie."""
 
     def __init__(self, runner: Any, default: Setting, *, promise: str = "",
-                 gap: Callable[[Sequence[int], int, int], float] | None = None, tie: float = 0.0, seed: int = 0) -> None:
+                 gap: Callable[[int, Sequence[int], int, int], float] | None = None, tie: float = 0.0, seed: int = 0) -> None:
         self.runner, self.default, self.promise, self.gap, self.tie = runner, default, promise, gap, tie
         self.figures: dict[Setting, Figures] = {}
         self.order = random.Random(seed)
@@ -233,7 +233,7 @@ class Trials:
             return
         at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
         if at < min(len(ours), len(theirs)) and self.gap is not None:
-            apart = self.gap([*self.runner.requests[number].prompt, *theirs[:at]], ours[at], theirs[at])
+            apart = self.gap(number, [*self.runner.requests[number].prompt, *theirs[:at]], ours[at], theirs[at])
             if apart <= self.tie:
                 figures.near_ties += 1
                 return

@@ -183,15 +183,15 @@ def test_tokens_that_a_claim_rules_out_are_an_error() -> None:
 def test_near_ties_are_counted() -> None:
     asked = []
 
-    def gap(path: Any, one: int, other: int) -> float:
-        asked.append((tuple(path), one, other))
+    def gap(number: int, path: Any, one: int, other: int) -> float:
+        asked.append((number, tuple(path), one, other))
         return 1e-4
 
     met = trials(Machine(bowl, tokens=other_tokens), promise="tokens", gap=gap, tie=1e-3)
     met.once([BEST])
     figures = met.of(BEST)
     assert (figures.near_ties, figures.same, figures.compared, figures.agreement) == (1, 2, 4, 0.5)
-    assert asked == [((1, 2, 1, 2), 9, 3)]
+    assert asked == [(0, (1, 2, 1, 2), 9, 3)]
 
 
 def test_another_length_is_never_a_near_tie() -> None:

@@ -239,3 +239,24 @@ def test_shortly_on_the_shipped_models(here: Path, capsys: Capture) -> None:
     got = json.loads(capsys.readouterr().out)
     assert got["rows"][0]["tokens_per_second"] > 0 and set(got["costs"]) == {"target", "drafter"}
     assert got["device"]["device"].startswith("cpu")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_near_ties_are_judged_by_what_the_token_was_chosen_by(temperature: float, tables: None) -> None:
+    """The committed token has the largest score at its place, logits or race."""
+    from decgraph.cli.tuning import Job
+    from decgraph.models import bind, request_for
+
+    algorithm = decgraph.load("gs_jacobi")  # in tokens: the target's own draw is what is committed
+    job = Job(algorithm, ["ab", "cab"], {}, [], {}, {"limit": 20, "temperature": temperature, "seed": 5})
+    bound = bind(algorithm.function, {})
+    job.models = bound.models
+    session = algorithm.session(bound.models, tokenizer=bound.tokenizer)
+    requests = [request_for(session, line, request_id=n, **job.fields) for n, line in enumerate(job.lines)]
+    for number, request in enumerate(requests):
+        tokens = session.run(request).tokens
+        for n, token in enumerate(tokens):
+            path = [*request.prompt, *tokens[:n]]
+            scores, other = job.scores(number, path), (token + 1) % 4
+            assert int(scores.argmax()) == token
+            assert job.gap(number, path, token, other) == job.gap(number, path, other, token) == scores[token] - scores[other]
