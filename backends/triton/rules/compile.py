@@ -16,6 +16,7 @@ from decgraph.ir.values import Op, Region, Value
 
 WALK = tuned.Config(block=4096, warps=8)
 ROWS = tuned.Config(block=2048, warps=4, splits=4)
+PROGRAMS = 256
 
 
 def free_values(region: Region) -> tuple[Value, ...]:
@@ -136,7 +137,8 @@ def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
     laws = given.q.shape[1] if given.q is not None else given.q_points.shape[1] if given.q_points is not None else 1
     config = _fitting(tuned.config("rule", (rule.name, size, str(dtype)), WALK), size)
     per_row = _fitting(tuned.config("rule rows", (rule.name, size, str(dtype)), ROWS), size)
-    splits = min(per_row.splits, _power(_over(size, per_row.block)))
+    wanted = max(per_row.splits, _power(_over(PROGRAMS, batch * nodes)))     # a device is to be filled, by few nodes too
+    splits = min(wanted, _power(_over(size, per_row.block)), 64)
     part = _over(_over(size, splits), per_row.block) * per_row.block
     made = max(1, len(w.features)) * batch * nodes * splits
     values = torch.empty(made, dtype=torch.float64, device=device)

@@ -42,6 +42,9 @@ class Given:
     seeds: int64[B, 2], low and high word of the seed. words: int32[B, S], c0 of every site: `site_word`.
     counters: int32[B, prefix + C], the ints captured, behind the counters of a sub-run's caller. reals: float64[B, L].
     columns: float64[B, N] by name, see `needs`. size: V, where neither p nor q says it.
+
+    Trees of canvases: an edit is the number position * V + token. `token` has the edit that made each node, p_points the edit
+    that the evidence of each row is, and nothing is emitted.
     """
 
     token: Tensor

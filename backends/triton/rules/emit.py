@@ -35,6 +35,8 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", 
 CALLS = {"exp": "tl.exp({})", "log": "logarithm({})", "sqrt": "tl.sqrt({})", "abs": "tl.abs({})", "neg": "-{}",
          "relu": "tl.maximum({}, 0.0)", "minimum": "tl.minimum({}, {})", "maximum": "tl.maximum({}, {})",
          "clamp": "tl.minimum(tl.maximum({}, {}), {})"}
+CHOSEN = ("draw", "token", "edit")
+"""What a rule takes and gives: draws below a node, tokens, edits (which are numbers here, see device.py)."""
 TYPES = {"i": "tl.int64", "f": "tl.float64", "b": "tl.int1"}
 
 
@@ -44,7 +46,7 @@ class Again(Exception):
 
 def kind_of(t: Type, op: Op | None = None) -> str:
     """What one number of a type is in a kernel. Raises Unsupported for what is no number."""
-    if t.elem in ("int", "token", "node", "position", "draw"):
+    if t.elem in ("int", "token", "node", "position", "draw", "edit"):
         return "i"
     if t.elem in ("real", "prob"):
         return "f"
@@ -148,9 +150,9 @@ class Emitter:
 
     def template(self, v: Value, now: Any, op: Op, *more: Any) -> Any:
         """The variables that a value goes on under where ways join. now, more: what it may be."""
-        if all(isinstance(x, Nothing) for x in (now, *more)) and v.type.elem not in ("draw", "token"):
+        if all(isinstance(x, Nothing) for x in (now, *more)) and v.type.elem not in CHOSEN:
             return Nothing()
-        if v.type.elem in ("draw", "token") and not v.type.dims:     # a token may be a draw on one way
+        if v.type.elem in CHOSEN and not v.type.dims:     # a token may be a draw on one way
             child = self.guesses.get(v, True)
             return Draw(self.named(v, op), child)
         if v.type.elem == "dist" and not v.type.dims:

@@ -116,7 +116,7 @@ class Rows(Emitter):
         fixed = isinstance(x, Row) or all(s.fixed for s in x.scalars())
         if len(rows) == 1 and rows[0].node and fixed:
             node = rows[0].node
-            plain: Any = Row("evidence", "here") if x is rows[0] else replaced(x, rows[0], Row("evidence", "here"))
+            plain: Any = replaced(x, rows[0], Row("evidence", "here")) if isinstance(x, Vec) else Row("evidence", "here")
             self.read(name, self.feature(Feature(name, kind, plain, op=op, key=(kind, repr(plain)))), node, op)
             return name
         self.fold(self.text, [(name, kind, x)], "0", "V")

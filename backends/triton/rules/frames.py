@@ -103,9 +103,10 @@ def write(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Value, 
 def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Value, Captured],
              guesses: dict[Value, bool]) -> Written:
     region, tree = op.regions[0], op.attrs["scope"] == "tree"
-    if op.operands[0].type.of[1] not in ("token", "any"):      # any: of tokens, carried from step to step
+    edits = not tree and region.args[1].type.elem == "edit"
+    if not edits and op.operands[0].type.of[1] not in ("token", "any"):      # any: of tokens, carried from step to step
         raise Unsupported(f"a tree of {op.operands[0].type.of[1]}s is walked on the host", op)
-    if op.operands[1].type.elem != "dist":
+    if not edits and op.operands[1].type.elem != "dist":
         raise Unsupported(f"evidence of type {op.operands[1].type}", op)
     sites: list[str] = []
     env, ints, reals, lines = captures([v for v, made in captured.items() if made is None], noises, sites, op)
@@ -115,11 +116,14 @@ def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Valu
         if made is not None:
             e.op_const(made)
     first, second, third = region.args
+    seen = ""
     if tree:
         e.env.update({first: e.constant(0, "i"), second: TreeOf(),
                       third: Nodes("evidence", Column("index.to(tl.int64)", "i", "", ids=True))})
     else:
-        e.env.update({first: Scalar("depth", "i"), second: Row(e.fresh(second.name or "p"), "node"), third: Children()})
+        seen = e.fresh(second.name or "p")
+        e.env.update({first: Scalar("depth", "i"), third: Children(),
+                      second: Scalar(seen, "i") if edits else Row(seen, "node")})
     e.needs.add("p")
     e.text.depth = 1 if tree else 2
     yields = e.region(region)
@@ -134,7 +138,7 @@ def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Valu
     _tree_columns(body, used, tree)
     _outputs(body)
     if not tree:
-        _walk_head(body, e, e.env[second].name, used)
+        _walk_head(body, e, seen, edits, used)
     body.lines += used.splitlines()
     body.line("emitted = tl.where(fault == 0, emitted, -1)")
     for i, what in enumerate(("node", "depth", "emitted", "fault", "ended_slot",
@@ -150,7 +154,8 @@ def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Valu
     helpers = ", ".join(h for h in sorted(HELPERS) if h in words)
     if "hash_end" in words:
         source.line("from decgraph.backends.triton.prelude import hash_end")
-    source.lines += _wrapped(f"from decgraph.backends.triton.rules.kernels import ({helpers})")
+    if helpers:
+        source.lines += _wrapped(f"from decgraph.backends.triton.rules.kernels import ({helpers})")
     parameters: dict[str, tuple[str, ...]] = {}
     for kernel, text, doc in parts:
         if text:
@@ -221,7 +226,7 @@ def _outputs(out: Text) -> None:
     out.line("ended_mass = tl.full((), 1.0, ELEM)")
 
 
-def _walk_head(out: Text, e: Columns, p: str, used: str) -> None:
+def _walk_head(out: Text, e: Columns, p: str, edits: bool, used: str) -> None:
     _row_of(out, "row", "node")
     out.line("walking = row >= 0")
     out.line("while walking:")
@@ -235,7 +240,10 @@ def _walk_head(out: Text, e: Columns, p: str, used: str) -> None:
         out.line("node_position = tl.load(positions + b) + depth")
         with out.block("if PLACED:"):
             out.line("node_position = tl.load(positions + b * N + node)")
-    evidence(out, p, "row", e.one(), e.constant(-1, "i").text)
+    if edits:
+        out.line(f"{p} = tl.load(prob_points + b * R + row)")
+    else:
+        evidence(out, p, "row", e.one(), e.constant(-1, "i").text)
     out.depth -= 1
 
 

@@ -7,14 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Draws, Mixed
 from decgraph.backends.torch.effects import path_of
-from decgraph.backends.torch.rows import Dist, Rows, Values, ids_on, locate
+from decgraph.backends.torch.rows import Dist, Values
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Tree
-from decgraph.backends.torch.walk import report_step, report_tree
+from decgraph.backends.torch.walk import canvas_at, report_step, report_tree
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
-from decgraph.backends.triton.rules.device import Given, Walked, seed_words, site_word
+from decgraph.backends.triton.rules.device import Given, Walked, site_word
 from decgraph.backends.triton.rules.values import Captured, Unsupported
 from decgraph.errors import DecError
 from decgraph.ir.ops.draws import NoiseKey
@@ -26,18 +27,20 @@ FAULTS = {1: "bernoulli of a number that is none (0 / 0)", 2: "a draw from a dis
 RAISED: dict[int, type[Exception]] = {1: DecError, 2: ValueError, 3: OpError, 4: ValueError, 5: LookupError}
 
 
-def called(rule: CompiledRule, m: Any, t: Tree, evidence: Dist, captured: tuple[Any, ...]) -> Any:
-    """The accepted path of one request; see CompiledRule.call."""
+def called(rule: CompiledRule, m: Any, t: Tree, evidence: Any, captured: tuple[Any, ...]) -> Any:
+    """The accepted path of one request, or the canvas at the accepted node; see CompiledRule.call."""
     keys = dict(zip(rule.captured, captured, strict=True))
     rule = rule.variant({v: _kind(k) for v, k in keys.items() if isinstance(k, NoiseKey)})
-    held = _Evidence(m, t, evidence)
-    given = _given(rule, m, t, held, keys)
+    edits = isinstance(t.base, Canvas)
+    held: Any = _Edits(m, t, evidence) if edits else _Evidence(m, t, evidence)
     height = max(1, t.height())
-    walked = rule.on_device(given, depth=height)
+    walked = rule.on_device(_given(rule, m, t, held, keys), depth=height)
     found = fetched(walked.packed)[0]
-    node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[:7])
+    node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[:Walked.HEAD])
     if fault:
         raise RAISED[fault](FAULTS[fault])
+    if edits:
+        return canvas_at(t, node)
     draw = held.emission(emitted, node, slot, float(found[5:6].view(np.float64)[0]), walked) if emitted >= 0 else None
     if rule.op.attrs["scope"] == "tree":
         report_tree(m, t, node)
@@ -66,35 +69,31 @@ def _report(m: Any, t: Tree, path: list[int], tests: np.ndarray, visited: int, e
 
 
 class _Evidence:
-    """A request's evidence as the kernels read it: rows, or certain tokens, and which row is which node's."""
+    """A request's evidence as the kernels read it. table: [R, V], or points: int64[R] where it is certain; row: int64[N], which
+    row is which node's (-1: none); token: int64[N]."""
 
     def __init__(self, m: Any, t: Tree, q: Dist) -> None:
         self.m, self.q, self.tree = m, q, t
-        certain = q.rows.points(q.face)
-        table = q.rows.face(q.face) if certain is None else None
-        self.table, self.device = table, q.rows.scores.device
+        self.points = q.rows.points(q.face)
+        self.table = q.rows.face(q.face) if self.points is None else None
+        self.device, self.size, self.placed = q.rows.scores.device, q.rows.size, q.rows.positions
         index = q.index.reshape(-1)
-        row = np.full(len(t), -1, dtype=np.int64)
+        self.row = np.full(len(t), -1, dtype=np.int64)
         at = np.arange(len(index)) if q.at is None else np.asarray(q.at)
         inside = (at >= 0) & (at < len(t))
-        row[at[inside]] = index[inside]
-        q.rows.looked_at(row[row >= 0])
-        self.row = row
-        self.points = None if certain is None else self.on(np.asarray(certain))
-        self.placed = q.rows.positions
+        self.row[at[inside]] = index[inside]
+        q.rows.looked_at(self.row[self.row >= 0])
+        self.token = t.token.copy()
+        self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
 
-    def on(self, a: np.ndarray, dtype: torch.dtype = torch.int64) -> Tensor:
-        """A host array [..] as a tensor [1, ..] on the device."""
-        return torch.from_numpy(np.ascontiguousarray(a)).to(dtype).to(self.device)[None]
-
-    def position(self) -> Tensor:
-        """int64[1, N]: the index of the token that would be drawn at each node."""
+    def position(self) -> np.ndarray:
+        """int64[N]: the index of the token that would be drawn at each node."""
         if self.placed is None and self.points is not None:     # nothing is drawn from what is certain
-            return self.on(np.zeros(len(self.row)))
+            return np.zeros(len(self.row), dtype=np.int64)
         if self.placed is None:
             raise DecError("`as output` needs an index here: the distribution has no place of its own",
                            hint="say x ~ p as output(count(c.decided))")
-        return self.on(np.where(self.row >= 0, self.placed[np.maximum(self.row, 0)], 0))
+        return np.where(self.row >= 0, self.placed[np.maximum(self.row, 0)], 0)
 
     def emission(self, token: int, node: int, slot: int, mass: float, walked: Walked) -> Draws | None:
         """The emitted token as the draw it was; None for one that was not drawn."""
@@ -113,6 +112,24 @@ class _Evidence:
         return Draws(tokens, _Scratch(walked.scratch[slot * size:(slot + 1) * size], mass, request), np.asarray(0))
 
 
+class _Edits:
+    """The edits of a tree of canvases, and those that the evidence makes, as numbers; see `Given`."""
+
+    def __init__(self, m: Any, t: Tree, evidence: Any) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.table, self.size = None, int(m.vocab_size)
+        made = [evidence[n] if n < len(evidence) else None for n in range(len(t))]
+        self.row = np.array([-1 if e is None else n for n, e in enumerate(made)], dtype=np.int64)
+        self.points = np.array([self.number(e) for e in made], dtype=np.int64)
+        self.token = np.array([self.number(e) for e in t.edges], dtype=np.int64)
+
+    def number(self, e: Any) -> int:
+        return -1 if e is None else int(e.position) * self.size + int(e.token)
+
+    def position(self) -> np.ndarray:
+        raise Unsupported("a draw from an edit")
+
+
 class _Scratch(Values):
     """The scratch row that a token was drawn from, divided by its mass when somebody looks."""
 
@@ -126,36 +143,66 @@ class _Scratch(Values):
         return self.scores / self.mass
 
 
-def _given(rule: CompiledRule, m: Any, t: Tree, held: _Evidence, keys: dict[Any, Any]) -> Given:
+class _Cargo:
+    """Host arrays that go to the device in one copy, each at an address that 16 divides, so that kernels are not specialised
+    anew."""
+
+    def __init__(self) -> None:
+        self.words: list[np.ndarray] = []
+        self.count = 0
+        self.places: dict[str, tuple[int, int, torch.dtype]] = {}
+
+    def put(self, name: str, a: Any, kind: type = np.int64) -> None:
+        """An array [..] as a tensor [1, ..] of int64, int32 or float64."""
+        flat: np.ndarray = np.ascontiguousarray(a, dtype=kind).reshape(-1)
+        size = flat.size * flat.itemsize
+        held = np.zeros(-(-size // 16) * 2, dtype=np.int64)
+        held.view(np.uint8)[:size] = flat.view(np.uint8)
+        self.places[name] = (self.count, flat.size, torch.from_numpy(flat).dtype)
+        self.words.append(held)
+        self.count += len(held)
+
+    def sent(self, device: torch.device) -> dict[str, Tensor]:
+        """Everything, on the device."""
+        words = torch.from_numpy(np.concatenate(self.words)).to(device)
+        return {name: words[at:].view(dtype)[:n][None] for name, (at, n, dtype) in self.places.items()}
+
+
+def _given(rule: CompiledRule, m: Any, t: Tree, held: Any, keys: dict[Any, Any]) -> Given:
     """One request's tree, laws and noise as what the kernels take."""
-    on, needs = held.on, rule.needs
-    table = held.table
-    token = t.token.copy()
-    base = t.base
-    token[0] = base.tokens[base.length - 1] if base.length else 0
+    needs, cargo, table = rule.needs, _Cargo(), held.table
+    cargo.put("token", held.token)
+    cargo.put("parent", t.parent)
+    cargo.put("row", held.row)
+    if held.points is not None:
+        cargo.put("p_points", held.points)
     law_row, q = _laws(m, t) if "laws" in needs else (None, None)
-    if q is not None:
+    if q is not None and law_row is not None:
+        cargo.put("law_row", law_row, np.int32)
         q = q.to(held.device)
         if table is not None and table.dtype != q.dtype:
             wide = torch.promote_types(table.dtype, q.dtype)
             table, q = table.to(wide), q.to(wide)
-    sites = iter([k.site for k in keys.values() if isinstance(k, NoiseKey) and k.kind != "output"])
-    names = [next(sites) if s.startswith("captured ") else s for s in rule.sites]
-    words = np.array([site_word(m.request.request_id, m.site_prefix + s) for s in names], dtype=np.int32)
-    ints = [_number(keys, x) for x in rule.ints]
+    if "position" in needs:
+        cargo.put("position", held.position())
+    if "noise" in needs:
+        sites = iter([k.site for k in keys.values() if isinstance(k, NoiseKey) and k.kind != "output"])
+        names = [next(sites) if s.startswith("captured ") else s for s in rule.sites]
+        cargo.put("words", [site_word(m.request.request_id, m.site_prefix + s) for s in names], np.int32)
+        cargo.put("seeds", [m.request.seed % 2**32, m.request.seed >> 32])
     prefix = tuple(m.counter_prefix)
-    columns = {}
-    for c in ("prob", "race", "point"):
+    if prefix or rule.ints:
+        cargo.put("counters", _words([*prefix, *(_number(keys, x) for x in rule.ints)]), np.int32)
+    if rule.reals:
+        cargo.put("reals", [float(keys[v]) for v in rule.reals], np.float64)
+    named = ("prob", "race", "point")
+    for c in named:
         if c in needs:
-            columns[c] = on(_column(t, c), torch.float64)
-    return Given(
-        on(token), on(t.parent), p=None if table is None else table[None].contiguous(), p_points=held.points, row=on(held.row),
-        q=None if q is None else q[None].contiguous(), law_row=None if law_row is None else on(law_row, torch.int32),
-        position=held.position() if "position" in needs else None,
-        seeds=seed_words([m.request.seed], held.device), words=on(words, torch.int32),
-        counters=on(_words([*prefix, *ints]), torch.int32) if prefix or ints else None,
-        reals=on(np.array([float(keys[v]) for v in rule.reals]), torch.float64) if rule.reals else None,
-        columns=columns, size=held.q.rows.size, prefix=len(prefix))
+            cargo.put(c, _column(t, c), np.float64)
+    sent = cargo.sent(held.device)
+    columns = {c: sent.pop(c) for c in named if c in sent}
+    return Given(p=None if table is None else table[None].contiguous(), q=None if q is None else q[None].contiguous(),
+                 columns=columns, size=held.size, prefix=len(prefix), **sent)
 
 
 def _words(numbers: list[Any]) -> np.ndarray:
@@ -183,8 +230,10 @@ def _laws(m: Any, t: Tree) -> tuple[np.ndarray | None, Tensor | None]:
             continue
         drawn = growth.pick(t.place[nodes])
         for where, draws in _together(drawn, nodes):
-            if draws.point or draws.rows is None or draws.row is None or draws.rows.points(draws.face) is not None and (
-                    np.array_equal(draws.rows.points(draws.face)[draws.row], draws.tokens)):
+            if draws.point or draws.rows is None or draws.row is None:
+                continue
+            certain = draws.rows.points(draws.face)
+            if certain is not None and np.array_equal(certain[draws.row], draws.tokens):
                 continue
             law = draws.law(m.request, m.vocab_size)
             vectors = law.vector()
@@ -212,4 +261,4 @@ def _column(t: Tree, which: str) -> np.ndarray:
     return out
 
 
-__all__ = ["CompiledRule", "Rows", "Unsupported", "called", "ids_on", "locate", "rule_of"]
+__all__ = ["CompiledRule", "Unsupported", "called", "rule_of"]
