@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from decgraph.bench.gpu import canvases, facts, forwards, kernels, noise, speed, tokens
+from decgraph.bench.gpu import canvases, decoding, facts, forwards, kernels, noise, speed, steps, tokens, tuning
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items
 
 STAGES: dict[str, Callable[[Lab], Items]] = {
     "facts": facts.stage,
     "kernels": kernels.stage,
+    "tuning": tuning.stage,
+    "timings": kernels.timings,
+    "steps": steps.stage,
+    "decoding": decoding.stage,
+    "canvas": canvases.on_device,
     "noise": noise.stage,
     "tokens": tokens.stage,
     "capture": forwards.stage,

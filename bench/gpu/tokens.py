@@ -4,7 +4,7 @@ model's on the device and on the CPU."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,11 @@ SHAPE = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
 
 
 def stage(lab: Lab) -> Items:
+    yield "tables, triton", partial(tables, "triton")
+    for family in ("llama", "gemma3"):
+        yield f"{family} against generate, triton", partial(against_generate, lab, family, backend="triton")
+    yield "llama, eagle2, triton", partial(eagle, lab, backend="triton")
+    yield "masked, triton, device and CPU", partial(masked, lab, backend="triton")
     yield "tables", tables
     for family in FAMILIES:
         yield f"{family} against generate", partial(against_generate, lab, family)
@@ -46,19 +51,23 @@ def stage(lab: Lab) -> Items:
     yield "masked, device and CPU", partial(masked, lab)
 
 
-def tables() -> Row:
-    """Every algorithm of stdlib/ on table models, backend torch and the reference, greedy and drawn."""
-    wrong, names = [], stdlib.names()
+def tables(tried: str = "torch", only: Collection[str] = ()) -> Row:
+    """Every algorithm of stdlib/ on table models (or some), a backend and the reference, greedy and drawn."""
+    wrong, names, count = [], stdlib.names(), 0
     for seed, name in enumerate(names):
+        if only and name not in only:
+            continue
         algorithm = decgraph.load(name)
         models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
         for temperature in (0, 1):
             request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
-            made = [algorithm.session(models, backend=backend, **params).run(request) for backend in ("reference", "torch")]
+            made = [algorithm.session(models, backend=backend, **params).run(request, keep_events=False)
+                    for backend in ("reference", tried)]
+            count += 1
             if made[0].tokens != made[1].tokens or any(r.error is not None for r in made):
-                wrong.append(f"{name} at {temperature}: {[r.error or r.tokens for r in made]}")
-    return {"algorithms": len(names), "wrong": wrong, "right": not wrong,
-            "says": f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference"}
+                wrong.append(f"{name} at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
+    return {"algorithms": count // 2, "backend": tried, "wrong": wrong, "right": not wrong,
+            "says": f"{count // 2} algorithms, {len(wrong)} of {count} runs differ from the reference"}
 
 
 def module(family: str, device: torch.device, seed: int = 11) -> Any:
@@ -89,32 +98,33 @@ def asked(device: torch.device, rows: int = 3) -> dict[str, Any]:
             "max_new_tokens": 24, "eos_token_id": None}
 
 
-def against_generate(lab: Lab, family: str) -> Row:
+def against_generate(lab: Lab, family: str, backend: str = "torch") -> Row:
     """Chains, a tree and lookup against `generate(do_sample=False)`, through decgraph.hf."""
     target, drafter = module(family, lab.device), noisy(module(family, lab.device))
     return compared(target, asked(lab.device), {
         "speculative": {"drafter": drafter, "gamma": 3},
         "sequoia": {"drafter": drafter, "shape": SHAPE},
         "prompt_lookup": {"k": 4},
-    })
+    }, backend)
 
 
-def eagle(lab: Lab) -> Row:
+def eagle(lab: Lab, backend: str = "torch") -> Row:
     """A tree drafted by a head that reads the target's states; its module lies on the device."""
     from decgraph.zoo.modeling import EagleConfig, EagleHead
 
     torch.manual_seed(12)
     head = EagleHead(EagleConfig(**{**SPECIAL, **SMALL, "num_hidden_layers": 1})).eval().to(lab.device)
-    return compared(module("llama", lab.device), asked(lab.device), {"eagle2": {"head": head, "depth": 3, "k": 3, "budget": 8}})
+    return compared(module("llama", lab.device), asked(lab.device), {"eagle2": {"head": head, "depth": 3, "k": 3, "budget": 8}},
+                    backend)
 
 
-def compared(target: Any, given: dict[str, Any], doors: dict[str, dict[str, Any]]) -> Row:
+def compared(target: Any, given: dict[str, Any], doors: dict[str, dict[str, Any]], backend: str = "torch") -> Row:
     """Rows whose tokens are those of `generate`, by algorithm; where one differs, how near the tie was."""
     plain = target.generate(**given)
     row: Row = {"rows": len(plain), "algorithms": {}}
     start, wrong = given["input_ids"].shape[1], []
     for name, parts in doors.items():
-        door = make_door(name, **parts)
+        door = make_door(name, backend=backend, **parts)
         got = target.generate(**given, custom_generate=door)
         gaps = [gap(target, mine, theirs, start) for mine, theirs in zip(got, plain)]
         row["algorithms"][name] = {"same": sum(g is None for g in gaps), "first_gaps": [g for g in gaps if g is not None],
@@ -155,15 +165,16 @@ def batched(lab: Lab) -> Row:
     return {"wrong": wrong, "right": not wrong, "says": f"the same as alone: {', '.join(says)}"}
 
 
-def masked(lab: Lab) -> Row:
-    """A random masked model in float32: the same canvases on the device and on the CPU, greedy and drawn."""
+def masked(lab: Lab, backend: str = "torch") -> Row:
+    """A random masked model in float32: the same canvases on the device and on the CPU (by backend torch), greedy and drawn."""
     sizes = {**labs.SIZES["tiny"].masked, "initializer_range": 0.2}
     near = labs.masked(sizes, torch.device("cpu"), torch.float32)
     far = copy.deepcopy(near).to(lab.device)
     row: Row = {"algorithms": {}}
     ask: Callable[[int], Request] = lambda t: Request((5, 9, 11, 40), limit=16, temperature=t, seed=3)
     for name in ("fast_dllm", "fast_dllm_prefix", "fast_dllm_uncached"):
-        made = [masked_session(name, each, length=16, block=8, tau=0.3) for each in (near, far)]
+        made = [masked_session(name, each, backend=how, length=16, block=8, tau=0.3)
+                for each, how in ((near, "torch"), (far, backend))]
         for temperature in (0, 1):
             here, there = (session.run(ask(temperature)) for session in made)
             for result in (here, there):
