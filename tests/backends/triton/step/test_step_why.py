@@ -1,0 +1,61 @@
+"""Which programs run as steps, and what their steps need; which do not, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import shelf
+from step_runs import STATIC, V, Runs, optimised, parameters, tables
+
+from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.laws import Shape
+from decgraph.backends.triton.step.why import static_reason
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
+
+
+def reason(name: str, request: Request | None = None) -> str | None:
+    module = optimised(name)
+    known: dict[str, Any] = {**shelf.tables(), **tables(1)}
+    models = {p.name: known[p.name] for p in module.entry.params if p.value.type.elem == "model"}
+    return static_reason(module, module.main, request, models, parameters(name))
+
+
+def test_the_static_ones_are_these() -> None:
+    assert [name for name in shelf.NAMES if reason(name) is None] == STATIC
+
+
+def test_reasons_say_where() -> None:
+    assert "data (stdlib/gs_jacobi.dec" in str(reason("gs_jacobi"))
+    assert "the state `t`" in str(reason("pearl"))
+    assert "fills canvases" in str(reason("llada"))
+    assert "made of another" in str(reason("kangaroo"))
+    assert "races of a greedy request" in str(reason("rsd_s", Request(prompt=(0,), temperature=0)))
+
+
+@pytest.mark.parametrize(("more", "what"), [
+    ({"repetition_penalty": 1.1}, "penalties"), ({"frequency_penalty": 0.1}, "penalties"), ({"stop": ("a",)}, "stop strings"),
+    ({"allow": lambda path: range(V)}, "an automaton"), ({"until": (lambda path: False,)}, "until"),
+    ({"processors": (lambda path, logits: logits,)}, "processors"), ({"min_length": 2, "eos": {1}}, "a least length")])
+def test_requests_that_a_step_does_not_shape(more: dict[str, Any], what: str) -> None:
+    with pytest.raises(NotStatic, match=what):
+        Shape.of(Request(prompt=(0, 1), **more))
+
+
+def test_pending_tokens_and_cells() -> None:
+    """A drafter is one cell behind after a whole chain was accepted; a head makes the cells of all accepted tokens anew."""
+    speculative = Runs("speculative", params=parameters("speculative", gamma=4)).needs(Shape())
+    assert speculative.pending == {"target": 1, "drafter": 2}
+    assert speculative.tails == {"target": 5, "drafter": 5} and speculative.ahead == 5
+    eagle = Runs("eagle2", params=parameters("eagle2", depth=3, k=2, budget=5)).needs(Shape())
+    assert eagle.pending == {"target": 1, "head": 4}
+    assert eagle.tails == {"target": 6, "head": 4 + 2 * 2}
+    recycling = Runs("token_recycling").needs(Shape())
+    assert recycling.pending == {"target": 1}
+
+
+def test_a_model_without_heads() -> None:
+    module = optimised("medusa_match")
+    target = TableModel(V, 1, name="target", window=2)
+    assert "no heads" in str(static_reason(module, module.main, None, {"target": target}, parameters("medusa_match")))
