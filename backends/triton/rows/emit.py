@@ -165,7 +165,8 @@ class _Writer:
             for f in folds:
                 self._begin(f)
         with self._blocks():
-            self.place = {}
+            if not e.single:    # a row of one block is read once
+                self.place = {}
             for f in folds:
                 t.mark(f.op)
                 self._update(f)

@@ -13,7 +13,7 @@ from decgraph.backends.triton.rows import functions, launch
 from decgraph.backends.triton.tuned import Config
 from decgraph.runtime import noise
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow))
+DTYPES = (torch.float64, torch.float32, *(pytest.param(k, marks=pytest.mark.slow) for k in (torch.bfloat16, torch.float16)))
 LAYOUTS = {"one block": None, "blocks": Config(16, splits=1), "split": Config(16, splits=3)}
 
 
@@ -55,7 +55,7 @@ def close(got: Tensor, want: Tensor, kind: torch.dtype) -> None:
 
 
 SLOW = pytest.mark.slow
-SIZES = (3, pytest.param(5, marks=SLOW), pytest.param(31, marks=SLOW), 33, pytest.param(129, marks=SLOW))
+SIZES = (33, *(pytest.param(n, marks=SLOW) for n in (3, 5, 31, 32, 127, 129, 1000)))
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
