@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decgraph.backends.triton.attention.attend import attend_canvas
+from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant, picked
 from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
@@ -183,6 +184,7 @@ class HFCanvas:
              active: Tensor | None) -> tuple[Scores, Memory | None]:
         """See `CanvasModel`."""
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
+        active, cells = plain(active), plain(canvas.tokens)
         wanted = np.unique(which)
         whole = len(wanted) == self.length or given is None
         if whole:
@@ -195,7 +197,7 @@ class HFCanvas:
             fresh = np.concatenate((context, wanted + self.width))
             seen = np.concatenate((np.full(self.width, True), given.held))
             seen[fresh] = True
-        cells = torch.where(canvas.masked, self.mask, canvas.tokens)
+        cells = torch.where(cells < 0, self.mask, cells)
         cells = torch.cat((self.prompt, cells), 1)
         states = self._forward(picked(cells, fresh), fresh, seen, keep or not whole, active if keep or not whole else None)
         place = np.searchsorted(fresh, which + self.width)

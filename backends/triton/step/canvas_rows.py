@@ -15,6 +15,7 @@ from torch import Tensor
 from decgraph.backends.torch import shaping
 from decgraph.backends.triton.step.canvas_decide import decide
 from decgraph.backends.triton.step.canvas_model import Scores
+from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import Dist, Draws, Live, Noise, Num, constant
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.keys import site_word, words_for
@@ -32,6 +33,7 @@ class Shaper:
         self.request, self.greedy = replace(request, bias=(), bans=frozenset()), request.greedy
         self.temperature = float(request.temperature)
         cut = not self.greedy and (request.top_k, request.top_p, request.min_p) != (None, None, None)
+        self.generated = kernels
         self.kernels = kernels and not cut     # one look at the scores decides, where nothing is cut off the distribution
         banned = np.zeros(size, dtype=bool)
         banned[[t for t in request.bans if t < size]] = True
@@ -214,7 +216,7 @@ class Stream:
     def words(self, key: Noise, lane: Any, which: Ids | None = None, base: Tensor | None = None) -> Tensor:
         """int32[B, N, 3]: the key words of N draws. lane: int64[N] or a tensor [B, N], which draw of the site each is. For the
         stream `output`: which, int64[N], the canvas cells that they are at, behind `base`, int64[B]."""
-        lanes = lane if isinstance(lane, Tensor) else constant(lane, self.device)[None]
+        lanes = plain(lane) if isinstance(lane, Tensor) else constant(lane, self.device)[None]
         rows = int(lanes.shape[1])
         if key.kind != "output":
             return self._made(key.site, self._stacked(key.counters), lanes[..., None], rows)
@@ -227,7 +229,7 @@ class Stream:
 
     def _stacked(self, counters: Sequence[Any]) -> Tensor:
         """int64[B, 1, n]"""
-        columns = [c.data.long() if isinstance(c, Num) else constant(int(c), self.device).expand(self.batch) for c in counters]
+        columns = [plain(c.data).long() if isinstance(c, Num) else constant(int(c), self.device).expand(self.batch) for c in counters]
         if not columns:
             return torch.zeros(self.batch, 1, 0, dtype=torch.int64, device=self.device)
         return torch.stack(columns, -1)[:, None]
@@ -287,7 +289,7 @@ def hashed(words: Tensor) -> Tensor:
 def tokens_of(x: Any, stream: Stream) -> Tensor:
     """int64[B, N]: the tokens of draws or of a vector of tokens; dead ones are any."""
     if isinstance(x, Live):
-        return x.data if isinstance(x.data, Tensor) else constant(x.data, stream.device)[None].expand(stream.batch, -1)
+        return plain(x.data) if isinstance(x.data, Tensor) else constant(x.data, stream.device)[None].expand(stream.batch, -1)
     assert isinstance(x, Draws)
     if x.tokens is None:
         assert x.dist is not None and x.key is not None

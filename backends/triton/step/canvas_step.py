@@ -17,6 +17,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.step.canvas_model import CanvasModel
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
+from decgraph.backends.triton.step.canvas_symbols import Symbol, plain
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Live, Memory, Num, constant, leaves, rebuilt, skeleton
 from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic
 from decgraph.ir.data.numbers import FLOAT
@@ -83,6 +84,7 @@ class CanvasEvaluator(Evaluator):
         self.function = function
         self.models, self.batch, self.length, self.shaper = models, batch, length, shaper
         self.stream, self.base, self.every, self.recorder = stream, base, max(1, every), recorder
+        self.fused = shaper.generated
         self.device = stream.device
         self.fields: dict[str, Any] = {}
         self.active: Tensor | None = None
@@ -92,6 +94,7 @@ class CanvasEvaluator(Evaluator):
         self.turns, self.reads = 0, 0
         self.made: dict[Any, Any] = {}        # calls of this turn, by what was asked
         self.kept: frozenset[Op] = frozenset()
+        self._wrong: list[Tensor] | None = None    # faults of this turn
         self._buffers: dict[Any, list[Tensor]] = {}
         self._turns: dict[Any, Turn | None] = {}
 
@@ -101,7 +104,7 @@ class CanvasEvaluator(Evaluator):
         self.env.clear()
         self.made.clear()
         self.kept = _kept_calls(self.function.body)
-        self.active, self.committed = None, None
+        self.active, self.committed, self._wrong = None, None, None
         self.turns, self.reads = 0, 0
         for t in (self.bad, *self.calls.values()):
             t.zero_()
@@ -140,7 +143,15 @@ class CanvasEvaluator(Evaluator):
     def fault(self, where: Tensor) -> None:
         """Note sequences for which something came out that a driver would have raised about: bool[B, ...]."""
         wrong = where.flatten(1).any(1)
-        self.bad |= wrong if self.active is None else wrong & self.active
+        wrong = wrong if self.active is None else wrong & self.active
+        if self._wrong is None:
+            self.bad |= plain(wrong)
+        else:
+            self._wrong.append(wrong)
+
+    def lazy(self, t: Tensor) -> Tensor:
+        """A tensor as the kernels of small vectors take it, where there are such; see canvas_symbols.py."""
+        return Symbol.leaf(t) if self.fused and self._wrong is not None and not isinstance(t, Symbol) else t
 
     # -- control flow
     def op_if(self, op: Op) -> Any:
@@ -268,30 +279,33 @@ class CanvasEvaluator(Evaluator):
         turn, active, _ = state
         stops = bool(op.attrs.get("stops"))
         self.made.clear()
-        out = self.region(body, [number, *carried])
+        self._wrong = []
+        old = [rebuilt(v, [self.lazy(t) for t in leaves(v)]) for v in carried]
+        open_ = self.lazy(active)
+        self.active = open_ if guarded else None
+        out = self.region(body, [Num(self.lazy(number.data)), *old])
         new = list(out[1:] if stops else out)
         if guarded:
-            new = self._merged(active, new, carried, op)
-        own = {t.untyped_storage().data_ptr() for buffers in held for t in buffers}
-        made = []      # what is another carried value now is copied before that one is written
+            new = self._merged(open_, new, old, op)
+        if stops:
+            open_ = open_ & ~self.truth_of(out[0])
+        if cond is not None:
+            open_ = open_ & self.truth_of(self.region(cond, [Num(self.lazy(number.data) + 1), *new])[0])
+        bad = self.lazy(self.bad)
+        for wrong in self._wrong:
+            bad = bad | wrong
+        self._wrong = None
+        wanted = [(open_, active), (bad, self.bad)]
         for value, buffers in zip(new, held, strict=True):
             fresh = leaves(value)
             if [(t.dtype, t.shape) for t in fresh] != [(t.dtype, t.shape) for t in buffers]:
                 raise NotStatic("a loop carries values whose shape changes", op)
-            made.append([t.clone() if t is not b and t.untyped_storage().data_ptr() in own else t
-                         for t, b in zip(fresh, buffers, strict=True)])
-        for fresh, buffers in zip(made, held, strict=True):
-            for t, buffer in zip(fresh, buffers, strict=True):
-                if t is not buffer:
-                    buffer.copy_(t)
-        after = [rebuilt(value, buffers) for value, buffers in zip(new, held, strict=True)]
+            wanted += zip(fresh, buffers, strict=True)
+        settle(wanted)
         turn += 1
-        if stops:
-            active &= ~self.truth_of(out[0])
-        if cond is not None:
-            active &= self.truth_of(self.region(cond, [number, *after])[0])
+        self.active = active if guarded else None
         self.made.clear()
-        return after
+        return [rebuilt(value, buffers) for value, buffers in zip(new, held, strict=True)]
 
     def _run(self, key: Any, turn: Callable[[], list[Any]], carried: list[Any]) -> list[Any]:
         """Run a turn; where turns are captured, the second of a kind is, and later ones are replays of it."""
@@ -355,6 +369,20 @@ class CanvasEvaluator(Evaluator):
         self.reads += 1
         anybody, everybody = torch.stack((active.any(), active.all())).tolist()
         return bool(anybody), bool(everybody)
+
+
+def settle(wanted: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Put what a turn leaves into the loop's own tensors: what is yet to be computed by one kernel, the rest by copies. What
+    is another of those tensors now is copied before that one is written."""
+    own = {buffer.untyped_storage().data_ptr() for _, buffer in wanted}
+    later = [(t, buffer) for t, buffer in wanted if isinstance(t, Symbol) and t.value is None]
+    rest = [(plain(t), buffer) for t, buffer in wanted if not isinstance(t, Symbol) or t.value is not None]
+    rest = [(t.clone() if t.untyped_storage().data_ptr() in own else t, buffer) for t, buffer in rest if t is not buffer]
+    if later:
+        from decgraph.backends.triton.step.canvas_kernels import launch
+        launch(later)
+    for t, buffer in rest:
+        buffer.copy_(t)
 
 
 def _away(value: Any) -> bool:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.step.canvas_model import Scores
+from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.runtime.models.interface import MASK
@@ -60,7 +61,8 @@ class TableCanvas:
              active: Tensor | None) -> tuple[Scores, Memory | None]:
         """See `CanvasModel`."""
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
-        tokens, mark = canvas.tokens, np.zeros(self.length, dtype=bool)
+        active = plain(active)
+        tokens, mark = plain(canvas.tokens), np.zeros(self.length, dtype=bool)
         whole = given is None or len(np.unique(which)) == self.length
         mark[which] = True
         if not whole:

@@ -124,12 +124,12 @@ def reduce(s: Any, op: Op, x: Any) -> Any:
     t, fn = numeric(op.operands[0].type), op.attrs["fn"]
     axis = _axis(op.attrs, t)
     if fn == "max" and isinstance(x, Dist) and t.dims[axis].kind == "vocab" and x.face == "raw" and isinstance(x.rows, Rows):
-        return Live(1.0 / x.rows.mass(x.ids), x.live)
+        return Live(s.lazy(1.0 / x.rows.mass(x.ids)), x.live)
     x = numbers(s, x, op)
     live = x.live
     a = x.data
     if axis == len(t.dims) - 1 and t.dims[axis].kind == "vocab":
-        out = _folded(fn, a, -1)
+        out = s.lazy(_folded(fn, a, -1))
         return Live(out, live, x.packed) if len(t.dims) > 1 else Num(out)
     if live is not None:
         shape = (*live.shape, *[1] * (a.ndim - 2))
@@ -167,7 +167,7 @@ def scan(s: Any, op: Op, x: Any) -> Any:
     x, fn = packed(numbers(s, x, op)), op.attrs["fn"]
     if fn == "leading":
         a = x.data if x.live is None else x.data & x.live
-        return Num(torch.cumprod(a.long(), 1).sum(1), x.size)
+        return Num((torch.cumsum((~a).long(), 1) == 0).sum(1), x.size)
     out = torch.cummax(x.data, 1).values if fn == "cummax" else (torch.cumsum if fn == "cumsum" else torch.cumprod)(x.data, 1)
     return replace(x, data=out)
 
@@ -207,11 +207,12 @@ def _all_there(v: Any, op: Op) -> None:
 
 def _of_array(s: Any, op: Op, v: np.ndarray, i: Any) -> Any:
     """An entry of what the host knows, by an index that it does not."""
-    table = s.constant(v)
+    table = s.constant(v)[None].expand(s.batch, -1)
     whole = v.dtype.kind in "iu" and v.size > 0
+    index = i.data.long().clamp(0, len(v) - 1)
     if isinstance(i, Num):
-        return Num(table[i.data.long().clamp(0, len(v) - 1)], int(v.max()) if whole else None)
-    return Live(table[i.data.long().clamp(0, len(v) - 1)], i.live, i.packed)
+        return Num(table.gather(1, index[:, None])[:, 0], int(v.max()) if whole else None)
+    return Live(table.gather(1, index), i.live, i.packed)
 
 
 def _of_vector(s: Any, op: Op, v: Live, i: Any) -> Any:
@@ -256,7 +257,10 @@ def compact(s: Any, op: Op, v: Any, c: Any) -> Any:
         dims = op.operands[1].type.dims
         if op.operands[0].type.elem == "position" and dims and dims[0].kind == "cells":
             at = numbers(s, v, op)     # the condition is over all cells: it is read at each
-            live = live[:, at] if isinstance(at, Tensor) else live.gather(1, at.data.clamp(0, live.shape[1] - 1))
+            if isinstance(at, Tensor):
+                live = live if np.array_equal(v, np.arange(live.shape[1])) else live.gather(1, at[None].expand(s.batch, -1))
+            else:
+                live = live.gather(1, at.data.clamp(0, live.shape[1] - 1))
     if isinstance(v, Draws):
         return v.alive(both(v.live, live.expand(s.batch, _size(v))))
     if isinstance(v, Dist):
@@ -340,8 +344,7 @@ def first_max(s: Any, op: Op, x: Any) -> Live:
     """Which entry is the first of the largest."""
     x = numbers(s, x, op)
     first = order_of(x, True)[:, :1]
-    out = torch.zeros_like(x.data, dtype=torch.bool).scatter_(1, first, True)
-    return Live(out, x.live, x.packed)
+    return Live(s.constant(np.arange(x.size))[None] == first, x.live, x.packed)
 
 
 @form("rank")
@@ -349,7 +352,7 @@ def rank(s: Any, op: Op, x: Any) -> Live:
     """The place of each entry, the largest 0; stable."""
     x = numbers(s, x, op)
     order = order_of(x, True)
-    out = torch.empty_like(order).scatter_(1, order, s.constant(np.arange(x.size))[None].expand_as(order))
+    out = torch.zeros_like(order).scatter(1, order, s.constant(np.arange(x.size))[None].expand(s.batch, -1))
     return Live(out, x.live, x.packed)
 
 

@@ -12,6 +12,7 @@ from decgraph.backends.torch.lowering import lower
 from decgraph.backends.torch.rows import locate
 from decgraph.backends.triton.step.canvas_rows import Rows, Values, onehot, tokens_of, vector
 from decgraph.backends.triton.step.canvas_step import form
+from decgraph.backends.triton.step.canvas_symbols import plain, written
 from decgraph.backends.triton.step.canvas_values import (
     DeviceCanvas,
     Dist,
@@ -75,10 +76,7 @@ def put(s: Any, op: Op, c: DeviceCanvas, ps: Any, *rest: Any) -> DeviceCanvas:
             chosen = chosen & masked.gather(1, ids)
         tokens = _values(s, op, rest[0], ids)
     decided = c.decided if kind == "mask" else c.decided + chosen.sum(1)
-    # One cell is chosen at most once; what is not goes to a column of its own behind the canvas.
-    where = torch.where(chosen, ids, len(c))
-    out = torch.cat((c.tokens, c.tokens[:, :1]), 1).scatter(1, where, tokens)
-    return DeviceCanvas(out[:, :len(c)], decided)
+    return DeviceCanvas(written(c.tokens, ids, chosen, tokens), decided)
 
 
 def _places(s: Any, ps: Any) -> tuple[Tensor, Tensor | None]:
@@ -146,7 +144,7 @@ def evaluate(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> Dist:
     if not isinstance(c, DeviceCanvas):
         raise NotStatic("a masked model is asked for a canvas only", op)
     at, given = _asked(op, extra)
-    s.calls[s.name_of(model)] += 1 if s.active is None else s.active.long()
+    s.calls[s.name_of(model)] += 1 if s.active is None else plain(s.active).long()
     scores, _ = _called(s, op, model, c, at, given)
     which = np.arange(len(c)) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
     rows = Rows(scores, s.shaper, s.base, which, s.fault)
@@ -279,7 +277,7 @@ def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
     tokens = tokens_of(x, s.stream)
     if tokens.shape[1] != p.size:
         raise NotStatic("distributions and tokens of different lengths", op)
-    return Live(p.rows.at(p.face, p.ids, tokens), both(p.live, getattr(x, "live", None)))
+    return Live(s.lazy(p.rows.at(p.face, p.ids, tokens)), both(p.live, getattr(x, "live", None)))
 
 
 @form("info")
@@ -287,7 +285,7 @@ def info(s: Any, op: Op, p: Any, *more: Any) -> Live:
     """The entropy of each distribution, in nats."""
     if more or not isinstance(p, Dist) or not p.ids.ndim:
         raise NotStatic("this information about distributions is the host's", op)
-    return Live(torch.special.entr(vector(p)).sum(-1), p.live)
+    return Live(s.lazy(torch.special.entr(vector(p)).sum(-1)), p.live)
 
 
 @form("normalize")
