@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from decgraph.backends.triton.step.canvas_step import Recorder
+from decgraph.backends.triton.step.canvas_turns import Recorder
 
 READS = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero", "aten::equal"}
 

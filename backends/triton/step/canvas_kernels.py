@@ -87,8 +87,8 @@ class Kernel:
             t.line(line)
         t.line()
         t.line("@triton.jit")
-        params = [*(f"in_{n}" for n in range(len(self.tensors))), *(f"out_{n}" for n in range(len(self.wanted))), "whole", "real"]
-        with t.block(f"def canvas_step({', '.join(params)}):"):
+        read, made = (f"in_{n}" for n in range(len(self.tensors))), (f"out_{n}" for n in range(len(self.wanted)))
+        with t.block(f"def canvas_step({', '.join((*read, *made))}, whole, real):"):
             t.line("b = tl.program_id(0).to(tl.int64)")
             t.line(f"whole += b * {max(1, self.whole)}")
             t.line(f"real += b * {max(1, self.real)}")
@@ -200,7 +200,8 @@ class Kernel:
     def _full(self, text: str, s: Symbol, args: Sequence[Any]) -> str:
         """An expression over all lanes of its result, where no operand has lanes."""
         lanes = self._lanes(s)
-        if lanes and not any(self._lanes(a) or isinstance(a, Tensor) and a.ndim == 1 and not isinstance(a, Symbol) for a in args):
+        constants = (a for a in args if isinstance(a, Tensor) and not isinstance(a, Symbol))
+        if lanes and not any(map(self._lanes, args)) and not any(a.ndim == 1 for a in constants):
             return f"tl.full(({power(lanes)},), 0, {_TYPES[s.dtype]}) + ({text})" if s.dtype != torch.bool else (
                 f"(tl.full(({power(lanes)},), 0, tl.int1) | ({text}))")
         return text
@@ -354,7 +355,8 @@ class Kernel:
         """The kernel to be compiled where there is no device."""
         signature = {f"in_{n}": _POINTERS[t.dtype] for n, t in enumerate(self.tensors)}
         signature |= {f"out_{n}": _POINTERS[s.dtype] for n, s in enumerate(self.wanted)}
-        return Spec(name, "canvas_step", {**signature, "whole": "*i64", "real": "*fp64"}, text=self.text, warps=self.sizes.warps)
+        signature |= {"whole": "*i64", "real": "*fp64"}
+        return Spec(name, "canvas_step", signature, text=self.text, warps=self.sizes.warps)
 
 
 def _known(x: Any) -> Any:

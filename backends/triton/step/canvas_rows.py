@@ -229,7 +229,8 @@ class Stream:
 
     def _stacked(self, counters: Sequence[Any]) -> Tensor:
         """int64[B, 1, n]"""
-        columns = [plain(c.data).long() if isinstance(c, Num) else constant(int(c), self.device).expand(self.batch) for c in counters]
+        columns = [plain(c.data).long() if isinstance(c, Num) else constant(int(c), self.device).expand(self.batch)
+                   for c in counters]
         if not columns:
             return torch.zeros(self.batch, 1, 0, dtype=torch.int64, device=self.device)
         return torch.stack(columns, -1)[:, None]

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.triton.step import canvas_vectors, canvases
+from decgraph.backends.triton.step import canvas_choices, canvas_vectors, canvases
 from decgraph.backends.triton.step.canvas_model import CanvasModel, HFCanvas
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
-from decgraph.backends.triton.step.canvas_step import CANVAS, CanvasEvaluator, CudaRecorder, Recorder
+from decgraph.backends.triton.step.canvas_step import CANVAS, CanvasEvaluator
 from decgraph.backends.triton.step.canvas_table import TableCanvas
+from decgraph.backends.triton.step.canvas_turns import CudaRecorder, Recorder
 from decgraph.backends.triton.step.canvas_values import skeleton
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.keys import halves
@@ -33,7 +34,7 @@ from decgraph.runtime.models.table import TableModel
 KEPT = 4
 """Programs, at their sizes, whose buffers and captured turns are kept."""
 FLOW = ("const", "segment", "if", "for", "while")
-assert canvases and canvas_vectors   # they register what ops do
+assert canvases and canvas_vectors and canvas_choices   # they register what ops do
 
 
 def canvas_reason(module: Module, function: str, request: Any, models: Mapping[str, Any]) -> str | None:

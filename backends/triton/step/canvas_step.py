@@ -8,7 +8,7 @@ replayed. The host keeps what it knows (blocks, which cells are held): a turn is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,14 @@ from torch import Tensor
 from decgraph.backends.triton.step.canvas_model import CanvasModel
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
 from decgraph.backends.triton.step.canvas_symbols import Symbol, plain
+from decgraph.backends.triton.step.canvas_turns import MODEL_OPS, Recorder, Turn, accumulates, asks, kept_calls, settle
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Live, Memory, Num, constant, leaves, rebuilt, skeleton
 from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic
 from decgraph.ir.data.numbers import FLOAT
-from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.ir.values import Function, Op, Region
 
 CANVAS: dict[str, Callable[..., Any]] = {}
 """What ops do on the device, `f(s, op, *operands)`; canvases.py and canvas_vectors.py register them."""
-MODEL_OPS = ("model.eval", "model.memory", "model.evals", "model.heads", "model.hidden")
 EFFECTS = (*MODEL_OPS, "commit", "state.write", "run")
 
 
@@ -40,36 +40,6 @@ def form(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return f
 
     return register
-
-
-class Recorder:
-    """What captures turns: on the CPU nothing does. `record(turn)` returns a function that does again what `turn` launched."""
-
-    def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """(what replays the turn, what it returned). The turn itself is not run by this."""
-        raise NotImplementedError
-
-
-class CudaRecorder(Recorder):
-    """Turns as CUDA graphs that share one pool of memory."""
-
-    def __init__(self) -> None:
-        self.pool = torch.cuda.graph_pool_handle()
-
-    def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """See `Recorder`."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
-            out = turn()
-        return graph.replay, out
-
-
-@dataclass
-class Turn:
-    """A turn that was captured: what replays it, and what the host knows of what is carried after it (serials aside)."""
-
-    replay: Callable[[], None]
-    after: tuple[Any, ...]
 
 
 class CanvasEvaluator(Evaluator):
@@ -103,7 +73,7 @@ class CanvasEvaluator(Evaluator):
         """Forget the last run; its buffers and captured turns stay."""
         self.env.clear()
         self.made.clear()
-        self.kept = _kept_calls(self.function.body)
+        self.kept = kept_calls(self.function.body)
         self.active, self.committed, self._wrong = None, None, None
         self.turns, self.reads = 0, 0
         for t in (self.bad, *self.calls.values()):
@@ -193,8 +163,8 @@ class CanvasEvaluator(Evaluator):
         if op.attrs.get("lanes") or _away(lo) or _away(hi):
             raise NotStatic("the number of turns depends on data", op)
         body = op.regions[0]
-        inner = any(o.opcode in ("for", "while") and _asks(o) for o in body.walk())
-        if _asks(op) and not inner:
+        inner = any(o.opcode in ("for", "while") and asks(o) for o in body.walk())
+        if asks(op) and not inner:
             return self._loop(op, body, None, int(lo), int(hi) - int(lo), carried)
         return self._unrolled(op, body, int(lo), int(hi), carried)
 
@@ -236,7 +206,7 @@ class CanvasEvaluator(Evaluator):
         turn.fill_(lo)
         active.fill_(True) if outer is None else active.copy_(outer)
         args = body.args[1:]
-        carried = [Num(self.constant(v).expand(self.batch)) if _accumulates(v, body, a, y) else v
+        carried = [Num(self.constant(v).expand(self.batch)) if accumulates(v, body, a, y) else v
                    for v, a, y in zip(carried, args, body.yields[int(stops):], strict=True)]
         held = [self._kept((op, "carried", n, skeleton(v)), leaves(v)) for n, v in enumerate(carried)]
         carried = [rebuilt(v, h) for v, h in zip(carried, held, strict=True)]
@@ -371,20 +341,6 @@ class CanvasEvaluator(Evaluator):
         return bool(anybody), bool(everybody)
 
 
-def settle(wanted: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Put what a turn leaves into the loop's own tensors: what is yet to be computed by one kernel, the rest by copies. What
-    is another of those tensors now is copied before that one is written."""
-    own = {buffer.untyped_storage().data_ptr() for _, buffer in wanted}
-    later = [(t, buffer) for t, buffer in wanted if isinstance(t, Symbol) and t.value is None]
-    rest = [(plain(t), buffer) for t, buffer in wanted if not isinstance(t, Symbol) or t.value is not None]
-    rest = [(t.clone() if t.untyped_storage().data_ptr() in own else t, buffer) for t, buffer in rest if t is not buffer]
-    if later:
-        from decgraph.backends.triton.step.canvas_kernels import launch
-        launch(later)
-    for t, buffer in rest:
-        buffer.copy_(t)
-
-
 def _away(value: Any) -> bool:
     """Whether the device alone knows a value."""
     if isinstance(value, Tensor):
@@ -392,31 +348,3 @@ def _away(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_away(v) for v in value)
     return bool(getattr(value, "on_device", False))
-
-
-def _asks(op: Op) -> bool:
-    """Whether an op's regions ask a model."""
-    return any(o.opcode in MODEL_OPS for r in op.regions for o in r.walk())
-
-
-def _accumulates(value: Any, body: Region, arg: Value, after: Value) -> bool:
-    """Whether a number that the host knows now is counted on by the turns of a loop: its next value comes from its last."""
-    if not isinstance(value, bool | int | float) or after is arg:
-        return False
-    made = {r: op for op in body.walk() for r in op.results}
-    left, seen = [after], set()
-    while left:
-        v = left.pop()
-        if v is arg:
-            return True
-        if v not in seen and v in made:
-            seen.add(v)
-            op = made[v]
-            left += [*op.operands, *(y for r in op.regions for y in r.yields)]
-    return False
-
-
-def _kept_calls(body: Region) -> frozenset[Op]:
-    """The calls for scores of which the memory is asked for too: `model.memory` of the same operands."""
-    memories = {(o.operands, tuple(o.attrs["with"])) for o in body.walk() if o.opcode == "model.memory"}
-    return frozenset(o for o in body.walk() if o.opcode == "model.eval" and (o.operands, tuple(o.attrs["with"])) in memories)

@@ -268,11 +268,9 @@ def _shape(func: Any, name: str, args: Any, kwargs: Any) -> Any:
 def written(tokens: Tensor, ids: Tensor, chosen: Tensor, values: Tensor) -> Tensor:
     """tokens [B, n] with values[b, i] at ids[b, i] where chosen[b, i]: int64[B, N], int64[B, N], bool[B, N]. A place is chosen
     at most once."""
-    if any(isinstance(t, Symbol) for t in (tokens, ids, chosen, values)) and all(_fits(t) for t in (tokens, ids, chosen, values)):
-        with torch._C.DisableTorchFunctionSubclass():
-            like = torch.empty(tokens.shape, dtype=tokens.dtype, device="meta")
-        device = next(t.device for t in (tokens, ids, chosen, values) if isinstance(t, Symbol))
-        return Symbol(like, "written", (tokens, ids, chosen, values), device=device)
+    every = (tokens, ids, chosen, values)
+    if any(isinstance(t, Symbol) for t in every) and all(map(_fits, every)):
+        return Symbol(_meta(tokens), "written", every, device=_device(every))
     tokens, ids, chosen, values = (plain(t) for t in (tokens, ids, chosen, values))
     n = tokens.shape[1]
     # What is not chosen goes to a column of its own behind the others.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.cubin import Spec
-from decgraph.backends.triton.step import canvas_vectors, canvases
+from decgraph.backends.triton.step import canvas_choices, canvas_vectors, canvases
 from decgraph.backends.triton.step.canvas_decide import decision
 from decgraph.backends.triton.step.canvas_kernels import heard
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
@@ -22,7 +22,7 @@ SIZE, LENGTH, BLOCK = 126_464, 256, 32
 NAMES = ("fast_dllm", "fast_dllm_prefix", "fast_dllm_factor", "fast_dllm_uncached", "llada", "dream", "dream_confidence",
          "dream_margin", "dream_origin", "static_masked", "prophet")
 _FEW = 5    # tokens of the model that is traced: the kernels of small vectors do not see the vocabulary
-assert canvases and canvas_vectors   # they register what ops do
+assert canvases and canvas_vectors and canvas_choices   # they register what ops do
 
 
 class _Enough(Exception):

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from decgraph.backends.triton.cubin import reports
 from decgraph.backends.triton.step import canvas_run
+from decgraph.backends.triton.step.canvas_choices import order_of
 from decgraph.backends.triton.step.canvas_kernels import Kernel, heard, launch
 from decgraph.backends.triton.step.canvas_symbols import Symbol, computed, plain, written
 from decgraph.backends.triton.step.canvas_values import Live, constant
-from decgraph.backends.triton.step.canvas_vectors import order_of, packed
+from decgraph.backends.triton.step.canvas_vectors import packed
 from decgraph.backends.triton.step.specs_canvas import specs
 from decgraph.runtime.request import Request
 

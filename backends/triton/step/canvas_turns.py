@@ -1,0 +1,87 @@
+"""What loops on the device are made of: captured turns, what a turn leaves, and what their regions say of them."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.step.canvas_kernels import launch
+from decgraph.backends.triton.step.canvas_symbols import Symbol, plain
+from decgraph.ir.values import Op, Region, Value
+
+MODEL_OPS = ("model.eval", "model.memory", "model.evals", "model.heads", "model.hidden")
+"""Ops that ask a model."""
+
+
+class Recorder:
+    """What captures turns: on the CPU nothing does. `record(turn)` returns a function that does again what `turn` launched."""
+
+    def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        """(what replays the turn, what it returned). The turn itself is not run by this."""
+        raise NotImplementedError
+
+
+class CudaRecorder(Recorder):
+    """Turns as CUDA graphs that share one pool of memory."""
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        """See `Recorder`."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            out = turn()
+        return graph.replay, out
+
+
+@dataclass
+class Turn:
+    """A turn that was captured: what replays it, and what the host knows of what is carried after it (serials aside)."""
+
+    replay: Callable[[], None]
+    after: tuple[Any, ...]
+
+
+def settle(wanted: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Put what a turn leaves into the loop's own tensors: what is yet to be computed by one kernel, the rest by copies. What
+    is another of those tensors now is copied before that one is written."""
+    own = {buffer.untyped_storage().data_ptr() for _, buffer in wanted}
+    later = [(t, buffer) for t, buffer in wanted if isinstance(t, Symbol) and t.value is None]
+    rest = [(plain(t), buffer) for t, buffer in wanted if not isinstance(t, Symbol) or t.value is not None]
+    rest = [(t.clone() if t.untyped_storage().data_ptr() in own else t, buffer) for t, buffer in rest if t is not buffer]
+    if later:
+        launch(later)
+    for t, buffer in rest:
+        buffer.copy_(t)
+
+
+def asks(op: Op) -> bool:
+    """Whether an op's regions ask a model."""
+    return any(o.opcode in MODEL_OPS for r in op.regions for o in r.walk())
+
+
+def accumulates(value: Any, body: Region, arg: Value, after: Value) -> bool:
+    """Whether a number that the host knows now is counted on by the turns of a loop: its next value comes from its last."""
+    if not isinstance(value, bool | int | float) or after is arg:
+        return False
+    made = {r: op for op in body.walk() for r in op.results}
+    left, seen = [after], set()
+    while left:
+        v = left.pop()
+        if v is arg:
+            return True
+        if v not in seen and v in made:
+            seen.add(v)
+            op = made[v]
+            left += [*op.operands, *(y for r in op.regions for y in r.yields)]
+    return False
+
+
+def kept_calls(body: Region) -> frozenset[Op]:
+    """The calls for scores of which the memory is asked for too: `model.memory` of the same operands."""
+    memories = {(o.operands, tuple(o.attrs["with"])) for o in body.walk() if o.opcode == "model.memory"}
+    return frozenset(o for o in body.walk() if o.opcode == "model.eval" and (o.operands, tuple(o.attrs["with"])) in memories)
