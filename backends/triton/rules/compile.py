@@ -14,9 +14,13 @@ from decgraph.backends.triton.rules.frames import Written, write
 from decgraph.backends.triton.rules.values import Captured, Unsupported
 from decgraph.ir.values import Op, Region, Value
 
-WALK = tuned.Config(block=4096, warps=8)
+WALK = tuned.Config(block=2048, warps=16)
+"""A walk that goes over the vocabulary: one program a sequence, as much of a multiprocessor as there is."""
+NODES = tuned.Config(block=16, warps=1)
+"""A walk over nodes alone: folds of one warp wait for nobody."""
 ROWS = tuned.Config(block=2048, warps=4, splits=4)
 PROGRAMS = 256
+"""So many programs fill a device."""
 
 
 def free_values(region: Region) -> tuple[Value, ...]:
@@ -169,7 +173,7 @@ def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
         before = kernel != rule.name
         if before and w.closed and given.p_points is not None:
             continue
-        sizes = per_row if before else config
+        sizes = per_row if before else config if "BLOCK" in w.parameters[kernel] else _over_nodes(nodes)
         known = {**args, "BLOCK": sizes.block}
         grid = (batch * nodes, splits) if before else (batch,)
         runs.append((space[kernel], grid, {p: known[p] for p in w.parameters[kernel]}, sizes))
@@ -211,6 +215,10 @@ def _over(n: int, by: int) -> int:
 def _power(n: int) -> int:
     """The power of two at n or above it."""
     return 1 << max(0, n - 1).bit_length()
+
+
+def _over_nodes(nodes: int) -> tuned.Config:
+    return NODES if nodes <= 128 else tuned.Config(NODES.block, 4)
 
 
 def _fitting(config: tuned.Config, size: int) -> tuned.Config:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from decgraph import stdlib
 from decgraph.backends.triton.cubin import Spec
-from decgraph.backends.triton.rules.compile import ROWS, WALK, CompiledRule, rule_of
+from decgraph.backends.triton.rules.compile import NODES, ROWS, WALK, CompiledRule, rule_of
 from decgraph.dsl.lower import load_text
 from decgraph.passes.manager import optimise
 
@@ -26,7 +26,7 @@ def specs_of(rule: CompiledRule, name: str, element: str = "fp32") -> Iterator[S
         for kernel in rule.kernels:
             if form == "greedy" and kernel != rule.name and rule.parts.closed:
                 continue
-            config = WALK if kernel == rule.name else ROWS
+            config = ROWS if kernel != rule.name else WALK if "BLOCK" in rule.parts.parameters[kernel] else NODES
             known = {**flags, "NB": 64, "BLOCK": config.block, "SPLITS": ROWS.splits, "PLACED": False, "PREFIX": 0}
             names = rule.parts.parameters[kernel]
             types = {p: TYPES.get(p, "i32" if p in SIZES else f"*{element}") for p in names if p not in known}

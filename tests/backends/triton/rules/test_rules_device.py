@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import shelf
 import torch
@@ -108,6 +109,27 @@ def test_several_sequences_walk_as_each_alone(name: str, greedy: bool, monkeypat
     for c, found in zip(cases, alone, strict=True):
         path, _ = on_host(module, c)
         assert (path.node, path.depth, path.emitted) == (found[0], found[1], found[2] if found[2] >= 0 else None)
+
+
+@pytest.mark.parametrize("name", ["rejection", "match", "typical_longest"])
+def test_pruned_nodes_are_not_there(name: str) -> None:
+    """A tree with nodes marked dead walks as the tree without them: the same tokens, whatever the nodes are called."""
+    module, made = rule(name)
+    shorter = 0
+    for seed in range(3):
+        c = case(seed, shape=(3, 2))
+        live = np.random.default_rng(seed).random(len(c.tree)) < 0.7
+        live[0] = True
+        for n in range(1, len(live)):
+            live[n] &= live[c.tree.parent[n]]
+        kept = np.flatnonzero(live)
+        want = replace(c, tree=c.tree.keep(kept), evidence=c.evidence.pick(kept))
+        path, _ = on_host(module, want)
+        walked = made.on_device(replace(given(module, made, c), live=torch.from_numpy(live)[None]), depth=3)
+        found = [int(c.tree.token[n]) for n in walked.nodes[0, :int(walked.count[0])]]
+        assert (*found, *([int(walked.emitted[0])] if int(walked.emitted[0]) >= 0 else [])) == path.tokens
+        shorter += plain(walked, 0) != plain(made.on_device(given(module, made, c), depth=3), 0)
+    assert shorter or name == "match"
 
 
 def test_positions_of_the_root_are_those_of_the_nodes() -> None:
