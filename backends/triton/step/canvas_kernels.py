@@ -123,7 +123,7 @@ class Kernel:
         if isinstance(s, bool | int | float):
             return str(s) if not isinstance(s, float) or np.isfinite(s) else f'float("{s}")'
         if not isinstance(s, Symbol) or s.value is not None:
-            return self._leaf(s if not isinstance(s, Symbol) else s.value, lanes)  # type: ignore[arg-type]  # it has a value
+            return self._leaf(s if not isinstance(s, Symbol) else s.value, lanes)
         if id(s) not in self._names:
             made = getattr(self, "_op_" + s.op, None)
             name = made(s) if made is not None else self._elementwise(s)

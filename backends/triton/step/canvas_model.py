@@ -21,6 +21,7 @@ from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant, picked
 from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
+from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.errors import InternalError
 from decgraph.runtime.models.capture.program import Program
 from decgraph.runtime.models.capture.step import Part as StepPart
@@ -192,7 +193,7 @@ class HFCanvas:
         else:
             assert given is not None
             if given.serial != self.serial:
-                raise InternalError("a memory that was overwritten is read")
+                raise NotStatic("a memory is read that a later call has overwritten")
             context = np.arange(0 if given.prompt else self.width)
             fresh = np.concatenate((context, wanted + self.width))
             seen = np.concatenate((np.full(self.width, True), given.held))

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from decgraph.backends.triton.step.canvas_values import skeleton
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.keys import halves
 from decgraph.ir.table import lookup
-from decgraph.ir.values import Function, Module, Op
+from decgraph.ir.values import Module, Op
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.table import TableModel
@@ -109,7 +108,7 @@ def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None
 def _alike(m: Any) -> Any:
     """What machines that run in lockstep have in common."""
     params = tuple(sorted((k, skeleton(v)) for k, v in m.params.items()))
-    return (id(m.module), m.function.name, params, tuple(sorted((k, id(v)) for k, v in m.models.items())),
+    return (m.function, params, tuple(sorted((k, id(v)) for k, v in m.models.items())),
             _length(m), Shaper.key(m.request))
 
 
@@ -122,7 +121,13 @@ def _length(m: Any) -> int:
     return -1 if asked is None else min(int(asked), int(m.canvas_room()))
 
 
-_EVALUATORS: WeakKeyDictionary[Function, OrderedDict[Any, CanvasEvaluator]] = WeakKeyDictionary()
+def _kept_with(model: Any) -> OrderedDict[Any, CanvasEvaluator]:
+    """The evaluators made for a model, remembered on it as its engine is: they go when it goes."""
+    held = model.__dict__.get("_canvas_evaluators")
+    if held is None or held[0] is not model:     # models are derived by copying
+        held = model.__dict__["_canvas_evaluators"] = (model, OrderedDict())
+    kept: OrderedDict[Any, CanvasEvaluator] = held[1]
+    return kept
 
 
 def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None,
@@ -133,7 +138,7 @@ def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | 
     if length < 1:
         raise NotStatic("the length of the canvas is not a parameter, or there is no room for it")
     width = max(len(x.tokens) for x in machines)
-    known = _EVALUATORS.setdefault(m.function, OrderedDict())
+    known = _kept_with(m.main)
     key = (_alike(m), len(machines), width, every, type(recorder), kernels)
     if key not in known:
         while len(known) >= KEPT:
@@ -214,6 +219,7 @@ def finish(e: CanvasEvaluator, machines: Sequence[Any]) -> list[Ran]:
         m.tally.unmasked += int(row[1])
         tokens = row[2 + len(names):].astype(np.int64)
         m.commit(Canvas(m.context(), tokens, len(tokens)))
+        m.syncs += (e.reads + 1) if e.device.type != "cpu" else 0
         m.finish()
         m.release()
         out.append(Ran(None, calls, e.turns, e.turns - max(calls.values(), default=0), e.reads))

@@ -30,7 +30,7 @@ class Symbol(Tensor):
     @staticmethod
     def __new__(cls, like: Tensor, op: str, args: tuple[Any, ...], value: Tensor | None = None,
                 device: torch.device | None = None) -> Symbol:
-        made: Symbol = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Symbol = Tensor._make_wrapper_subclass(
             cls, tuple(like.shape), dtype=like.dtype, device=device or like.device)
         made.op, made.args, made.value = op, args, value
         return made
@@ -75,7 +75,7 @@ def computed(symbols: Sequence[Symbol]) -> dict[int, Tensor]:
     if missing:
         from decgraph.backends.triton.step.canvas_kernels import launch
         launch([(s, None) for s in missing])
-    return {id(s): s.value for s in symbols}  # type: ignore[misc]  # they have values now
+    return {id(s): s.value for s in symbols}
 
 
 def plain(t: Any) -> Any:

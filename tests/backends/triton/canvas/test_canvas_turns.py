@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -81,3 +84,37 @@ def test_a_turn_reads_nothing_back(name: str, monkeypatch: pytest.MonkeyPatch) -
     (ran, _) = canvas_run.finish(e, ms)
     assert len(reads) == ran.reads <= ran.turns + 2 * 2 + 1
     assert name not in ("llada", "dream", "dream_confidence", "dream_margin", "dream_origin") or not reads
+
+
+def test_what_is_kept_goes_with_the_model() -> None:
+    """Caches and captured turns are remembered on the model, and copies of it do not share them."""
+    model = copy.copy(hf_model())
+    model.__dict__.pop("_canvas_evaluators", None)
+    params = parameters("fast_dllm", length=8, block=4, tau=0.3)
+    (m,) = machines("fast_dllm", model, params, requests(1))
+    e = canvas_run.evaluator_for([m])
+    assert canvas_run.evaluator_for([m]) is e
+    other = copy.copy(model)
+    (n,) = machines("fast_dllm", other, params, requests(1))
+    assert canvas_run.evaluator_for([n]) is not e
+    gone = weakref.ref(e)
+    del e, m, n, model, other
+    gc.collect()
+    assert gone() is None
+
+
+def test_prompts_of_one_length_and_of_several_are_captured_apart() -> None:
+    """Both have the width of the longest; only the second has padding that is seen by nobody."""
+    params = parameters("fast_dllm", length=8, block=4, tau=0.3)
+    found: list[CanvasEvaluator] = []
+    recorder = TapeRecorder(lambda: lasting(found[0]))
+    for turn, prompts in enumerate([((1, 2, 3), (4, 5, 6))] * 3 + [((1, 2, 3), (4,))] * 3):
+        asked = [Request(prompt=p, limit=20, seed=7 + turn, request_id=i) for i, p in enumerate(prompts)]
+        ms = machines("fast_dllm", hf_model(), params, asked)
+        e = canvas_run.evaluator_for(ms, 1, recorder)
+        found[:] = [e]
+        canvas_run.begin(e, ms)
+        canvas_run.run_body(e, ms[0])
+        canvas_run.finish(e, ms)
+        assert [m.committed_tokens() for m in ms] == tokens("fast_dllm", asked, params)
+    assert recorder.replays > 0
