@@ -3,10 +3,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.backends.triton.step.evaluate import NotStatic, device
+from decgraph.backends.triton.step.launch import commit_tokens
 from decgraph.backends.triton.step.values import Context, Draws, Noise, Path
 
 
@@ -71,35 +73,15 @@ def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
     elif isinstance(x, Draws | Tensor) and tree is None:
         flat = (x.tokens if isinstance(x, Draws) else x).long()
         tokens = flat[:, None] if flat.ndim == 1 else flat.flatten(1)
-        count = s.length.new_full((s.frame.batch,), int(tokens.shape[1]))
+        count = s.constant(np.full(s.frame.batch, int(tokens.shape[1]), dtype=np.int32))
     else:
         raise NotStatic("what is committed here", op)
     if path is not None and (path.tree.base.length is not s.length or s.epoch != path.tree.epoch):
         path = None
-    kept = append(s, tokens, count)
+    kept = commit_tokens(s.tokens, s.length, s.base, s.limit, s.done, s.lost, s.ends, tokens, count)
     s.epoch += 1
     for held in s.held.values():
         held.settle(kept, int(tokens.shape[1]), path)
-
-
-def append(s: Any, tokens: Tensor, count: Tensor) -> Tensor:
-    """Append the first count[b] of tokens int64[B, K], as far as the stop test lets; int32[B], how many were. Sequences that
-    are over stay as they are."""
-    k = int(tokens.shape[1])
-    steps = s.steps(k)
-    over = s.over()
-    offered = (steps < count[:, None]) & ~over[:, None]
-    made = (s.length - s.base)[:, None] + 1 + steps
-    ends = (tokens[..., None] == s.ends[:, None]).any(-1) | (made >= s.limit[:, None])
-    before = torch.cumsum((ends & offered).long(), 1) - (ends & offered).long()
-    kept = offered & (before == 0)
-    n = kept.sum(1).to(torch.int32)
-    where = torch.where(kept, s.length.long()[:, None] + steps, s.frame.capacity)
-    s.tokens.scatter_(1, where, tokens)
-    s.flag((n == 0) & ~over)    # a turn has to make progress: the driver says what is wrong
-    s.length.add_(n)
-    s.done.logical_or_((ends & kept).any(1))
-    return n
 
 
 @device("state.read")

@@ -11,7 +11,7 @@ leave, until that stays the same.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.launch import new_cells, settle_cells
 from decgraph.backends.triton.step.values import Nodes, Path, Tree
 
 WORD = 32
@@ -52,10 +53,6 @@ class Held:
         self.scores: dict[Any, tuple[Tensor, int]] = {}   # what was asked -> scores and the row of it; -1: the root
 
     # -- forwards
-    def pending(self) -> Tensor:
-        """int64[B]: how many committed tokens have no cell yet, 1 .. span."""
-        return (self.s.length - self.held).clamp(1, self.span).long()
-
     def ask(self, tree: Tree | None, nodes: np.ndarray, given: Tensor | None = None) -> Tensor:
         """Scores [B, F, V] after the context (node 0) and nodes that the host knows."""
         s = self.s
@@ -83,7 +80,7 @@ class Held:
         cells = s.constant(first + np.arange(n))
         tails = self.table()
         self.tails = tails.scatter(1, uid, cells.expand(s.frame.batch, -1))
-        scores = self._forward(tree, nodes.ids, n, given, lambda lead: s.constant(lead + np.arange(n))[None])
+        scores = self._forward(tree, nodes.ids, n, given, np.arange(n))
         self.chosen.append(nodes)
         return scores
 
@@ -95,13 +92,7 @@ class Held:
         self.tails = self.table().scatter(1, self.uids(tree)[:, 1:], s.constant(first + np.arange(n)).expand(s.frame.batch, -1))
         if self.asked:
             raise NotStatic(f"`{self.name}` is asked for a pruned tree after something else")
-        pend = self.pending() - 1
-
-        def rows(lead: int) -> Tensor:
-            rest = s.constant(lead + np.arange(n)).expand(s.frame.batch, -1)
-            return torch.cat([pend[:, None], rest], 1)
-
-        scores = self._forward(tree, ids, n, given, rows)
+        scores = self._forward(tree, ids, n, given, np.arange(-1, n))
         self.chosen.append(tree)
         return scores
 
@@ -126,9 +117,9 @@ class Held:
             raise NotStatic(f"`{self.name}` has not computed what is above the nodes that it is asked at")
 
     def _known(self, tree: Tree | None, nodes: np.ndarray, given: Tensor | None) -> Tensor:
-        """Scores at nodes that the host knows: one forward over the pending cells and those of the nodes and of their ancestors,
-        as far as they are not computed yet."""
-        s, root = self.s, bool((nodes == 0).any())
+        """Scores at nodes that the host knows: one forward over the pending cells, the nodes' and those of their ancestors, as
+        far as they are not computed yet."""
+        root = bool((nodes == 0).any())
         wanted: list[int] = nodes.tolist()
         new = np.zeros(0, dtype=np.int64)
         if tree is not None:
@@ -141,45 +132,34 @@ class Held:
             self.tail[int(tree.uid[n])] = first + j  # type: ignore[union-attr]
         index = {int(n): j for j, n in enumerate(new.tolist())}
 
-        def rows(lead: int) -> Tensor:
-            fixed = s.constant(np.array([0 if n == 0 else lead + index[n] for n in wanted], dtype=np.int64))[None]
-            if not root or self.span == 1:
-                return fixed
-            return torch.where(s.constant(nodes == 0)[None], self.pending()[:, None] - 1, fixed)
+        wanted_cells = np.array([-1 if n == 0 else index[n] for n in wanted], dtype=np.int64)
+        return self._forward(tree, new, len(new), given, wanted_cells)
 
-        return self._forward(tree, new, len(new), given, rows)
-
-    def _forward(self, tree: Tree | None, new: Any, count: int, given: Tensor | None,
-                 rows: Callable[[int], Tensor]) -> Tensor:
+    def _forward(self, tree: Tree | None, new: Any, count: int, given: Tensor | None, wanted: np.ndarray) -> Tensor:
         """One forward over the pending cells, where they are not computed yet, and `count` nodes (NumPy int64[n] or
-        int64[B, n]), whose tail indices are given out already, in this order. rows: which cells are wanted, from how many
-        stand before the nodes'."""
-        s, first, fresh = self.s, self.used, not self.asked
-        lead = self.span if fresh else 0
+        int64[B, n]), whose tail indices are given out already, in this order. wanted: which of the nodes' cells are, -1 for
+        the last pending one."""
+        s, first = self.s, self.used
+        lead = 0 if self.asked else self.span
         self.reserve(lead + count)
-        pend = self.pending()
-        tokens, positions, bits = [], [], []
-        if fresh:
-            at = self.held.long()[:, None] + s.steps(lead)
-            tokens.append(s.tokens.gather(1, at.clamp(max=s.frame.capacity)))
-            positions.append(at)
-            bits.append(self.pending_bits(pend))
-        if count:
-            assert tree is not None
-            depth = tree.depth if isinstance(tree.depth, Tensor) else s.constant(tree.depth)[None].expand(s.frame.batch, -1)
+        if count and tree is not None:
             if isinstance(new, Tensor):
-                token, depth = tree.token.gather(1, new), depth.gather(1, new)
+                ids = new
+                depth = tree.depth.gather(1, new) if isinstance(tree.depth, Tensor) else s.constant(tree.depth)[new]
             else:
-                where = s.constant(new)
-                token, depth = tree.token.index_select(1, where), depth.index_select(1, where)
-            tokens.append(token)
-            positions.append(s.length.long()[:, None] - 1 + depth)
-            bits.append(self.tree_bits(tree, new) | self.below(pend))
+                ids = s.constant(new[None])
+                known = not isinstance(tree.depth, Tensor)
+                depth = s.constant(tree.depth[new][None]) if known else tree.depth.index_select(1, ids[0])
+            token, own = tree.token, self.tree_bits(tree, new)
+        else:
+            ids = depth = s.constant(np.zeros((1, 1), dtype=np.int64))
+            token, own = s.tokens, s.constant(np.zeros((1, 1, self.width), dtype=np.int32))
+        cells = s.constant(np.where(wanted < 0, -1, wanted + lead))
+        tokens, positions, bits, rows = new_cells(s.tokens, s.length, self.held, token.contiguous(), ids, depth, own, cells,
+                                                  count=count, lead=lead, span=self.span)
         self.asked = True
-        full = [b.expand(s.frame.batch, -1, -1) for b in bits]
         more = {} if given is None else {"given": given}
-        wanted = rows(lead).expand(s.frame.batch, -1).contiguous()
-        scores: Tensor = self.model.forward(joined(tokens), joined(positions), first, self.held, joined(full), wanted, **more)
+        scores: Tensor = self.model.forward(tokens, positions, first, self.held, bits, rows, **more)
         return scores
 
     def reserve(self, n: int) -> None:
@@ -192,20 +172,6 @@ class Held:
         self.width = max(self.width, -(-(tail or self.used) // WORD))
 
     # -- who sees whom
-    def pending_bits(self, pend: Tensor) -> Tensor:
-        """int32[B or 1, span, W]: pending cell j sees the first j + 1; a padded one nothing."""
-        s, table = self.s, self.s.constant(first_bits(self.span, self.width)[1:])[None]
-        if self.span == self.back:
-            return table       # as many are pending always
-        return torch.where((s.steps(self.span) < pend[:, None])[..., None], table, 0)
-
-    def below(self, pend: Tensor) -> Tensor:
-        """int32[B or 1, 1, W]: the pending cells, which every node of a tree sees."""
-        s, upto = self.s, first_bits(self.span, self.width)
-        if self.span == self.back:
-            return s.constant(upto[-1:])[None]
-        return s.constant(upto)[pend][:, None]
-
     def tree_bits(self, tree: Tree, nodes: Any) -> Tensor:
         """int32[B or 1, n, W]: the tail cells of nodes and of their ancestors."""
         s = self.s
@@ -219,7 +185,7 @@ class Held:
         b, n = s.frame.batch, tree.size
         one = np.zeros((self.used + 1, self.width * WORD), dtype=bool)
         one[np.arange(1, self.used + 1), np.arange(self.used)] = True
-        bits = s.constant(packed(one))[self.cells(tree) + 1]         # [B, N, W]; the root has none
+        bits = s.constant(packed(one))[self.cells(tree).expand(b, -1) + 1]         # [B, N, W]; the root has none
         above = tree.parent if isinstance(tree.parent, Tensor) else s.constant(tree.parent)[None].expand(b, n)
         reach = 1
         while reach <= tree.height:      # every turn doubles how far up the bits reach
@@ -244,11 +210,13 @@ class Held:
         return known[None].expand(self.s.frame.batch, -1) if tree.origin is None else known[tree.origin]
 
     def cells(self, tree: Tree) -> Tensor:
-        """int64[B, N]: the tail index of every node, -1 for the root and for what is not computed."""
+        """int64[B or 1, N]: the tail index of every node, -1 for the root and for what is not computed."""
         s = self.s
         known = np.full(s.uids + 1, -1, dtype=np.int64)
         for uid, cell in self.tail.items():
             known[uid] = cell
+        if tree.origin is None and self.tails is None:
+            return s.constant(known[tree.uid][None])       # uid -1, the root's, is the last: it has no cell
         uid = self.uids(tree)
         out = s.constant(known)[torch.where(uid < 0, s.uids, uid)]
         if self.tails is None:
@@ -264,34 +232,18 @@ class Held:
         if not self.asked:
             self.span += most
             return
-        length = s.length
-        pend = (length - kept - self.held).clamp(1, self.span)
         if path is None or not self.keeps_paths or not self.tail and self.tails is None:
-            source, depth, behind = None, pend, most
+            source, count, after = settle_cells(s.length, self.held, kept, None, None, span=self.span, back=self.back)
+            behind = most
         else:
-            source, depth, behind = self._kept(path, pend)
-        held = torch.minimum(self.held + depth, length - self.back).clamp(min=0)
-        held = torch.where(kept > 0, held, self.held)
+            source, count, after = settle_cells(s.length, self.held, kept, path.nodes, self.cells(path.tree), span=self.span,
+                                                back=self.back)
+            behind = self._behind(path.tree)
         if source is not None:
-            self.model.move(self.held, source, torch.minimum(depth, held - self.held).clamp(min=0).to(torch.int32))
-        self.held.copy_(held)
+            self.model.move(self.held, source, count)
+        self.held.copy_(after)
         self.span = max(behind, self.back)
         self.start()
-
-    def _kept(self, path: Path, pend: Tensor) -> tuple[Tensor, Tensor, int]:
-        """The tail cells of what stays, int64[B, span + D]; how many they are, int32[B]; and how many committed tokens may be
-        without a cell."""
-        s, tree = self.s, path.tree
-        deepest = int(path.nodes.shape[1])
-        cells = self.cells(tree).gather(1, path.nodes.clamp(min=0))
-        behind = self._behind(tree)
-        cells = torch.where(path.nodes > 0, cells, -1)
-        run = (cells >= 0).long().cumprod(1).sum(1)
-        lead = pend.long()[:, None]
-        steps = s.steps(self.span + deepest)
-        at = (steps - lead).clamp(0, max(deepest - 1, 0))
-        source = torch.where(steps < lead, steps, cells.gather(1, at)) if deepest else steps.expand(s.frame.batch, -1)
-        return source.clamp(min=0), (pend + run.to(torch.int32)), behind
 
     def _behind(self, tree: Tree) -> int:
         """The most tokens of an accepted path, with the emitted one, behind the first without a cell."""
@@ -314,17 +266,7 @@ class Held:
         return 2 if all(int(tree.uid[n]) in self.tail for n in above) else tree.height + 1     # a leaf, and the emitted token
 
 
-def first_bits(n: int, width: int) -> np.ndarray:
-    """int32[n + 1, W]: row i names the first i tail cells."""
-    return packed(np.arange(width * WORD)[None] < np.arange(n + 1)[:, None])
-
-
 def packed(sees: np.ndarray) -> np.ndarray:
     """bool[n, W * 32] as words int32[n, W]."""
     bits = sees.reshape(len(sees), -1, WORD).astype(np.uint32) << np.arange(WORD, dtype=np.uint32)
     return bits.sum(-1, dtype=np.uint32).view(np.int32)
-
-
-def joined(parts: list[Tensor]) -> Tensor:
-    """Parts along axis 1, as one contiguous tensor."""
-    return torch.cat(parts, 1) if len(parts) > 1 else parts[0].contiguous()

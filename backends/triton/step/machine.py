@@ -178,11 +178,14 @@ class Step(Evaluator):
         self.env[region.args[0]] = self.turn
         for op in region.ops:
             self.op(op)
+        for tokens in self.unchecked:
+            self.flag(tokens < 0)
         self.turn.add_((~self.began).to(torch.int32))
 
     def start_turn(self) -> None:
         self.uids = self.epoch = 0
         self.tally.calls, self.tally.drafted = {}, 0
+        self.unchecked: list[Tensor] = []       # tokens of nodes that may be none
         self.began = self.over()
         for held in self.held.values():
             held.start()

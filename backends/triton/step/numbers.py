@@ -135,7 +135,7 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
 def picked(s: Any, a: Any, index: Any) -> Any:
     """`pick` of an array [d, ...] of the host's, or of a tensor [B, d, ...]."""
     if isinstance(index, Draws):
-        index = index.tokens
+        index = index.tokens.clamp(min=0)
     if isinstance(index, Nodes):
         index = index.ids
     if isinstance(a, np.ndarray):

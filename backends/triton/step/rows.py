@@ -82,7 +82,6 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
     words = s.key_words(key, n, placed(s, q))
     tokens = s.laws.draw(values.flatten(0, 1), given, words.flatten(0, 1), repeated(s, n))
     tokens = shaped(q, tokens.unflatten(0, (s.frame.batch, n)))
-    s.flag(tokens.reshape(s.frame.batch, -1) < 0)
     return Draws(tokens, q.rows, q.index, q.face, at=q.at)
 
 

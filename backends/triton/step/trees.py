@@ -44,7 +44,8 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         parents, above = np.concatenate(([top], ids[:-1])), np.concatenate(([top], ids[:-1]))
     else:
         parents, above = parents_of(s, t, what, at, op)
-    s.flag(flat.tokens < 0)     # nothing was left to draw: the driver grows no node then
+    if not certain(flat):
+        s.unchecked.append(flat.tokens)     # -1, nothing was left to draw: the driver grows no node then
     depth = depths(t, parents, above, op)
     columns = {}
     for name, value in zip(op.attrs.get("columns", ()), values, strict=True):
@@ -62,6 +63,11 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
                    uid=np.concatenate([t.uid, s.next_uids(n)]), height=max(t.height, int(depth.max(initial=0))),
                    growths=(*t.growths, Growth(flat, first, n, above)), columns=columns, new=ids, frontier=ids)
     return tree, ids
+
+
+def certain(x: Draws) -> bool:
+    """Whether there is a token for every draw, whatever the data."""
+    return x.point
 
 
 def batched(s: Any, a: Any) -> Tensor:
@@ -153,7 +159,7 @@ def get(s: Any, op: Any, t: Tree) -> Any:
     if c in ("parent", "depth"):
         return t.parent if c == "parent" else t.depth
     if c == "token":
-        return torch.cat([last_token(s)[:, None], t.token[:, 1:]], 1)
+        return torch.cat([last_token(s)[:, None], t.token[:, 1:].clamp(min=0)], 1)
     if c == "logprob" and t.origin is None:
         return logprobs(s, t)
     if c == "prob":

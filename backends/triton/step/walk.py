@@ -11,6 +11,7 @@ from decgraph.backends.triton.rules.device import Given
 from decgraph.backends.triton.rules.values import Captured
 from decgraph.backends.triton.step.effects import last_token
 from decgraph.backends.triton.step.evaluate import NotStatic, device
+from decgraph.backends.triton.step.launch import walked_path
 from decgraph.backends.triton.step.machine import take
 from decgraph.backends.triton.step.trees import batched, probs
 from decgraph.backends.triton.step.values import Dist, Draws, Noise, Path, Tree
@@ -46,12 +47,10 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
     given["columns"] = {name: named(s, t, name, op) for name in ("prob", "race", "point") if name in rule.needs}
     depth = max(1, t.height)
     walked = s.walked(rule, Given(**given), depth)
-    s.flag(walked.fault != 0)
-    count_tests(s, walked.tests, depth)
-    nodes, count, emitted = walked.nodes, walked.count, walked.emitted
-    tokens = torch.cat([t.token.gather(1, nodes.clamp(min=0)), emitted[:, None]], 1)
-    tokens = torch.where(s.steps(depth + 1) == count[:, None], emitted[:, None], tokens)
-    return Path(t, nodes, count.to(torch.int32), tokens, (count + (emitted >= 0)).to(torch.int32), walked.node)
+    tokens, count, offered = walked_path(walked.packed, walked.HEAD, depth, t.token, s.done, s.lost, s.tally.tested,
+                                         s.tally.accepted)
+    s.unchecked = [] if t.origin is None else s.unchecked       # a token that is none has been seen
+    return Path(t, walked.nodes, count, tokens, offered, walked.node)
 
 
 def evidence_of(s: Any, t: Tree, q: Dist, op: Any) -> dict[str, Any]:
@@ -131,10 +130,3 @@ def number(s: Any, v: Any) -> Tensor:
         return v
     out: Tensor = s.constant(np.full(s.frame.batch, v))
     return out
-
-
-def count_tests(s: Any, tests: Tensor, depth: int) -> None:
-    """Add to the statistics what was tested and accepted at every depth, but for sequences that are over."""
-    live = (~s.over())[:, None].long()
-    s.tally.tested[:, :depth] += tests[..., 0] * live
-    s.tally.accepted[:, :depth] += tests[..., 1] * live
