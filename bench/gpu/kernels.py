@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from decgraph.bench.gpu import attention, rows
+from decgraph.bench.gpu import attention, products, rows, small
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items, Row
 
-FAMILIES = {"rows": rows, "attention": attention}
+FAMILIES = {"rows": rows, "attention": attention, "products": products, "small kernels": small}
 
 
 def stage(lab: Lab) -> Items:

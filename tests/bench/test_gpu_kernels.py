@@ -15,7 +15,7 @@ from torch import Tensor
 import decgraph.backends.triton  # noqa: F401
 from decgraph.backends.triton.attention import attend
 from decgraph.backends.triton.rows import functions
-from decgraph.bench.gpu import attention, clocks, exact, rows
+from decgraph.bench.gpu import attention, clocks, exact, kernels, products, rows, small
 from decgraph.bench.gpu.lab import SIZES, Lab
 from decgraph.bench.gpu.poison import poisoned
 from decgraph.bench.gpu.report import OutOfTime, Report, limited
@@ -79,6 +79,40 @@ def test_memory_that_nobody_wrote_is_poisoned(lab: Lab, monkeypatch: pytest.Monk
     assert not attention.checks(lab)["right"]
 
 
+@pytest.mark.parametrize("family", [products, small])
+def test_other_kernels(lab: Lab, family: Any) -> None:
+    row = family.checks(lab)
+    assert row["right"] and not row["wrong"], row
+
+
+def test_small_kernels_that_are_wrong_are_found(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decgraph.backends.triton.attention import move, tree
+    from decgraph.backends.triton.rules import compile as rules
+    from decgraph.backends.triton.step import keys
+
+    right = {"ancestors": tree.ancestors, "words_for": keys.words_for, "move": move.move, "match": rules.CompiledRule.on_device}
+
+    def one_more(self: Any, given: Any, *, depth: int) -> Any:
+        walked = right["match"](self, given, depth=depth)
+        walked.packed[:, 2] += 1
+        return walked
+
+    monkeypatch.setattr(tree, "ancestors", lambda *a: right["ancestors"](*a) ^ 1)
+    monkeypatch.setattr(keys, "words_for", lambda out, *a, **b: right["words_for"](out, *a, **b).bitwise_xor_(1 << 30))
+    monkeypatch.setattr(move, "move", lambda caches, held, source, count: right["move"](caches, held, source, count - 1))
+    monkeypatch.setattr(rules.CompiledRule, "on_device", one_more)
+    assert [w.split(":")[0] for w in small.checks(lab)["wrong"]] == list(small.CHECKS)
+
+
+def test_products_that_are_wrong_are_found(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decgraph.backends.triton.step import causal_stream
+
+    right = causal_stream._launched
+    monkeypatch.setattr(causal_stream, "_launched", lambda *a, **b: right(*a, **b) * 1.05)
+    wrong = products.checks(lab)["wrong"]
+    assert {form for form in products.FORMS if any(form in w for w in wrong)} == set(products.FORMS)
+
+
 def test_what_is_right_is_what_the_reference_means() -> None:
     """exact.py against runtime/shaping.py and runtime/noise.py, which are what decides."""
     made = torch.Generator().manual_seed(3)
@@ -109,9 +143,9 @@ def test_attention_in_float64_is_torchs() -> None:
 
 
 def test_timings(lab: Lab) -> None:
-    """Every timed item of the two families runs, with its peers."""
-    found = {name: work() for family in (rows, attention) for name, work in family.stage(lab)}
-    assert len(found) == 8 + 2
+    """Every timed item runs, with its peers."""
+    found = {name: work() for name, work in kernels.timings(lab)}
+    assert len(found) == 8 + 2 + 1 + 2
     for name, row in found.items():
         if "Flex" not in name:
             assert row["says"] and "error" not in str(row), row
