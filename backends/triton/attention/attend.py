@@ -158,7 +158,6 @@ class _Launch:
             self.batch, self.heads, self.tiles, self.cells, self.extra, 1 if self.bits is None else self.bits.shape[2],
             self.capacity, 1 if self.tail_positions is None else self.tail_positions.shape[1], self.scale, self.softcap,
             *self.q.stride()[:3], *self.keys.stride()[:3], *self.values.stride()[:3],
-            self.capacity, self.capacity,
             BATCH=power(self.batch), GROUP=self.group, ROWS=c.rows, BLOCK=c.block, DK=self.dk, DV=self.dv,
             DK_PAD=max(power(self.dk), 16), DV_PAD=self.pad, TAIL=self.bits is not None, WINDOW=self.window,
             SHIFTED=self.offset is not None, HIDDEN=self.hidden is not None, CAUSAL=self.row_blocks is not None,

@@ -94,7 +94,7 @@ def tail_bits(line, words, start, valid):
 def attend_runs(
     q, keys, values, held, bits, positions, tail_positions, offset, hidden, row_blocks, slot_blocks, out, logs, parts, stats,
     batch, heads, tiles, cells, extra, words, capacity, tail_width, scale, cap,
-    q_batch, q_cell, q_head, k_batch, k_head, k_slot, v_batch, v_head, v_slot, hidden_batch, blocks_batch,
+    q_batch, q_cell, q_head, k_batch, k_head, k_slot, v_batch, v_head, v_slot,
     BATCH: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     DK: tl.constexpr, DV: tl.constexpr, DK_PAD: tl.constexpr, DV_PAD: tl.constexpr,
     TAIL: tl.constexpr, WINDOW: tl.constexpr, SHIFTED: tl.constexpr, HIDDEN: tl.constexpr, CAUSAL: tl.constexpr,
@@ -157,7 +157,7 @@ def attend_runs(
             slot = first + n * BLOCK + column
             value_mask = (dv < DV)[None, :]
             if HIDDEN:
-                open_slot = tl.load(hidden + b.to(tl.int64) * hidden_batch + slot) == 0
+                open_slot = tl.load(hidden + b.to(tl.int64) * capacity + slot) == 0
                 value_mask = value_mask & open_slot[:, None]
             if DK != DK_PAD:
                 key = tl.load(key_base + slot[None, :] * k_slot + dk[:, None], mask=(dk < DK)[:, None], other=0.0)
@@ -169,7 +169,7 @@ def attend_runs(
             if HIDDEN:
                 scores = tl.where(open_slot[None, :], scores, float("-inf"))
             if CAUSAL:
-                age = tl.load(slot_blocks + b.to(tl.int64) * blocks_batch + slot)
+                age = tl.load(slot_blocks + b.to(tl.int64) * capacity + slot)
                 scores = tl.where(age[None, :] <= newest[:, None], scores, float("-inf"))
             if HIDDEN or DV != DV_PAD:
                 value = tl.load(value_base + slot[:, None] * v_slot + dv[None, :], mask=value_mask, other=0.0)
@@ -182,12 +182,12 @@ def attend_runs(
             exists = slot < limit
             needed = exists & (slot < length)
             if HIDDEN:
-                needed = needed & (tl.load(hidden + b.to(tl.int64) * hidden_batch + slot, mask=needed, other=1) == 0)
+                needed = needed & (tl.load(hidden + b.to(tl.int64) * capacity + slot, mask=needed, other=1) == 0)
             key = tl.load(key_base + slot[None, :] * k_slot + dk[:, None], mask=exists[None, :] & (dk < DK)[:, None], other=0.0)
             scores = scored(query, key, scale, cap, CAP)
             visible = needed[None, :] & valid[:, None]
             if CAUSAL:
-                age = tl.load(slot_blocks + b.to(tl.int64) * blocks_batch + slot, mask=needed, other=0)
+                age = tl.load(slot_blocks + b.to(tl.int64) * capacity + slot, mask=needed, other=0)
                 visible = visible & (age[None, :] <= newest[:, None])
             at = slot
             if TAIL:

@@ -43,7 +43,12 @@ def about(index: int | None) -> tuple[int, int]:
     return int(properties.multi_processor_count), 10 * int(properties.major) + int(properties.minor)
 
 
-def tile_rows(rows: int, size: int, itemsize: int, arch: int) -> int:
+def processors(index: int | None) -> int:
+    """Multiprocessors of a CUDA device."""
+    return about(index)[0]
+
+
+def tile_rows(rows: int, size: int, itemsize: int, arch: int = 90) -> int:
     """Rows of a tile, for so many rows under one key/value head and heads of that (padded) size."""
     if itemsize > 2:
         return 16
@@ -53,7 +58,7 @@ def tile_rows(rows: int, size: int, itemsize: int, arch: int) -> int:
     return 128 if tile == 64 and arch < 90 else tile
 
 
-def default(rows: int, size: int, itemsize: int, programs: int, arch: int) -> Config:
+def default(rows: int, size: int, itemsize: int, programs: int, arch: int = 90) -> Config:
     """Sizes for a tile of `rows` rows when nothing was measured. `size`: the larger of the padded head sizes; programs:
     multiprocessors.
 
@@ -88,5 +93,10 @@ def sizes(rows: int, tiles_of: int, keys: int, dk: int, dv: int, dtype: torch.dt
     count = max(min(runs or c.splits, most), 1)
     # What one tile is cut into when all sequences are equally long, and one more for a cut at either end.
     splits = min(max(power(-(-count // tiles) + 1), 2), 32 if size <= 128 else 16)
-    some = min(tile, max(4096 // (splits * size), 1)) if device.type == "cuda" else tile
+    some = merged_rows(tile, splits, size) if device.type == "cuda" else tile
     return Sizes(tile, c.block, c.warps, c.stages, count, splits, some)
+
+
+def merged_rows(rows: int, splits: int, size: int) -> int:
+    """Rows of a tile of `rows` that a program of the merge takes, in that many parts: few, since each waits for its parts."""
+    return min(rows, max(2048 // (splits * size), 1))

@@ -5,16 +5,15 @@ from typing import Any
 
 from decgraph.backends.triton.attention.attend import MERGE_WARPS
 from decgraph.backends.triton.attention.move import ELEMENTS
-from decgraph.backends.triton.attention.sizes import default, power, tile_rows
-from decgraph.backends.triton.attention.tree import tree_warps
+from decgraph.backends.triton.attention.sizes import default, merged_rows, power, tile_rows
+from decgraph.backends.triton.attention.tree import WORDS, tree_warps
 from decgraph.backends.triton.cubin import ARCHES, Spec
 
 FOLDER = "decgraph.backends.triton.attention"
 POINTERS = {"held": "*i32", "bits": "*i32", "positions": "*i64", "tail_positions": "*i64", "offset": "*i32", "hidden": "*u8",
             "row_blocks": "*i32", "slot_blocks": "*i32", "logs": "*fp32", "parts": "*fp32", "stats": "*fp32"}
 COUNTS = ("batch", "heads", "tiles", "cells", "extra", "words", "capacity", "tail_width")
-STRIDES = ("q_batch", "q_cell", "q_head", "k_batch", "k_head", "k_slot", "v_batch", "v_head", "v_slot", "hidden_batch",
-           "blocks_batch")
+STRIDES = ("q_batch", "q_cell", "q_head", "k_batch", "k_head", "k_slot", "v_batch", "v_head", "v_slot")
 PLAIN = {"TAIL": True, "WINDOW": 0, "SHIFTED": False, "HIDDEN": False, "CAUSAL": False, "CAP": False, "LOGS": False}
 MODELS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "8b": (4, 128, {}),
@@ -25,7 +24,7 @@ MODELS: dict[str, tuple[int, int, dict[str, Any]]] = {
 """Query heads of a key/value head, head size and flags."""
 FORMS: dict[str, dict[str, Any]] = {
     "": {},
-    " canvas": {"TAIL": False, "HIDDEN": True, "CAUSAL": True},
+    " canvas": {"TAIL": False, "WINDOW": 0, "HIDDEN": True, "CAUSAL": True},
     " prefix": {"TAIL": False, "LOGS": True},
     " joined": {"SHIFTED": True, "LOGS": True},
 }
@@ -52,7 +51,7 @@ def merge_spec(name: str, group: int, size: int, rows: int, splits: int, join: b
     """merge_runs for a tile of `rows` rows in that many parts."""
     pad = max(power(size), 16)
     constexprs = {"BATCH": 1, "GROUP": group, "ROWS": rows, "BLOCK": 64, "WINDOW": 0, "DV": size, "DV_PAD": pad,
-                  "SPLITS": splits, "SOME": min(rows, max(4096 // (splits * pad), 1)), "JOIN": join, "LOGS": join}
+                  "SPLITS": splits, "SOME": merged_rows(rows, splits, pad), "JOIN": join, "LOGS": not join}
     signature = {"held": "*i32", "out": "*bf16",
                  **dict.fromkeys(("parts", "stats", "done", "done_logs", "other", "other_logs", "logs"), "*fp32"),
                  **dict.fromkeys(("batch", "heads", "tiles", "cells", "extra", "runs"), "i32")}
@@ -73,11 +72,12 @@ def tree_specs() -> list[Spec]:
     """Bits of trees of up to 512 nodes, and of chains."""
     out = []
     for nodes in (8, 64, 512):
-        words = power(-(-nodes // 32) + 1)
+        words = -(-nodes // 32) + 1
         signature = {"parent": "*i64", "pending": "*i32", "bits": "*i32", "jumps": "*i32",
                      **dict.fromkeys(("nodes", "words", "offset"), "i32")}
-        out.append(Spec(f"ancestors {nodes}", "ancestor_bits", signature, {"N": nodes, "W": words, "PENDING": True},
-                        module=f"{FOLDER}.tree", warps=tree_warps(nodes, words)))
+        constexprs = {"N": nodes, "W": min(power(words), WORDS), "PENDING": True}
+        out.append(Spec(f"ancestors {nodes}", "ancestor_bits", signature, constexprs, module=f"{FOLDER}.tree",
+                        warps=tree_warps(nodes)))
     signature = {"count": "*i32", "bits": "*i32", "cells": "i32", "words": "i32"}
     return [*out, Spec("chains 16", "chain_bits", signature, {"T": 16, "W": 4}, module=f"{FOLDER}.tree")]
 

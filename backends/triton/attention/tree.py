@@ -21,18 +21,18 @@ def below(bit, word):
 
 @triton.jit(do_not_specialize=["nodes", "words", "offset"])
 def ancestor_bits(parent, pending, bits, jumps, nodes, words, offset, N: tl.constexpr, W: tl.constexpr, PENDING: tl.constexpr):
-    """The bits of one sequence's nodes. Every turn doubles how far up a node sees: it takes over what the node that it jumps
-    to has seen, and that one's jump. Turns end when no node has a jump left, after log2 of the depth.
+    """W words of the bits of one sequence's nodes. Every turn doubles how far up a node sees: it takes over what the node
+    that it jumps to has seen, and that one's jump. Turns end when no node has a jump left, after log2 of the depth.
 
-    jumps: int32[batch, 2, nodes], room for the jumps of a turn and of the next.
+    jumps: int32[batch, programs of a sequence, 2, nodes], room for the jumps of a turn and of the next.
     """
     b = tl.program_id(0)
-    node, word = tl.arange(0, N), tl.arange(0, W)
+    node, word = tl.arange(0, N), tl.program_id(1) * W + tl.arange(0, W)
     there = node < nodes
     mask = there[:, None] & (word < words)[None, :]
     up = tl.load(parent + b.to(tl.int64) * nodes + node, mask=there, other=-2).to(tl.int32)
     lines = bits + b.to(tl.int64) * nodes * words
-    jump = jumps + b.to(tl.int64) * nodes * 2
+    jump = jumps + (b.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * nodes * 2
     chain = node * 0 + offset
     if PENDING:
         chain = node * 0 + tl.minimum(tl.load(pending + b), offset)
@@ -52,9 +52,13 @@ def ancestor_bits(parent, pending, bits, jumps, nodes, words, offset, N: tl.cons
     tl.store(lines + node[:, None] * words + word[None, :], seen, mask=mask)
 
 
-def tree_warps(nodes: int, words: int) -> int:
-    """Warps of ancestor_bits for padded sizes: at most 32 words a thread."""
-    return min(max(nodes * words // 1024, 4), 16)
+WORDS = 8
+"""Words that a program keeps of every node."""
+
+
+def tree_warps(nodes: int) -> int:
+    """Warps of ancestor_bits for so many nodes, a power of two."""
+    return min(max(nodes // 64, 1), 8)
 
 
 def ancestors(parent: Tensor, words: int, offset: int = 0, pending: Tensor | None = None) -> Tensor:
@@ -69,10 +73,12 @@ def ancestors(parent: Tensor, words: int, offset: int = 0, pending: Tensor | Non
         raise DecError(f"{offset + nodes} cells do not fit into {words} words of bits")
     bits = torch.empty((batch, nodes, words), dtype=torch.int32, device=parent.device)
     if nodes:
-        jumps = torch.empty((batch, 2, nodes), dtype=torch.int32, device=parent.device)
-        lanes, wide = power(nodes), power(words)
-        ancestor_bits[(batch,)](parent.contiguous(), parent if pending is None else pending, bits, jumps, nodes, words, offset,
-                                N=lanes, W=wide, PENDING=pending is not None, num_warps=tree_warps(lanes, wide))
+        lanes, wide = power(nodes), min(power(words), WORDS)
+        parts = -(-words // wide)
+        jumps = torch.empty((batch, parts, 2, nodes), dtype=torch.int32, device=parent.device)
+        ancestor_bits[(batch, parts)](
+            parent.contiguous(), parent if pending is None else pending, bits, jumps, nodes, words, offset,
+            N=lanes, W=wide, PENDING=pending is not None, num_warps=tree_warps(lanes))
     return bits
 
 

@@ -105,6 +105,11 @@ def test_any_number_of_runs(splits: int | None, dense: Any) -> None:
     assert gap(made([150, 0, 33, 64], 3, heads=1, seed=splits or 0), dense, splits) < 3e-6
 
 
+def test_one_long_sequence_among_many(dense: Any) -> None:
+    """It is cut into more parts than the merge reads at once."""
+    assert gap(made([250, 0, 2, 0, 1, 0], 1, heads=1), dense, 16) < 3e-6
+
+
 def test_the_first_step_and_one_cell(dense: Any) -> None:
     assert gap(made([0], 1), dense, 3) < 3e-6
     assert gap(made([0, 0], 6), dense, 2) < 3e-6
@@ -176,7 +181,7 @@ def test_views(dense: Any) -> None:
 
 
 @pytest.mark.parametrize("window", [None, 6, 40])
-@pytest.mark.parametrize("splits", [1, 5])
+@pytest.mark.parametrize("splits", [1, 5, 9])
 def test_a_shared_prefix(window: int | None, splits: int, dense: Any) -> None:
     """The same as with every sequence holding the prefix itself. One sequence holds nothing of its own."""
     shared, slots = 35, 50
