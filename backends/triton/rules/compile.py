@@ -97,6 +97,12 @@ class CompiledRule:
     def needs(self) -> frozenset[str]:
         return self.parts.needs
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the evidence is only drawn from, once at each node and as output (`match`). Who has drawn already, by the
+        same keys, may give the tokens as `p_points` and needs no probabilities at all."""
+        return self.parts.drawn
+
     def on_device(self, given: Given, *, depth: int) -> Walked:
         """Walk every sequence's tree; see device.py. depth: no node is deeper. Nothing is read back, and what is launched may
         be captured as a graph. Raises Unsupported for a rule without kernels, ValueError where `given` lacks what it needs."""

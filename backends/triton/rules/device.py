@@ -10,6 +10,7 @@ What has to be in `Given` is said by the rule:
     rule.reals      the values captured that are real numbers (epsilon ...), columns of `reals`
     rule.needs      a set of: "p" (probabilities over the vocabulary, or points), "laws" (law_row, q), "position",
                     "noise" (seeds, words), "prob", "race", "point" (columns by node of those names)
+    rule.drawn      whether p_points may be what was drawn from the evidence, in p's stead
 `match` for one needs p, position and noise, and has sites ("output",).
 """
 from __future__ import annotations

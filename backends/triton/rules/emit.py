@@ -37,7 +37,6 @@ CALLS = {"exp": "tl.exp({})", "log": "logarithm({})", "sqrt": "tl.sqrt({})", "ab
          "clamp": "tl.minimum(tl.maximum({}, {}), {})"}
 CHOSEN = ("draw", "token", "edit")
 """What a rule takes and gives: draws below a node, tokens, edits (which are numbers here, see device.py)."""
-TYPES = {"i": "tl.int64", "f": "tl.float64", "b": "tl.int1"}
 
 
 class Again(Exception):
@@ -400,4 +399,4 @@ class Emitter:
         self.env[op.result] = Draw(name, child=True)
 
 
-__all__ = ["Again", "Emitter", "HELPERS", "PARAMETERS", "SIZES", "TYPES", "kind_of"]
+__all__ = ["Again", "Emitter", "HELPERS", "PARAMETERS", "SIZES", "kind_of"]

@@ -32,7 +32,7 @@ from decgraph.ir.values import Op, Value
 class Written:
     """The text of a rule: the kernel `name` that walks, `name`_rows that computes `features` of every node beforehand (none
     where there are no features), and what they read. parameters: of every kernel, by name. closed: whether certain evidence
-    needs nothing beforehand."""
+    needs nothing beforehand. drawn: see CompiledRule.drawn."""
 
     name: str
     source: str
@@ -43,6 +43,7 @@ class Written:
     reals: tuple[Value, ...]
     needs: frozenset[str]
     closed: bool
+    drawn: bool
     parameters: dict[str, tuple[str, ...]]
 
 
@@ -161,8 +162,9 @@ def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Valu
         if text:
             parameters[kernel] = _kernel(source, kernel, text, doc)
     shut = not tree and all(closed(f, "") is not None for f in e.features)
+    drawn = shut and len(e.features) == 1 and e.features[0].kind == "race" and not edits and not _looked_into(used, seen)
     return Written(name, str(source), tuple(e.features), 2 * e.slots, tuple(sites), tuple(ints), tuple(reals),
-                   frozenset(e.needs), shut, parameters)
+                   frozenset(e.needs), shut, drawn, parameters)
 
 
 def _wrapped(line: str) -> list[str]:
@@ -242,9 +244,17 @@ def _walk_head(out: Text, e: Columns, p: str, edits: bool, used: str) -> None:
             out.line("node_position = tl.load(positions + b * N + node)")
     if edits:
         out.line(f"{p} = tl.load(prob_points + b * R + row)")
-    else:
+    elif _looked_into(used, p):
         evidence(out, p, "row", e.one(), e.constant(-1, "i").text)
+    else:
+        out.line(f"{p}_mass = {e.one()}")
+        out.line(f"{p}_slot = {e.constant(-1, 'i').text}")
     out.depth -= 1
+
+
+def _looked_into(used: str, p: str) -> bool:
+    """Whether a rule's text reads the row p itself, not only what was computed of it beforehand."""
+    return bool(re.search(rf"\b{p}_(point|base)\b", used))
 
 
 def _row_of(out: Text, name: str, node: str) -> None:

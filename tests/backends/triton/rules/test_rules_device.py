@@ -16,6 +16,7 @@ from decgraph import stdlib
 from decgraph.backends.registry import machine
 from decgraph.backends.torch.kit import Kit, Walker
 from decgraph.backends.torch.machine import Machine
+from decgraph.backends.torch.ops.draws import draw
 from decgraph.backends.triton.rules import walk as walks
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
 from decgraph.backends.triton.rules.device import Given, Walked, seed_words, site_word, site_words
@@ -138,6 +139,23 @@ def test_positions_of_the_root_are_those_of_the_nodes() -> None:
     assert whole.position is not None
     root = replace(whole, position=whole.position[:, 0].contiguous())
     assert plain(made.on_device(root, depth=4), 0) == plain(made.on_device(whole, depth=4), 0)
+
+
+def test_match_needs_only_what_was_drawn() -> None:
+    """The tokens drawn at the nodes, given as certain evidence, are followed as the kernels' own draws are."""
+    module, made = rule("match")
+    assert made.drawn
+    assert not rule("rejection")[1].drawn
+    assert not rule("typical_longest")[1].drawn
+    for seed in range(3):
+        c = case(seed, shape=(3, 2))
+        m = c.machine(module)
+        own = Host(m, module, {"turn": 5, "tau": 0.25, "turns": 3})
+        key = own.env[made.captured[0]]
+        tokens = np.array([int(draw(m, c.evidence.take(n), key).tokens) for n in range(len(c.tree))])
+        whole = given(module, made, c)
+        told = replace(whole, p=None, p_points=torch.from_numpy(tokens)[None], row=None, size=c.size)
+        assert plain(made.on_device(told, depth=2), 0) == plain(made.on_device(whole, depth=2), 0)
 
 
 def test_what_is_missing_is_said() -> None:
