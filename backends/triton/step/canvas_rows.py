@@ -64,10 +64,11 @@ class Shaper:
 
 
 class Rows:
-    """The rows of one call by the request's shaping. base: int64[B], the position of canvas cell 0."""
+    """The rows of one call by the request's shaping. base: int64[B], the position of canvas cell 0. check: told of the largest
+    scores [B, N] of rows that are read; one that is not finite is a fault (nothing is left of the row, or no number)."""
 
-    def __init__(self, scores: Scores, shaper: Shaper, base: Tensor, which: Ids, fault: Callable[[Tensor], None]) -> None:
-        self.scores, self.shaper, self.base, self.which, self.fault = scores, shaper, base, which, fault
+    def __init__(self, scores: Scores, shaper: Shaper, base: Tensor, which: Ids, check: Callable[[Tensor], None]) -> None:
+        self.scores, self.shaper, self.base, self.which, self.check = scores, shaper, base, which, check
         self.size = scores.size
         self._known: dict[tuple[str, bytes], Any] = {}
         self._sure: dict[bytes, tuple[Tensor, Tensor]] = {}
@@ -84,9 +85,9 @@ class Rows:
         kind = torch.float64 if scores.dtype == torch.float64 else torch.float32
         bans, bias = (None if v is None else v.to(kind) for v in (self.shaper.bans, self.shaper.bias))
         token, prob, most = decide(scores.reshape(batch * rows, -1), self.shaper.temperature, noise, bans, bias)
-        self.fault(~torch.isfinite(most.view(batch, rows)))
+        self.check(most.view(batch, rows))
         tokens = token.view(batch, rows)
-        self._sure[ids.tobytes()] = tokens, prob.view(batch, rows).double()
+        self._sure[ids.tobytes()] = tokens, prob.view(batch, rows)
         return tokens
 
     def _once(self, name: str, ids: Ids, make: Callable[[], Any]) -> Any:
@@ -111,10 +112,10 @@ class Rows:
         return logits if self.shaper.bias is None else logits + self.shaper.bias.to(logits.dtype)
 
     def most(self, ids: Ids) -> Tensor:
-        """[B, N]: the largest logit of each row; a row without one, or with one that is no number, is a fault."""
+        """[B, N]: the largest logit of each row."""
         def make() -> Tensor:
             most = self.logits(ids).amax(-1)
-            self.fault(~torch.isfinite(most))
+            self.check(most)
             return most
         made: Tensor = self._once("most", ids, make)
         return made
@@ -148,16 +149,16 @@ class Rows:
         return shaping.shaped(_Shaped(self.shaper.request, self.biased(ids)))
 
     def at(self, name: str, ids: Ids, tokens: Tensor) -> Tensor:
-        """float64[B, N]: the probability of a token in each row."""
+        """[B, N]: the probability of a token in each row."""
         known = self._sure.get(ids.tobytes())
         if name == "raw" and known is not None and known[0] is tokens:
             return known[1]
         if name == "raw":
             held = self.logits(ids).gather(-1, tokens[..., None])[..., 0]
-            return (torch.exp(held - self.most(ids)) / self.mass(ids)).double()
+            return torch.exp(held - self.most(ids)) / self.mass(ids)
         if name == "shaped" and self.shaper.greedy:
             return (self.points(ids) == tokens).double()
-        return self.face(name, ids).gather(-1, tokens[..., None])[..., 0].double()
+        return self.face(name, ids).gather(-1, tokens[..., None])[..., 0]
 
 
 class Values:
@@ -175,8 +176,8 @@ class Values:
         return self.probs if len(ids) == self.probs.shape[1] else self.probs.index_select(1, constant(ids, self.probs.device))
 
     def at(self, name: str, ids: Ids, tokens: Tensor) -> Tensor:
-        """float64[B, N]: the probability of a token in each row."""
-        return self.face(name, ids).gather(-1, tokens[..., None])[..., 0].double()
+        """[B, N]: the probability of a token in each row."""
+        return self.face(name, ids).gather(-1, tokens[..., None])[..., 0]
 
 
 class _Shaped:

@@ -119,6 +119,10 @@ class CanvasEvaluator(Evaluator):
         else:
             self._wrong.append(wrong)
 
+    def check(self, most: Tensor) -> None:
+        """Note sequences whose largest scores [B, N] are not all finite."""
+        self.fault(~torch.isfinite(self.lazy(most)))
+
     def lazy(self, t: Tensor) -> Tensor:
         """A tensor as the kernels of small vectors take it, where there are such; see canvas_symbols.py."""
         return Symbol.leaf(t) if self.fused and self._wrong is not None and not isinstance(t, Symbol) else t

@@ -106,9 +106,9 @@ class Dist:
     def size(self) -> int:
         return len(self.ids) if self.ids.ndim else 1
 
-    def pick(self, where: Ids, live: Tensor | None = None) -> Dist:
-        """Elements along axis 0, by their places."""
-        return replace(self, ids=self.ids[where], live=live, at=None if self.at is None else self.at[where])
+    def pick(self, where: Ids, live: Tensor | None = None, at: Ids | None = None) -> Dist:
+        """Elements along axis 0, by their places; `at`: the positions that they are."""
+        return replace(self, ids=self.ids[where], live=live, at=at)
 
 
 class Draws:
@@ -123,14 +123,13 @@ class Draws:
         self.dist, self.key, self.lane, self.tokens = dist, key, lane, tokens
         self.live, self.at, self.point = live, at, point
 
-    def pick(self, where: Ids, live: Tensor | None = None) -> Draws:
-        """Elements by their places."""
+    def pick(self, where: Ids, live: Tensor | None = None, at: Ids | None = None) -> Draws:
+        """Elements by their places; `at`: the positions that they are."""
         lane = self.lane
         if lane is not None:
             lane = lane[where] if isinstance(lane, np.ndarray) else lane[:, where]
-        return Draws(None if self.dist is None else self.dist.pick(where, live), self.key, lane,
-                     tokens=None if self.tokens is None else picked(self.tokens, where), live=live,
-                     at=None if self.at is None else self.at[where], point=self.point)
+        return Draws(None if self.dist is None else self.dist.pick(where, live, at), self.key, lane,
+                     tokens=None if self.tokens is None else picked(self.tokens, where), live=live, at=at, point=self.point)
 
     def alive(self, live: Tensor | None) -> Draws:
         """The same draws, fewer of them there."""

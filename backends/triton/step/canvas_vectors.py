@@ -187,17 +187,23 @@ def gather(s: Any, op: Op, v: Any, *ix: Any) -> Any:
         return _of_array(s, op, v, i) if away else s.hosted(op, [v, i])
     named = op.operands[1].type.elem in ("node", "position")
     if isinstance(v, Dist | Draws) and not away and np.ndim(i):
-        ids = np.asarray(i, dtype=np.int64)
-        _all_there(v, op)
-        return v.pick(located(v.at, ids) if named else ids)
+        return _picked(v, np.asarray(i, dtype=np.int64), None, named, op)
     if isinstance(v, Dist | Draws) and isinstance(i, Live) and isinstance(i.data, np.ndarray):
-        _all_there(v, op)
-        return v.pick(located(v.at, i.data) if named else i.data, i.live)
+        return _picked(v, i.data, i.live, named, op)
     if isinstance(v, Dist):
         raise NotStatic("which distributions are meant depends on data", op)
     if isinstance(v, Draws) and named and v.at is not None:
         raise NotStatic("draws over a part are found by a position that depends on data", op)
     return _of_vector(s, op, numbers(s, v, op), i)
+
+
+def _picked(v: Any, ids: np.ndarray, live: Tensor | None, named: bool, op: Op) -> Any:
+    """Members of a part by their positions, or elements by their places, some of which are there."""
+    if not named or v.at is None:
+        _all_there(v, op)
+        return v.pick(ids, live, ids if named else None)
+    where = located(v.at, ids)
+    return v.pick(where, both(live, None if v.live is None else picked(v.live, where)), ids)
 
 
 def _all_there(v: Any, op: Op) -> None:

@@ -82,8 +82,9 @@ def put(s: Any, op: Op, c: DeviceCanvas, ps: Any, *rest: Any) -> DeviceCanvas:
 def _places(s: Any, ps: Any) -> tuple[Tensor, Tensor | None]:
     """(int64[B, N], which of them are there or None) of positions."""
     if isinstance(ps, Live):
-        data = ps.data if isinstance(ps.data, Tensor) else s.constant(ps.data)[None].expand(s.batch, -1)
-        return data.clamp(0, s.length - 1), ps.live
+        if not isinstance(ps.data, Tensor):
+            return s.constant(ps.data)[None].expand(s.batch, -1), ps.live
+        return ps.data.clamp(0, s.length - 1), ps.live     # what is not there may be any number
     if isinstance(ps, Num):
         return ps.data[:, None].clamp(0, s.length - 1), None
     return s.constant(np.ravel(np.asarray(ps, dtype=np.int64)))[None].expand(s.batch, -1), None
@@ -147,7 +148,7 @@ def evaluate(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> Dist:
     s.calls[s.name_of(model)] += 1 if s.active is None else plain(s.active).long()
     scores, _ = _called(s, op, model, c, at, given)
     which = np.arange(len(c)) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
-    rows = Rows(scores, s.shaper, s.base, which, s.fault)
+    rows = Rows(scores, s.shaper, s.base, which, s.check)
     return Dist(rows, np.arange(len(which)), "shaped", None, None if at is None else which)
 
 
@@ -277,7 +278,7 @@ def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
     tokens = tokens_of(x, s.stream)
     if tokens.shape[1] != p.size:
         raise NotStatic("distributions and tokens of different lengths", op)
-    return Live(s.lazy(p.rows.at(p.face, p.ids, tokens)), both(p.live, getattr(x, "live", None)))
+    return Live(s.lazy(p.rows.at(p.face, p.ids, tokens)).double(), both(p.live, getattr(x, "live", None)))
 
 
 @form("info")

@@ -10,7 +10,10 @@ from canvas_programs import NAMES, hf_model, machines, parameters
 
 import decgraph.backends.triton  # noqa: F401  # before triton: it says how kernels run here
 from decgraph.backends.registry import machine
+from decgraph.backends.torch.machine import Machine
 from decgraph.backends.triton.step.canvas_run import Ran, canvas_reason, run_canvases
+from decgraph.dsl.lower import load_text
+from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
@@ -51,7 +54,7 @@ def test_the_drivers_tokens_and_calls(name: str, temperature: float) -> None:
     assert name.startswith(("fast", "static")) or set(own) == {ran[0].turns}   # those have a number of turns
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["fast_dllm", "fast_dllm_prefix", "dream", "static_masked"])
 def test_one_sequence(name: str) -> None:
     """Alone nothing is masked and no turn is wasted; what the passes do not know changes nothing."""
     params = parameters(name, length=10, block=4, tau=0.2, steps=5)
@@ -77,8 +80,8 @@ def test_the_references_tokens_on_tables(name: str, temperature: float) -> None:
         assert m.committed_tokens() == want.committed_tokens()
 
 
-@pytest.mark.parametrize("kind", ["modernbert", "llama", "blocks"])
-@pytest.mark.parametrize("name", ["fast_dllm", "fast_dllm_prefix", "llada"])
+@pytest.mark.parametrize(("name", "kind"), [("fast_dllm", "modernbert"), ("fast_dllm_prefix", "llama"), ("fast_dllm", "blocks"),
+                                            ("llada", "blocks")])
 def test_windows_groups_and_blocks(name: str, kind: str) -> None:
     """Sliding windows, heads that share keys and models that see up to the end of a block, behind prompts of two lengths."""
     params = parameters(name, length=11, block=4, tau=0.3, steps=6)
@@ -113,6 +116,43 @@ def test_requests_of_different_kinds_run_in_groups() -> None:
     params = parameters("fast_dllm", length=9, block=4, tau=0.3)
     asked = [*requests(2), *requests(2, temperature=0, limit=6)]
     same("fast_dllm", hf_model(), params, asked)
+
+
+OPEN = """def sure(s: prob, tau: prob) -> bool:
+    return s >= tau or first_max(s)
+
+algorithm open_cells(model: masked, length: int in 1..64 = 8):
+    canvas c: length
+
+    for b in blocks(c, 3):
+        while any(c.masked[b]):
+            p = model(c)
+            open = b where c.masked[b]
+            x ~ p[open]
+            unmask c[open] where sure(p[open].raw[x], 0.2) with x
+    commit c
+"""
+
+
+def test_draws_are_counted_among_the_cells_that_are_there() -> None:
+    """A program of one's own that draws at open cells alone: the second draw of a turn is at the second open cell."""
+    module = load_text(OPEN, "open_cells.dec")
+    asked = requests(3)
+    want, have = ([Machine(module, "open_cells", {"model": hf_model()}, {"length": 8}, r) for r in asked] for _ in range(2))
+    for m in want:
+        m.run_function()
+    assert [r.why for r in run_canvases(have)] == [None] * 3
+    assert [m.committed_tokens() for m in have] == [m.committed_tokens() for m in want]
+
+
+def test_what_a_driver_raises_is_left_to_it() -> None:
+    """Bans that leave no token: the machine is handed back untouched, and its driver says what is wrong."""
+    params = parameters("llada", length=6, block=3, steps=4)
+    (m,) = machines("llada", hf_model(), params, requests(1, bans=set(range(22))))
+    (ran,) = run_canvases([m])
+    assert ran.why is not None and not m.committed_tokens() and not m.tally.calls
+    with pytest.raises(DecError, match="leave no token"):
+        m.run_function()
 
 
 def test_what_cannot_run_so_says_why() -> None:
