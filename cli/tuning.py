@@ -45,8 +45,8 @@ class Job:
         self.default: Setting = space.setting(function, values)
         self.models: dict[str, Any] = {}
         self.device: dict[str, Any] = {}
-        # As `session` has it where nobody says: all passes, but none on the reference
-        self.plan = Plan(passes=None if self.backend in (None, "torch") else (), backend=self.backend)
+        # As `session` has it where nobody says: all passes, none on the reference
+        self.plan = Plan(passes=() if self.backend == "reference" else None, backend=self.backend)
         self.cached: list[str] = []
 
     def run(self, seconds: float, told: Callable[[str], None]) -> Outcome:

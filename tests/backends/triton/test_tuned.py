@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,7 +138,7 @@ def test_two_processes_lose_nothing_of_each_other(cache: Path) -> None:
     """Each adds its entries one by one while the other does."""
     code = ("import sys; from pathlib import Path; from decgraph.runtime.tune import kept\n"
             "for n in range(60): assert kept.add(Path(sys.argv[1]), {f'{sys.argv[2]} {n}': {'block': 64}})")
-    running = [subprocess.Popen([sys.executable, "-c", code, str(cache), who], env=os.environ.copy()) for who in "ab"]
+    running = [subprocess.Popen([sys.executable, "-c", code, str(cache), who], cwd="/") for who in "ab"]
     assert [process.wait(60) for process in running] == [0, 0]
     assert set(json.loads(cache.read_text())) == {f"{who} {n}" for who in "ab" for n in range(60)}
     assert sorted(p.name for p in cache.parent.iterdir()) == ["kernels.json", "kernels.json.lock"]
