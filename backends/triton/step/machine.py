@@ -116,7 +116,7 @@ class Step(Evaluator):
         n = len(request.prompt)
         row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
         row[:n] = request.prompt
-        ends = np.full(self.frame.ends, -1, dtype=np.int64)
+        ends = np.full(self.frame.ends, -2, dtype=np.int64)      # no token, not even one that is none
         ends[:len(request.eos)] = sorted(request.eos)
         seed = halves(request.seed).view(np.uint32).astype(np.int64)
         for buffer, value in ((self.tokens, row), (self.request, halves(request.request_id)), (self.seeds, seed),

@@ -53,10 +53,12 @@ def run_steps(machines: Sequence[Any], *, width: int = 8, every: int | None = No
     for members in groups.values():
         sessions = any(s.scope != "sequence" for s in members[0].function.states)
         many = 1 if sessions else max(1, width)      # what a session keeps goes from one request to the next
+        sizes = (min(many, len(members)), max(len(m.request.prompt) + m.request.limit for m in members),
+                 max(1, *(len(m.request.eos) for m in members)))
         for first in range(0, len(members), many):
             part = members[first:first + many]
             try:
-                left += _decode(part, every, device)
+                left += _decode(part, sizes, every, device)
             except NotStatic as error:
                 left += [(m, str(error)) for m in part]
     return left
@@ -97,8 +99,9 @@ def needs(m: Any) -> Needs:
     return out
 
 
-def _decode(machines: list[Any], every: int | None, device: Any) -> list[tuple[Any, str]]:
-    """Decode machines of one group in one batch; those that are left."""
+def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None, device: Any) -> list[tuple[Any, str]]:
+    """Decode machines of one group in one batch; those that are left. sizes: the most sequences of a batch, tokens of a sequence
+    and ends of a request in the group."""
     need = needs(machines[0])
     left, fit = [], []
     for m in machines:
@@ -109,9 +112,7 @@ def _decode(machines: list[Any], every: int | None, device: Any) -> list[tuple[A
             fit.append(m)
     if not fit:
         return left
-    capacity = max(len(m.request.prompt) + m.request.limit for m in fit)
-    ends = max(1, *(len(m.request.eos) for m in fit))
-    program = _program(fit[0], need, len(fit), capacity, ends, every, device)
+    program = _program(fit[0], need, sizes, every, device)
     try:
         outcomes = program.run([m.request for m in fit], fit[0].shared)
     except DecError as error:     # a prompt that a model does not take: the driver says the same of that request alone
@@ -127,8 +128,9 @@ def _decode(machines: list[Any], every: int | None, device: Any) -> list[tuple[A
     return left
 
 
-def _program(m: Any, need: Needs, batch: int, capacity: int, ends: int, every: int | None, device: Any) -> StepProgram:
+def _program(m: Any, need: Needs, sizes: tuple[int, int, int], every: int | None, device: Any) -> StepProgram:
     """A kept program, or a new one; sizes are rounded up, so that few are made."""
+    batch, capacity, ends = sizes
     places = 1 << (batch - 1).bit_length()
     size = 1 << max(6, (capacity - 1).bit_length())
     if m.window is not None:

@@ -10,7 +10,7 @@ import torch
 from step_runs import STATIC, Runs, requests
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from decgraph.backends.triton.step import keys
+from decgraph.backends.triton.step import keys, launch
 
 READS = {"_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "item", "unique_dim", "_unique2"}
 COPIES = {"lift_fresh", "lift_fresh_copy"}
@@ -106,4 +106,22 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch, s: Any) -> None:
 
     monkeypatch.setattr(s, "laws", Zeros())
     monkeypatch.setattr(s, "walked", walked)
-    monkeypatch.setattr(keys, "key_words", type("Kernel", (), {"__getitem__": lambda self, grid: lambda *a, **k: None})())
+    class Nothing:
+        """A kernel that is launched and does nothing."""
+
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *args, **known: None
+
+    class Kernels:
+        def __getattr__(self, name: str) -> Nothing:
+            return Nothing()
+
+    class Torch:
+        empty, empty_like = staticmethod(torch.zeros), staticmethod(torch.zeros_like)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torch, name)
+
+    monkeypatch.setattr(keys, "key_words", Nothing())
+    monkeypatch.setattr(launch, "kernels", Kernels())
+    monkeypatch.setattr(launch, "torch", Torch())
