@@ -20,6 +20,7 @@ from decgraph.backends.triton.rules.values import (
     Unsupported,
     Vec,
     fresh_name,
+    variables,
 )
 from decgraph.backends.triton.source import Text
 from decgraph.ir.types import Type
@@ -259,10 +260,8 @@ class Emitter:
     def together(self, op: Op, into: Sequence[Any], made: Sequence[Any]) -> None:
         """Assign what a turn yields, all at once: a value that goes on as another's start is read before it is written."""
         held: list[tuple[Any, Any, Value]] = []
-        written = {getattr(name, "name", getattr(name, "text", "")) for name in into}
-        for r, name, x in zip(op.results, into, made, strict=True):
-            source = getattr(x, "name", getattr(x, "text", ""))
-            if x is not name and source in written and source != getattr(name, "name", getattr(name, "text", "")):
+        for i, (r, name, x) in enumerate(zip(op.results, into, made, strict=True)):
+            if variables(x) & {v for j, other in enumerate(into) if j != i for v in variables(other)}:
                 copy: Any = self.template(r, x, op, x)
                 self.join(copy, x, r, op)
                 x = copy

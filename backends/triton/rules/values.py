@@ -152,6 +152,13 @@ class Feature:
     key: Any = field(default=None, repr=False)
 
 
+def variables(x: Any) -> set[str]:
+    """The variables that a scalar, a row or a draw is made of."""
+    if isinstance(x, Row | Draw):
+        return {f"{x.name}_{part}" for part in x.PARTS}
+    return {x.text} if isinstance(x, Scalar) else set()
+
+
 SUFFIXES = ("all", "at", "base", "best", "c0", "c1", "end", "holds", "mass", "new", "node", "of", "on", "own", "parts", "point",
             "row", "slot", "to", "token", "tokens", "twin", "where", "who", "x")
 """What names are made of a value's own name."""
@@ -172,4 +179,4 @@ def fresh_name(taken: set[str], wish: str) -> str:
 
 
 __all__ = ["Captured", "Children", "Column", "Draw", "Feature", "Nodes", "Noise", "Nothing", "Row", "Scalar", "TreeOf",
-           "Unsupported", "Value", "Vec", "fresh_name"]
+           "Unsupported", "Value", "Vec", "fresh_name", "variables"]

@@ -68,6 +68,11 @@ def _report(m: Any, t: Tree, path: list[int], tests: np.ndarray, visited: int, e
                 m.emit_event(trace.Emitted(emitted, "residual" if len(children) else "bonus" if depth else "plain"))
 
 
+def _device(where: torch.device) -> torch.device:
+    """Where kernels read: a device, also for what no model gave, which lies on the CPU."""
+    return torch.device("cuda") if where.type == "cpu" and torch.cuda.is_available() else where
+
+
 class _Evidence:
     """A request's evidence as the kernels read it. table: [R, V], or points: int64[R] where it is certain; row: int64[N], which
     row is which node's (-1: none); token: int64[N]."""
@@ -76,7 +81,7 @@ class _Evidence:
         self.m, self.q, self.tree = m, q, t
         self.points = q.rows.points(q.face)
         self.table = q.rows.face(q.face) if self.points is None else None
-        self.device, self.size, self.placed = q.rows.scores.device, q.rows.size, q.rows.positions
+        self.device, self.size, self.placed = _device(q.rows.scores.device), q.rows.size, q.rows.positions
         index = q.index.reshape(-1)
         self.row = np.full(len(t), -1, dtype=np.int64)
         at = np.arange(len(index)) if q.at is None else np.asarray(q.at)
@@ -116,7 +121,7 @@ class _Edits:
     """The edits of a tree of canvases, and those that the evidence makes, as numbers; see `Given`."""
 
     def __init__(self, m: Any, t: Tree, evidence: Any) -> None:
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = _device(torch.device("cpu"))
         self.table, self.size = None, int(m.vocab_size)
         made = [evidence[n] if n < len(evidence) else None for n in range(len(t))]
         self.row = np.array([-1 if e is None else n for n, e in enumerate(made)], dtype=np.int64)
@@ -177,6 +182,8 @@ def _given(rule: CompiledRule, m: Any, t: Tree, held: Any, keys: dict[Any, Any])
     if held.points is not None:
         cargo.put("p_points", held.points)
     law_row, q = _laws(m, t) if "laws" in needs else (None, None)
+    if table is not None:
+        table = table.to(held.device)
     if q is not None and law_row is not None:
         cargo.put("law_row", law_row, np.int32)
         q = q.to(held.device)

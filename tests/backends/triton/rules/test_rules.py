@@ -62,6 +62,23 @@ ODD = {
     y ~ p as output
     emit y
 """,
+    # numbers and tokens that change places as they go around
+    "swaps": """rule swaps(p: dist, children: draws):
+    a = 1
+    b = 0
+    best = argmax(p)
+    last = argmax(p * p)
+    for x in children:
+        c = a
+        a = b
+        b = c + 1
+        if p[last] < p[x] and a > 0:
+            accept x
+        last = best
+        best = x.token
+    y ~ p as output
+    emit y
+""",
     # ties: all typical, so the deepest node, and of equal ones the first
     "deepest": """rule deepest(t: tree, p: dist[t.nodes]):
     ok = t.depth >= 0
