@@ -182,7 +182,7 @@ def draw(t: Trace, op: Op, name: str, q: Any, key: Any) -> Any:
     """One draw from each distribution."""
     if not isinstance(q, Dist) or idle(q):
         return None
-    keys = _Keys(t.m, q, key)    # type: ignore[no-untyped-call]
+    keys = _Keys(t.m, q, key)
     g, node = t.dist(q, name)
     found = [keys[i] for i in range(q.index.size)]
     token = g.program.race(node, _noise(t, g, found, f"{name}_noise"))
@@ -204,7 +204,7 @@ def draw_many(t: Trace, op: Op, name: str, q: Any, k: Any, key: Any) -> Any:
     n = int(q.index.size)
     shape = (*q.shape, k)
     row = np.broadcast_to(q.index[..., None], shape)
-    keys = _Keys(t.m, q, key)    # type: ignore[no-untyped-call]
+    keys = _Keys(t.m, q, key)
     if op.attrs["replace"]:
         from decgraph.backends.torch.ops.draws import place_of
         g, node = t.dist(Dist(q.rows, row, q.face), name)

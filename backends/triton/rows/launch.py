@@ -35,9 +35,10 @@ class Made:
     def __init__(self, program: RowProgram, size: int) -> None:
         self.program, self.size = program, size
         self.real = torch.float64 if program.wide else torch.float32
-        # sorting a block takes registers, and seconds of the compiler's time where it is long
-        sorts = any(n.kind == "best" and n.attrs["k"] > 4 for n in reached([n for _, n in program.outputs]))
-        self.largest = LARGEST // 2 if sorts and not program.wide else LARGEST
+        # sorting a block and making its noise takes registers; sorting, seconds of the compiler's time where it is long
+        nodes = reached([n for _, n in program.outputs])
+        heavy = any(n.kind == "noise" or n.kind == "best" and n.attrs["k"] > 4 for n in nodes)
+        self.largest = LARGEST // 2 if heavy else LARGEST
         self._known: dict[tuple[int, bool], tuple[Emitter, list[Kernel], str]] = {}
 
     def kernels(self, block: int, *, split: bool) -> tuple[Emitter, list[Kernel], str]:

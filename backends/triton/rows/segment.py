@@ -153,15 +153,15 @@ class _Part(Waiting):
         return ()
 
     @property
-    def known(self) -> bool:    # type: ignore[override]
+    def known(self) -> bool:
         return bool(self.whole.known)
 
     @property
-    def value(self) -> Any:    # type: ignore[override]
+    def value(self) -> Any:
         return self.whole.value[self.i]
 
     @property
-    def wanted(self) -> bool:    # type: ignore[override]
+    def wanted(self) -> bool:
         return bool(self.whole.wanted)
 
     @wanted.setter

@@ -4,10 +4,12 @@
 
 What is kept is a prefix of the row in the order (larger first, of equals the lower token), so it is said by the smallest
 probability kept and by how many of the entries that equal it. That probability is searched among the bits of floats, which
-are ordered like the floats: each read of the row, from the second-level cache, counts above three pivots and quarters what
-is left. Masses are summed as integers (2**-44), so no order of additions matters. 16 reads at most for float32, and as soon
-as exactly k (or the mass) lies above a pivot, no more. Short rows, and float64 rows of one block, are taken entry by entry,
-largest first, with the reference's own sums, so that its ties are decided as it decides them.
+are ordered like the floats: a read of the row, from the second-level cache, weighs what lies above three pivots and quarters
+what is left. Once few enough entries lie above the lower end (after two or three reads of a model's row), one more read
+collects them and the search ends in registers; where many are equal it goes on over the row, 16 reads at most for float32.
+Masses are summed as integers (2**-44) and entries are counted, so no order of additions matters. Two more reads renormalise.
+Short rows, and float64 rows of one block, are taken entry by entry, largest first, with the reference's own sums, so that
+their ties are decided as it decides them.
 """
 import numpy as np
 import torch
@@ -21,13 +23,24 @@ from decgraph.backends.triton.rows.parts import sum_as_numpy
 WIDEST = {torch.float32: 64, torch.float64: 4096}
 """Entries of a row that is taken entry by entry."""
 
+BLOCK, FEW, WARPS = 2048, 2048, 16
+"""Entries read at a time, entries that are searched in registers, warps of a program."""
+
 
 @triton.jit
-def measure(p, by_mass: tl.constexpr, above):
-    """What counts above a pivot: entries, or their mass in 2**-44."""
+def mass_of(p):
+    """A probability in 2**-44."""
+    return (p * 17592186044416.0).to(tl.int64)
+
+
+@triton.jit
+def weight(p, by_mass: tl.constexpr, above):
+    """What weighs in a search: the mass of entries, or 1 for each."""
     if by_mass:
-        return tl.where(above, (p * 17592186044416.0).to(tl.int64), 0)
-    return above.to(tl.int64)
+        out = tl.where(above, mass_of(p), 0)
+    else:
+        out = above.to(tl.int64)
+    return out
 
 
 @triton.jit
@@ -43,105 +56,157 @@ def value_of(key, WIDE: tl.constexpr):
 
 
 @triton.jit
-def prefix(row, want, largest, V: tl.constexpr, BLOCK: tl.constexpr, by_mass: tl.constexpr, WIDE: tl.constexpr):
-    """(the bits of the last probability kept, how much lies above it): the largest bits at and above which there is `want`,
-    or 0 where the whole row has less."""
-    lane = tl.arange(0, BLOCK)
-    low = tl.zeros((), tl.int64)               # there is enough at and above low, or it is 0
-    high = largest + 1                         # and too little at and above high
-    over = tl.zeros((), tl.int64)              # what is there
-    while high - low > 1:
+def read(row, start, V: tl.constexpr, SIZE: tl.constexpr):
+    """A block of a row; 0 beyond its end."""
+    at = start + tl.arange(0, SIZE)
+    return tl.load(row + at, mask=at < V, other=0.0)
+
+
+@triton.jit
+def prefix(row, few, taken, want, low, least, largest, V: tl.constexpr, SIZE: tl.constexpr, SOME: tl.constexpr,
+           by_mass: tl.constexpr, WIDE: tl.constexpr):
+    """(the bits of the last probability kept, the weight above it, how many entries have at least it): the largest bits at
+    and above which there is `want`, or `low` where there is less. least: of how many it is known that they lie at and above
+    `low`, at most. few, taken: scratch for SOME entries, and a zero."""
+    high = largest + 1                         # too little weighs at and above high
+    over = tl.zeros((), tl.int64)              # that much
+    while (high - low > 1) & (least > SOME):
         step = tl.maximum((high - low) // 4, 1)
         a = low + step
         b = tl.minimum(a + step, high)
         c = tl.minimum(b + step, high)
-        na = tl.zeros((BLOCK,), tl.int64)
-        nb = tl.zeros((BLOCK,), tl.int64)
-        nc = tl.zeros((BLOCK,), tl.int64)
-        for start in range(0, V, BLOCK):
-            p = tl.load(row + start + lane, mask=start + lane < V, other=0.0)
+        wa = tl.zeros((SIZE,), tl.int64)
+        wb = tl.zeros((SIZE,), tl.int64)
+        wc = tl.zeros((SIZE,), tl.int64)
+        counts = tl.zeros((SIZE,), tl.int64)   # three in one: V is below 2**21
+        for start in tl.range(0, V, SIZE, num_stages=3):
+            p = read(row, start, V, SIZE)
             key = bits(p, WIDE)
-            na += measure(p, by_mass, key >= a)
-            nb += measure(p, by_mass, key >= b)
-            nc += measure(p, by_mass, key >= c)
-        sa = tl.sum(na, 0)
-        sb = tl.sum(nb, 0)
-        sc = tl.sum(nc, 0)
+            if by_mass:
+                wa += weight(p, True, key >= a)
+                wb += weight(p, True, key >= b)
+                wc += weight(p, True, key >= c)
+            counts += (key >= a).to(tl.int64) + ((key >= b).to(tl.int64) << 21) + ((key >= c).to(tl.int64) << 42)
+        found = tl.sum(counts, 0)
+        na = found & 2097151
+        nb = (found >> 21) & 2097151
+        nc = found >> 42
+        sa = tl.sum(wa, 0) if by_mass else na
+        sb = tl.sum(wb, 0) if by_mass else nb
+        sc = tl.sum(wc, 0) if by_mass else nc
         if sc >= want:
             low = c
+            least = nc
         elif sb >= want:
             low = b
             high = c
             over = sc
+            least = nb
         elif sa >= want:
             low = a
             high = b
             over = sb
+            least = na
         else:
             high = a
             over = sa
-    return low, over
+    if high - low > 1:
+        for start in tl.range(0, V, SIZE, num_stages=3):
+            p = read(row, start, V, SIZE)
+            near = (bits(p, WIDE) >= low) & (start + tl.arange(0, SIZE) < V)
+            slot = tl.atomic_add(taken + tl.zeros((SIZE,), tl.int32), 1, mask=near)    # in any order
+            tl.store(few + slot, p, mask=near)
+        tl.debug_barrier()
+        least = tl.load(taken).to(tl.int64)
+        some = tl.load(few + tl.arange(0, SOME), mask=tl.arange(0, SOME) < least, other=0.0)
+        key = tl.where(tl.arange(0, SOME) < least, bits(some, WIDE), -1)
+        while high - low > 1:
+            middle = low + (high - low) // 2
+            there = tl.sum(weight(some, by_mass, key >= middle), 0)
+            enough = there >= want
+            low = tl.where(enough, middle, low)
+            high = tl.where(enough, high, middle)
+            over = tl.where(enough, over, there)
+        least = tl.sum((key >= low).to(tl.int64), 0)
+    return low, over, least
 
 
 @triton.jit
 def ties_of(last, over, want, by_mass: tl.constexpr, WIDE: tl.constexpr):
     """How many of the entries that equal the last one are kept."""
     if by_mass:
-        each = tl.maximum((value_of(last, WIDE) * 17592186044416.0).to(tl.int64), 1)
-        return (want - over + each - 1) // each
-    return want - over
+        each = tl.maximum(mass_of(value_of(last, WIDE)), 1)
+        out = (want - over + each - 1) // each
+    else:
+        out = want - over
+    return out
 
 
 @triton.jit
-def truncate_kernel(probs, stride, V: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr, P: tl.constexpr, MIN: tl.constexpr,
-                    WIDE: tl.constexpr):
-    """A row a program. K: 0 for all; P: 1 for all; MIN: a part of the largest, 0 for all."""
-    row = probs + tl.program_id(0).to(tl.int64) * stride
-    lane = tl.arange(0, BLOCK)
-    tops = tl.load(row + lane, mask=lane < V, other=0.0)
-    for start in range(BLOCK, V, BLOCK):
-        tops = tl.maximum(tops, tl.load(row + start + lane, mask=start + lane < V, other=0.0))
+def kept_of(p, last, ties, seen, least, all_ties, SIZE: tl.constexpr, WIDE: tl.constexpr):
+    """(which entries of a block are kept, how many ties were seen up to its end). Ties are numbered only where some go."""
+    key = bits(p, WIDE)
+    kept = (key >= last) & (p >= least)
+    if all_ties == 0:
+        equal = (key == last).to(tl.int32)
+        place = seen + tl.cumsum(equal, 0) - equal
+        kept = kept & ((key > last) | (place < ties))
+        seen += tl.sum(equal, 0)
+    return kept, seen
+
+
+@triton.jit
+def truncate_kernel(probs, stride, few, taken, V: tl.constexpr, SIZE: tl.constexpr, SOME: tl.constexpr, K: tl.constexpr,
+                    P: tl.constexpr, MIN: tl.constexpr, WIDE: tl.constexpr):
+    """A row a program. K: 0 for all; P: 1 for all; MIN: a part of the largest, 0 for all. few: SOME entries a row; taken:
+    two zeros a row."""
+    at = tl.program_id(0).to(tl.int64)
+    row = probs + at * stride
+    few += at * SOME
+    taken += at * 2
+    tops = read(row, 0, V, SIZE)
+    for start in tl.range(SIZE, V, SIZE, num_stages=3):
+        tops = tl.maximum(tops, read(row, start, V, SIZE))
     top = tl.max(tops, 0)
     largest = bits(top, WIDE)
     last = tl.zeros((), tl.int64)
+    least = tl.full((), V, tl.int64)
     ties = tl.full((), V, tl.int64)
+    all_ties = 1
     mass = tl.full((), 17592186044416, tl.int64)
     if K > 0:
-        last, over = prefix(row, K, largest, V, BLOCK, False, WIDE)
+        last, over, least = prefix(row, few, taken, tl.full((), K, tl.int64), last, least, largest, V, SIZE, SOME, False, WIDE)
         ties = ties_of(last, over, K, False, WIDE)
+        all_ties = (least <= K).to(tl.int32)
         if P < 1:    # the mass of the k
-            total = tl.zeros((BLOCK,), tl.int64)
-            for start in range(0, V, BLOCK):
-                p = tl.load(row + start + lane, mask=start + lane < V, other=0.0)
-                total += measure(p, True, bits(p, WIDE) > last)
-            mass = tl.sum(total, 0) + ties * (value_of(last, WIDE) * 17592186044416.0).to(tl.int64)
+            total = tl.zeros((SIZE,), tl.int64)
+            for start in tl.range(0, V, SIZE, num_stages=3):
+                p = read(row, start, V, SIZE)
+                total += weight(p, True, bits(p, WIDE) > last)
+            mass = tl.sum(total, 0) + ties * mass_of(value_of(last, WIDE))
+            tl.debug_barrier()    # the scratch is used again
     if P < 1:
         want = tl.maximum((mass.to(tl.float64) * P).to(tl.int64), 1)
-        last_p, over_p = prefix(row, want, largest, V, BLOCK, True, WIDE)
+        last_p, over_p, least = prefix(row, few, taken + 1, want, last, least, largest, V, SIZE, SOME, True, WIDE)
         ties_p = ties_of(last_p, over_p, want, True, WIDE)
-        ties = tl.where(last_p > last, ties_p, tl.where(last_p == last, tl.minimum(ties, ties_p), ties))
-        last = tl.maximum(last, last_p)
-    least = top * MIN
+        if (last_p > last) | (ties_p < ties):
+            ties = ties_p
+            all_ties = 0
+        last = last_p
+    smallest = top * MIN
     seen = tl.zeros((), tl.int64)
-    sums = tl.zeros((BLOCK,), row.dtype.element_ty)
-    for start in range(0, V, BLOCK):
-        p = tl.load(row + start + lane, mask=start + lane < V, other=0.0)
-        key = bits(p, WIDE)
-        equal = (key == last).to(tl.int32)
-        place = seen + tl.cumsum(equal, 0) - equal
-        sums += tl.where(((key > last) | ((key == last) & (place < ties))) & (p >= least), p, 0.0)
-        seen += tl.sum(equal, 0)
+    sums = tl.zeros((SIZE,), row.dtype.element_ty)
+    for start in tl.range(0, V, SIZE, num_stages=3):
+        p = read(row, start, V, SIZE)
+        kept, seen = kept_of(p, last, ties, seen, smallest, all_ties, SIZE, WIDE)
+        sums += tl.where(kept, p, 0.0)
     total = tl.sum(sums, 0)
     total = tl.where(total > 0, total, 1.0)
     seen = tl.zeros((), tl.int64)
-    for start in range(0, V, BLOCK):
-        p = tl.load(row + start + lane, mask=start + lane < V, other=0.0)
-        key = bits(p, WIDE)
-        equal = (key == last).to(tl.int32)
-        place = seen + tl.cumsum(equal, 0) - equal
-        kept = ((key > last) | ((key == last) & (place < ties))) & (p >= least)
-        tl.store(row + start + lane, tl.where(kept, p / total, 0.0), mask=start + lane < V)
-        seen += tl.sum(equal, 0)
+    for start in tl.range(0, V, SIZE, num_stages=3):
+        p = read(row, start, V, SIZE)
+        kept, seen = kept_of(p, last, ties, seen, smallest, all_ties, SIZE, WIDE)
+        tl.store(row + start + tl.arange(0, SIZE), tl.where(kept, p / total, 0.0), mask=start + tl.arange(0, SIZE) < V)
 
 
 @triton.jit
@@ -199,15 +264,17 @@ def truncate(probs, *, top_k=None, top_p=None, min_p=None) -> None:
             one_by_one_kernel[(rows,)](probs, probs.stride(0), size, max(16, power(size)), k, mass, least,
                                        num_warps=max(1, power(size) // 512))
         else:
-            truncate_kernel[(rows,)](probs, probs.stride(0), size, min(2048, max(16, power(size))), k, mass, least, wide,
-                                     num_warps=8)
+            few = torch.empty(rows, FEW, dtype=probs.dtype, device=probs.device)
+            taken = torch.zeros(rows, 2, dtype=torch.int32, device=probs.device)
+            truncate_kernel[(rows,)](probs, probs.stride(0), few, taken, size, min(BLOCK, max(16, power(size))), FEW, k, mass,
+                                     least, wide, num_warps=WARPS)
 
 
 def specs(size=128256):
     """The kernels at the sizes that real models have, and a table's."""
     common = {"K": 50, "P": 0.9, "MIN": 0.05}
     module = "decgraph.backends.triton.rows.truncate"
-    return [Spec("rows.truncate", "truncate_kernel", {"probs": "*fp32", "stride": "i64"},
-                 {"V": size, "BLOCK": 2048, "WIDE": False, **common}, module=module, warps=8),
+    return [Spec("rows.truncate", "truncate_kernel", {"probs": "*fp32", "stride": "i64", "few": "*fp32", "taken": "*i32"},
+                 {"V": size, "SIZE": BLOCK, "SOME": FEW, "WIDE": False, **common}, module=module, warps=WARPS),
             Spec("rows.one_by_one", "one_by_one_kernel", {"probs": "*fp64", "stride": "i64"},
                  {"V": 100, "BLOCK": 128, **common}, module=module, warps=1)]

@@ -58,11 +58,18 @@ def test_rational_rows_are_cut_where_the_reference_cuts_them() -> None:
             assert functions.shaped(x, temperature=1.0, top_p=cut).equal(sorted_shaping(x, 1.0, None, cut, None))
 
 
-def test_wide_rows_over_one_block_are_searched(monkeypatch: Any) -> None:
+@pytest.mark.parametrize("kind", (torch.float64, torch.float32), ids=str)
+def test_long_rows_are_searched(kind: torch.dtype, monkeypatch: Any) -> None:
+    """Blocks and scratch smaller than the row: reads of the row, a collection, and the end in registers."""
     import decgraph.backends.triton.rows.truncate as module
-    monkeypatch.setattr(module, "WIDEST", dict.fromkeys(module.WIDEST, 16))
+    monkeypatch.setattr(module, "WIDEST", dict.fromkeys(module.WIDEST, 0))
+    monkeypatch.setattr(module, "BLOCK", 16)
+    monkeypatch.setattr(module, "FEW", 8)
     g = np.random.default_rng(3)
-    compare(torch.from_numpy(g.normal(size=(2, 50))), 9, 0.7, 0.1)
+    x = torch.from_numpy(g.normal(size=(2, 35)) * 2)
+    x[1] = x[1].round()     # more ties than the scratch holds
+    for k, p, m in ((9, 0.7, 0.1), (6, None, None), (None, 0.8, None)):
+        compare(x.to(kind), k, p, m)
 
 
 def test_in_place_and_a_row_that_never_reaches_the_mass() -> None:
