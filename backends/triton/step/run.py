@@ -100,8 +100,8 @@ def needs(m: Any) -> Needs:
 
 
 def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None, device: Any) -> list[tuple[Any, str]]:
-    """Decode machines of one group in one batch; those that are left. sizes: the most sequences of a batch, tokens of a sequence
-    and ends of a request in the group."""
+    """Decode machines of one group in one batch; those that are left. sizes: the most sequences of a batch, and the most tokens
+    of a sequence and ends of a request in the group."""
     need = needs(machines[0])
     left, fit = [], []
     for m in machines:

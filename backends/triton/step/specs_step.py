@@ -21,10 +21,10 @@ def specs() -> list[Spec]:
                          **dict.fromkeys(("moved", "after", "length", "held", "kept"), "*i32"),
                          "deepest": "i32", "cells_b": "i32"},
                         {"SPAN": span, "BACK": 1, "WITH_PATH": path, "BLOCK": block}, module=MODULE, warps=1))
+    pointers = ("tokens", "tested", "accepted", "packed", "node_tokens")
     for block in (2, 8, 16):
-        longs = ("tokens", "tested", "accepted", "packed", "node_tokens")
         out.append(Spec(f"walked_path {block}", "walked_path",
-                        {**dict.fromkeys(longs, "*i64"), "count": "*i32", "offered": "*i32", "done": "*u8", "lost": "*u8",
+                        {**dict.fromkeys(pointers, "*i64"), "count": "*i32", "offered": "*i32", "done": "*u8", "lost": "*u8",
                          **dict.fromkeys(("deepest", "head", "depth", "nodes"), "i32")},
                         {"BLOCK": block}, module=MODULE, warps=1))
     return out

@@ -17,8 +17,11 @@ from decgraph.runtime.stop import StopMachine
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs hold nonsense before a kernel writes them."""
 
+    def nonsense(shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.full(shape if isinstance(shape, tuple) else (shape,), -77, dtype=dtype)
+
     class Torch:
-        empty = staticmethod(lambda shape, dtype, device: torch.full(shape if isinstance(shape, tuple) else (shape,), -77, dtype=dtype))
+        empty = staticmethod(nonsense)
         empty_like = staticmethod(lambda t: torch.full_like(t, -77))
 
         def __getattr__(self, name: str) -> object:

@@ -1,5 +1,5 @@
-"""A turn reads nothing back and makes nothing from what only the host holds, so that it can be captured; and a turn after the end
-changes nothing."""
+"""A turn reads nothing back and makes nothing from what only the host holds, so that it can be captured; and a turn after
+the end changes nothing."""
 
 from __future__ import annotations
 

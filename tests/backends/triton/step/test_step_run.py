@@ -1,4 +1,4 @@
-"""The door: machines are decoded on the device and filled as their driver would have; what cannot be is left, with the reason."""
+"""The door: machines are decoded on the device and filled as their driver would have; what cannot be is left, with why."""
 
 from __future__ import annotations
 

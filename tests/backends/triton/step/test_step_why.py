@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import shelf
-from step_runs import STATIC, V, Runs, optimised, parameters, tables
+from step_runs import STATIC, Runs, V, optimised, parameters, tables
 
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.laws import Shape
