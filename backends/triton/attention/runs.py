@@ -166,11 +166,13 @@ def attend_runs(
             scores = scored(query, key, scale, cap, CAP)
             if WINDOW > 0:
                 scores = tl.where(slot[None, :] >= lowest[:, None], scores, float("-inf"))
-            if HIDDEN:
-                scores = tl.where(open_slot[None, :], scores, float("-inf"))
             if CAUSAL:
                 age = tl.load(slot_blocks + b.to(tl.int64) * capacity + slot)
+                if HIDDEN:
+                    age = tl.where(open_slot, age, 2147483647)   # later than any
                 scores = tl.where(age[None, :] <= newest[:, None], scores, float("-inf"))
+            elif HIDDEN:
+                scores = tl.where(open_slot[None, :], scores, float("-inf"))
             if HIDDEN or DV != DV_PAD:
                 value = tl.load(value_base + slot[:, None] * v_slot + dv[None, :], mask=value_mask, other=0.0)
             else:
