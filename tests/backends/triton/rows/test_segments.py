@@ -12,20 +12,22 @@ import torch
 from shelf import NAMES
 
 import decgraph
+from decgraph.backends.registry import machine as backend
 from decgraph.backends.torch.draws import Draws
 from decgraph.backends.torch.lowering import lower
 from decgraph.backends.torch.machine import Machine
 from decgraph.backends.torch.rows import Dist, Rows, Sparse, Values
 from decgraph.backends.torch.segments import build_segment
 from decgraph.backends.triton.rows.segment import vocabulary
-from decgraph.check.worlds import params_for
-from decgraph.dsl.lower import load_text
+from decgraph.backends.triton.rows.shown import shown
+from decgraph.backends.triton.rows.specs import ops_on_rows
+from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
 from decgraph.passes.plan import Plan
-from decgraph.passes.vocabulary import on_rows
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
 
 V, N = 9, 3
 PROMPT = (1, 2, 3)
@@ -60,7 +62,8 @@ class Operands:
             p = torch.softmax(logits.to(torch.float64 if self.kind == torch.float64 else torch.float32), -1)
             return Values(p, self.request)
         path = tuple(int(t) for t in self.g.integers(0, V, 4))
-        return Rows(logits, self.request, positions=np.arange(N + 1) + 7, nodes=np.arange(N + 1), path=lambda r: (*PROMPT, *path, r))
+        return Rows(logits, self.request, positions=np.arange(N + 1) + 7, nodes=np.arange(N + 1),
+                    path=lambda r: (*PROMPT, *path, r))
 
     def of(self, t: Type) -> Any:
         g = self.g
@@ -75,7 +78,8 @@ class Operands:
             if shape and not self.values:
                 return Draws(tokens, rows, row, "raw" if g.integers(2) else "shaped", point=bool(g.integers(2)))
             members = np.array([[3, 1, int(x)] for x in tokens.reshape(-1)])
-            return Draws(tokens, rows, row, rank=np.full(shape, 2), group=np.arange(tokens.size).reshape(shape), members=members)
+            group = np.arange(tokens.size).reshape(shape)
+            return Draws(tokens, rows, row, rank=np.full(shape, 2), group=group, members=members)
         if t.elem == "noise":
             return NoiseKey("a site", (4, 1))
         if t.dims and t.dims[-1].kind == "vocab":
@@ -94,19 +98,7 @@ class Operands:
 def ops(name: str) -> list[Op]:
     """The vocabulary segments and lone ops on rows of an algorithm, rules included."""
     a = decgraph.load(name)
-    found: list[Op] = []
-
-    def visit(region: Any) -> None:
-        for op in region.ops:
-            if op.opcode == "segment" and op.attrs["kind"] == "vocabulary" or on_rows(op) and op.opcode not in ("warp", "face"):
-                found.append(op)
-            else:
-                for r in op.regions:
-                    visit(r)
-
-    for f in a.optimised(params_for(a.function, 0), Plan()).functions.values():
-        visit(f.body)
-    return found
+    return [op for op in ops_on_rows(a.optimised(params_for(a.function, 0), Plan())) if op.opcode not in ("warp", "face")]
 
 
 def torch_call(op: Op) -> Any:
@@ -178,6 +170,41 @@ FEW = ("medusa", "prophet", "beam_patience", "kangaroo", "fast_dllm_uncached", "
 def test_gives_what_torch_gives(name: str) -> None:
     kind, request = (torch.float64, "plain") if FEW.index(name) % 2 else (torch.float32, "cut")
     assert compare(name, kind, request, 1)
+
+
+NEW = """
+def apart(p: dist, q: dist) -> real:
+    return max(abs(p - q)) + kl(p, q) * exp(-entropy(p))
+
+algorithm careful(target: causal, drafter: causal, gamma: int in 1..8 = 3):
+    while not done:
+        draft t:
+            repeat gamma:
+                q = drafter(t.leaves)
+                x ~ q
+                grow x
+                break if any(apart(q, q.raw) > 0.2)
+        verify t by rejection against target(t)
+        commit t.accepted
+"""
+
+
+def test_a_new_def_becomes_one_kernel_with_no_python_written(tmp_path: Any) -> None:
+    path = tmp_path / "careful.dec"
+    path.write_text(NEW)
+    a = decgraph.load(str(path))
+    module = a.optimised(params_for(a.function, 0), Plan())
+    texts = [text for op in ops_on_rows(module) for text in shown(op, 1000).values()]
+    made = [text for text in texts if "tl.abs(" in text]
+    assert len(made) == 1 and made[0].count("@triton.jit") == 1
+    assert "tl.log(" in made[0] and "# careful.dec:3" in made[0] and made[0].count("tl.load(") <= 6
+    models = models_for(a.function, 5, 0, free=False)
+    params = params_for(a.function, 0)
+    for r in (Request(prompt=(1, 2), limit=5, seed=3, temperature=0.6), Request(prompt=(3,), limit=4, seed=4, top_k=3)):
+        want = Session(a.module, models, params, machine=backend("reference")).run(r)
+        got = Session(module, models, params, machine=backend("triton")).run(r)
+        assert got.error is None and want.error is None, got.error
+        assert got.tokens == want.tokens
 
 
 @pytest.mark.slow
