@@ -71,12 +71,8 @@ def heads_kernel(
 
 
 @triton.jit
-def gate_kernel(rows, out, width, gate_at, up_at, size, BLOCK: tl.constexpr, ACT: tl.constexpr):
-    """act(gate) * up, both parts of one row. ACT: 0 silu, 1 gelu, 2 gelu by tanh."""
-    row, f = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = f < size
-    x = tl.load(rows + row * width + gate_at + f, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(rows + row * width + up_at + f, mask=inside, other=0.0).to(tl.float32)
+def activated(x, ACT: tl.constexpr):
+    """ACT: 0 silu, 1 gelu, 2 gelu by tanh, of float32."""
     if ACT == 0:
         made = x / (1.0 + tl.exp(tl.minimum(-x, 80.0)))
     elif ACT == 1:
@@ -85,6 +81,17 @@ def gate_kernel(rows, out, width, gate_at, up_at, size, BLOCK: tl.constexpr, ACT
         # tanh(u) = 1 - 2 / (e**2u + 1), which is right at both ends
         u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
         made = 0.5 * x * (2.0 - 2.0 / (tl.exp(tl.minimum(2.0 * u, 80.0)) + 1.0))
+    return made
+
+
+@triton.jit
+def gate_kernel(rows, out, width, gate_at, up_at, size, BLOCK: tl.constexpr, ACT: tl.constexpr):
+    """act(gate) * up, both parts of one row."""
+    row, f = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = f < size
+    x = tl.load(rows + row * width + gate_at + f, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(rows + row * width + up_at + f, mask=inside, other=0.0).to(tl.float32)
+    made = activated(x, ACT)
     tl.store(out + row * size + f, (made * up).to(out.dtype.element_ty), mask=inside)
 
 

@@ -39,14 +39,14 @@ def specs() -> list[Spec]:
             out.append(Spec(f"sum norm {size} {dtype}", "sum_norm_kernel", {**pointers, "eps": "fp32", "size": "i32"},
                             {"BLOCK": block}, module=MODULE, warps=norm_warps(block), aligned=("size",)))  # fmt: skip
     for rows in (16, MOST):
-        for block, stages in ((16, 5), (32, 4), (64, 4)):
-            if (block, rows) == (32, MOST):
-                continue  # more shared memory than there is
-            strides = ("columns", "inner", "x_row", "weight_row")
-            types = {**dict.fromkeys(("x", "weight", "out"), "*bf16"), **dict.fromkeys(("rows", *strides), "i32")}
-            sizes = {"ROWS": rows, "BLOCK": block, "STEP": step_of(block), "EVEN": True}
-            out.append(Spec(f"stream {rows}x{block}", "stream_kernel", types, sizes, module=STREAM, warps=4, stages=stages,
-                            aligned=strides))  # fmt: skip
+        for block, stages in ((32, 4), (64, 3)):
+            strides = ("columns", "inner", "x_row", "weight_row", "gate_at", "up_at")
+            types = {**dict.fromkeys(("x", "more", "scale", "total", "weight", "out"), "*bf16"), "eps": "fp32",
+                     **dict.fromkeys(("rows", *strides), "i32")}  # fmt: skip
+            for form in range(3):
+                sizes = {"ROWS": rows, "BLOCK": block, "STEP": step_of(rows), "EVEN": True, "FORM": form, "ACT": 0}
+                out.append(Spec(f"stream {rows}x{block} {form}", "stream_kernel", types, sizes, module=STREAM, warps=4,
+                                stages=stages, aligned=strides))  # fmt: skip
     numbers64 = dict.fromkeys(("tokens", "positions", "tokens_out", "positions_out", "write", "tail_positions"), "*i64")
     for block, words in ((1, 1), (CELLS_BLOCK, 2), (CELLS_BLOCK, 16)):
         sizes = dict.fromkeys(("cells", "words", "first", "tail", "spare"), "i32")

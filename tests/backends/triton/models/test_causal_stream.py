@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 import torch
+import torch.nn.functional as F
 from hf_modules import logits, module
 from torch import Tensor
 
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
 from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attention
-from decgraph.backends.triton.step.causal_stream import CANDIDATES, FAMILY, TORCH, key_of, launch, streamed, suits
+from decgraph.backends.triton.step.causal_stream import (
+    CANDIDATES,
+    FAMILY,
+    TORCH,
+    gated_product,
+    key_of,
+    launch,
+    normed_product,
+    streamed,
+    suits,
+)
 from decgraph.backends.triton.tuned import Config, hearing, trying
 from decgraph.runtime.models.hf_live import from_module
 
@@ -32,6 +45,28 @@ def test_products(rows: int, inner: int, columns: int, dtype: torch.dtype) -> No
     assert torch.equal(streamed(x, matrix), torch.mm(x, matrix)), "torch's, where nothing was measured"
 
 
+def close(got: Tensor, want: Tensor) -> bool:
+    """In bfloat16, of sums of operands that were rounded once themselves."""
+    return bool((got.double() - want).abs().max() < 0.02 * want.abs().max())
+
+
+@pytest.mark.parametrize(("rows", "inner"), [(1, 512), (3, 300)])
+def test_products_of_norms_and_gates(rows: int, inner: int) -> None:
+    torch.manual_seed(inner)
+    states, more = torch.randn(rows, inner).bfloat16(), torch.randn(rows, inner).bfloat16()
+    weight, matrix = torch.rand(inner).bfloat16(), torch.randn(40, inner).bfloat16().t()
+    whole = states.double() + more.double()
+    want = F.rms_norm(whole, (inner,), weight.double(), 1e-5) @ matrix.double()
+    halves = torch.randn(rows, 2 * inner + 3).bfloat16()
+    both = F.silu(halves[:, :inner].double()) * halves[:, inner + 3 :].double() @ matrix.double()
+    for sizes in (TORCH, SMALL):
+        with trying(FAMILY, key_of(rows, matrix), sizes):
+            total, got = normed_product(states, more, weight, 1e-5, matrix)
+            gates = gated_product(halves, 0, inner + 3, inner, "silu", matrix)
+        assert close(total, whole) and close(got, want) and close(gates, both)
+        assert got.shape == gates.shape == (rows, 40)
+
+
 def test_what_other_rows_hold_does_not_matter() -> None:
     base = torch.full((4, 64), float("nan"), dtype=torch.bfloat16)
     base[:2] = 1.0
@@ -52,13 +87,16 @@ def test_a_forward_asks_for_what_was_measured(monkeypatch: pytest.MonkeyPatch) -
         return plain(x, matrix)
 
     monkeypatch.setattr(torch, "mm", mm)
-    with trying(FAMILY, (16, 64, 32, "bfloat16"), SMALL), hearing() as heard:
+    shapes = ((64, 32), (96, 32), (32, 48))
+    with ExitStack() as stack:
+        for shape in shapes:
+            stack.enter_context(trying(FAMILY, (16, *shape, "bfloat16"), SMALL))
+        heard = stack.enter_context(hearing())
         made.begin([[1, 2]])
+        step = torch.tensor([1], dtype=torch.int32), torch.tensor([[[1]]], dtype=torch.int32)
+        got = made.forward(torch.tensor([[2]]), torch.tensor([[1]]), 0, *step, None)
     keys = {question.key for question in heard if question.family == FAMILY}
-    assert keys == {(16, 64, 32, "bfloat16"), (16, 96, 32, "bfloat16"), (16, 32, 32, "bfloat16"), (16, 32, 48, "bfloat16")}
-    assert (32, 64) not in asked and (32, 96) in asked
-    got = made.forward(torch.tensor([[2]]), torch.tensor([[1]]), 0, torch.tensor([1], dtype=torch.int32),
-                       torch.tensor([[[1]]], dtype=torch.int32), None)  # fmt: skip
+    assert keys == {(16, *shape, "bfloat16") for shape in (*shapes, (32, 32))} and asked == [(32, 32)] * 2
     want = logits(of, [(1, 2)])[None].float()
     assert (got.float() - want).abs().max() < 0.05 * want.abs().max()
 

@@ -126,16 +126,19 @@ class Drafting:
 
     def step(self, texts: list[list[int]], held: list[int]) -> list[int]:
         rng, batch = self.rng, len(texts)
-        span = max(len(t) - h for t, h in zip(texts, held))
-        bits = [[(2 << j) - 1 if j < len(t) - h else 0 for j in range(span)] for t, h in zip(texts, held)]
-        tokens = [[t[h + j] if h + j < len(t) else 1 << 40 for j in range(span)] for t, h in zip(texts, held)]
-        positions = [[h + j for j in range(span)] for h in held]
-        rows = [[len(t) - h - 1] for t, h in zip(texts, held)]
+        pending = [len(t) - h for t, h in zip(texts, held)]
+        span = max(pending)
+        # Padding comes first, so that what is kept has to be moved.
+        skip = [span - n for n in pending]
+        bits = [[(2 << j) - (1 << n) if j >= n else 0 for j in range(span)] for n in skip]
+        tokens = [[t[h + j - n] if j >= n else 1 << 40 for j in range(span)] for t, h, n in zip(texts, held, skip)]
+        positions = [[h + j - n for j in range(span)] for h, n in zip(held, skip)]
+        rows = [[span - 1]] * batch
         got = self.forward(texts, held, tokens, positions, 0, bits, rows)
         self.compare(texts, [[()] for _ in texts], got)
         # A tree of three levels below the root, the same shape everywhere.
         paths: list[list[tuple[int, ...]]] = [[()] for _ in texts]
-        sees = [[(2 << (len(t) - h - 1)) - 1] for t, h in zip(texts, held)]
+        sees = [[one[-1]] for one in bits]
         first = span
         for width in (2, 3, 2):
             parents = [rng.randrange(len(paths[0])) for _ in range(width)]
@@ -149,8 +152,8 @@ class Drafting:
                 paths[b] += below[b]
                 sees[b] += bits[b]
             first += width
-        count = [len(t) - h for t, h in zip(texts, held)]
-        kept, cells = torch.tensor(count, dtype=torch.int32), torch.arange(span).expand(batch, -1)
+        kept = torch.tensor(pending, dtype=torch.int32)
+        cells = torch.tensor([[n + j if j < span - n else 0 for j in range(span)] for n in skip])
         at = torch.tensor(held, dtype=torch.int32)
         with nothing_read():
             self.made.move(at, cells, kept)
