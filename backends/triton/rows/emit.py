@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from decgraph.backends.triton.rows.folds import Folds, Partial, power
 from decgraph.backends.triton.rows.program import FOLDS, Node, RowProgram, level, reached
 from decgraph.backends.triton.source import Text
 
@@ -45,18 +46,6 @@ class Kernel:
     constexprs: tuple[str, ...] = ()
     grid: str = "row"
 
-
-KEPT = {"real": "*real", "int": "*i32", "long": "*i64"}
-"""Triton types of what splits leave."""
-
-
-@dataclass
-class Partial:
-    """What splits leave for the next pass: a tensor [R, splits, *tail] of "real", "int" or "long"."""
-
-    name: str
-    type: str
-    tail: int = 1
 
 
 class Emitter:
@@ -105,7 +94,7 @@ def kernel_texts(program: RowProgram, kernels: list[Kernel]) -> str:
     return (head if used else head.replace("\nfrom decgraph.backends.triton.rows.parts import \n", "")) + "\n" + body
 
 
-class _Writer:
+class _Writer(Folds):
     """One kernel in the making."""
 
     def __init__(self, emitter: Emitter, name: str, passes: range, *, ends: bool) -> None:
@@ -163,25 +152,25 @@ class _Writer:
             self._prepare(n)
         if not e.single:
             for f in folds:
-                self._begin(f)
+                self.begin(f)
         with self._blocks():
             if not e.single:    # a row of one block is read once
                 self.place = {}
             for f in folds:
                 t.mark(f.op)
-                self._update(f)
+                self.update(f)
             for name, n in vectors:
                 t.mark(n.op)
-                value = self._vector(n, "token")
+                value = self.vector(n, "token")
                 kind = "*u1" if n.type == "bool" else "*i64" if n.type == "int" else "*real"
-                self._param(f"{name}_out", kind)
+                self.param(f"{name}_out", kind)
                 t.line(f"tl.store({name}_out + row * V + token, {value}, mask=inside)")
         for f in folds:
             t.mark(f.op)
             if e.split:
-                self._leave(f)
+                self.leave(f)
             else:
-                self._finish(f, f.name, "")
+                self.finish(f, f.name, "")
                 self.local.add(id(f))
 
     @contextmanager
@@ -202,195 +191,9 @@ class _Writer:
             t.line("inside = token < V")
             yield
 
-    def _begin(self, f: Node) -> None:
-        """Accumulators before the loop."""
-        t, n, real = self.text, f.name, self.e.real
-        first = "split * TURNS * BLOCK + lane" if self.e.split else "lane"
-        low, high = 'float("-inf")', 'float("inf")'
-        if f.kind in ("max", "min"):
-            t.line(f"{n}_lanes = tl.full((BLOCK,), {low if f.kind == 'max' else high}, {real})")
-        elif f.kind == "sum":
-            t.line(f"{n}_lanes = tl.zeros((BLOCK,), {real})")
-        elif f.kind in ("any", "all", "count"):
-            t.line(f"{n}_lanes = tl.full((BLOCK,), {int(f.kind == 'all')}, tl.int32)")
-        elif f.kind in ("argmax", "argmin"):
-            t.line(f"{n}_lanes = tl.full((BLOCK,), {low if f.kind == 'argmax' else high}, {real})")
-            t.line(f"{n}_at = {first}")
-        elif f.kind == "logsum":
-            t.line(f"{n}_top = tl.full((), {low}, {real})")
-            t.line(f"{n}_lanes = tl.zeros((BLOCK,), {real})")
-            if self._moment(f):
-                t.line(f"{n}_moment = tl.zeros((BLOCK,), {real})")
-        else:
-            self._best_slots(f)
-
-    def _best_slots(self, f: Node) -> None:
-        p = power(f.attrs["k"])
-        if self.e.packs(f):
-            self.text.line(f"{f.name}_keys = nobody({p})")
-            return
-        self.text.line(f'{f.name}_values = tl.full(({p},), float("-inf"), {self.e.real})')
-        self.text.line(f"{f.name}_tokens = tl.full(({p},), 2147483647, tl.int32)")
-
-    def _moment(self, f: Node) -> bool:
-        """Whether somebody wants the third sum of a logsum."""
-        return any(n.kind == "result" and n.args[0] is f and n.attrs["index"] == 2 for n in self.e.nodes)
-
-    def _update(self, f: Node) -> None:
-        """One block into the accumulators."""
-        t, n, one = self.text, f.name, self.e.single
-        v = self._vector(f.args[0], "token")
-        if f.kind in ("max", "min", "argmax", "argmin"):
-            down = f.kind in ("max", "argmax")
-            held = f'tl.where(inside, {v}, float("{"-" if down else ""}inf"))'
-            if one:
-                t.line(f"{n}_lanes = {held}")
-                if f.kind.startswith("arg"):
-                    t.line(f"{n}_at = token")
-            elif not f.kind.startswith("arg"):
-                t.line(f"{n}_lanes = tl.{'maximum' if down else 'minimum'}({n}_lanes, {held})")
-            else:
-                t.line(f"{n}_new = {held}")
-                t.line(f"{n}_at = tl.where({n}_new {'>' if down else '<'} {n}_lanes, token, {n}_at)")
-                t.line(f"{n}_lanes = tl.{'maximum' if down else 'minimum'}({n}_lanes, {n}_new)")
-        elif f.kind in ("sum", "count", "any", "all"):
-            held = f"tl.where(inside, {v}, 0.0)" if f.kind == "sum" else \
-                f"(inside & ({v})).to(tl.int32)" if f.kind != "all" else f"((inside == 0) | ({v})).to(tl.int32)"
-            join = {"sum": "{0} + {1}", "count": "{0} + {1}", "any": "{0} | {1}", "all": "{0} & {1}"}[f.kind]
-            t.line(f"{n}_lanes = {held if one else join.format(f'{n}_lanes', held)}")
-        elif f.kind == "logsum":
-            self._update_logsum(f, v)
-        else:
-            k, p = f.attrs["k"], power(f.attrs["k"])
-            if one:
-                self._best_slots(f)
-            if self.e.packs(f):
-                none = f'packed(tl.where(inside, {v}, float("-inf")), tl.where(inside, token, 2147483647))'
-                t.line(f"{n}_keys = merge_best({n}_keys, {none}, {p})")
-                return
-            low = "-1.7976931348623157e308" if self.e.program.wide else "-3.4028234663852886e38"
-            t.line(f'{n}_new = tl.where(inside, tl.maximum({v}, {low}), float("-inf"))    # -inf in the row is an entry too')
-            t.line(f"{n}_values, {n}_tokens = keep_best({n}_values, {n}_tokens, {n}_new, token, {k}, {p})")
-
-    def _update_logsum(self, f: Node, v: str) -> None:
-        t, n, one = self.text, f.name, self.e.single
-        over = self._over(f.attrs["temperature"])
-        t.line(f'{n}_x = tl.where(inside, {v}, float("-inf"))')
-        t.line(f"{n}_new = {f'tl.max({n}_x, 0)' if one else f'tl.maximum({n}_top, tl.max({n}_x, 0))'}")
-        t.line(f'{n}_base = tl.where({n}_new == float("-inf"), 0.0, {n}_new)')
-        t.line(f"{n}_z = {over.format(f'({n}_x - {n}_base)')}")
-        t.line(f"{n}_e = tl.exp({n}_z)")
-        moment = f"tl.where({n}_e > 0, {n}_e * {n}_z, 0.0)"
-        if one:
-            t.line(f"{n}_lanes = {n}_e")
-            if self._moment(f):
-                t.line(f"{n}_moment = {moment}")
-        else:
-            t.line(f"{n}_shift = {over.format(f'({n}_top - {n}_base)')}")
-            t.line(f"{n}_keep = tl.exp({n}_shift)")
-            if self._moment(f):
-                t.line(f"{n}_moved = tl.where({n}_keep > 0, {n}_shift * {n}_lanes, 0.0)")
-                t.line(f"{n}_moment = {n}_keep * ({n}_moment + {n}_moved) + {moment}")
-            t.line(f"{n}_lanes = {n}_lanes * {n}_keep + {n}_e")
-        t.line(f"{n}_top = {n}_new")
-
-    def _over(self, temperature: float) -> str:
-        """x over the temperature. In float64 it is divided, as the reference does."""
-        if temperature == 1:
-            return "{}"
-        return f"{{}} / {temperature!r}" if self.e.program.wide else f"{{}} * {1 / temperature!r}"
-
-    def _finish(self, f: Node, n: str, lanes: str) -> None:
-        """Accumulators into the results of a fold."""
-        t = self.text
-        if f.kind in ("max", "min"):
-            t.line(f"{n} = tl.{f.kind}({n}_lanes, 0)")
-        elif f.kind in ("sum", "count"):
-            t.line(f"{n} = {self._total(f, f'{n}_lanes', lanes)}")
-        elif f.kind in ("any", "all"):
-            t.line(f"{n} = tl.{'max' if f.kind == 'any' else 'min'}({n}_lanes, 0) > 0")
-        elif f.kind in ("argmax", "argmin"):
-            t.line(f"{n} = tl.{f.kind[3:]}({n}_lanes, 0)")
-            t.line(f"{n}_token = tl.min(tl.where({n}_lanes == {n}, {n}_at, 2147483647), 0)")
-        elif f.kind == "logsum":
-            t.line(f"{n} = {self._total(f, f'{n}_lanes', lanes)}")
-            if self._moment(f):
-                t.line(f"{n}_moments = tl.sum({n}_moment, 0)")
-
-    def _total(self, f: Node, lanes: str, merged: str) -> str:
-        if self.e.single and self.e.program.wide and self.e.size <= 128 and not merged and f.kind != "count":
-            return f"sum_as_numpy({lanes}, V, BLOCK)"
-        return f"tl.sum({lanes}, 0)"
-
-    # -- splits --------------------------------------------------------------------------------------------------------
-
-    def _kept(self, f: Node) -> list[tuple[str, str, str]]:
-        """(suffix, type, what pads) of the partials of a fold."""
-        if f.kind in ("argmax", "argmin"):
-            return [("lanes", "real", "-inf" if f.kind == "argmax" else "inf"), ("at", "int", "2147483647")]
-        if f.kind == "logsum":
-            kept = [("top", "real", "-inf"), ("lanes", "real", "0.0"), ("moment", "real", "0.0")]
-            return kept if self._moment(f) else kept[:2]
-        if f.kind == "best":
-            return [("keys", "long", "")] if self.e.packs(f) else [("values", "real", "-inf"), ("tokens", "int", "2147483647")]
-        pad = {"max": "-inf", "min": "inf", "sum": "0.0", "count": "0", "any": "0", "all": "1"}[f.kind]
-        return [("lanes", "real" if f.kind in ("max", "min", "sum") else "int", pad)]
-
-    def _leave(self, f: Node) -> None:
-        """Write a split's part of a fold."""
-        t, n = self.text, f.name
-        here = {x: f"{n}_{x}" for x in ("top", "values", "tokens", "keys")}
-        self._finish(f, n, "")
-        here |= {"lanes": n, "at": f"{n}_token", "moment": f"{n}_moments"}
-        for suffix, kind, _ in self._kept(f):
-            name, tail = f"{n}_{suffix}_part", power(f.attrs["k"]) if f.kind == "best" else 1
-            self._param(name, KEPT[kind])
-            if not any(p.name == name for p in self.e.partials):
-                self.e.partials.append(Partial(name, kind, tail))
-            value = f"{here[suffix]}.to(tl.int32)" if kind == "int" and f.kind != "best" else here[suffix]
-            at = "row * SPLITS + split" if f.kind != "best" else f"(row * SPLITS + split) * {tail} + tl.arange(0, {tail})"
-            t.line(f"tl.store({name} + {at}, {value})")
-
-    def _merge(self, f: Node) -> None:
-        """The results of a fold from the parts that the splits left."""
-        t, n = self.text, f.name
-        if "splits" not in self.ready:
-            self.ready.add("splits")
-            t.mark(None)
-            t.line("splits = tl.arange(0, SPLITS_P)")
-            t.mark(f.op)
-        tail = power(f.attrs["k"]) if f.kind == "best" else 1
-        if tail > 1:
-            t.line(f"{n}_slots = tl.arange(0, SPLITS_P * {tail})")
-        at = f"row * SPLITS * {tail} + {n}_slots" if tail > 1 else "row * SPLITS + splits"
-        there = f"{n}_slots < SPLITS * {tail}" if tail > 1 else "splits < SPLITS"
-        for suffix, kind, pad in self._kept(f):
-            self._param(f"{n}_{suffix}_part", KEPT[kind])
-            other = f"nobody(SPLITS_P * {tail})" if kind == "long" else f'float("{pad}")' if "inf" in pad else pad
-            t.line(f"{n}_{suffix} = tl.load({n}_{suffix}_part + {at}, mask={there}, other={other})")
-        if f.kind == "logsum":
-            over = self._over(f.attrs["temperature"])
-            t.line(f"{n}_tops, {n}_top = {n}_top, tl.max({n}_top, 0)")
-            t.line(f'{n}_base = tl.where({n}_top == float("-inf"), 0.0, {n}_top)')
-            t.line(f"{n}_shift = {over.format(f'({n}_tops - {n}_base)')}")
-            t.line(f"{n}_keep = tl.exp({n}_shift)")
-            if self._moment(f):
-                t.line(f"{n}_moved = tl.where({n}_keep > 0, {n}_shift * {n}_lanes, 0.0)")
-                t.line(f"{n}_moment = {n}_keep * ({n}_moment + {n}_moved)")
-            t.line(f"{n}_lanes = {n}_lanes * {n}_keep")
-        if f.kind == "best" and self.e.packs(f):
-            t.line(f"{n}_keys = merge_best(nobody({tail}), {n}_keys, {tail})")
-        elif f.kind == "best":
-            k, p = f.attrs["k"], tail
-            t.line(f"{n}_new, {n}_from = {n}_values, {n}_tokens")
-            self._best_slots(f)
-            t.line(f"{n}_values, {n}_tokens = keep_best({n}_values, {n}_tokens, {n}_new, {n}_from, {k}, {p})")
-        self._finish(f, n, "merged")
-        self.local.add(id(f))
-
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def _param(self, name: str, kind: str) -> str:
+    def param(self, name: str, kind: str) -> str:
         self.params.setdefault(name, kind)
         return name
 
@@ -408,20 +211,20 @@ class _Writer:
             return
         self.ready.add(name)
         if n.kind == "row":
-            self._param(name, "*row")
-            self._param(f"{name}_stride", "i64")
-            at = f"tl.load({self._param(f'{name}_at', '*i64')} + row)" if n.attrs["gathered"] else "row"
+            self.param(name, "*row")
+            self.param(f"{name}_stride", "i64")
+            at = f"tl.load({self.param(f'{name}_at', '*i64')} + row)" if n.attrs["gathered"] else "row"
             t.line(f"{name}_row = {name} + {at} * {name}_stride")
         elif n.kind == "shared":
-            self._param(name, "*row")
+            self.param(name, "*row")
         elif n.kind == "noise":
-            words, seeds = self._param(f"{name}_words", "*i32"), self._param(f"{name}_seeds", "*i64")
+            words, seeds = self.param(f"{name}_words", "*i32"), self.param(f"{name}_seeds", "*i64")
             for i in range(3):
                 t.line(f"{name}_c{i} = tl.load({words} + row * 3 + {i}).to(tl.uint32, bitcast=True)")
             for i in range(2):
                 t.line(f"{name}_k{i} = tl.load({seeds} + row * 2 + {i}).to(tl.uint32)")
         elif n.kind == "members":
-            self._param(name, "*i64")
+            self.param(name, "*i64")
 
     def _number(self, n: Node) -> str:
         """The name of a number of the row, computed now if it was not."""
@@ -432,13 +235,13 @@ class _Writer:
         if n.kind == "literal":
             name = _spelt(n.attrs["value"])
         elif n.kind == "number":
-            self._param(n.name, "*real" if n.type == "real" else "*i64")
+            self.param(n.name, "*real" if n.type == "real" else "*i64")
             t.line(f"{name}_of_row = tl.load({n.name} + row)")
             name += "_of_row"
         elif n.kind == "result":
             fold, i = n.args[0], n.attrs["index"]
             if id(fold) not in self.local:
-                self._merge(fold)
+                self.merge(fold)
             names = {"argmax": ("", "_token"), "argmin": ("", "_token"), "logsum": ("_base", "", "_moments")}
             name = fold.name + names.get(fold.kind, ("",))[i]
             if fold.kind == "logsum" and i == 0:
@@ -453,12 +256,12 @@ class _Writer:
             self._prepare(n.args[0])
             t.mark(n.op)
             t.line(f"{name}_here = tl.maximum({token}, 0)")
-            value = self._vector(n.args[0], f"{name}_here")
+            value = self.vector(n.args[0], f"{name}_here")
             t.line(f"{name} = tl.where({token} >= 0, {value}, {'False' if n.type == 'bool' else '0.0'})")
         self.numbers[id(n)] = name
         return name
 
-    def _vector(self, n: Node, at: str) -> str:
+    def vector(self, n: Node, at: str) -> str:
         """The name of a vector's entries at `at`: the block's tokens, or one token of the row."""
         if n.shape == "number":
             return self.numbers[id(n)]
@@ -466,7 +269,7 @@ class _Writer:
         if key in self.place:
             return self.place[key]
         t, block, real = self.text, at == "token", self.e.real
-        args = [self._vector(a, at) for a in n.args if a.shape in ("vector", "number")]
+        args = [self.vector(a, at) for a in n.args if a.shape in ("vector", "number")]
         name = n.name + ("_v" if n.kind in ("row", "shared") else "") if block else f"{n.name}_of_{at}"
         t.mark(n.op)
         if n.kind in ("row", "shared"):
@@ -478,7 +281,7 @@ class _Writer:
             t.line(f"{name} = tl.where({at} == {args[0]}, 1.0, 0.0).to({real})")
         elif n.kind == "softmax":
             x, base, mass = args
-            z = self._over(n.attrs["temperature"]).format(f"({x} - {base})")
+            z = self.over(n.attrs["temperature"]).format(f"({x} - {base})")
             t.line(f"{name} = tl.exp({z}) / tl.where({mass} > 0, {mass}, 1.0)")
         elif n.kind == "exclude":
             members = n.args[1]
@@ -495,7 +298,7 @@ class _Writer:
             if n.kind == "arrival":
                 t.line(f"{name} = arrival({name}_time, {args[0]}, {wide})")
             else:
-                t.line(f"{name} = {self._over(n.attrs['temperature']).format(args[0])} - tl.log({name}_time)")
+                t.line(f"{name} = {self.over(n.attrs['temperature']).format(args[0])} - tl.log({name}_time)")
         else:
             t.line(f"{name} = {_applied(n, args)}")
         self.place[key] = name
@@ -507,16 +310,16 @@ class _Writer:
         if n.shape == "number":
             value = self._number(n)
             kind = {"bool": "*u1", "int": "*i64"}.get(n.type, "*real")
-            t.line(f"tl.store({self._param(f'{name}_out', kind)} + row, {value})")
+            t.line(f"tl.store({self.param(f'{name}_out', kind)} + row, {value})")
             return
         fold, which = n.args[0], n.attrs["index"]
         if id(fold) not in self.local:
-            self._merge(fold)
+            self.merge(fold)
         f, k, p = fold.name, fold.attrs["k"], power(fold.attrs["k"])
         if self.e.packs(fold):
             slot = f"tl.arange(0, {p})"
             value = f"value_in({f}_keys)" if which == 0 else f"tl.where(token_in({f}_keys) < V, token_in({f}_keys), -1)"
-            out = self._param(f"{name}_out", "*real" if which == 0 else "*i64")
+            out = self.param(f"{name}_out", "*real" if which == 0 else "*i64")
             t.line(f"tl.store({out} + row * {k} + {slot}, {value}, mask={slot} < {k})")
             return
         if f"{f} in order" not in self.ready:     # both outputs are written by one loop
@@ -530,7 +333,7 @@ class _Writer:
                 t.line(f'{f}_value = tl.where({f}_value <= {low}, float("-inf"), {f}_value)')
                 for m, index in both:
                     value = f"{f}_value" if index == 0 else f"tl.where({f}_next < V, {f}_next, -1)"
-                    t.line(f"tl.store({self._param(f'{m}_out', '*real' if index == 0 else '*i64')} + row * {k} + j, {value})")
+                    t.line(f"tl.store({self.param(f'{m}_out', '*real' if index == 0 else '*i64')} + row * {k} + j, {value})")
 
 
 def wrapped(head: str, items: list[str], width: int = 120) -> str:
@@ -553,8 +356,3 @@ def _spelt(value: float | bool) -> str:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f'float("{value}")'
     return repr(value)
-
-
-def power(n: int) -> int:
-    """The least power of two that is not below n."""
-    return 1 << max(0, n - 1).bit_length()

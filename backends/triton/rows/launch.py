@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.cubin import Spec
-from decgraph.backends.triton.rows.emit import Emitter, Kernel, kernel_texts, power
+from decgraph.backends.triton.rows.emit import Emitter, Kernel, kernel_texts
+from decgraph.backends.triton.rows.folds import power
 from decgraph.backends.triton.rows.program import RowProgram, reached
 from decgraph.backends.triton.source import load
 from decgraph.backends.triton.tuned import Config, config

@@ -153,7 +153,7 @@ class _Part(Waiting):
         return ()
 
     @property
-    def known(self) -> bool:
+    def known(self) -> bool:  # type: ignore[override]
         return bool(self.whole.known)
 
     @property

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from decgraph.backends.triton.cubin import Spec
-from decgraph.backends.triton.rows.emit import power
+from decgraph.backends.triton.rows.folds import power
 from decgraph.backends.triton.rows.parts import sum_as_numpy
 
 WIDEST = {torch.float32: 64, torch.float64: 4096}
