@@ -93,8 +93,11 @@ def test_medusa_heads(target: HFCausal) -> None:
     both = target.with_heads(medusa)
     made, counted = on_device(both, 2, 70, 20), []
 
+    rng = random.Random(3)
+
     def heads(lanes: list[Lane], cells: int) -> None:
-        slots = torch.tensor([lane.held + min(cells, len(lane.committed) - lane.held) - 1 for lane in lanes])
+        reach = [lane.held + min(cells, len(lane.committed) - lane.held) for lane in lanes]
+        slots = torch.tensor([rng.randrange(n) for n in reach])  # moved ones among them
         with nothing_read():
             got = made.heads(slots)
         for lane, slot, row in zip(lanes, slots, got, strict=True):

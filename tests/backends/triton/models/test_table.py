@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from lockstep import Lane, Lockstep, Path, nothing_read
@@ -46,8 +48,11 @@ def test_scores_equal_the_engines_bit_for_bit(window: int, zeros: bool) -> None:
         assert scores.dtype == torch.float64 and torch.equal(scores, want), paths
         seen.append(len(paths))
 
+    rng = random.Random(3)
+
     def heads(lanes: list[Lane], cells: int) -> None:
-        slots = torch.tensor([lane.held + min(cells, len(lane.committed) - lane.held) - 1 for lane in lanes])
+        reach = [lane.held + min(cells, len(lane.committed) - lane.held) for lane in lanes]
+        slots = torch.tensor([rng.randrange(n) for n in reach])  # moved ones among them
         with nothing_read():
             got = made.heads(slots)
         paths = [tuple(lane.committed[: int(slot) + 1]) for lane, slot in zip(lanes, slots)]
