@@ -150,7 +150,7 @@ class Emitter:
 
     def template(self, v: Value, now: Any, op: Op, *more: Any) -> Any:
         """The variables that a value goes on under where ways join. now, more: what it may be."""
-        if all(isinstance(x, Nothing) for x in (now, *more)) and v.type.elem not in CHOSEN:
+        if v.type.elem == "none":
             return Nothing()
         if v.type.elem in CHOSEN and not v.type.dims:     # a token may be a draw on one way
             child = self.guesses.get(v, True)
@@ -171,6 +171,8 @@ class Emitter:
         elif isinstance(into, Scalar):
             if isinstance(x, Draw):
                 x = x.token
+            if isinstance(x, Nothing) and into.kind == "i":
+                x = self.constant(-1, "i")
             if not isinstance(x, Scalar):
                 raise Unsupported(f"{v.type} and nothing join", op)
             self.text.line(f"{into.text} = {x.real() if into.kind == 'f' else x.text}")
@@ -218,9 +220,7 @@ class Emitter:
                 self.text.line("pass")
         with self.text.block("else:"):
             made = self.region(op.regions[1])
-            for i, (r, name, x) in enumerate(zip(op.results, into, made, strict=True)):
-                if isinstance(name, Nothing) and not isinstance(x, Nothing):
-                    into[i] = name = self.template(r, x, op, x)
+            for r, name, x in zip(op.results, into, made, strict=True):
                 self.join(name, x, r, op)
             if not made:
                 self.text.line("pass")

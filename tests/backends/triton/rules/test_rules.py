@@ -95,6 +95,45 @@ ODD = {
     accept n
     emit argmax(p[n])
 """,
+    # leaves, vectors of children with their laws, sizes, an early end
+    "leafy": """rule leafy(t: tree, p: dist[t.nodes]):
+    above = p[t.parent]
+    n = argmax(t.leaves, by = [above[t.token], t.depth])
+    accept n
+    emit argmax(p[n])
+""",
+    "vector": """rule vector(p: dist, children: draws):
+    y ~ p as output
+    if any(children == y) and y in children and max(p[children]) > 0.01:
+        best = argmax(children, by = [children == y])
+        accept best
+    emit y
+""",
+    "laws": """rule laws(p: dist, children: draws):
+    if len(children) > 0:
+        r = p[children] / children.law[children]
+        best = argmax(children, by = r)
+        if sum(p[children]) > 0.1 and min(r) < 4:
+            accept best
+    y ~ p
+    emit y
+""",
+    "sized": """rule sized(t: tree, p: dist[t.nodes]):
+    n = argmax(t.drafted where t.depth <= t.height, by = [t.prob])
+    if t.size > 2:
+        accept n
+    emit argmax(p[0])
+""",
+    "early": """rule early(p: dist, children: draws):
+    if entropy(p) > 1.2:
+        y ~ p
+        emit y
+    m = max(p)
+    for x in children:
+        if p[x] >= m * 0.8:
+            accept x
+    emit argmax(p)
+""",
 }
 SHIPPED = ("rejection", "match", "typical_longest", "typical_longest(0.3, 0.8)")
 FORMS: dict[str, dict[str, Any]] = {
