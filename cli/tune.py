@@ -85,7 +85,7 @@ def command(
     if json:
         output.emit_json({**tuned.to_json(job, outcome), "profile": str(path) if outcome.judged else None})
     else:
-        output.print_table(tuned.HEADINGS, tuned.rows(outcome))
+        output.print_table(tuned.HEADINGS, tuned.rows(job, outcome))
         print("\n".join(tuned.summary(job, outcome, path)))
     if outcome.interrupted:
         raise typer.Exit(output.INTERRUPTED)

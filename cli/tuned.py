@@ -26,7 +26,7 @@ def settings(outcome: Outcome) -> list[Setting]:
     return [default, *first, *others[:OTHERS]]
 
 
-def rows(outcome: Outcome) -> list[tuple[str, ...]]:
+def rows(job: Job, outcome: Outcome) -> list[tuple[str, ...]]:
     """The cells under `HEADINGS`. Finalists are shown with the figures of the final rounds alone; of others that ran fewer
     requests, only the ratio to the default on the same ones can be compared."""
     out: list[tuple[str, ...]] = []
@@ -41,6 +41,7 @@ def rows(outcome: Outcome) -> list[tuple[str, ...]]:
             continue
         low, high = f.quartiles
         ratio, spread, same = ("1.00", "", "") if base else (f"{f.ratio:.2f}", f"{low:.2f}-{high:.2f}", f"{f.agreement:.0%}")
+        same = "-" if job.promise == "law" else same  # draws of their own, of one law: equal places say nothing
         same += f" ({f.near_ties} near-ties)" if f.near_ties else ""
         rate = "-" if final and not mark or not f.runs else speed(f.rate)
         out.append((mark, shown(chosen), promised, rate, ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))

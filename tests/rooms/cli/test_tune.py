@@ -241,6 +241,17 @@ def test_shortly_on_the_shipped_models(here: Path, capsys: Capture) -> None:
     assert got["device"]["device"].startswith("cpu")
 
 
+def test_sampled_requests_and_the_reference(letters: None, here: Path, capsys: Capture) -> None:
+    assert tuned("speculative", "--param", "gamma=2,6", "-t", "1", "--backend", "reference") == 0
+    out = capsys.readouterr().out
+    assert "their law does not" in out and table(out)[1][-1] == "-"
+    profile = Profile.read(here / "speculative.profile.toml")
+    assert profile.request["temperature"] == 1.0 and "backend = reference" in profile.plan
+    assert main(["run", "speculative", "-p", "ab", "-n", "4", "-t", "1", "--profile", "speculative.profile.toml"]) == 0
+    out, err = capsys.readouterr()
+    assert "reference interpreter" in out and not err
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_near_ties_are_judged_by_what_the_token_was_chosen_by(temperature: float, tables: None) -> None:
     """The committed token has the largest score at its place, logits or race."""
