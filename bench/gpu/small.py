@@ -94,9 +94,9 @@ def walks(lab: Lab, seed: int) -> str:
     with poisoned():
         walked = rule.on_device(given, depth=depth)
     for b, (parent, token, p, key) in enumerate(host):
-        at, path = 0, []
+        at, path = 0, list[int]()
         while True:
-            times = noise.exponentials(noise.output_key(*key, 11 + len(path)), size)
+            times = noise.exponentials(noise.output_key(key[0], key[1], 11 + len(path)), size)
             drawn = noise.race(p[at], times)
             below = [n for n in range(1, nodes) if parent[n] == at and token[n] == drawn]
             if not below:

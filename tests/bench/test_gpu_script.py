@@ -28,12 +28,12 @@ def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "gpu.json"
     env = {**os.environ, "PYTHONPATH": sysconfig.get_paths()["purelib"], "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-S", str(ROOT / "bench" / "gpu" / "run.py"), "--out", str(out), "--device", "cpu",
-               "--only", "facts,noise,capture", "--threads", "1"]
+               "--only", "facts,kernels,noise,capture", "--threads", "1"]
     ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     made = json.loads(out.read_text(encoding="utf-8"))
     assert made["wrong"] == [] and made["about"] | {"device": "cpu", "sizes": "tiny"} == made["about"]
-    assert list(made["stages"]) == ["facts", "noise", "capture"]
+    assert list(made["stages"]) == ["facts", "kernels", "noise", "capture"]
     items = {f"{stage}: {name}": item for stage, kept in made["stages"].items() for name, item in kept["items"].items()}
     assert all(item["says"] and "error" not in item for item in items.values())
     assert items["noise: words"]["different"] == 0
