@@ -51,6 +51,8 @@ class CanvasModel(Protocol):
     device: torch.device
     ragged: bool
     """Whether prompts differ in length: captured turns are for one or the other."""
+    serial: int
+    """Which writing of the caches was the last."""
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
         """Take the prompts of the sequences, at most as wide as was said when the model was made."""

@@ -51,7 +51,6 @@ class CanvasEvaluator(Evaluator):
     def __init__(self, function: Function, models: dict[str, CanvasModel], batch: int, length: int, shaper: Shaper,
                  stream: Stream, base: Tensor, *, every: int = 1, recorder: Recorder | None = None) -> None:
         super().__init__()
-        self.function = function
         self.models, self.batch, self.length, self.shaper = models, batch, length, shaper
         self.stream, self.base, self.every, self.recorder = stream, base, max(1, every), recorder
         self.fused = shaper.generated
@@ -63,7 +62,7 @@ class CanvasEvaluator(Evaluator):
         self.committed: DeviceCanvas | None = None
         self.turns, self.reads = 0, 0
         self.made: dict[Any, Any] = {}        # calls of this turn, by what was asked
-        self.kept: frozenset[Op] = frozenset()
+        self.kept = kept_calls(function.body)
         self._wrong: list[Tensor] | None = None    # faults of this turn
         self._buffers: dict[Any, list[Tensor]] = {}
         self._turns: dict[Any, Turn | None] = {}
@@ -73,7 +72,6 @@ class CanvasEvaluator(Evaluator):
         """Forget the last run; its buffers and captured turns stay."""
         self.env.clear()
         self.made.clear()
-        self.kept = kept_calls(self.function.body)
         self.active, self.committed, self._wrong = None, None, None
         self.turns, self.reads = 0, 0
         for t in (self.bad, *self.calls.values()):
@@ -203,9 +201,8 @@ class CanvasEvaluator(Evaluator):
         looks = cond is not None or stops
         if not looks and outer is None and self.recorder is None and count == 0:
             return carried[0] if len(op.results) == 1 else tuple(carried)
-        turn, active, flag = self._kept((op, "turn"), [torch.zeros(1, dtype=torch.int64, device=self.device),
-                                                       torch.ones(self.batch, dtype=torch.bool, device=self.device),
-                                                       torch.ones(2, dtype=torch.bool, device=self.device)])
+        turn, active = self._kept((op, "turn"), [torch.zeros(1, dtype=torch.int64, device=self.device),
+                                                 torch.ones(self.batch, dtype=torch.bool, device=self.device)])
         number = Num(turn.expand(self.batch))
         turn.fill_(lo)
         active.fill_(True) if outer is None else active.copy_(outer)
@@ -230,7 +227,7 @@ class CanvasEvaluator(Evaluator):
                 ahead -= 1
 
             def one(carried: list[Any] = carried) -> list[Any]:
-                return self._turn(op, body, cond, number, carried, held, (turn, active, flag), guarded)
+                return self._turn(op, body, cond, number, carried, held, (turn, active), guarded)
 
             before = skeleton(carried)
             key = (op, guarded, before, frees, *(m.ragged for m in self.models.values()))
@@ -248,9 +245,9 @@ class CanvasEvaluator(Evaluator):
         return everybody and (done == 1 or self._look(active)[1])
 
     def _turn(self, op: Op, body: Region, cond: Region | None, number: Num, carried: list[Any], held: list[list[Tensor]],
-              state: tuple[Tensor, Tensor, Tensor], guarded: bool) -> list[Any]:
+              state: tuple[Tensor, Tensor], guarded: bool) -> list[Any]:
         """One turn: what it leaves stands in the loop's own tensors afterwards. Nothing is read back."""
-        turn, active, _ = state
+        turn, active = state
         stops = bool(op.attrs.get("stops"))
         self.made.clear()
         self._wrong = []
@@ -290,12 +287,11 @@ class CanvasEvaluator(Evaluator):
             if key not in self._turns:
                 self._turns[key] = None
                 return turn()
-            serials = {name: getattr(m, "serial", 0) for name, m in self.models.items()}
+            serials = [m.serial for m in self.models.values()]
             replay, after = self.recorder.record(turn)
             known = self._turns[key] = Turn(replay, tuple(after))
-            for name, serial in serials.items():
-                if hasattr(self.models[name], "serial"):
-                    self.models[name].serial = serial      # type: ignore[attr-defined]  # nothing was written yet
+            for m, serial in zip(self.models.values(), serials, strict=True):
+                m.serial = serial     # nothing was written yet
         known.replay()
         return [self._current(v) for v in known.after]
 
@@ -304,8 +300,8 @@ class CanvasEvaluator(Evaluator):
         if not isinstance(value, Memory):
             return value
         model = next(m for m in self.models.values() if m.name == value.model)
-        model.serial = max(model.serial, 0) + 1    # type: ignore[attr-defined]
-        return replace(value, serial=model.serial)  # type: ignore[attr-defined]
+        model.serial += 1
+        return replace(value, serial=model.serial)
 
     def _kept(self, key: Any, values: list[Tensor]) -> list[Tensor]:
         """Tensors of the loop's own, filled with these: captured turns read and write at the same places in every run."""

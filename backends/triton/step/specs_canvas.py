@@ -36,7 +36,7 @@ class _Chance:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def __init__(self, calls: int) -> None:
-        self.left = calls
+        self.left, self.serial = calls, 0
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
         """Nothing depends on a prompt."""
