@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,7 @@ def case(seed: int, size: int = 7, *, shape: Sequence[int] = (3, 2, 1), how: str
         kind = kinds[int(rng.integers(len(kinds)))]
         near = np.stack([base[n] for n in frontier]) + rng.normal(scale=1.6, size=(len(frontier), size))
         scores = torch.tensor(near, dtype=dtype)
-        rows = Rows(scores, asked, positions=np.full(len(frontier), 4), nodes=np.array(frontier))
+        rows = Rows(scores, replace(asked, allow=None), positions=np.full(len(frontier), 4), nodes=np.array(frontier))
         draws = _drafted(rng, rows, kind, width)
         flat = draws.ravel()
         keep = np.flatnonzero((flat.tokens >= 0) & (rng.random(len(flat.tokens)) < 0.85))
@@ -144,7 +144,7 @@ def case(seed: int, size: int = 7, *, shape: Sequence[int] = (3, 2, 1), how: str
         frontier = new
     scores = torch.tensor(np.stack([base[n] for n in range(len(tree))]), dtype=dtype)
     rows = Rows(scores, asked, positions=np.full(len(tree), 4), nodes=np.arange(len(tree)), tree=tree,
-                path=lambda i: asked.prompt)
+                path=lambda i: (*asked.prompt, *(int(tree.token[n]) for n in tree.path_nodes(i)[1:])))
     evidence = Dist.all(rows)
     if part:
         kept = np.sort(np.concatenate(([0], np.flatnonzero(rng.random(len(tree)) < 0.6))))

@@ -37,15 +37,18 @@ def called(rule: CompiledRule, m: Any, t: Tree, evidence: Any, captured: tuple[A
     walked = rule.on_device(_given(rule, m, t, held, keys), depth=height)
     found = fetched(walked.packed)[0]
     node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[:Walked.HEAD])
+    path = [0, *(int(n) for n in found[Walked.HEAD:Walked.HEAD + depth])]
+    whole = rule.op.attrs["scope"] == "tree"
+    if not edits:     # a row that constraints leave nothing of is an error where it was read
+        held.looked_at([*t.parent, node] if whole else path[:visited])
     if fault:
         raise RAISED[fault](FAULTS[fault])
     if edits:
         return canvas_at(t, node)
     draw = held.emission(emitted, node, slot, float(found[5:6].view(np.float64)[0]), walked) if emitted >= 0 else None
-    if rule.op.attrs["scope"] == "tree":
+    if whole:
         report_tree(m, t, node)
     else:
-        path = [0, *(int(n) for n in found[Walked.HEAD:Walked.HEAD + depth])]
         _report(m, t, path, found[Walked.HEAD + height:].reshape(height, 2), visited, emitted)
     return path_of(t, node, emitted if emitted >= 0 else None, draw)
 
@@ -87,9 +90,13 @@ class _Evidence:
         at = np.arange(len(index)) if q.at is None else np.asarray(q.at)
         inside = (at >= 0) & (at < len(t))
         self.row[at[inside]] = index[inside]
-        q.rows.looked_at(self.row[self.row >= 0])
         self.token = t.token.copy()
         self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
+
+    def looked_at(self, nodes: list[int]) -> None:
+        """Raises DecError where constraints leave nothing at one of the nodes."""
+        row = self.row[np.asarray(nodes, dtype=np.int64)]
+        self.q.rows.looked_at(row[row >= 0])
 
     def position(self) -> np.ndarray:
         """int64[N]: the index of the token that would be drawn at each node."""
