@@ -1,5 +1,5 @@
-"""Steps with Hugging Face models of random weights: the torch driver's tokens. Scores are float32 and summed in another order, so
-tokens could differ where two are within 1e-4 of each other; with these seeds none do."""
+"""Steps with Hugging Face models of random weights: the torch driver's tokens. Scores are float32 and summed in another order,
+so tokens could differ where two are within 1e-4 of each other; with these seeds none do."""
 
 from __future__ import annotations
 
