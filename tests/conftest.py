@@ -34,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _measurements(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What was measured on this machine is neither read nor written: kernels have the same sizes everywhere."""
+    os.environ["DECGRAPH_CACHE"] = str(tmp_path_factory.mktemp("measurements"))
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """`golden("eagle2.txt", text)`: text equals tests/golden/<test file without test_>/eagle2.txt.

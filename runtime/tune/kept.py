@@ -17,7 +17,12 @@ from typing import Any
 def folder() -> Path:
     """Where measurements are kept: `DECGRAPH_CACHE`, or `.cache/decgraph` at home."""
     said = os.environ.get("DECGRAPH_CACHE")
-    return Path(said) if said else Path.home() / ".cache" / "decgraph"
+    if said:
+        return Path(said)
+    try:
+        return Path.home() / ".cache" / "decgraph"
+    except RuntimeError:  # nobody's home is known
+        return Path(tempfile.gettempdir()) / ".cache" / "decgraph"
 
 
 def read(path: Path) -> dict[str, Any]:
