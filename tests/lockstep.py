@@ -91,6 +91,7 @@ class Lockstep:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.moved: list[int] = []
+        self.shifted = 0  # cells that did not lie where they were kept
 
     def token(self) -> int:
         return self.rng.randrange(self.size)
@@ -169,6 +170,7 @@ class Lockstep:
             lane.committed = [*lane.committed[: lane.held], *(lane.tokens[c] for c in path), *lane.tokens[len(path) : fresh]]
             source.append(path + [rng.choice([-9, 0, 1 << 40]) for _ in range(width - len(path))])
             count.append(len(path))
+            self.shifted += sum(cell != place for place, cell in enumerate(path))
         self.moved += count
         given = self.held(lanes), torch.tensor(source), torch.tensor(count, dtype=torch.int32)
         with nothing_read():

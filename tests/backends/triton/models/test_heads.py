@@ -105,8 +105,9 @@ def test_medusa_heads(target: HFCausal) -> None:
             assert row.shape == (3, V) and torch.allclose(row.double(), want, **_CLOSE)
             counted.append(int(slot))
 
-    Lockstep(made, V, 4, check(target), reads=heads).run([6, 2], steps=4, nodes=6)
-    assert len(set(counted)) > 4
+    run = Lockstep(made, V, 4, check(target), reads=heads)
+    run.run([6, 2], steps=6, nodes=8)
+    assert len(set(counted)) > 4 and run.shifted > 2
     with pytest.raises(DecError, match="no heads"):
         on_device(target, 1, 40, 8).heads(torch.tensor([0]))
 
