@@ -32,7 +32,8 @@ from typing import Any
 from decgraph.backends.triton.cubin import ARCHES, Report, Spec, reports
 from decgraph.errors import DecError
 
-AREAS = ("rows", "rules", "attention", "step")
+AREAS = ("rows", "attention", "step")
+CHUNK = 16
 VOCABULARY, ROWS = 128256, (1, 64)
 RESULTS = Path(__file__).parent / "results" / "cubins.json"
 SHARED = {80: 163 << 10, 90: 227 << 10}
@@ -52,23 +53,28 @@ def of_area(area: str) -> list[Spec]:
 
 
 def of_algorithm(name: str) -> list[Spec]:
-    """What the vocabulary segments of an algorithm of stdlib/ become for a large vocabulary, of few rows and of many. (Its
-    rules are in the area `rules`.) Raises DecError for an algorithm that is not there."""
+    """What the vocabulary segments of an algorithm of stdlib/ become for a large vocabulary, of few rows and of many, and its
+    rules for trees of 64 nodes. Raises DecError for an algorithm that is not there."""
     import torch
 
     from decgraph import stdlib
     from decgraph.backends.triton.kit import KERNELS, outermost
     from decgraph.backends.triton.rows.shown import made_of
+    from decgraph.backends.triton.rules.compile import rule_of
+    from decgraph.backends.triton.rules.specs import specs_of
     from decgraph.dsl.lower import load_text
+    from decgraph.ir.vocabulary import on_rows
     from decgraph.ir.walk import functions_of
     from decgraph.passes.manager import optimise
-    from decgraph.passes.vocabulary import on_rows
 
     if name not in stdlib.names():
         raise DecError(f"there is no area and no algorithm called {name}")
     made: list[Spec] = []
     for function in functions_of(optimise(load_text(stdlib.text(name), f"stdlib/{name}.dec"))[0]):
         for op in outermost(function):
+            if op.opcode == "tree.walk" and (rule := rule_of(op, function.body)).supported:
+                for spec in (s for element in ("fp32", "fp64") for s in specs_of(rule, name, element)):
+                    made.append(replace(spec, name=f"{name}: {spec.name.removeprefix(name).strip()}"))
             if KERNELS.fused(op) is None and not on_rows(op):
                 continue
             for program in made_of(op, VOCABULARY, torch.bfloat16):
@@ -193,16 +199,22 @@ def table(made: Sequence[Report]) -> str:
 
 
 def to_json(made: Mapping[str, Sequence[Report]]) -> dict[str, Any]:
-    """The result file: versions; kernels by digest, faultless ones only, so that one with a fault is compiled every time."""
-    import triton
+    """Kernels by digest as the result file has them; faultless ones only, so that one with a fault is compiled every time."""
 
     def row(found: Sequence[Report]) -> dict[str, Any]:
         uses = {f"sm_{r.arch}": {"registers": r.registers, "spills": r.spills, "shared": r.shared} for r in found}
         return {"name": found[0].name, **uses}
 
-    kernels = {key: row(found) for key, found in made.items() if not faults(found)}
+    return {key: row(found) for key, found in made.items() if not faults(found)}
+
+
+def write(path: Path, kernels: Mapping[str, Any]) -> None:
+    """The result file, in the order of names."""
+    import triton
+
     order = sorted(kernels, key=lambda key: (kernels[key]["name"], key))
-    return {"triton": triton.__version__, "kernels": {key: kernels[key] for key in order}}
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(kernels[key])}" for key in order)
+    path.write_text(f'{{"triton": {json.dumps(triton.__version__)}, "kernels": {{\n{lines}\n}}}}\n', encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -217,18 +229,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args(arguments)
     only = [name for name in asked.only.split(",") if name]
-    known = kept(asked.out)
-    made = found(everything(only), {} if asked.fresh else known, asked.processes)
+    held = kept(asked.out)
+    known = {} if asked.fresh else dict(held)
+    specs, made = unique(everything(only)), dict[str, list[Report]]()
+    for first in range(0, len(specs), CHUNK):  # written as it goes: it takes long
+        made |= found(specs[first : first + CHUNK], known, asked.processes)
+        if asked.write:
+            write(asked.out, {**held, **to_json(made)})
     reports_of = [r for rows in made.values() for r in rows]
     wrong = faults(reports_of)
     if asked.table:
         print(table(reports_of))
     print("\n".join(wrong) or f"{len(made)} kernels for {', '.join(f'sm_{arch}' for arch in ARCHES)}: nothing is wrong")
     if asked.write:
-        data = to_json(made)
-        if only:
-            data["kernels"] = {**known, **data["kernels"]}
-        asked.out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        write(asked.out, {**(held if only else {}), **to_json(made)})
     return 1 if wrong else 0
 
 
