@@ -186,6 +186,7 @@ def test_a_shared_prefix(window: int | None, splits: int, dense: Any) -> None:
     """The same as with every sequence holding the prefix itself. One sequence holds nothing of its own."""
     shared, slots = 35, 50
     c = made([40, 0, 7], 4, heads=2, group=2, window=window, offset=shared)
+    c.q *= 6   # so that either side may have the larger weight
     keys, values = (torch.randn(2, slots, 16) for _ in range(2))
     keys[:, shared:], values[:, shared:] = float("nan"), float("nan")
     prefix = (keys, values, torch.tensor([shared], dtype=torch.int32))
@@ -197,7 +198,7 @@ def test_a_shared_prefix(window: int | None, splits: int, dense: Any) -> None:
             into[b, :, shared : shared + n + 4] = own[b, :, : n + 4]
     assert (whole.bits == c.bits).all()
     want = dense(c.q, whole.keys, whole.values, whole.visible, 0.25)
-    assert np.abs(got.numpy() - want).max() < 3e-6
+    assert np.abs(got.numpy() - want).max() < 1e-5
 
 
 def test_an_empty_prefix(dense: Any) -> None:
