@@ -67,7 +67,7 @@ class Made:
         """The outputs by name: vectors [R, V], numbers [R], several [R, k].
 
         given: by the name of the input: Tensor [N, V] for rows (last axis dense), Tensor [V] for shared vectors, float[R] or
-        int64[R] for numbers and tokens, (words int32[R, 3], seeds int64[R, 2]) for noise, int64[R, k] for members;
+        int64[R] for numbers and tokens, a float for settings, (words int32[R, 3], seeds int64[R, 2]) for noise, int64[R, k] for members;
         `name_at` int64[R] for rows that are gathered. All on one device, where nothing is waited for.
         """
         c = sizes or self.sizes(rows)
@@ -101,8 +101,10 @@ class Made:
         for name, n in self.program.inputs.items():
             x = given[name]
             if n.kind == "noise":
-                bound[f"{n.name}_words"], bound[f"{n.name}_seeds"] = x
+                bound[f"{n.name}_words"], bound[f"{n.name}_seeds"] = x[0].contiguous(), x[1].contiguous()
                 device = x[0].device
+                continue
+            if n.kind == "setting":
                 continue
             if n.kind == "number" and n.type == "real":
                 x = x.to(self.real)
@@ -111,9 +113,15 @@ class Made:
                     x = x.contiguous()
                 bound[f"{n.name}_stride"] = x.stride(0)
                 if n.attrs["gathered"]:
-                    bound[f"{n.name}_at"] = given[f"{name}_at"]
+                    bound[f"{n.name}_at"] = given[f"{name}_at"].contiguous()
+            else:
+                x = x.contiguous()    # one entry repeated would be read as if it stood there as often
             bound[n.name] = x
             device = x.device
+        for name, n in self.program.inputs.items():
+            if n.kind == "setting":    # a scalar is passed as float32
+                value = float(given[name])
+                bound[n.name] = torch.tensor([value], dtype=self.real, device=device) if self.program.wide else value
         return bound, device
 
     def specs(self, rows: int, kind: torch.dtype = torch.bfloat16, sizes: Config | None = None) -> list[Spec]:
@@ -124,7 +132,8 @@ class Made:
         sized = {"V": self.size, "BLOCK": c.block, "TURNS": -(-self.size // (c.block * c.splits)), "SPLITS": c.splits,
                  "SPLITS_P": power(c.splits)}
         return [Spec(f"rows.{k.name}", k.name,
-                     {p: _TYPES[kind] if t == "*row" else real if t == "*real" else "*i1" if t == "*u1" else t
+                     {p: _TYPES[kind] if t == "*row" else real if t == "*real" else "*i1" if t == "*u1" else
+                      (real if self.program.wide else "fp32") if t == "setting" else t
                       for p, t in k.params.items()},
                      {x: sized[x] for x in k.constexprs}, text=text, warps=c.warps, stages=c.stages,
                      aligned=tuple(p for p in k.params if p.endswith("_stride") and self.size % 16 == 0)) for k in kernels]
