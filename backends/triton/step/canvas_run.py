@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -94,12 +94,16 @@ def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None
             out[n] = Ran(why, {})
             continue
         groups.setdefault(_alike(m), []).append(n)
-    for group in groups.values():
+    for alike, group in groups.items():
         members = [machines[n] for n in group]
-        try:
-            got = _run(members, every, graphs, kernels)
-        except NotStatic as reason:
-            got = [Ran(str(reason), {}) for _ in group]
+        refused = _kept_with(members[0].main).refused
+        if alike not in refused:
+            try:
+                got = _run(members, every, graphs, kernels)
+            except NotStatic as reason:     # not to be found out again with every request
+                refused[alike] = str(reason)
+        if alike in refused:
+            got = [Ran(refused[alike], {}) for _ in group]
         for n, ran in zip(group, got, strict=True):
             out[n] = ran
     return [r for r in out if r is not None]
@@ -121,12 +125,20 @@ def _length(m: Any) -> int:
     return -1 if asked is None else min(int(asked), int(m.canvas_room()))
 
 
-def _kept_with(model: Any) -> OrderedDict[Any, CanvasEvaluator]:
-    """The evaluators made for a model, remembered on it as its engine is: they go when it goes."""
-    held = model.__dict__.get("_canvas_evaluators")
-    if held is None or held[0] is not model:     # models are derived by copying
-        held = model.__dict__["_canvas_evaluators"] = (model, OrderedDict())
-    kept: OrderedDict[Any, CanvasEvaluator] = held[1]
+@dataclass
+class _Kept:
+    """What is remembered on a model, as its engine is: it goes when the model goes. evaluators: the latest, by program and
+    sizes; refused: by program and length, why it cannot run so."""
+
+    model: Any
+    evaluators: OrderedDict[Any, CanvasEvaluator] = field(default_factory=OrderedDict)
+    refused: dict[Any, str] = field(default_factory=dict)
+
+
+def _kept_with(model: Any) -> _Kept:
+    kept = model.__dict__.get("_canvas_evaluators")
+    if not isinstance(kept, _Kept) or kept.model is not model:     # models are derived by copying
+        kept = model.__dict__["_canvas_evaluators"] = _Kept(model)
     return kept
 
 
@@ -138,7 +150,7 @@ def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | 
     if length < 1:
         raise NotStatic("the length of the canvas is not a parameter, or there is no room for it")
     width = max(len(x.tokens) for x in machines)
-    known = _kept_with(m.main)
+    known = _kept_with(m.main).evaluators
     key = (_alike(m), len(machines), width, every, type(recorder), kernels)
     if key not in known:
         while len(known) >= KEPT:

@@ -337,8 +337,8 @@ class CanvasEvaluator(Evaluator):
     def _look(self, active: Tensor) -> tuple[bool, bool]:
         """Whether anybody, and whether everybody, goes on: the only thing that is read back."""
         self.reads += 1
-        anybody, everybody = torch.stack((active.any(), active.all())).tolist()
-        return bool(anybody), bool(everybody)
+        going = active.tolist()
+        return any(going), all(going)
 
 
 def _away(value: Any) -> bool:

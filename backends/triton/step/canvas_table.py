@@ -20,7 +20,7 @@ from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel
 
-MOST_ROWS = 60_000
+MOST_ROWS = 6_000
 """Rows of one sequence's table at most."""
 
 
