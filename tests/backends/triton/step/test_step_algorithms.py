@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from step_runs import STATIC, Runs, requests
+from step_runs import STATIC, Runs, parameters, requests
 
 from decgraph.runtime.request import Request
 
@@ -17,6 +17,13 @@ def test_sampled(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in STATIC if n != "rsd_s"])
 def test_greedy(name: str) -> None:
     runs, asked = Runs(name), requests(0, 2)
+    runs.compare(asked, runs.program(asked).run(asked))
+
+
+def test_races_of_whole_paths() -> None:
+    """With these seeds a key without the path's own log-probability chooses other prefixes."""
+    runs = Runs("rsd_s", 4, parameters("rsd_s", width=2, depth=3))
+    asked = [Request(prompt=(1, 2), limit=8, seed=4), Request(prompt=(3,), limit=8, seed=4, request_id=5)]
     runs.compare(asked, runs.program(asked).run(asked))
 
 
