@@ -298,8 +298,10 @@ def elementwise(t: Trace, op: Op, name: str, *xs: Any) -> Any:
         if kind.dims and align(kind.dims, want[:-1]) is None:
             return None
         a = np.asarray(host(x))
-        if a.ndim == 0 and a.dtype.kind in "iub":
-            nodes.append(g.program.literal(float(a) if a.dtype.kind != "b" else bool(a)))
+        if a.dtype.kind == "b" and a.ndim:
+            return None
+        if a.dtype.kind == "b":
+            nodes.append(g.program.literal(bool(a)))
         else:
             nodes.append(t.column(g, spread(a, kind.dims, want[:-1]) if a.ndim else a, f"{name}_by"))
     return t.rows(g, g.program.map(op.attrs["fn"], *nodes))

@@ -200,7 +200,7 @@ class _Writer(Folds):
     def _prepare(self, n: Node) -> None:
         """Everything about the row that a vector needs, before the loop."""
         if n.shape == "number":
-            self._number(n)
+            self.number(n)
             return
         if n.kind in FOLDS:
             return
@@ -226,14 +226,21 @@ class _Writer(Folds):
         elif n.kind == "members":
             self.param(name, "*i64")
 
-    def _number(self, n: Node) -> str:
+    def number(self, n: Node) -> str:
         """The name of a number of the row, computed now if it was not."""
         if id(n) in self.numbers:
             return self.numbers[id(n)]
-        t = self.text
+        t, e = self.text, self.e
         self.numbers[id(n)] = name = n.name
         if n.kind == "literal":
             name = _spelt(n.attrs["value"])
+        elif n.kind == "setting":
+            self.param(n.name, "setting")
+            if e.program.wide:
+                name += "_given"
+                t.line(f"{name} = tl.load({n.name})")
+            else:
+                t.line(f"{name}_inverse = 1.0 / {name}")
         elif n.kind == "number":
             self.param(n.name, "*real" if n.type == "real" else "*i64")
             t.line(f"{name}_of_row = tl.load({n.name} + row)")
@@ -247,12 +254,12 @@ class _Writer(Folds):
             if fold.kind == "logsum" and i == 0:
                 t.line(f'{name} = tl.where({fold.name}_top == float("-inf"), 0.0, {fold.name}_top)')
         elif n.kind == "map":
-            args = [self._number(a) for a in n.args]
+            args = [self.number(a) for a in n.args]
             t.mark(n.op)
             t.line(f"{name} = {_applied(n, args)}")
         else:
             assert n.kind == "lookup"
-            token = self._number(n.args[1])
+            token = self.number(n.args[1])
             self._prepare(n.args[0])
             t.mark(n.op)
             t.line(f"{name}_here = tl.maximum({token}, 0)")
@@ -280,8 +287,8 @@ class _Writer(Folds):
         elif n.kind == "point":
             t.line(f"{name} = tl.where({at} == {args[0]}, 1.0, 0.0).to({real})")
         elif n.kind == "softmax":
-            x, base, mass = args
-            z = self.over(n.attrs["temperature"]).format(f"({x} - {base})")
+            x, base, mass = args[:3]
+            z = self.over(*n.args[3:]).format(f"({x} - {base})")
             t.line(f"{name} = tl.exp({z}) / tl.where({mass} > 0, {mass}, 1.0)")
         elif n.kind == "exclude":
             members = n.args[1]
@@ -298,7 +305,7 @@ class _Writer(Folds):
             if n.kind == "arrival":
                 t.line(f"{name} = arrival({name}_time, {args[0]}, {wide})")
             else:
-                t.line(f"{name} = {self.over(n.attrs['temperature']).format(args[0])} - tl.log({name}_time)")
+                t.line(f"{name} = {self.over(*n.args[2:]).format(args[0])} - tl.log({name}_time)")
         else:
             t.line(f"{name} = {_applied(n, args)}")
         self.place[key] = name
@@ -308,7 +315,7 @@ class _Writer(Folds):
         """Write an output of the row."""
         t = self.text
         if n.shape == "number":
-            value = self._number(n)
+            value = self.number(n)
             kind = {"bool": "*u1", "int": "*i64"}.get(n.type, "*real")
             t.line(f"tl.store({self.param(f'{name}_out', kind)} + row, {value})")
             return

@@ -38,6 +38,10 @@ class Folds(ABC):
         """A parameter of the kernel."""
 
     @abstractmethod
+    def number(self, n: Node) -> str:
+        """The name of a number of the row."""
+
+    @abstractmethod
     def vector(self, n: Node, at: str) -> str:
         """The name of a vector's entries at `at`."""
 
@@ -113,7 +117,7 @@ class Folds(ABC):
 
     def update_logsum(self, f: Node, v: str) -> None:
         t, n, one = self.text, f.name, self.e.single
-        over = self.over(f.attrs["temperature"])
+        over = self.over(*f.args[1:])
         t.line(f'{n}_x = tl.where(inside, {v}, float("-inf"))')
         t.line(f"{n}_new = {f'tl.max({n}_x, 0)' if one else f'tl.maximum({n}_top, tl.max({n}_x, 0))'}")
         t.line(f'{n}_base = tl.where({n}_new == float("-inf"), 0.0, {n}_new)')
@@ -133,11 +137,12 @@ class Folds(ABC):
             t.line(f"{n}_lanes = {n}_lanes * {n}_keep + {n}_e")
         t.line(f"{n}_top = {n}_new")
 
-    def over(self, temperature: float) -> str:
+    def over(self, *temperature: Node) -> str:
         """x over the temperature. In float64 it is divided, as the reference does."""
-        if temperature == 1:
+        if not temperature:
             return "{}"
-        return f"{{}} / {temperature!r}" if self.e.program.wide else f"{{}} * {1 / temperature!r}"
+        t = self.number(*temperature)
+        return f"{{}} / {t}" if self.e.program.wide else f"{{}} * {t}_inverse"
 
     def finish(self, f: Node, n: str, lanes: str) -> None:
         """Accumulators into the results of a fold."""
@@ -208,7 +213,7 @@ class Folds(ABC):
             other = f"nobody(SPLITS_P * {tail})" if kind == "long" else f'float("{pad}")' if "inf" in pad else pad
             t.line(f"{n}_{suffix} = tl.load({n}_{suffix}_part + {at}, mask={there}, other={other})")
         if f.kind == "logsum":
-            over = self.over(f.attrs["temperature"])
+            over = self.over(*f.args[1:])
             t.line(f"{n}_tops, {n}_top = {n}_top, tl.max({n}_top, 0)")
             t.line(f'{n}_base = tl.where({n}_top == float("-inf"), 0.0, {n}_top)')
             t.line(f"{n}_shift = {over.format(f'({n}_tops - {n}_base)')}")

@@ -44,13 +44,18 @@ def _biased(logits: Tensor, bias: Tensor | None) -> tuple[dict[str, Any], str]:
     return {"logits": logits, "bias": bias}, "shared" if bias.ndim == 1 else "rows"
 
 
-def _softmax(p: RowProgram, bias: str, temperature: float) -> None:
-    p.output("probs", p.softmax(_scores(p, bias), temperature))
+def _heat(p: RowProgram, warm: bool) -> tuple[Node, ...]:
+    """The temperature, where it is not one."""
+    return (p.setting("temperature"),) if warm else ()
+
+
+def _softmax(p: RowProgram, bias: str, warm: bool) -> None:
+    p.output("probs", p.softmax(_scores(p, bias), *_heat(p, warm)))
 
 
 def softmax(logits: Tensor) -> Tensor:
     """Probabilities [R, V], float32 (float64 of float64), of logits [R, V]."""
-    return _run(_softmax, logits, {"logits": logits}, "", 1.0)["probs"]
+    return _run(_softmax, logits, {"logits": logits}, "", False)["probs"]
 
 
 def shaped(logits: Tensor, *, temperature: float, top_k: int | None = None, top_p: float | None = None,
@@ -63,7 +68,7 @@ def shaped(logits: Tensor, *, temperature: float, top_k: int | None = None, top_
         return torch.zeros(logits.shape, dtype=kind, device=logits.device).scatter_(1, best[:, None], 1.0)
     given, how = _biased(logits, bias)
     size = int(logits.shape[1])
-    probs = _run(_softmax, logits, given, how, float(temperature))["probs"]
+    probs = _run(_softmax, logits, {**given, "temperature": temperature}, how, temperature != 1)["probs"]
     k = top_k if top_k is not None and top_k < size else None
     mass = top_p if top_p is not None and top_p < 1 else None
     if k is not None or mass is not None or min_p is not None:
@@ -91,8 +96,8 @@ def draw(probs: Tensor, words: Tensor, seeds: Tensor) -> Tensor:
     return _run(_draw, probs, {"probs": probs, "noise": (words, seeds)})["token"]
 
 
-def _draw_logits(p: RowProgram, bias: str, temperature: float) -> None:
-    p.output("token", p.race(p.softmax(_scores(p, bias), temperature), p.noise("noise")))
+def _draw_logits(p: RowProgram, bias: str, warm: bool) -> None:
+    p.output("token", p.race(p.softmax(_scores(p, bias), *_heat(p, warm)), p.noise("noise")))
 
 
 def draw_logits(logits: Tensor, words: Tensor, seeds: Tensor, *, temperature: float, bias: Tensor | None = None) -> Tensor:
@@ -101,7 +106,8 @@ def draw_logits(logits: Tensor, words: Tensor, seeds: Tensor, *, temperature: fl
     if temperature == 0:
         return argmax(logits, bias)
     given, how = _biased(logits, bias)
-    return _run(_draw_logits, logits, {**given, "noise": (words, seeds)}, how, float(temperature))["token"]
+    given |= {"noise": (words, seeds), "temperature": temperature}
+    return _run(_draw_logits, logits, given, how, temperature != 1)["token"]
 
 
 def _topk(p: RowProgram, k: int) -> None:
@@ -126,15 +132,16 @@ def entropy(probs: Tensor) -> Tensor:
     return _run(_entropy, probs, {"probs": probs})["entropy"]
 
 
-def _confidence(p: RowProgram, temperature: float, bias: str) -> None:
-    p.output("prob", p.lookup(p.softmax(_scores(p, bias), temperature), p.token("token")))
+def _confidence(p: RowProgram, bias: str, warm: bool) -> None:
+    p.output("prob", p.lookup(p.softmax(_scores(p, bias), *_heat(p, warm)), p.token("token")))
 
 
 def confidence(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, bias: Tensor | None = None) -> Tensor:
     """The probability of one token of each row, softmax((logits + bias) / temperature)[tokens]: [R]; 0 at a negative token.
     One pass. tokens: int64[R]."""
     given, how = _biased(logits, bias)
-    return _run(_confidence, logits, {**given, "token": tokens}, float(temperature), how)["prob"]
+    given |= {"token": tokens, "temperature": temperature}
+    return _run(_confidence, logits, given, how, temperature != 1)["prob"]
 
 
 def _margin(p: RowProgram) -> None:

@@ -67,8 +67,8 @@ class Made:
         """The outputs by name: vectors [R, V], numbers [R], several [R, k].
 
         given: by the name of the input: Tensor [N, V] for rows (last axis dense), Tensor [V] for shared vectors, float[R] or
-        int64[R] for numbers and tokens, a float for settings, (words int32[R, 3], seeds int64[R, 2]) for noise, int64[R, k] for members;
-        `name_at` int64[R] for rows that are gathered. All on one device, where nothing is waited for.
+        int64[R] for numbers and tokens, a float for settings, (words int32[R, 3], seeds int64[R, 2]) for noise, int64[R, k]
+        for members; `name_at` int64[R] for rows that are gathered. All on one device, where nothing is waited for.
         """
         c = sizes or self.sizes(rows)
         split = c.splits > 1

@@ -82,6 +82,10 @@ class RowProgram:
         """Tokens of each row, int64[R, k]."""
         return self._input("members", name, "none", "int", k=k)
 
+    def setting(self, name: str) -> Node:
+        """One number for all rows, given when the kernel is launched: a temperature."""
+        return self._input("setting", name, "number", "real")
+
     def literal(self, value: float | bool) -> Node:
         """A number that is known when the kernel is made."""
         kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
@@ -96,10 +100,10 @@ class RowProgram:
         kind = "bool" if fn in CONDITIONS else kind
         return self._node("map", args, shape, kind, fn=fn)
 
-    def softmax(self, scores: Node, temperature: float = 1.0) -> Node:
-        """Probabilities; a row of -inf alone is zeros."""
-        base, mass, _ = self._logsum(scores, temperature)
-        return self._node("softmax", (scores, base, mass), "vector", "real", temperature=temperature)
+    def softmax(self, scores: Node, *temperature: Node) -> Node:
+        """Probabilities of scores (over a temperature, where there is one); a row of -inf alone is zeros."""
+        base, mass, _ = self._logsum(scores, *temperature)
+        return self._node("softmax", (scores, base, mass, *temperature), "vector", "real")
 
     def exclude(self, values: Node, members: Node, count: Node) -> Node:
         """The values, 0 at the first `count` members of the row."""
@@ -109,9 +113,9 @@ class RowProgram:
         """The times at which tokens arrive in a race: E_v / q_v, inf where q has no mass."""
         return self._node("arrival", (q, noise), "vector", "real")
 
-    def race_key(self, scores: Node, noise: Node, temperature: float = 1.0) -> Node:
+    def race_key(self, scores: Node, noise: Node, *temperature: Node) -> Node:
         """The same race in logarithms, highest first: scores / temperature - log E."""
-        return self._node("race_key", (scores, noise), "vector", "real", temperature=temperature)
+        return self._node("race_key", (scores, noise, *temperature), "vector", "real")
 
     def normalized(self, weights: Node) -> Node:
         """Weights over their sum; zeros stay zeros."""
@@ -120,18 +124,18 @@ class RowProgram:
 
     # -- folds ---------------------------------------------------------------------------------------------------------
 
-    def fold(self, kind: str, values: Node, **attrs: Any) -> tuple[Node, ...]:
+    def fold(self, kind: str, values: Node, *more: Node, **attrs: Any) -> tuple[Node, ...]:
         """A fold of a row, all its results. argmax and argmin: (value, token), ties to the lowest; best: (values, tokens) of
         the `k` largest, largest first."""
-        kept = self._node(kind, (values,), "none", "real", **attrs)
+        kept = self._node(kind, (values, *more), "none", "real", **attrs)
         shape = "several" if kind == "best" else "number"
         types = {"argmax": ("real", "int"), "argmin": ("real", "int"), "best": ("real", "int"), "any": ("bool",),
                  "all": ("bool",), "count": ("int",)}.get(kind, ("real",) * FOLDS[kind])
         return tuple(self._node("result", (kept,), shape, t, index=i) for i, t in enumerate(types))
 
-    def _logsum(self, scores: Node, temperature: float) -> tuple[Node, ...]:
+    def _logsum(self, scores: Node, *temperature: Node) -> tuple[Node, ...]:
         """(the largest, the sum of e = exp((x - largest) / temperature), the sum of e (x - largest) / temperature)."""
-        return self.fold("logsum", scores, temperature=temperature)
+        return self.fold("logsum", scores, *temperature)
 
     def max(self, values: Node) -> Node:
         """The largest entry."""
@@ -151,7 +155,7 @@ class RowProgram:
     def entropy(self, p: Node) -> Node:
         """In nats. In float64 term by term as the reference; else from the sums of the softmax."""
         if p.kind == "softmax" and not self.wide:
-            _, mass, moment = self._logsum(p.args[0], p.attrs["temperature"])
+            _, mass, moment = self._logsum(p.args[0], *p.args[3:])
             return self.map("select", self.map("gt", mass, self.literal(0.0)),
                             self.map("sub", self.map("log", mass), self.map("div", moment, mass)), self.literal(0.0))
         return self.fold("sum", self.map("entr", p))[0]
@@ -163,7 +167,7 @@ class RowProgram:
     def race(self, q: Node, noise: Node) -> Node:
         """The token that wins each row's race, -1 where nobody runs."""
         if q.kind == "softmax" and not self.wide:
-            key, token = self.fold("argmax", self.race_key(q.args[0], noise, q.attrs["temperature"]))
+            key, token = self.fold("argmax", self.race_key(q.args[0], noise, *q.args[3:]))
             ran = self.map("gt", key, self.literal(float("-inf")))
         else:
             time, token = self.fold("argmin", self.arrival(q, noise))

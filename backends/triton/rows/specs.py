@@ -20,9 +20,9 @@ def made(size: int, *, wide: bool = False) -> dict[str, Made]:
     """The programs of functions.py for a vocabulary, by name."""
     f = functions
     programs = {
-        "softmax": (f._softmax, "", 1.0), "shaped": (f._softmax, "shared", 0.7), "shaped_rows": (f._softmax, "rows", 0.7),
-        "argmax": (f._argmax, ""), "draw": (f._draw,), "draw_logits": (f._draw_logits, "", 0.7), "topk": (f._topk, 32),
-        "entropy": (f._entropy,), "confidence": (f._confidence, 1.0, ""), "margin": (f._margin,), "without": (f._without, 8),
+        "softmax": (f._softmax, "", False), "shaped": (f._softmax, "shared", True), "shaped_rows": (f._softmax, "rows", True),
+        "argmax": (f._argmax, ""), "draw": (f._draw,), "draw_logits": (f._draw_logits, "", True), "topk": (f._topk, 32),
+        "entropy": (f._entropy,), "confidence": (f._confidence, "", False), "margin": (f._margin,), "without": (f._without, 8),
         "draw_many": (f._draw_many, 8), "residual": (f._residual,),
     }
     return {name: f._made(build, size, wide, *options) for name, (build, *options) in programs.items()}

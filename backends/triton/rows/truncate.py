@@ -156,10 +156,10 @@ def kept_of(p, last, ties, seen, least, all_ties, SIZE: tl.constexpr, WIDE: tl.c
 
 
 @triton.jit
-def truncate_kernel(probs, stride, few, taken, V: tl.constexpr, SIZE: tl.constexpr, SOME: tl.constexpr, K: tl.constexpr,
-                    P: tl.constexpr, MIN: tl.constexpr, WIDE: tl.constexpr):
-    """A row a program. K: 0 for all; P: 1 for all; MIN: a part of the largest, 0 for all. few: SOME entries a row; taken:
-    two zeros a row."""
+def truncate_kernel(probs, stride, few, taken, k, part, share, V: tl.constexpr, SIZE: tl.constexpr, SOME: tl.constexpr,
+                    BY_K: tl.constexpr, BY_P: tl.constexpr, WIDE: tl.constexpr):
+    """A row a program. k: top-k, where BY_K; part: top-p, where BY_P; share: of the largest, 0 for all. few: SOME entries a
+    row; taken: two zeros a row."""
     at = tl.program_id(0).to(tl.int64)
     row = probs + at * stride
     few += at * SOME
@@ -174,26 +174,27 @@ def truncate_kernel(probs, stride, few, taken, V: tl.constexpr, SIZE: tl.constex
     ties = tl.full((), V, tl.int64)
     all_ties = 1
     mass = tl.full((), 17592186044416, tl.int64)
-    if K > 0:
-        last, over, least = prefix(row, few, taken, tl.full((), K, tl.int64), last, least, largest, V, SIZE, SOME, False, WIDE)
-        ties = ties_of(last, over, K, False, WIDE)
-        all_ties = (least <= K).to(tl.int32)
-        if P < 1:    # the mass of the k
+    want_k = tl.zeros((), tl.int64) + k
+    if BY_K:
+        last, over, least = prefix(row, few, taken, want_k, last, least, largest, V, SIZE, SOME, False, WIDE)
+        ties = ties_of(last, over, want_k, False, WIDE)
+        all_ties = (least <= want_k).to(tl.int32)
+        if BY_P:    # the mass of the k
             total = tl.zeros((SIZE,), tl.int64)
             for start in tl.range(0, V, SIZE, num_stages=3):
                 p = read(row, start, V, SIZE)
                 total += weight(p, True, bits(p, WIDE) > last)
             mass = tl.sum(total, 0) + ties * mass_of(value_of(last, WIDE))
             tl.debug_barrier()    # the scratch is used again
-    if P < 1:
-        want = tl.maximum((mass.to(tl.float64) * P).to(tl.int64), 1)
+    if BY_P:
+        want = tl.maximum((mass.to(tl.float64) * part).to(tl.int64), 1)
         last_p, over_p, least = prefix(row, few, taken + 1, want, last, least, largest, V, SIZE, SOME, True, WIDE)
         ties_p = ties_of(last_p, over_p, want, True, WIDE)
         if (last_p > last) | (ties_p < ties):
             ties = ties_p
             all_ties = 0
         last = last_p
-    smallest = top * MIN
+    smallest = top * share
     seen = tl.zeros((), tl.int64)
     sums = tl.zeros((SIZE,), row.dtype.element_ty)
     for start in tl.range(0, V, SIZE, num_stages=3):
@@ -266,15 +267,16 @@ def truncate(probs, *, top_k=None, top_p=None, min_p=None) -> None:
         else:
             few = torch.empty(rows, FEW, dtype=probs.dtype, device=probs.device)
             taken = torch.zeros(rows, 2, dtype=torch.int32, device=probs.device)
-            truncate_kernel[(rows,)](probs, probs.stride(0), few, taken, size, min(BLOCK, max(16, power(size))), FEW, k, mass,
-                                     least, wide, num_warps=WARPS)
+            truncate_kernel[(rows,)](probs, probs.stride(0), few, taken, k, mass, least, size,
+                                     min(BLOCK, max(16, power(size))), FEW, k > 0, mass < 1, wide, num_warps=WARPS)
 
 
 def specs(size=128256):
     """The kernels at the sizes that real models have, and a table's."""
-    common = {"K": 50, "P": 0.9, "MIN": 0.05}
     module = "decgraph.backends.triton.rows.truncate"
-    return [Spec("rows.truncate", "truncate_kernel", {"probs": "*fp32", "stride": "i64", "few": "*fp32", "taken": "*i32"},
-                 {"V": size, "SIZE": BLOCK, "SOME": FEW, "WIDE": False, **common}, module=module, warps=WARPS),
-            Spec("rows.one_by_one", "one_by_one_kernel", {"probs": "*fp64", "stride": "i64"},
-                 {"V": 100, "BLOCK": 128, **common}, module=module, warps=1)]
+    given = {"probs": "*fp32", "stride": "i64", "few": "*fp32", "taken": "*i32", "k": "i32", "part": "fp32", "share": "fp32"}
+    sizes = {"V": size, "SIZE": BLOCK, "SOME": FEW, "WIDE": False}
+    out = [Spec("rows.truncate", "truncate_kernel", given, {**sizes, "BY_K": by_k, "BY_P": by_p}, module=module, warps=WARPS)
+           for by_k in (True, False) for by_p in (True, False)]
+    return [*out, Spec("rows.one_by_one", "one_by_one_kernel", {"probs": "*fp64", "stride": "i64"},
+                       {"V": 100, "BLOCK": 128, "K": 50, "P": 0.9, "MIN": 0.05}, module=module, warps=1)]
