@@ -20,7 +20,7 @@ import decgraph
 from decgraph.cli import output
 
 # The order of the help, from first use to rare use; other verbs follow by name.
-ORDER = ("run", "check", "list", "explain", "compile", "fmt", "new", "zoo")
+ORDER = ("run", "check", "list", "explain", "compile", "tune", "fmt", "new", "zoo")
 FIRST_LINE = re.compile(r'"""decgraph (?P<verb>\w+): (?P<help>.*?)(?:""")?\s*$')
 
 
