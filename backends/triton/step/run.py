@@ -13,12 +13,12 @@ reason: those are for the driver (`machine.run_function()` or `run_many`). These
   committed nothing. The driver says what is wrong, or goes on where a step could not.
 
 Requests of one program, the same parameters and the same shaping share a batch, and so do captured turns: programs are kept
-(`KEPT` of them), since capturing takes a moment and caches take memory.
+(`KEPT` of them, since their caches take memory) with the main model, and go when it goes or with `forget`.
 """
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,9 +31,26 @@ from decgraph.backends.triton.step.why import Needs, needs_of
 from decgraph.errors import DecError
 
 KEPT = 2
-"""Programs that are kept, each with its models' caches."""
-_PROGRAMS: OrderedDict[Any, tuple[Any, StepProgram]] = OrderedDict()
-_NEEDS: OrderedDict[Any, tuple[Any, Needs | NotStatic]] = OrderedDict()
+"""Programs that are kept with a model, each with its models' caches."""
+
+
+class Kept:
+    """What is kept with a main model: also the modules and models that keys name by their ids, so that ids stay theirs."""
+
+    def __init__(self) -> None:
+        self.programs: OrderedDict[Any, tuple[Any, StepProgram]] = OrderedDict()
+        self.needs: OrderedDict[Any, tuple[Any, Needs | NotStatic]] = OrderedDict()
+
+
+def kept(model: Any) -> Kept:
+    """What is kept with a main model."""
+    out: Kept = model.__dict__.setdefault("_steps", Kept())
+    return out
+
+
+def forget(model: Any) -> None:
+    """Give back the memory of the programs that are kept with a main model."""
+    model.__dict__.pop("_steps", None)
 
 
 def run_steps(machines: Sequence[Any], *, width: int = 8, every: int | None = None,
@@ -64,14 +81,10 @@ def run_steps(machines: Sequence[Any], *, width: int = 8, every: int | None = No
     return left
 
 
-def forget() -> None:
-    """Give the memory of kept programs back."""
-    _PROGRAMS.clear()
-    _NEEDS.clear()
-
-
 def _group(m: Any) -> Any:
     """What machines that run together have in common. Raises NotStatic for one that cannot run as steps."""
+    if m.main is None:
+        raise NotStatic("no model is asked")
     if m.listener is not None:
         raise NotStatic("somebody listens to its events")
     if m.parent is not None or m.until is not None or m.externs:
@@ -83,17 +96,17 @@ def _group(m: Any) -> Any:
 
 def needs(m: Any) -> Needs:
     """What the steps of a machine's program need; remembered. Raises NotStatic."""
-    key = _group(m)
-    if key not in _NEEDS:
+    key, known = _group(m), kept(m.main).needs
+    if key not in known:
         models = {p.name: m.models[p.name] for p in m.function.params if p.value.type.elem == "model"}
         try:
             found: Needs | NotStatic = needs_of(m.module, m.function.name, models, m.params, key[-1])
         except NotStatic as error:
             found = error
-        _NEEDS[key] = (m, found)         # the machine is kept, so that ids of its parts stay theirs
-        while len(_NEEDS) > 64:
-            _NEEDS.popitem(last=False)
-    out = _NEEDS[key][1]
+        known[key] = ((m.module, m.models), found)
+        while len(known) > 64:
+            known.popitem(last=False)
+    out = known[key][1]
     if isinstance(out, NotStatic):
         raise out
     return out
@@ -137,17 +150,19 @@ def _program(m: Any, need: Needs, sizes: tuple[int, int, int], every: int | None
         size = max(capacity, min(size, m.window + 1))
     slots = 1 << (ends - 1).bit_length()
     key = (_group(m), places, size, slots, every, str(device))
-    if key in _PROGRAMS:
-        _PROGRAMS.move_to_end(key)
-        return _PROGRAMS[key][1]
-    while len(_PROGRAMS) >= KEPT:
-        _PROGRAMS.popitem(last=False)
+    programs = kept(m.main).programs
+    if key in programs:
+        programs.move_to_end(key)
+        return programs[key][1]
+    while len(programs) >= KEPT:
+        programs.popitem(last=False)
     models = {p.name: m.models[p.name] for p in m.function.params if p.value.type.elem == "model"}
     made = device_models(models, need, places, size, device)
     where = torch.device(next(iter(made.values())).device)
     frame = Frame(places, size, Shape.of(m.request), where, slots)
-    _PROGRAMS[key] = (m, StepProgram(m.module, m.function.name, made, m.params, frame, need, every=every))
-    return _PROGRAMS[key][1]
+    program = StepProgram(m.module, m.function.name, made, m.params, frame, need, every=every)
+    programs[key] = ((m.module, m.models), program)
+    return program
 
 
 def fill(m: Any, outcome: Outcome) -> None:
@@ -167,9 +182,3 @@ def fill(m: Any, outcome: Outcome) -> None:
         if accepted:
             m.tally.accepted[depth] = m.tally.accepted.get(depth, 0) + accepted
     m.finish()
-
-
-def kept_programs() -> Iterable[StepProgram]:
-    """The programs that are kept now."""
-    return [program for _, program in _PROGRAMS.values()]
-

@@ -62,7 +62,7 @@ def test_the_drivers_tokens(models: dict[str, Any], name: str, temperature: floa
              for i, p in enumerate([(1, 5, 9, 11), (7, 3), (2, 9, 9, 30, 21, 4, 4)])]
     made, want = ([Machine(graph, graph.main, used, parameters(name), r) for r in asked] for _ in range(2))
     assert not run.run_steps(made, width=3)
-    run.forget()
+    run.forget(used[graph.entry.params[0].name])
     for m, w in zip(made, want, strict=True):
         w.run_function()
         assert m.committed_tokens() == w.committed_tokens() and m.tally.stats() == w.tally.stats()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
-import pytest
 from step_runs import Runs, parameters, requests
 
 from decgraph.backends.registry import machine
@@ -14,13 +15,6 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Any:
-    run.forget()
-    yield
-    run.forget()
 
 
 def machines(runs: Runs, asked: list[Request], **more: Any) -> list[Machine]:
@@ -41,7 +35,18 @@ def test_machines_are_filled_as_by_the_driver() -> None:
         want = driver.run(request, keep_events=False)
         assert (m.committed_tokens(), m.reason, m.tally.stats()) == (want.tokens, want.reason, want.stats)
         assert m.tally.calls == want.stats.calls and m.stop_state.count == len(want.tokens)
-    assert len(run._PROGRAMS) == 1, "two batches of one program"
+    assert len(run.kept(runs.models["target"]).programs) == 1, "two batches of one program"
+    run.forget(runs.models["target"])
+    assert not run.kept(runs.models["target"]).programs
+
+
+def test_models_that_nobody_has_are_gone() -> None:
+    runs = Runs("autoregressive")
+    assert not run.run_steps(machines(runs, [Request(prompt=(1, 2), limit=1)]))
+    target = weakref.ref(runs.models["target"])
+    del runs
+    gc.collect()
+    assert target() is None
 
 
 def test_what_a_session_keeps_goes_on() -> None:
