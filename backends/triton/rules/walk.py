@@ -11,6 +11,7 @@ from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Draws, Mixed
 from decgraph.backends.torch.effects import path_of
 from decgraph.backends.torch.rows import Dist, Values
+from decgraph.backends.torch.shaping import nothing_left
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Tree
 from decgraph.backends.torch.walk import canvas_at, report_step, report_tree
@@ -32,15 +33,15 @@ def called(rule: CompiledRule, m: Any, t: Tree, evidence: Any, captured: tuple[A
     keys = dict(zip(rule.captured, captured, strict=True))
     rule = rule.variant({v: _kind(k) for v, k in keys.items() if isinstance(k, NoiseKey)})
     edits = isinstance(t.base, Canvas)
-    held: Any = _Edits(m, t, evidence) if edits else _Evidence(m, t, evidence)
+    whole = rule.op.attrs["scope"] == "tree"
+    held: Any = _Edits(m, t, evidence) if edits else _Evidence(m, t, evidence, whole)
     height = max(1, t.height())
     walked = rule.on_device(_given(rule, m, t, held, keys), depth=height)
     found = fetched(walked.packed)[0]
     node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[:Walked.HEAD])
     path = [0, *(int(n) for n in found[Walked.HEAD:Walked.HEAD + depth])]
-    whole = rule.op.attrs["scope"] == "tree"
     if not edits:     # a row that constraints leave nothing of is an error where it was read
-        held.looked_at([*t.parent, node] if whole else path[:visited])
+        held.looked_at(path[:visited], fault == 5)
     if fault:
         raise RAISED[fault](FAULTS[fault])
     if edits:
@@ -80,7 +81,7 @@ class _Evidence:
     """A request's evidence as the kernels read it. table: [R, V], or points: int64[R] where it is certain; row: int64[N], which
     row is which node's (-1: none); token: int64[N]."""
 
-    def __init__(self, m: Any, t: Tree, q: Dist) -> None:
+    def __init__(self, m: Any, t: Tree, q: Dist, whole: bool) -> None:
         self.m, self.q, self.tree = m, q, t
         self.points = q.rows.points(q.face)
         self.table = q.rows.face(q.face) if self.points is None else None
@@ -90,11 +91,16 @@ class _Evidence:
         at = np.arange(len(index)) if q.at is None else np.asarray(q.at)
         inside = (at >= 0) & (at < len(t))
         self.row[at[inside]] = index[inside]
+        self.dead = whole and q.rows.dead is not None
+        if whole and q.rows.dead is not None:     # a rule over the tree may read any row: the kernel tells of the empty ones
+            self.row[(self.row >= 0) & q.rows.dead[self.row]] = -1
         self.token = t.token.copy()
         self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
 
-    def looked_at(self, nodes: list[int]) -> None:
-        """Raises DecError where constraints leave nothing at one of the nodes."""
+    def looked_at(self, nodes: list[int], outside: bool) -> None:
+        """Raises DecError where constraints leave nothing at one of the nodes; outside: a row that is not there was read."""
+        if outside and self.dead:
+            raise nothing_left()
         row = self.row[np.asarray(nodes, dtype=np.int64)]
         self.q.rows.looked_at(row[row >= 0])
 

@@ -43,9 +43,10 @@ def rule(name: str) -> tuple[Module, CompiledRule]:
 def given(module: Module, made: CompiledRule, c: Case) -> Given:
     """One request as the kernels take it, B = 1."""
     m = c.machine(module)
+    whole = made.op.attrs["scope"] == "tree"
     keys = dict(zip(made.captured, captured_values(Host(m, module, {"turn": 5, "tau": 0.25, "turns": 3}), made.captured),
                     strict=True))
-    return walks._given(made, m, c.tree, walks._Evidence(m, c.tree, c.evidence), keys)
+    return walks._given(made, m, c.tree, walks._Evidence(m, c.tree, c.evidence, whole), keys)
 
 
 def together(parts: list[Given]) -> Given:
