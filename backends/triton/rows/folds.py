@@ -142,6 +142,8 @@ class Folds(ABC):
         if not temperature:
             return "{}"
         t = self.number(*temperature)
+        if temperature[0].kind == "literal" and not self.e.program.wide:
+            return f"{{}} * {1 / temperature[0].attrs['value']!r}"
         return f"{{}} / {t}" if self.e.program.wide else f"{{}} * {t}_inverse"
 
     def finish(self, f: Node, n: str, lanes: str) -> None:

@@ -44,13 +44,13 @@ def _biased(logits: Tensor, bias: Tensor | None) -> tuple[dict[str, Any], str]:
     return {"logits": logits, "bias": bias}, "shared" if bias.ndim == 1 else "rows"
 
 
-def _heat(p: RowProgram, warm: bool) -> tuple[Node, ...]:
-    """The temperature, where it is not one."""
-    return (p.setting("temperature"),) if warm else ()
+def _heat(p: RowProgram, warm: bool) -> Node | float:
+    """The temperature: given at launch, where it is not one."""
+    return p.setting("temperature") if warm else 1.0
 
 
 def _softmax(p: RowProgram, bias: str, warm: bool) -> None:
-    p.output("probs", p.softmax(_scores(p, bias), *_heat(p, warm)))
+    p.output("probs", p.softmax(_scores(p, bias), _heat(p, warm)))
 
 
 def softmax(logits: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def draw(probs: Tensor, words: Tensor, seeds: Tensor) -> Tensor:
 
 
 def _draw_logits(p: RowProgram, bias: str, warm: bool) -> None:
-    p.output("token", p.race(p.softmax(_scores(p, bias), *_heat(p, warm)), p.noise("noise")))
+    p.output("token", p.race(p.softmax(_scores(p, bias), _heat(p, warm)), p.noise("noise")))
 
 
 def draw_logits(logits: Tensor, words: Tensor, seeds: Tensor, *, temperature: float, bias: Tensor | None = None) -> Tensor:
@@ -133,7 +133,7 @@ def entropy(probs: Tensor) -> Tensor:
 
 
 def _confidence(p: RowProgram, bias: str, warm: bool) -> None:
-    p.output("prob", p.lookup(p.softmax(_scores(p, bias), *_heat(p, warm)), p.token("token")))
+    p.output("prob", p.lookup(p.softmax(_scores(p, bias), _heat(p, warm)), p.token("token")))
 
 
 def confidence(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, bias: Tensor | None = None) -> Tensor:

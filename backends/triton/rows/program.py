@@ -100,10 +100,17 @@ class RowProgram:
         kind = "bool" if fn in CONDITIONS else kind
         return self._node("map", args, shape, kind, fn=fn)
 
-    def softmax(self, scores: Node, *temperature: Node) -> Node:
-        """Probabilities of scores (over a temperature, where there is one); a row of -inf alone is zeros."""
-        base, mass, _ = self._logsum(scores, *temperature)
-        return self._node("softmax", (scores, base, mass, *temperature), "vector", "real")
+    def softmax(self, scores: Node, temperature: Node | float = 1.0) -> Node:
+        """Probabilities of scores over a temperature; a row of -inf alone is zeros."""
+        heat = self.heat(temperature)
+        base, mass, _ = self._logsum(scores, *heat)
+        return self._node("softmax", (scores, base, mass, *heat), "vector", "real")
+
+    def heat(self, temperature: Node | float) -> tuple[Node, ...]:
+        """A temperature as an argument: a setting, or a number that is known when the kernel is made; none where it is one."""
+        if isinstance(temperature, Node):
+            return (temperature,)
+        return () if temperature == 1 else (self.literal(float(temperature)),)
 
     def exclude(self, values: Node, members: Node, count: Node) -> Node:
         """The values, 0 at the first `count` members of the row."""
@@ -113,9 +120,9 @@ class RowProgram:
         """The times at which tokens arrive in a race: E_v / q_v, inf where q has no mass."""
         return self._node("arrival", (q, noise), "vector", "real")
 
-    def race_key(self, scores: Node, noise: Node, *temperature: Node) -> Node:
+    def race_key(self, scores: Node, noise: Node, temperature: Node | float = 1.0) -> Node:
         """The same race in logarithms, highest first: scores / temperature - log E."""
-        return self._node("race_key", (scores, noise, *temperature), "vector", "real")
+        return self._node("race_key", (scores, noise, *self.heat(temperature)), "vector", "real")
 
     def normalized(self, weights: Node) -> Node:
         """Weights over their sum; zeros stay zeros."""
@@ -167,7 +174,8 @@ class RowProgram:
     def race(self, q: Node, noise: Node) -> Node:
         """The token that wins each row's race, -1 where nobody runs."""
         if q.kind == "softmax" and not self.wide:
-            key, token = self.fold("argmax", self.race_key(q.args[0], noise, *q.args[3:]))
+            raced = self._node("race_key", (q.args[0], noise, *q.args[3:]), "vector", "real")
+            key, token = self.fold("argmax", raced)
             ran = self.map("gt", key, self.literal(float("-inf")))
         else:
             time, token = self.fold("argmin", self.arrival(q, noise))

@@ -177,7 +177,7 @@ def identifier(name: str) -> str:
 
 def wide(step: Op) -> bool:
     """Whether an op reads or makes rows over a vocabulary."""
-    from decgraph.passes.vocabulary import on_rows
+    from decgraph.ir.vocabulary import on_rows
     return on_rows(step)
 
 

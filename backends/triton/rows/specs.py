@@ -10,7 +10,7 @@ from decgraph.backends.triton.rows import functions, truncate
 from decgraph.backends.triton.rows.launch import Made
 from decgraph.backends.triton.rows.shown import made_of
 from decgraph.ir.values import Module, Op, Region
-from decgraph.passes.vocabulary import on_rows
+from decgraph.ir.vocabulary import on_rows
 
 VOCABULARY = 128256
 ROWS = 64

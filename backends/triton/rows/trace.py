@@ -106,15 +106,15 @@ class Trace:
             g.program.wide |= rows.dtype == torch.float64
         return g.bound[key]
 
-    def heat(self, g: Group, temperature: float) -> tuple[Node, ...]:
-        """A temperature as an input; none where it is one."""
+    def heat(self, g: Group, temperature: float) -> Node | float:
+        """A temperature as an input, where it is not one."""
         if temperature == 1:
-            return ()
+            return 1.0
         key = ("temperature", temperature)
         if key not in g.bound:
             name = self.fresh(g, "temperature")
             g.bound[key], g.given[name] = g.program.setting(name), temperature
-        return (g.bound[key],)
+        return g.bound[key]
 
     def fresh(self, g: Group, name: str) -> str:
         n, base = 1, name if name.isidentifier() else "rows"
@@ -149,7 +149,7 @@ class Trace:
             table = forms.shaped_logits(rows) if d.face == "shaped" else forms.logits_of(rows)
             node = self.table(g, table, index, name, scores=True)
             if d.face != "logits":
-                node = g.program.softmax(node, *self.heat(g, float(rows.request.temperature) if d.face == "shaped" else 1.0))
+                node = g.program.softmax(node, self.heat(g, float(rows.request.temperature) if d.face == "shaped" else 1.0))
         rows.looked_at(index)
         return g, node
 
