@@ -102,8 +102,7 @@ class Step(Evaluator):
               shared: Mapping[Any, Any] | None = None) -> None:
         """Put requests into the buffers: one for each sequence. Models begin too. Runs on the host, before any step. pending:
         the most tokens that each model may have pending when a turn begins (why.py); shared: a session's states."""
-        for b, request in enumerate(requests):
-            self.place(b, request)
+        self.place(requests)
         self.most_pending = dict(pending)
         for held in self.held.values():
             held.span = 1
@@ -111,24 +110,26 @@ class Step(Evaluator):
         self.tally.clear()
         self.start_states(shared)
 
-    def place(self, b: int, request: Request) -> None:
-        """Put a request into the buffers of sequence b."""
-        n = len(request.prompt)
-        row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
-        row[:n] = request.prompt
-        ends = np.full(self.frame.ends, -2, dtype=np.int64)      # no token, not even one that is none
-        ends[:len(request.eos)] = sorted(request.eos)
-        seed = halves(request.seed).view(np.uint32).astype(np.int64)
-        for buffer, value in ((self.tokens, row), (self.request, halves(request.request_id)), (self.seeds, seed),
-                              (self.ends, ends)):
-            buffer[b].copy_(torch.from_numpy(value))
-        for buffer, number in ((self.length, n), (self.base, n), (self.limit, request.limit), (self.turn, 0),
-                               (self.done, False), (self.lost, False)):
-            buffer[b] = number
-
-        self.ids[b] = request.request_id
-        for sites, words in self.site_columns.items():
-            words[b].copy_(site_words([request.request_id], sites)[0])
+    def place(self, requests: Sequence[Request]) -> None:
+        """Write the buffers: one copy for each, from the host."""
+        b, count = self.frame.batch, len(requests)
+        if count != b:
+            raise ValueError(f"{count} requests for a batch of {b}")
+        tokens = np.zeros(tuple(self.tokens.shape), dtype=np.int64)
+        ends = np.full((b, self.frame.ends), -2, dtype=np.int64)      # no token, not even one that is none
+        for n, request in enumerate(requests):
+            tokens[n, :len(request.prompt)] = request.prompt
+            ends[n, :len(request.eos)] = sorted(request.eos)
+        lengths = [len(r.prompt) for r in requests]
+        self.ids = [r.request_id for r in requests]
+        seeds = np.stack([halves(r.seed) for r in requests]).view(np.uint32).astype(np.int64)
+        for buffer, value in ((self.tokens, tokens), (self.ends, ends), (self.length, lengths), (self.base, lengths),
+                              (self.limit, [min(r.limit, 2**31 - 1) for r in requests]), (self.seeds, seeds),
+                              (self.request, np.stack([halves(i) for i in self.ids])),
+                              *((words, site_words(self.ids, sites).numpy()) for sites, words in self.site_columns.items())):
+            buffer.copy_(torch.from_numpy(np.array(value)))
+        for buffer in (self.turn, self.done, self.lost):
+            buffer.zero_()
 
     # -- states
     def start_states(self, shared: Mapping[Any, Any] | None = None) -> None:

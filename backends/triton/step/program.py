@@ -108,7 +108,7 @@ class StepProgram:
         s = self.step
         self.reads += 1
         tokens, length, base, turn, lost, tested, accepted = (
-            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, s.lost, s.tally.tested, s.tally.accepted))
+            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, s.lost | ~s.done, s.tally.tested, s.tally.accepted))
         out = []
         for b in range(n):
             (once, few), (again, many) = self.before, self.each

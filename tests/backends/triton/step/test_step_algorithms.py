@@ -41,6 +41,34 @@ def test_places_that_stay_empty_and_other_requests_afterwards() -> None:
     runs.compare(others, program.run(others))
 
 
+def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a captured turn reads and writes stays where it is from one batch of requests to the next, and no turn runs beside
+    the captured one."""
+    runs, asked = Runs("speculative"), requests(count=2)
+    program = runs.program(asked, graphs=True)
+    step, turns = program.step, []
+
+    class Replayed:
+        def replay(self) -> None:
+            turns.append(1)
+            body()
+
+    body = step.body
+    monkeypatch.setattr(program, "captured", Replayed)
+    monkeypatch.setattr(step, "body", lambda: (turns.append(0), body()))
+    runs.compare(asked, program.run(asked))
+    assert turns[0] == 0 and all(turns[1:]), "one turn before the capture"
+    lasting = [step.tokens, step.length, step.base, step.limit, step.turn, step.done, step.lost, step.request, step.seeds,
+               step.ends, step.tally.tested, step.tally.accepted, *[h.held for h in step.held.values()],
+               *step.site_columns.values()]
+    places = [t.data_ptr() for t in lasting]
+    turns.clear()
+    others = [Request(prompt=(3, 3, 2, 0), limit=4, seed=9, request_id=77), Request(prompt=(2,), limit=2, seed=9, request_id=78)]
+    runs.compare(others, program.run(others))
+    assert all(turns) and step.reusable
+    assert places == [t.data_ptr() for t in lasting]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("name", STATIC)
