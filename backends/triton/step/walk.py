@@ -34,6 +34,9 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
                              **evidence_of(s, t, evidence, op)}
     if "laws" in rule.needs:
         given |= laws_of(s, t)
+        if "p" in given and "q" in given and given["p"].dtype != given["q"].dtype:
+            wide = torch.promote_types(given["p"].dtype, given["q"].dtype)
+            given |= {"p": given["p"].to(wide), "q": given["q"].to(wide)}
     if "position" in rule.needs:
         given["position"] = s.length.long()
     if "noise" in rule.needs:

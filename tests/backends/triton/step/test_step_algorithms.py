@@ -63,7 +63,7 @@ def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
                *step.site_columns.values()]
     places = [t.data_ptr() for t in lasting]
     turns.clear()
-    others = [Request(prompt=(3, 3, 2, 0), limit=4, seed=9, request_id=77), Request(prompt=(2,), limit=2, seed=9, request_id=78)]
+    others = [Request(prompt=(3, 3, 2), limit=4, seed=9, request_id=77), Request(prompt=(2,), limit=2, seed=9, request_id=78)]
     runs.compare(others, program.run(others))
     assert all(turns) and step.reusable
     assert places == [t.data_ptr() for t in lasting]
