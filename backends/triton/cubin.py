@@ -65,6 +65,14 @@ def reports(specs: Sequence[Spec], arches: Sequence[int] = ARCHES) -> list[Repor
     return [Report(**r) for r in json.loads(done.stdout)]
 
 
+def report(spec: Spec, arch: int) -> Report:
+    """Compile one spec for one architecture in this process, which must not interpret kernels."""
+    try:
+        return _compiled(asdict(spec), arch)
+    except Exception as error:  # whatever the compiler raises is the report
+        return Report(spec.name, arch, error=f"{type(error).__name__}: {error}"[-1500:])
+
+
 def _compiled(spec: dict[str, Any], arch: int) -> Report:
     """One kernel for one architecture, in this process."""
     import importlib
@@ -91,8 +99,8 @@ def _compiled(spec: dict[str, Any], arch: int) -> Report:
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:
-    """Registers a thread and bytes of its stack, of the code that Triton made: which ptxas it asks, and with which flags, differs
-    by version and architecture, and changes what is spilled."""
+    """Registers a thread and bytes of its stack, of the code that Triton made: which ptxas it asks, and with which flags,
+    differs by version and architecture, and changes what is spilled."""
     import triton
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -109,14 +117,10 @@ def main() -> None:
     """Read specs from the standard input, write reports to the standard output."""
     asked = json.load(sys.stdin)
     out = []
-    for spec in asked["specs"]:
+    for spec in (Spec(**s) for s in asked["specs"]):
         for arch in asked["arches"]:
-            if spec["arches"] and arch not in spec["arches"]:
-                continue
-            try:
-                out.append(asdict(_compiled(spec, arch)))
-            except Exception as error:  # whatever the compiler raises is the report
-                out.append(asdict(Report(spec["name"], arch, error=f"{type(error).__name__}: {error}"[-1500:])))
+            if not spec.arches or arch in spec.arches:
+                out.append(asdict(report(spec, arch)))
     json.dump(out, sys.stdout)
 
 

@@ -225,7 +225,7 @@ def as_torch(case: Case, x: Made) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             x.seen[:, None, :, :rows].contiguous())
 
 
-def against_flex(lab: Lab, seconds: float = 50) -> Row:
+def against_flex(lab: Lab, seconds: float = 40) -> Row:
     """FlexAttention with a block mask, for as many shapes as it compiles in time."""
     row: Row = {"shapes": []}
     says = []

@@ -1,12 +1,17 @@
-"""The stages `kernels`, every family against float64, and `timings`, the same families against the bandwidth of a copy."""
+"""The stages `kernels`, every family against float64, `timings`, the same families against the bandwidth of a copy, and
+`cubins`, what the Triton that is there makes of all of them."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
 
+import torch
+
+from decgraph.backends.triton.cubin import Report, Spec, report
 from decgraph.bench.gpu import attention, products, rows, small
 from decgraph.bench.gpu.lab import Lab
+from decgraph.bench.gpu.pool import spread
 from decgraph.bench.gpu.report import Items, Row
 
 FAMILIES = {"rows": rows, "attention": attention, "products": products, "small kernels": small}
@@ -16,7 +21,6 @@ def stage(lab: Lab) -> Items:
     """Whether anything is wrong at all."""
     for name, family in FAMILIES.items():
         yield f"{name}, checked", partial(family.checks, lab)
-    yield "machine code", partial(machine_code, lab)
 
 
 def timings(lab: Lab) -> Items:
@@ -25,15 +29,27 @@ def timings(lab: Lab) -> Items:
         yield from family.stage(lab)
 
 
+def cubins(lab: Lab) -> Items:
+    """Another version of Triton than where kernels are written compiles them there."""
+    yield "machine code", partial(machine_code, lab)
+
+
 def machine_code(lab: Lab) -> Row:
-    """Registers and spills of every kernel by the Triton that is here, which is another version than where they are made."""
-    from decgraph.bench import cubins
+    """Registers and spills of every kernel for the device that is here."""
+    from decgraph.bench import cubins as listed
 
     if not lab.cuda:
         return {"says": "tests/backends/triton/cubin compiles them where there is no GPU"}
-    made = cubins.compiled(cubins.unique(cubins.everything()), os.cpu_count() or 1)
-    found = [r for reports in made for r in reports]
-    wrong = cubins.faults(found)
-    spilled = {f"{r.name}, sm_{r.arch}": r.spills for r in found if r.spills}
-    return {"kernels": len(made), "wrong": wrong, "spilled": spilled, "right": not [r for r in found if r.error],
-            "says": f"{len(made)} kernels compiled for sm_80 and sm_90, {len(wrong)} spill or are too large"}
+    arch = 10 * torch.cuda.get_device_capability(lab.device)[0]
+    specs = [spec for spec in listed.unique(listed.everything()) if not spec.arches or arch in spec.arches]
+    made = spread(lab, compiled, [(spec, arch) for spec in specs], os.cpu_count() or 1)
+    found = [Report(spec.name, arch, error=r) if isinstance(r, str) else r for spec, r in zip(specs, made)]
+    wrong = listed.faults(found)
+    return {"kernels": len(found), "wrong": wrong, "right": not any(r.error for r in found),
+            "most_registers": sorted(((r.registers, r.name) for r in found), reverse=True)[:8],
+            "says": f"{len(found)} kernels compiled for sm_{arch}, {len(wrong)} fail, spill or are too large"}
+
+
+def compiled(_: Lab, task: tuple[Spec, int]) -> Report:
+    """One kernel, in a process that interprets nothing."""
+    return report(*task)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -15,12 +15,17 @@ PROCESSES = 8
 _HERE: list[Lab] = []
 
 
-def spread(lab: Lab, work: Callable[[Lab, Any], Any], tasks: Sequence[Any]) -> list[Any]:
+def spread(lab: Lab, work: Callable[[Lab, Any], Any], tasks: Sequence[Any], processes: int = PROCESSES) -> list[Any]:
     """`work` of every task, in order. An exception is the task's result, as text. On the CPU nothing is started."""
     if not lab.cuda:
         return [_told(work, lab, task) for task in tasks]
-    with ProcessPoolExecutor(PROCESSES, get_context("spawn"), _start, (str(lab.device), lab.sizes.name)) as pool:
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start, (str(lab.device), lab.sizes.name))
+    try:
         return [future.result() for future in [pool.submit(_work, work, task) for task in tasks]]
+    finally:  # a kernel that never ends must not keep the device from what comes next
+        for process in multiprocessing.active_children():
+            process.kill()
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _start(device: str, sizes: str) -> None:

@@ -104,7 +104,7 @@ def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row
     took = turns(lab, program, requests)
     with no_waits(lab):
         turn(program)()
-    outcome = program.outcomes(1)[0]
+    outcome, lost = program.outcomes(1)[0], bool(program.step.lost.any())
     each = len(outcome.tokens) / max(outcome.turns, 1)
     made, cells = lab.weights(), lab.sizes.prompt + int(turns_of(lab) * each / 2)
     floor = lab.floor(made.target, batch * cells) + case.drafts * lab.floor(made.drafter, batch * cells)
@@ -112,7 +112,7 @@ def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row
     row: Row = {"algorithm": case.algorithm, "params": case.params, "batch": batch, "sampled": sampled, "first_s": first,
                 "ms": took.to_json(), "floor_ms": floor, "over_floor": round(over, 3), "wanted": case.wanted,
                 "reached": over <= case.wanted, "tokens_per_turn": round(each, 3), "graph": program.graph is not None,
-                "lost": outcome.lost, "right": not outcome.lost and outcome.turns > 0,
+                "lost": lost, "right": not lost and outcome.turns > 0,
                 "profile": profiled(lab, lambda: [turn(program)() for _ in range(2)])}
     return {**row, "says": f"{took.median:.3f} ms, {over:.2f} floors ({floor:.3f} ms; {case.wanted} wanted), {each:.2f} tokens "
                            f"a turn{'' if row['graph'] or not lab.cuda else ', NOT CAPTURED'}"}

@@ -15,6 +15,7 @@ from decgraph import stdlib
 from decgraph.bench.contenders import NEAR_TIE
 from decgraph.bench.gpu import lab as labs
 from decgraph.bench.gpu.lab import Lab
+from decgraph.bench.gpu.pool import spread
 from decgraph.bench.gpu.report import Items, Row
 from decgraph.bench.gpu.sides import masked_session
 from decgraph.check.worlds import models_for, params_for
@@ -38,12 +39,12 @@ SHAPE = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
 
 
 def stage(lab: Lab) -> Items:
-    yield "tables, triton", partial(tables, "triton")
+    yield "tables, triton", partial(tables, lab, "triton")
     for family in ("llama", "gemma3"):
         yield f"{family} against generate, triton", partial(against_generate, lab, family, backend="triton")
     yield "llama, eagle2, triton", partial(eagle, lab, backend="triton")
     yield "masked, triton, device and CPU", partial(masked, lab, backend="triton")
-    yield "tables", tables
+    yield "tables", partial(tables, lab)
     for family in FAMILIES:
         yield f"{family} against generate", partial(against_generate, lab, family)
     yield "llama, eagle2", partial(eagle, lab)
@@ -51,23 +52,29 @@ def stage(lab: Lab) -> Items:
     yield "masked, device and CPU", partial(masked, lab)
 
 
-def tables(tried: str = "torch", only: Collection[str] = ()) -> Row:
+def tables(lab: Lab, tried: str = "torch", only: Collection[str] = ()) -> Row:
     """Every algorithm of stdlib/ on table models (or some), a backend and the reference, greedy and drawn."""
-    wrong, names, count = [], stdlib.names(), 0
-    for seed, name in enumerate(names):
-        if only and name not in only:
-            continue
-        algorithm = decgraph.load(name)
-        models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
-        for temperature in (0, 1):
-            request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
-            made = [algorithm.session(models, backend=backend, **params).run(request, keep_events=False)
-                    for backend in ("reference", tried)]
-            count += 1
-            if made[0].tokens != made[1].tokens or any(r.error is not None for r in made):
-                wrong.append(f"{name} at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
-    return {"algorithms": count // 2, "backend": tried, "wrong": wrong, "right": not wrong,
-            "says": f"{count // 2} algorithms, {len(wrong)} of {count} runs differ from the reference"}
+    names = [name for name in stdlib.names() if not only or name in only]
+    found = spread(lab, compared_tables, [(name, tried) for name in names])
+    told = ([differ] if isinstance(differ, str) else differ for differ in found)
+    wrong = [f"{name}: {what}" for name, differs in zip(names, told) for what in differs]
+    return {"algorithms": len(names), "backend": tried, "wrong": wrong, "right": not wrong,
+            "says": f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference"}
+
+
+def compared_tables(_: Lab, task: tuple[str, str]) -> list[str]:
+    """The runs of an algorithm by a backend that differ from the reference's."""
+    name, tried = task
+    seed, wrong = stdlib.names().index(name), list[str]()
+    algorithm = decgraph.load(name)
+    models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
+    for temperature in (0, 1):
+        request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
+        made = [algorithm.session(models, backend=backend, **params).run(request, keep_events=False)
+                for backend in ("reference", tried)]
+        if made[0].tokens != made[1].tokens or any(r.error is not None for r in made):
+            wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
+    return wrong
 
 
 def module(family: str, device: torch.device, seed: int = 11) -> Any:

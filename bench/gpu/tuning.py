@@ -18,7 +18,7 @@ import torch
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items, OutOfTime, Row, limited
 
-SECONDS = {"product": 45.0, "rows": 25.0, "attend": 30.0}
+SECONDS = {"product": 40.0, "rows": 20.0, "attend": 25.0}
 
 
 def stage(lab: Lab) -> Items:

@@ -62,11 +62,12 @@ def test_the_masked_iteration(lab: Lab) -> None:
 def test_tokens_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     from decgraph.backends.triton.machine import Machine
 
-    row = tokens.tables("triton", ["speculative"])
-    assert row["right"] and row["says"] == "1 algorithms, 0 of 2 runs differ from the reference"
+    row = tokens.tables(Lab(CPU, SIZES["tiny"]), "triton", ["speculative"])
+    assert row["right"], row["wrong"]
+    assert row["says"] == "1 algorithms, 0 of 2 runs differ from the reference"
     right = Machine.committed_tokens
     monkeypatch.setattr(Machine, "committed_tokens", lambda self: right(self)[:-1])
-    assert len(tokens.tables("triton", ["autoregressive"])["wrong"]) == 2
+    assert len(tokens.tables(Lab(CPU, SIZES["tiny"]), "triton", ["autoregressive"])["wrong"]) == 2
 
 
 @pytest.mark.parametrize("family", list(tuning.SECONDS))
