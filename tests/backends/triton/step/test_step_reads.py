@@ -7,42 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from step_runs import STATIC, Runs, requests
-from torch.utils._python_dispatch import TorchDispatchMode
+from step_runs import STATIC, Guard, Runs, requests
 from triton.runtime.interpreter import InterpretedFunction
-
-READS = {"_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "item", "unique_dim", "_unique2"}
-COPIES = {"lift_fresh", "lift_fresh_copy"}
-"""What `torch.tensor(list)` and `torch.from_numpy` are: constants are made by the first turn."""
-
-
-class Guard(TorchDispatchMode):
-    """Raises where a value would be read, or copied from the host; `seen` counts the operations. Memory comes as zeros: no
-    kernel writes it here."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    @staticmethod
-    def zeros() -> Guard:
-        """The same without raising."""
-        made = Guard()
-        made.lenient = True
-        return made
-
-    lenient = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        where = name in ("index", "index_put", "index_put_") and any(
-            t is not None and t.dtype == torch.bool for t in args[1])
-        if not self.lenient and (name in READS or name in COPIES or where):
-            raise AssertionError(f"{func} in a turn")
-        self.seen.append(name)
-        out = func(*args, **(kwargs or {}))
-        return out.zero_() if "empty" in name else out
-
 
 SHAPED = {"top_k": 3, "top_p": 0.9, "min_p": 0.05, "bans": {2}, "bias": {3: 1.5}}
 
