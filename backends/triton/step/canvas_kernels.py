@@ -168,9 +168,9 @@ class Kernel:
             if x.dtype == kind:
                 return text
             return f"({text} != 0)" if kind == torch.bool else f"{text}.to({_TYPES[kind]})"
-        if kind in (torch.float32, torch.float64):
-            return f"tl.full((), {text}, {_TYPES[kind]})"
-        return text
+        if kind == torch.bool:
+            return "(b >= 0)" if x else "(b < 0)"
+        return f"tl.full((), {text}, {_TYPES[kind]})"
 
     # -- operations
     def _elementwise(self, s: Symbol) -> str:
@@ -183,13 +183,16 @@ class Kernel:
         if op in _PAIRS or op in ("minimum", "maximum"):
             kind = torch.result_type(*(_known(a) for a in args)) if op in _ORDERS else s.dtype
             a, b = (self._as(x, kind, lanes) for x in args)
+            if op in ("and", "or"):     # the interpreter's truth of one number and of lanes is a number
+                return self._set(op, self._full(f"({a} {_PAIRS[op]} {b}) != 0", s, args))
             if op in _PAIRS:
                 return self._set(op, self._full(f"{a} {_PAIRS[op]} {b}", s, args))
             return self._set(op, self._full(f"tl.{op}({a}, {b})", s, args))
         if op == "where":
             a, b = (self._as(x, s.dtype, lanes) for x in args[1:])
-            if not isinstance(args[1], Tensor) and not isinstance(args[2], Tensor):
-                a = f"tl.full((), {a}, {_TYPES[s.dtype]})" if "tl.full" not in a else a
+            if s.dtype == torch.bool:     # a literal's type would not be that of a truth value
+                c = self._node(args[0], lanes)
+                return self._set(op, self._full(f"(({c} & {a}) | (~{c} & {b})) != 0", s, args))
             return self._set(op, self._full(f"tl.where({self._node(args[0], lanes)}, {a}, {b})", s, args))
         x = self._as(args[0], s.dtype, lanes)
         texts = {"cast": x, "neg": f"-{x}", "exp": f"tl.exp({x})", "log": f"tl.log({x})", "abs": f"tl.abs({x})",
@@ -342,7 +345,7 @@ class Kernel:
         where = self._node(index, lanes)
         wide = "tl.float64" if s.dtype.is_floating_point else "tl.int64"
         what = self._as(value, s.dtype, lanes)
-        what = f"{what}.to({wide})" if isinstance(value, Tensor) else f"tl.full((), {int(value)}, {wide})"
+        what = f"{what}.to({wide})"
         at = self._stored(base)
         masks = [m for m in (self._inside(index) if lanes else "", chosen) if m]
         mask = f", mask={' & '.join(f'({m})' for m in masks)}" if masks else ""

@@ -21,6 +21,7 @@ from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant, picked
 from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
+from decgraph.backends.triton.step.causal_stream import stream
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.errors import InternalError
 from decgraph.runtime.models.capture.program import Program
@@ -112,6 +113,7 @@ class CanvasStep(DeviceStep):
     def _adapt(self, program: Program) -> None:
         if self.fused:
             fuse(program)
+            stream(program)
         super()._adapt(program)
 
 

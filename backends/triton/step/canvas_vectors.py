@@ -224,10 +224,15 @@ def _of_array(s: Any, op: Op, v: np.ndarray, i: Any) -> Any:
 def _of_vector(s: Any, op: Op, v: Live, i: Any) -> Any:
     """Elements of a vector by an index."""
     if not getattr(i, "on_device", False):
-        _all_there(v, op)
         if np.ndim(i):
+            _all_there(v, op)
             return Live(picked(v.data, np.asarray(i, dtype=np.int64)))
-        return Num(v.data[:, int(i)])
+        v, i = packed(v), int(i)
+        if not 0 <= i < v.size:
+            raise NotStatic("an element from behind, or one that there never is", op)
+        if v.live is not None:
+            s.fault(~v.live[:, i:i + 1])
+        return Num(v.data[:, i])
     if v.live is not None:
         v = packed(v)
     if isinstance(i, Num):

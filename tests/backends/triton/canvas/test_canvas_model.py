@@ -14,10 +14,13 @@ from decgraph.backends.triton.step.canvas_decide import decide
 from decgraph.backends.triton.step.canvas_model import HFCanvas
 from decgraph.backends.triton.step.canvas_rows import Stream, hashed
 from decgraph.backends.triton.step.canvas_run import run_canvases
+from decgraph.backends.triton.step.canvas_table import TableCanvas
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Noise, Num
+from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.keys import halves, site_word, words_for
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import MASK
+from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.noise import Key, exponentials, output_key
 from decgraph.runtime.request import Request
 
@@ -69,6 +72,25 @@ def test_scores_are_the_models(kind: str, way: str) -> None:
         base = len(PROMPTS[b])
         seen = latest[b].only([*range(base), *(base + i for i in (0, 1, 3, 4, 5, 7))])
         close(scores.logits(np.arange(1))[b], model.eval_canvas(cells(b, THEN), [base + 2], seen))
+
+
+def test_a_table_sees_held_cells_as_they_were() -> None:
+    model = TableModel(3, 2, kind="masked", name="table")
+    m = TableCanvas(model, 1, 3, torch.device("cpu"))
+    m.begin([(1, 2)])
+    first, then = [[-1, 0, -1]], [[2, -1, 1]]
+    _, memory = m.call(canvas(first), np.arange(3), m.nothing(), True, None)
+    assert memory is not None
+    scores, _ = m.call(canvas(then), np.array([1]), memory.restrict([1], "without"), False, None)
+
+    def seen(tokens: list[int]) -> tuple[Any, ...]:
+        return (1, 2, *(MASK if t < 0 else t for t in tokens))
+
+    held = model.memory(seen(first[0])).only([0, 1, 2, 4])
+    want = model.eval_canvas(seen(then[0]), [3], held)[0].to_float().logits
+    assert scores.logits(np.arange(1))[0, 0].tolist() == list(want)
+    with pytest.raises(NotStatic, match="every cell"):
+        m.call(canvas(then), np.array([1]), memory.restrict([0, 1], "without"), False, None)
 
 
 def close(have: torch.Tensor, want: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import decgraph.backends.triton  # noqa: F401  # before triton: it says how kern
 from decgraph.backends.registry import machine
 from decgraph.backends.torch.machine import Machine
 from decgraph.backends.triton.step.canvas_run import Ran, canvas_reason, run_canvases
+from decgraph.backends.triton.step.canvas_step import CanvasEvaluator
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -144,6 +146,44 @@ def test_draws_are_counted_among_the_cells_that_are_there() -> None:
         m.run_function()
     assert [r.why for r in run_canvases(have)] == [None] * 3
     assert [m.committed_tokens() for m in have] == [m.committed_tokens() for m in want]
+
+
+CHOICES = ["s >= mean(s) or first_max(s)", "s >= max(s) or first_max(s)", "s <= min(s) or first_max(s)",
+           "s * len(s) >= sum(s) or first_max(s)", "rank(s) < max(1, int(len(s) / 2))",
+           "s <= sort(s)[0] or first_max(s)", "rank(-s) < 1 + leading(sort(s, descending = yes)[1:] >= 0.2)",
+           "rank(s) < count(s >= max(s) / 2)", "s >= 0.1 or first_max(s)", "all(s < 0.5) or rank(s) < 2"]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_choices_among_the_cells_that_are_there(choice: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is folded, ranked and counted are the masked cells, fewer every turn; by torch and in one kernel."""
+    if fused:
+        start = CanvasEvaluator.start
+
+        def begun(self: CanvasEvaluator) -> None:
+            start(self)
+            self.fused = True
+
+        monkeypatch.setattr(CanvasEvaluator, "start", begun)
+    said = re.sub(r"\bs\b", "p.raw[x]", choice)
+    text = f"""algorithm chosen(model: masked, length: int in 1..64 = 6):
+    canvas c: length
+
+    while any(c.masked):
+        p = model(c)
+        x ~ p
+        unmask c where {said} with x
+    commit c
+"""
+    module = load_text(text, "chosen.dec")
+    asked = requests(2)
+    want, have = ([Machine(module, "chosen", {"model": hf_model()}, {"length": 6}, r) for r in asked] for _ in range(2))
+    for m in want:
+        m.run_function()
+    assert [r.why for r in run_canvases(have)] == [None] * 2
+    assert [m.committed_tokens() for m in have] == [m.committed_tokens() for m in want]
+    assert [m.tally.calls for m in have] == [m.tally.calls for m in want]
 
 
 def test_what_a_driver_raises_is_left_to_it() -> None:

@@ -16,6 +16,8 @@ from torch import Tensor
 from decgraph.backends.triton.step import canvas_run
 from decgraph.backends.triton.step.canvas_model import HFCanvas
 from decgraph.backends.triton.step.canvas_step import CanvasEvaluator
+from decgraph.backends.triton.step.canvas_symbols import Symbol
+from decgraph.backends.triton.step.canvas_turns import settle
 from decgraph.runtime.request import Request
 
 
@@ -84,6 +86,17 @@ def test_a_turn_reads_nothing_back(name: str, monkeypatch: pytest.MonkeyPatch) -
     (ran, _) = canvas_run.finish(e, ms)
     assert len(reads) == ran.reads <= ran.turns + 2 * 2 + 1
     assert name not in ("llada", "dream", "dream_confidence", "dream_margin", "dream_origin") or not reads
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+def test_carried_values_may_change_places(symbols: bool) -> None:
+    """Each of three tensors becomes the next; what is yet to be computed reads them before any is overwritten."""
+    a, b, c = (torch.full((2, 3), n) for n in (1, 2, 3))
+    wanted = [(b, a), (c, b), (a, c)]
+    if symbols:
+        wanted = [(Symbol.leaf(b) * 10, a), (Symbol.leaf(c), b), (Symbol.leaf(a), c)]
+    settle(wanted)
+    assert [int(t[0, 0]) for t in (a, b, c)] == ([20, 3, 1] if symbols else [2, 3, 1])
 
 
 def test_what_is_kept_goes_with_the_model() -> None:
