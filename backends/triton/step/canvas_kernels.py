@@ -65,11 +65,12 @@ def launch(wanted: Sequence[Wanted]) -> None:
 
 
 class Kernel:
-    """The kernel of some symbols. tensors: what it reads; whole, real: entries of memory that a program needs."""
+    """The kernel of some symbols. tensors: what it reads; whole, real: entries of memory that a program needs; sorted: lanes
+    of the widest vector that is sorted, which is what takes registers."""
 
     def __init__(self, wanted: Sequence[Symbol]) -> None:
         self.tensors: list[Tensor] = []
-        self.whole = self.real = 0
+        self.whole = self.real = self.sorted = 0
         self._names: dict[int, str] = {}
         self._leaves: dict[tuple[int, int], str] = {}
         self._lines = Text()
@@ -77,8 +78,8 @@ class Kernel:
         self.wanted = list(wanted)
         for s in wanted:
             self._node(s)
-        widest = max((self._lanes(s) for s in wanted), default=1)
-        self.sizes = config("canvas", (power(widest),), Config(power(widest), warps=4 if power(widest) <= 256 else 8))
+        lanes = power(max(self.sorted, 1))
+        self.sizes = config("canvas", (lanes,), Config(lanes, warps=2 if lanes <= 64 else 8 if lanes <= 512 else 16))
         self.text = self._text()
 
     def _text(self) -> str:
@@ -288,7 +289,7 @@ class Kernel:
         x, size = s.args[0], self._lanes(s)
         if not size:
             return self._set("order", "tl.full((), 0, tl.int64)")
-        key, lane = self._node(x, size), self._lane(size)
+        key, lane, self.sorted = self._node(x, size), self._lane(size), max(self.sorted, size)
         if x.dtype == torch.bool:
             key = self._set("key", f"{key}.to(tl.int64)")
         at, room = self._stored(x), self._room(torch.int64, size)
