@@ -28,6 +28,14 @@ STATIC = ["autoregressive", "eagle2", "medusa", "medusa_match", "recursive_sd", 
           "token_recycling"]
 """The algorithms whose steps are of static shape."""
 CPU = torch.device("cpu")
+SMALL: dict[str, dict[str, Any]] = {
+    "medusa": {"shape": "2x1x1"},
+    "medusa_match": {"shape": "2x1x1"},
+    "recursive_sd": {"shape": "2x2"},
+    "sequoia": {"shape": "[[0], [1], [0, 0], [1, 0], [0, 0, 0]]"},
+    "token_recycling": {"shape": "2x1", "k": 2},
+}
+"""Still smaller trees than the shelf's: Triton's interpreter is slow."""
 
 
 class TokenHead(Model):
@@ -71,7 +79,7 @@ def parameters(name: str, **more: Any) -> dict[str, Any]:
     """All parameters of an algorithm, small."""
     entry = optimised(name).entry
     usual = {p.name: p.default for p in entry.params if p.value.type.elem != "model"}
-    return usual | shelf.parameters(name) | more
+    return usual | shelf.parameters(name) | SMALL.get(name, {}) | more
 
 
 def on_device(model: Model, batch: int, capacity: int, tail: int) -> Any:
@@ -130,7 +138,7 @@ PROMPTS = [(0, 1), (2, 3, 4, 1, 0), (1, 1, 3)]
 
 def requests(temperature: float = 1, count: int = 3, **more: Any) -> list[Request]:
     """Ragged prompts with different limits; the second ends at token 4."""
-    return [Request(prompt=PROMPTS[i], limit=(7, 8, 3)[i], seed=2**40 + i, request_id=2**33 * i + i, temperature=temperature,
+    return [Request(prompt=PROMPTS[i], limit=(5, 6, 3)[i], seed=2**40 + i, request_id=2**33 * i + i, temperature=temperature,
                     eos={4} if i == 1 else (), **more) for i in range(count)]
 
 

@@ -37,7 +37,7 @@ def test_the_guard_sees() -> None:
             read()
 
 
-@pytest.mark.parametrize("name", ["eagle2", "speculative", "token_recycling"])
+@pytest.mark.parametrize("name", ["speculative", "token_recycling"])
 def test_a_turn_after_the_end_changes_nothing(name: str) -> None:
     asked = requests(count=2)
     program = Runs(name).program(asked)
