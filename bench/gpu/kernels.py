@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from decgraph import stdlib
 from decgraph.backends.triton.cubin import Report, Spec, report
 from decgraph.bench.gpu import attention, products, rows, small
 from decgraph.bench.gpu.lab import Lab
@@ -41,11 +42,17 @@ def machine_code(lab: Lab) -> Row:
     if not lab.cuda:
         return {"says": "tests/backends/triton/cubin compiles them where there is no GPU"}
     arch = 10 * torch.cuda.get_device_capability(lab.device)[0]
-    specs = [spec for spec in listed.unique(listed.everything()) if not spec.arches or arch in spec.arches]
+    every, left = list[Spec](), dict[str, str]()
+    for name in (*listed.AREAS, *stdlib.names()):
+        try:
+            every += listed.everything([name])
+        except Exception as error:  # some are listed by running them on the CPU, which only an interpreter does
+            left[name] = f"{type(error).__name__}: {error}"[:200]
+    specs = [spec for spec in listed.unique(every) if not spec.arches or arch in spec.arches]
     made = spread(lab, compiled, [(spec, arch) for spec in specs], os.cpu_count() or 1)
     found = [Report(spec.name, arch, error=r) if isinstance(r, str) else r for spec, r in zip(specs, made)]
     wrong = listed.faults(found)
-    return {"kernels": len(found), "wrong": wrong, "right": not any(r.error for r in found),
+    return {"kernels": len(found), "left_out": left, "wrong": wrong, "right": not any(r.error for r in found),
             "most_registers": sorted(((r.registers, r.name) for r in found), reverse=True)[:8],
             "says": f"{len(found)} kernels compiled for sm_{arch}, {len(wrong)} fail, spill or are too large"}
 

@@ -52,11 +52,18 @@ def checked(lab: Lab, case: Case) -> dict[str, float]:
     due = {"plain": x.double(), "normed": normed.to(torch.bfloat16).double(), "gated": (torch.nn.functional.silu(gate) * up)}
     out: dict[str, float] = {}
     for sizes in sizes_tried(rows)[: None if lab.cuda else 1]:
-        with trying(stream.FAMILY, stream.key_of(rows, matrix), sizes), poisoned():
-            got = {"plain": stream.streamed(x, matrix), "normed": stream.normed_product(x, more, weight, 1e-5, matrix)[1],
-                   "gated": stream.gated_product(both, 0, inner, inner, "silu", matrix)}
+        try:
+            with trying(stream.FAMILY, stream.key_of(rows, matrix), sizes), poisoned():
+                got = {"plain": stream.streamed(x, matrix), "normed": stream.normed_product(x, more, weight, 1e-5, matrix)[1],
+                       "gated": stream.gated_product(both, 0, inner, inner, "silu", matrix)}
+        except Exception as error:
+            if "out of resource" not in str(error):  # sizes that the device has no room for are never chosen
+                raise
+            continue
         for form, mine in got.items():
             out[form] = max(out.get(form, 0.0), exact.apart(mine, due[form] @ matrix.double()))
+    if not out:
+        raise RuntimeError("none of the sizes could be launched")
     return out
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 import decgraph.backends.triton  # noqa: F401
 from decgraph.backends.triton.attention import attend
 from decgraph.backends.triton.rows import functions
-from decgraph.bench.gpu import attention, clocks, exact, kernels, products, rows, small
+from decgraph.bench.gpu import attention, clocks, exact, kernels, pool, products, rows, small
 from decgraph.bench.gpu.lab import SIZES, Lab
 from decgraph.bench.gpu.poison import poisoned
 from decgraph.bench.gpu.report import OutOfTime, Report, limited
@@ -151,6 +151,18 @@ def test_timings(lab: Lab) -> None:
             assert row["says"] and "error" not in str(row), row
     assert found["softmax, 2 x 100"]["bytes"] == 1200 and found["softmax, 2 x 100"]["ms"]["median"] > 0
     assert [t["cells"] for t in found["attention, 1 x 32"]["trees"]] == [1, 4]
+
+
+class Apart(Lab):
+    """A lab on the CPU that starts processes as on a GPU."""
+
+    cuda = True  # type: ignore[assignment]
+
+
+def test_checks_run_in_processes_of_their_own(lab: Lab) -> None:
+    tasks = [("gather of a path", 1), ("no such check", 1), ("bits of trees", 2), ("gather of a path", 3)]
+    found = pool.spread(Apart(CPU, lab.sizes), small.checked, tasks, 2)
+    assert [found[0], *found[2:]] == ["", "", ""] and "KeyError" in found[1]
 
 
 def test_limits(tmp_path: Path) -> None:
