@@ -56,6 +56,8 @@ class Elsewhere(TorchFunctionMode):
             return isinstance(args[0], Far)
         given: list[Tensor] = []
         tree_map(lambda x: given.append(x) if isinstance(x, Tensor) else None, (args, kwargs))
+        if any(type(t) not in (Far, Tensor, nn.Parameter) for t in given):    # a kind that says itself what is done with it
+            return func(*args, **kwargs)
         far = [t for t in given if isinstance(t, Far)]
         near = [t for t in given if not isinstance(t, Far) and t.dim()]
         mixed = bool(far and near) and name not in _MAY_MIX
@@ -104,3 +106,32 @@ def away(module: nn.Module) -> Any:
             if b is not None:
                 part._buffers[name] = Far(b)
     return module
+
+
+class Launched:
+    """Inside it Triton's interpreter takes tensors that say they lie on a GPU, and none of the CPU beside them: a kernel on a
+    GPU cannot read those. `count` is how many kernels were launched on such tensors."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Launched:
+        from triton.runtime.interpreter import InterpretedFunction
+        self._run = InterpretedFunction.run
+
+        def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+            far = [x for x in given if isinstance(x, Far)]
+            if far and len(far) < len(given):
+                raise RuntimeError(f"{kernel.fn.__name__}: tensors of the CPU and of a GPU meet in a kernel")
+            self.count += bool(far)
+            near = [x.inner if isinstance(x, Far) else x for x in args]
+            named = {k: x.inner if isinstance(x, Far) else x for k, x in kwargs.items()}
+            return self._run(kernel, *near, grid=grid, warmup=warmup, **named)
+
+        InterpretedFunction.run = run
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from triton.runtime.interpreter import InterpretedFunction
+        InterpretedFunction.run = self._run

@@ -62,16 +62,31 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
         else:
             silent.append(m)
     masked = [m for m in silent if m.main is not None and m.main.kind == "masked"]
-    if masked:
-        from decgraph.backends.triton.step.canvas_run import run_canvases
-        left += [(m, ran.why) for m, ran in zip(masked, run_canvases(masked), strict=True) if ran.why is not None]
     causal = [m for m in silent if m.main is None or m.main.kind != "masked"]
-    if causal:
-        from decgraph.backends.triton.step.run import run_steps
-        left += run_steps(causal, width=width)
+    for some, decode in ((masked, canvases), (causal, trees)):
+        try:
+            left += decode(some, width) if some else []
+        except Exception as error:  # of the compiler, the driver, the memory of the device: the other way may do
+            _LOG.warning("%s could not be decoded by steps and is driven by the host: %s: %s", some[0].function.name,
+                         type(error).__name__, error)
+            left += [(m, str(error)) for m in some if not m.committed()]
     for m, why in left:
         _LOG.debug("%s: driven by the host: %s", m.title, why)
     return left
+
+
+def canvases(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
+    """Those of masked models, at most `width` at a time."""
+    from decgraph.backends.triton.step.canvas_run import run_canvases
+    parts = [machines[n:n + width] for n in range(0, len(machines), width)]
+    ran = [(m, r.why) for part in parts for m, r in zip(part, run_canvases(part), strict=True)]
+    return [(m, why) for m, why in ran if why is not None]
+
+
+def trees(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
+    """Those of causal models."""
+    from decgraph.backends.triton.step.run import run_steps
+    return run_steps(machines, width=width)
 
 
 @lru_cache(maxsize=1)
