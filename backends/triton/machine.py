@@ -15,6 +15,7 @@ from itertools import islice
 
 from decgraph.backends.torch.machine import Machine as TorchMachine
 from decgraph.backends.triton.kit import KERNELS
+from decgraph.errors import DecError
 
 _LOG = logging.getLogger("decgraph")
 
@@ -26,7 +27,7 @@ class Machine(TorchMachine):
 
     def run_function(self) -> tuple[int, ...]:
         """Run to the end; returns the committed tokens. Raises DecError."""
-        _warn_of_the_interpreter()
+        _look_at_the_device()
         if not by_steps([self], 1):
             return self.committed_tokens()
         out: tuple[int, ...] = super().run_function()
@@ -36,7 +37,7 @@ class Machine(TorchMachine):
     def run_many(waiting: Iterator[tuple[int, TorchMachine]], width: int,
                  ended: Callable[[int, TorchMachine, BaseException | None], None]) -> None:
         """Run several at a time: by steps those that can, the others by drivers whose model calls go together."""
-        _warn_of_the_interpreter()
+        _look_at_the_device()
 
         def driven() -> Iterator[tuple[int, TorchMachine]]:
             while part := list(islice(waiting, width)):
@@ -90,8 +91,12 @@ def trees(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachi
 
 
 @lru_cache(maxsize=1)
-def _warn_of_the_interpreter() -> None:
+def _look_at_the_device() -> None:
+    """Say that kernels are interpreted, where they are. Raises DecError where they can be neither compiled nor interpreted."""
+    import torch
     from triton import knobs
     if knobs.runtime.interpret:
         _LOG.warning("backend triton: there is no CUDA device, so kernels run in Triton's interpreter: right, and very slow")
-
+    elif not torch.cuda.is_available():
+        raise DecError("backend triton: torch sees no CUDA device, and Triton was made ready for one before decgraph was asked",
+                       hint="start Python with TRITON_INTERPRET=1, which runs kernels in Triton's interpreter")
