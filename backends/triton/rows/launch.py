@@ -121,7 +121,7 @@ class Made:
         for name, n in self.program.inputs.items():
             if n.kind == "setting":    # a scalar is passed as float32
                 value = float(given[name])
-                bound[n.name] = torch.tensor([value], dtype=self.real, device=device) if self.program.wide else value
+                bound[n.name] = torch.full((1,), value, dtype=self.real, device=device) if self.program.wide else value
         return bound, device
 
     def specs(self, rows: int, kind: torch.dtype = torch.bfloat16, sizes: Config | None = None) -> list[Spec]:

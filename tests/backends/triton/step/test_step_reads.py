@@ -10,11 +10,12 @@ import torch
 from step_runs import STATIC, Guard, Runs, requests
 from triton.runtime.interpreter import InterpretedFunction
 
-SHAPED = {"top_k": 3, "top_p": 0.9, "min_p": 0.05, "bans": {2}, "bias": {3: 1.5}}
+SHAPED = {"temperature": 0.7, "top_k": 3, "top_p": 0.9, "min_p": 0.05, "bans": {2}, "bias": {3: 1.5}}
 
 
 @pytest.mark.parametrize(("name", "more"), [(name, {}) for name in STATIC] + [
-    (name, {"temperature": 0}) for name in STATIC if name != "rsd_s"] + [(name, SHAPED) for name in ("speculative", "eagle2")])
+    (name, {"temperature": 0}) for name in STATIC if name != "rsd_s"] + [
+        (name, more) for name in ("speculative", "eagle2") for more in (SHAPED, {"temperature": 0.7})])
 def test_a_turn_reads_nothing(name: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are launched and do nothing: the interpreter reads what they read by its nature."""
     asked = requests(count=2, **more)
