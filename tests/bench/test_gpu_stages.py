@@ -22,20 +22,22 @@ def lab() -> Lab:
     return made
 
 
-@pytest.mark.parametrize("name", ["autoregressive", "draft 4 and verify"])
+@pytest.mark.parametrize("name", [case.name for case in steps.CASES])
 def test_steps(lab: Lab, name: str) -> None:
     row: Row = dict(steps.stage(lab))[name]()
     assert row["right"] and row["ms"]["median"] > 0 and not row["lost"]
-    assert (row["tokens_per_turn"] == 1) == (name == "autoregressive")
-    drafts = 4 if name != "autoregressive" else 0
+    assert row["tokens_per_turn"] == 1 if name == "autoregressive" else row["tokens_per_turn"] >= 1
+    drafts = 4 if name == "draft 4 and verify" else 0
     made, cells = lab.weights(), lab.sizes.prompt + int(row["tokens_per_turn"])
     assert row["floor_ms"] == pytest.approx(lab.floor(made.target, cells) + drafts * lab.floor(made.drafter, cells))
 
 
 def test_every_case_of_a_step_has_a_program(lab: Lab) -> None:
     """Programs are made, not run: a tree of 64 nodes takes the interpreter long."""
+    whole = Lab(CPU, replace(lab.sizes, name="not so tiny"))
+    whole._weights = lab.weights()
     for case in steps.CASES:
-        program, requests = steps.prepared(lab, case)
+        program, requests = steps.prepared(whole, case)
         assert program.needs.tails["target"] >= case.cells and len(requests) == 1
         assert ("drafter" in program.needs.tails) == bool(case.drafts)
 
