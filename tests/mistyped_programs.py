@@ -67,6 +67,16 @@ algorithm a(target: causal, drafter: causal, k: int in 1..8 = 4):
         verify t by match against target(t)
         commit t.accepted
 """,
+    "grow_with_too_many_values": """\
+algorithm a(target: causal, drafter: causal, k: int in 1..8 = 4):
+    while not done:
+        draft t:
+            t.race[root] = 0.0
+            xs = race(drafter(t.frontier), under = t.race[t.frontier])
+            grow top(xs, k, by = xs.race) with race = xs.race
+        verify t by rejection against target(t)
+        commit t.accepted
+""",
     "grow_outside": """\
 algorithm a(target: causal, drafter: causal, k: int in 1..8 = 4):
     while not done:

@@ -88,6 +88,10 @@ class TreeGrow:
             at = types[2]
             need(at.elem == "node", f"grow ... at needs nodes, got {at}")
             need(at.of[0] == t.of[0], f"grow ... at: a node of tree {at.of[0]} in tree {t.of[0]}")
+        for name, value in zip(attrs.get("columns", ()), types[3 if attrs.get("has_at") else 2:]):
+            need(len(value.dims) <= max(1, len(what.dims)) or what.elem == "list",
+                 f"the column {name} is given {value}: more values than {what} becomes nodes",
+                 "take it from what is grown: best = top(xs, k, by = xs.race), then grow best with race = best.race")
         bounds = [d.bound for d in what.dims]
         n = None
         if what.elem != "list" and all(b is not None for b in bounds):

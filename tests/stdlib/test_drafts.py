@@ -6,9 +6,11 @@ import math
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from shelf import V, run, session, tables
 
+from decgraph.runtime import noise
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.trace import Committed, Drafted
@@ -257,3 +259,31 @@ class Tail(Model):
 
     def apply(self, states: dict[int, Any]) -> dict[int, Any]:
         return dict.fromkeys(states, ("says", self.token))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rsd_s_is_a_stochastic_beam(seed: int) -> None:
+    """Every level has the prefixes whose Gumbel scores lead, each under its own parent's (Kool et al., 2019, algorithm 1)."""
+    width, depth, prompt = 3, 3, (0, 1)
+    models = tables(seed)
+    result = run("rsd_s", models, {"width": width, "depth": depth}, prompt=prompt, seed=seed, limit=9)
+    text = prompt
+    for turn, (tree, new) in enumerate(zip(drafts(result.events), committed(result.events), strict=True)):
+        # (node, path, log-probability, score) of a level, and what it should hold next
+        level: list[tuple[int, Path, float, float]] = [(0, (), 0.0, 0.0)]
+        left = list(tree)
+        for d in range(depth):
+            found = []
+            for n, (node, path, logprob, score) in enumerate(level):
+                q = np.array(row(models["drafter"], text + path))
+                with np.errstate(divide="ignore"):
+                    times = noise.exponentials(noise.Key(seed, 0, "rsd_s.2", (turn, d), (n,)), V)
+                    keys = noise.under(noise.race_keys(np.log(q) + logprob, times), score)
+                    found += [(-key, node, token, (*path, token), logprob + math.log(q[token]))
+                              for token, key in enumerate(keys) if q[token] > 0]
+            best = sorted(found)[:width]
+            got, left = left[:len(best)], left[len(best):]
+            assert [(parent, token) for _, parent, token in got] == [(node, token) for _, node, token, _, _ in best]
+            level = [(n, path, logprob, -key) for (n, _, _), (key, _, _, path, logprob) in zip(got, best, strict=True)]
+        assert not left
+        text += new
