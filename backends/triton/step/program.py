@@ -58,12 +58,14 @@ class StepProgram:
         self.graphs = frame.device.type == "cuda" if graphs is None else graphs
         self.graph: Any = None
         self.reads = 0
+        self.interrupted = False        # by Ctrl-C, in the last run
         self.before: tuple[dict[str, int], int] = ({}, 0)       # calls and drafts of the prologue
         self.each: tuple[dict[str, int], int] = ({}, 0)         # and of a turn
 
     @torch.no_grad()
     def run(self, requests: Sequence[Request], shared: Mapping[Any, Any] | None = None) -> list[Outcome]:
-        """Run requests, at most as many as the batch, to their ends. shared: a session's states."""
+        """Run requests, at most as many as the batch, to their ends, or to where Ctrl-C ends them (`interrupted`). shared: a
+        session's states."""
         step, batch = self.step, self.step.frame.batch
         if not 0 < len(requests) <= batch:
             raise ValueError(f"{len(requests)} requests for a batch of {batch}")
@@ -78,16 +80,17 @@ class StepProgram:
             self.each = step.tally.turn()
             self.graph = self.captured() if self.graphs else None
         most = int(max(r.limit for r in requests)) + 1
-        turns = 0
-        while turns < most + self.every:
-            if self.over():
-                break
-            for _ in range(self.every):
-                if self.graph is not None:
-                    self.graph.replay()
-                else:
-                    step.body()
-            turns += self.every
+        turns, self.interrupted = 0, False
+        try:
+            while turns < most + self.every and not self.over():
+                for _ in range(self.every):
+                    if self.graph is not None:
+                        self.graph.replay()
+                    else:
+                        step.body()
+                turns += self.every
+        except KeyboardInterrupt:      # what is committed by now is not lost; the caller raises it again
+            self.interrupted = True
         return self.outcomes(len(requests))
 
     def captured(self) -> Any:
@@ -107,8 +110,9 @@ class StepProgram:
         """What has come of the first n sequences."""
         s = self.step
         self.reads += 1
+        unfinished = s.lost if self.interrupted else s.lost | ~s.done
         tokens, length, base, turn, lost, tested, accepted = (
-            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, s.lost | ~s.done, s.tally.tested, s.tally.accepted))
+            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, unfinished, s.tally.tested, s.tally.accepted))
         out = []
         for b in range(n):
             (once, few), (again, many) = self.before, self.each

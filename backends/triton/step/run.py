@@ -138,6 +138,8 @@ def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None,
             for state in m.function.states:
                 if state.scope != "sequence":
                     m.shared[(m.function.name, state.name)] = program.states(b)[state.name].numpy()
+    if program.interrupted:
+        raise KeyboardInterrupt
     return left
 
 
