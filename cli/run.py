@@ -49,7 +49,7 @@ def command(
     extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
-    backend: Annotated[str | None, option("--backend", help="torch or reference.")] = None,
+    backend: Annotated[str | None, option("--backend", help="torch, triton or reference.")] = None,
     passes: Annotated[str | None, option("--passes", help=planning.PASSES)] = None,
     no_pass: Annotated[list[str] | None, option("--no-pass", help=planning.NO_PASS)] = None,
     dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,
@@ -108,7 +108,7 @@ def command(
     if json:
         from decgraph.cli.summary import result_of
 
-        result = session.run(request)
+        result = session.run(request, keep_events=trace is not None)
         output.emit_json(result_of(session, result))
     else:
         result = show(session, request, text, quiet=quiet)
