@@ -69,7 +69,7 @@ def of_algorithm(name: str) -> list[Spec]:
 
     if name not in stdlib.names():
         raise DecError(f"there is no area and no algorithm called {name}")
-    made: list[Spec] = []
+    made: list[Spec] = canvas_specs(name)
     for function in functions_of(optimise(load_text(stdlib.text(name), f"stdlib/{name}.dec"))[0]):
         for op in outermost(function):
             if op.opcode == "tree.walk" and (rule := rule_of(op, function.body)).supported:
@@ -81,6 +81,24 @@ def of_algorithm(name: str) -> list[Spec]:
                 found = [s for rows in ROWS for s in program.specs(rows, torch.bfloat16)]
                 made += [replace(s, name=f"{name}: {s.name.removeprefix('rows.')}") for s in found]
     return made
+
+
+def canvas_specs(name: str) -> list[Spec]:
+    """What a masked algorithm of stdlib/ whose steps run on the device launches there besides."""
+    from decgraph import stdlib
+    from decgraph.backends.triton.step.canvas_run import canvas_reason
+    from decgraph.backends.triton.step.specs_canvas import known, specs_of
+    from decgraph.check.worlds import models_for
+    from decgraph.dsl.lower import load_text
+    from decgraph.passes.manager import optimise
+    from decgraph.passes.plan import Plan
+    from decgraph.runtime.request import Request
+
+    module = load_text(stdlib.text(name), f"stdlib/{name}.dec")
+    if canvas_reason(module, module.main, Request(prompt=(1,), limit=8), models_for(module.entry, 5, 0)) is not None:
+        return []
+    params = tuple(known(module.entry).items())
+    return [replace(s, name=f"{name}: {s.name}") for s in specs_of(optimise(module, plan=Plan(params=params))[0])]
 
 
 def everything(only: Sequence[str] = ()) -> list[Spec]:

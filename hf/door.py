@@ -35,9 +35,10 @@ def door(
     algorithm: a name in stdlib/, a path, a text's `decgraph.parse`, an `Algorithm` or a decorated function. given: its
     other models (modules, folders, shipped names, decgraph models) and its parameters, by its own names; the model on
     which generate is called is its first causal or masked one. `heads` are Medusa heads. backend: "torch" if there is
-    one, else "reference"; "triton" for generated kernels. seed: of the noise; left out, one number is drawn from torch's generator for every sampled
-    call. tokenizer and stop_strings: transformers (5.17 to 5.23) keeps its own from a callable, so stop strings are
-    given here. streamer: for callers that do not pass it to generate. externs: Python functions the algorithm calls.
+    one, else "reference"; "triton" for generated kernels. seed: of the noise; left out, one number is drawn from
+    torch's generator for every sampled call. tokenizer and stop_strings: transformers (5.17 to 5.23) keeps its own from
+    a callable, so stop strings are given here. streamer: for callers that do not pass it to generate. externs: Python
+    functions the algorithm calls.
     batch: how many sequences are decoded at a time, the others waiting. plan: which passes run, as in `Algorithm.session`.
     Neither changes a token.
 

@@ -15,12 +15,11 @@ from decgraph.backends.triton.step.canvas_kernels import heard
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
 from decgraph.backends.triton.step.canvas_step import CanvasEvaluator
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory
-from decgraph.ir.values import Function
+from decgraph.ir.values import Function, Module
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import check_params
 
 SIZE, LENGTH, BLOCK = 126_464, 256, 32
-NAMES = ("fast_dllm", "fast_dllm_prefix", "fast_dllm_factor", "fast_dllm_uncached", "llada", "dream", "dream_confidence",
-         "dream_margin", "dream_origin", "static_masked", "prophet")
 _FEW = 5    # tokens of the model that is traced: the kernels of small vectors do not see the vocabulary
 assert canvases and canvas_vectors and canvas_choices   # they register what ops do
 
@@ -92,18 +91,21 @@ def traced(function: Function, params: dict[str, Any], request: Request, *, call
             yield kernel.spec(f"canvas.{function.name}.{len(seen)}")
 
 
-def specs(names: Sequence[str] = NAMES) -> list[Spec]:
-    """See `cubin.Spec`."""
-    import decgraph
-    from decgraph.runtime.session import check_params
+def known(function: Function) -> dict[str, Any]:
+    """The parameters that say how large a masked program's canvas is, at the size that is compiled for. Raises DecError."""
+    sizes = {"length": LENGTH, "block": BLOCK, "steps": LENGTH}
+    return check_params(function, {p.name: sizes[p.name] for p in function.params if p.name in sizes})
+
+
+def specs_of(module: Module) -> list[Spec]:
+    """The kernels of small vectors of a masked program, optimised with the parameters `known`."""
+    entry = module.entry
+    return list(traced(entry, known(entry), Request(prompt=(1,), limit=LENGTH, temperature=1)))
+
+
+def specs() -> list[Spec]:
+    """Those that decide cells from a real model's scores."""
     out: list[Spec] = []
-    for name in names:
-        algorithm = decgraph.load(name)
-        entry = algorithm.module.entry
-        known = {"length": LENGTH, "block": BLOCK, "steps": LENGTH}
-        params = check_params(entry, {k: v for k, v in known.items() if k in {p.name for p in entry.params}})
-        function = algorithm.optimised(params).functions[name]
-        out += traced(function, params, Request(prompt=(1,), limit=LENGTH, temperature=1))
     for temperature, banned, biased in ((0.0, False, False), (0.7, False, False), (1.0, True, True)):
         made = decision(SIZE, False, temperature, banned, biased)
         for rows in (BLOCK, LENGTH):

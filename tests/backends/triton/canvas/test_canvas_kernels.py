@@ -18,6 +18,7 @@ from decgraph.backends.triton.step.canvas_symbols import Symbol, computed, plain
 from decgraph.backends.triton.step.canvas_values import Live, constant
 from decgraph.backends.triton.step.canvas_vectors import packed
 from decgraph.backends.triton.step.specs_canvas import specs
+from decgraph.bench.cubins import canvas_specs
 from decgraph.runtime.request import Request
 
 F = Callable[..., Any]
@@ -167,5 +168,5 @@ def test_a_kernel_reads_well() -> None:
 
 @pytest.mark.slow
 def test_kernels_compile_without_spills() -> None:
-    for r in reports(specs()):
+    for r in reports([*specs(), *(s for name in NAMES for s in canvas_specs(name))]):
         assert not r.error and not r.spills, r
