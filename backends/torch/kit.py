@@ -33,7 +33,7 @@ class Kit:
         return None
 
     def walk(self, op: Op, function: Function) -> Walker | None:
-        """One call for a `tree.walk` of a function, where the backend has one; else torch's walk calls the rule as a function."""
+        """One call for a `tree.walk` of a function, where the backend has one; else torch's walk calls the rule."""
         return None
 
 
