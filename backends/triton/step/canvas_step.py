@@ -20,7 +20,7 @@ from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
 from decgraph.backends.triton.step.canvas_symbols import Symbol, plain
 from decgraph.backends.triton.step.canvas_turns import MODEL_OPS, Recorder, Turn, accumulates, asks, kept_calls, settle
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Live, Memory, Num, constant, leaves, rebuilt, skeleton
-from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic
+from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, registrar
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.values import Function, Op, Region
 
@@ -29,17 +29,8 @@ CANVAS: dict[str, Callable[..., Any]] = {}
 EFFECTS = (*MODEL_OPS, "commit", "state.write", "run")
 
 
-def form(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function below as what does ops in a canvas program."""
-
-    def register(f: Callable[..., Any]) -> Callable[..., Any]:
-        for name in opcodes:
-            if name in CANVAS:
-                raise TypeError(f"op {name} has two forms for canvases")
-            CANVAS[name] = f
-        return f
-
-    return register
+form = registrar(CANVAS)
+"""Register the function below as what does ops in a canvas program."""
 
 
 class CanvasEvaluator(Evaluator):

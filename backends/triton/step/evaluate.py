@@ -32,18 +32,28 @@ class NotStatic(Exception):
         self.why, self.op = why, op
 
 
-def device(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function below, `f(s, op, *operands)`, as what does ops on the device. `s` is the step's machine; one
-    result is returned as it is, several as a tuple. Raises TypeError for an op that has one."""
+Form = Callable[..., Any]
 
-    def register(f: Callable[..., Any]) -> Callable[..., Any]:
-        for name in opcodes:
-            if name in DEVICE:
-                raise TypeError(f"op {name} has two device forms")
-            DEVICE[name] = f
-        return f
 
-    return register
+def registrar(table: dict[str, Form]) -> Callable[..., Callable[[Form], Form]]:
+    """A decorator that puts functions into a table, by the ops that they do. It raises TypeError for an op that has one."""
+
+    def names(*opcodes: str) -> Callable[[Form], Form]:
+        def register(f: Form) -> Form:
+            for name in opcodes:
+                if name in table:
+                    raise TypeError(f"op {name} has two forms on the device")
+                table[name] = f
+            return f
+
+        return register
+
+    return names
+
+
+device = registrar(DEVICE)
+"""Register the function below, `f(s, op, *operands)`, as what does ops on the device. `s` is the step's machine; one result is
+returned as it is, several as a tuple."""
 
 
 def load() -> None:
