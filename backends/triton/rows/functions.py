@@ -176,10 +176,16 @@ def _draw_many(p: RowProgram, k: int) -> None:
     p.output("keys", values)
 
 
+def draw_race(probs: Tensor, words: Tensor, seeds: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The first k of each row's race and their keys, log q - log E, highest first: int64[R, k], -1 where nobody is left, and
+    [R, k]."""
+    out = _run(_draw_many, probs, {"probs": probs, "noise": (words, seeds)}, k)
+    return torch.where(out["keys"] > float("-inf"), out["tokens"], -1), out["keys"]
+
+
 def draw_many(probs: Tensor, words: Tensor, seeds: Tensor, k: int) -> Tensor:
     """The first k of each row's race, a sample without replacement: int64[R, k], -1 where nobody is left."""
-    out = _run(_draw_many, probs, {"probs": probs, "noise": (words, seeds)}, k)
-    return torch.where(out["keys"] > float("-inf"), out["tokens"], -1)
+    return draw_race(probs, words, seeds, k)[0]
 
 
 def _residual(p: RowProgram) -> None:

@@ -84,8 +84,7 @@ class Laws:
     def races(self, scores: Tensor, given: bool, words: Tensor, seeds: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """int64[N, k] and [N, k]: the k tokens of the highest race keys, log q - log E, and these keys, highest first."""
         probs = scores if given else self.probs(scores, "shaped")
-        out = functions._run(functions._draw_many, probs, {"probs": probs, "noise": (words, seeds)}, k)
-        return torch.where(out["keys"] > -torch.inf, out["tokens"], -1), out["keys"]
+        return functions.draw_race(probs, words, seeds, k)
 
     def top(self, scores: Tensor, k: int, *, banned: bool) -> Tensor:
         """int64[N, k]: the k largest entries of each row, largest first, ties to the lowest. banned: bans are applied first."""
