@@ -21,7 +21,8 @@ DEFAULT = "reference"
 
 
 def machine(name: str = DEFAULT) -> Any:  # Any: a class made as Machine is
-    """The class of a backend, imported when it is asked for. Raises DecError for an unknown name.
+    """The class of a backend, imported when it is asked for. Raises DecError for an unknown name, and where a library that the
+    backend needs is not installed.
 
     >>> machine("reference").__name__
     'Machine'
@@ -31,4 +32,10 @@ def machine(name: str = DEFAULT) -> Any:  # Any: a class made as Machine is
         hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(BACKENDS)}"
         raise DecError(f"there is no backend called {name!r}", hint=hint)
     module, attribute = BACKENDS[name]
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("decgraph"):
+            raise
+        raise DecError(f"backend {name} needs {error.name}, which is not installed",
+                       hint='pip install "decgraph[models]" (Triton is for Linux only)') from error

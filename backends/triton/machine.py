@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 
+import torch
+from triton import knobs
+
 from decgraph.backends.torch.machine import Machine as TorchMachine
 from decgraph.backends.triton.kit import KERNELS
 from decgraph.errors import DecError
@@ -93,8 +96,6 @@ def trees(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachi
 @lru_cache(maxsize=1)
 def _look_at_the_device() -> None:
     """Say that kernels are interpreted, where they are. Raises DecError where they can be neither compiled nor interpreted."""
-    import torch
-    from triton import knobs
     if knobs.runtime.interpret:
         _LOG.warning("backend triton: there is no CUDA device, so kernels run in Triton's interpreter: right, and very slow")
     elif not torch.cuda.is_available():

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+from tree import python
 
 from decgraph.api import load
 from decgraph.backends.triton.kit import sources
@@ -77,3 +78,10 @@ def test_sources_name_lines_of_the_program() -> None:
     made = sources(load("speculative").optimised())
     assert "rejection" in made and any("draw" in name for name in made)
     assert all("@triton.jit" in text and ".dec:" in text for text in made.values())
+
+
+def test_a_library_that_is_not_there_is_named() -> None:
+    text = python("import sys; sys.modules['triton'] = None\nfrom decgraph import DecError\n"
+                  "from decgraph.backends.registry import machine\n"
+                  "try:\n    machine('triton')\nexcept DecError as error:\n    print(error)")
+    assert "backend triton needs triton, which is not installed" in text and "pip install" in text
