@@ -80,7 +80,7 @@ class Elsewhere(TorchFunctionMode):
     def _near(x: Any) -> Any:
         if isinstance(x, Far):
             return x.inner
-        return _CPU if isinstance(x, torch.device) or (isinstance(x, str) and x == "cuda") else x
+        return _CPU if isinstance(x, torch.device) and x.type == "cuda" or (isinstance(x, str) and x == "cuda") else x
 
     @staticmethod
     def _result(name: str, args: Any, kwargs: Any, far: list[Far]) -> bool:
