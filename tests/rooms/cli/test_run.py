@@ -243,3 +243,10 @@ def test_words_that_are_not_options() -> None:
     assert given.direct(["--a-b", "1", "--c=2"], ["a_b", "c"]) == {"a_b": "1", "c": "2"}
     with pytest.raises(DecError, match="gives a twice"):
         given.pairs(["a=1", "a=2"], "--set")
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+def test_the_summary_names_the_backend(backend: str, tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["run", "autoregressive", "-p", "ab", "-n", "2", "--backend", backend])
+    shown = capsys.readouterr()
+    assert code == 0 and f"on the {backend} backend" in shown.out + shown.err
