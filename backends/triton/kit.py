@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from decgraph.backends.torch.kit import Kit, Walker
 from decgraph.backends.torch.lowering import Lowered, lower
@@ -14,22 +13,23 @@ from decgraph.ir.values import Function, Module, Op
 from decgraph.ir.vocabulary import on_rows
 from decgraph.ir.walk import functions_of
 
-_CALLS: WeakKeyDictionary[Op, VocabularyCall] = WeakKeyDictionary()
-_RULES: WeakKeyDictionary[Op, CompiledRule] = WeakKeyDictionary()
+# What is made of an op is kept with the op, since it holds it: a table by ops would hold on to both for ever.
 
 
 def call_of(op: Op) -> VocabularyCall:
     """The kernels of a vocabulary segment, or of an op on rows that stands alone."""
-    if op not in _CALLS:
-        _CALLS[op] = vocabulary(op)
-    return _CALLS[op]
+    made: VocabularyCall | None = op.__dict__.get("_call")
+    if made is None:
+        made = op.__dict__["_call"] = vocabulary(op)
+    return made
 
 
 def compiled_rule(op: Op, function: Function) -> CompiledRule:
     """The kernels of a `tree.walk` of a function."""
-    if op not in _RULES:
-        _RULES[op] = rule_of(op, function.body)
-    return _RULES[op]
+    made: CompiledRule | None = op.__dict__.get("_rule")
+    if made is None:
+        made = op.__dict__["_rule"] = rule_of(op, function.body)
+    return made
 
 
 class Kernels(Kit):
