@@ -200,3 +200,13 @@ def test_new_writes_a_file_that_checks_out(tmp_path: Path, monkeypatch: pytest.M
     assert main(["new", "mine"]) == 1
     assert "--force" in capsys.readouterr().err
     assert as_json(capsys, "new", "mine.dec", "--force") == {"name": "mine", "file": "mine.dec"}
+
+
+def test_kernels_and_how_steps_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "speculative", "--emit", "triton"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("# speculative: the whole step runs on the device\n")
+    assert "def rejection(" in shown and "# rules.dec:" in shown and "@triton.jit" in shown
+    assert main(["compile", "gs_jacobi", "--emit", "triton", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "depends on data" in told["step"] and told["kernels"]
