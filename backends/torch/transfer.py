@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 
@@ -37,7 +38,8 @@ def fetched(t: Tensor) -> np.ndarray:
     machine = _NOW.machine() if remote(t) else None
     if machine is not None:
         machine.syncs += 1
-    out: np.ndarray = t.detach().cpu().numpy()
+    held = t.detach().cpu()
+    out: np.ndarray = (held.float() if held.dtype == torch.bfloat16 else held).numpy()    # NumPy has no bfloat16
     return out
 
 
