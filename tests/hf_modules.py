@@ -64,3 +64,18 @@ def logits(of: Any, paths: list[tuple[int, ...]]) -> torch.Tensor:
                 made = of(input_ids=torch.tensor([path]), use_cache=False).logits[0]
             rows.update({path[: end + 1]: row for end, row in enumerate(made)})
     return torch.stack([rows[path] for path in paths])
+
+
+LAYER = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_hidden_layers": 1,
+         "num_key_value_heads": 2}
+"""Sizes of one layer like those of `module("llama")`: what heads and adapters are made of."""
+
+
+def large(of: Any) -> Any:
+    """A module with weights so large that what is computed from them shows."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for weight in of.parameters():
+            if weight.ndim > 1:
+                weight.normal_(0, 0.25)
+    return of.eval().requires_grad_(False)

@@ -37,7 +37,7 @@ class CanvasEvaluator(Evaluator):
     """Runs the body of a canvas program. models: by the program's names. every: turns of a `while` between two looks at its
     flag; each look waits for the device, and turns after the end change nothing but cost their time."""
 
-    num = FLOAT
+    num, forms, where = FLOAT, CANVAS, "for canvases on the device"
 
     def __init__(self, function: Function, models: dict[str, CanvasModel], batch: int, length: int, shaper: Shaper,
                  stream: Stream, base: Tensor, *, every: int = 1, recorder: Recorder | None = None) -> None:
@@ -68,24 +68,9 @@ class CanvasEvaluator(Evaluator):
         for t in (self.bad, *self.calls.values()):
             t.zero_()
 
-    def op(self, op: Op) -> None:
-        """Run one op and keep its results."""
-        special = getattr(self, "op_" + op.opcode.replace(".", "_"), None)
-        if special is not None:
-            out = special(op)
-        else:
-            operands = [self.env[v] for v in op.operands]
-            known = not any(_away(v) for v in operands)
-            if op.opcode in CANVAS:
-                out = CANVAS[op.opcode](self, op, *operands)
-            elif known:
-                out = self.hosted(op, operands)
-            else:
-                raise NotStatic(f"`{op.opcode}` has no form for canvases on the device", op)
-        if len(op.results) == 1:
-            self.env[op.result] = out
-        elif op.results:
-            self.env.update(zip(op.results, out, strict=True))
+    def knows(self, value: Any) -> bool:
+        """See `Evaluator`."""
+        return not _away(value)
 
     def name_of(self, model: CanvasModel) -> str:
         """The program's name of a model."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,12 +16,12 @@ MODEL_OPS = ("model.eval", "model.memory", "model.evals", "model.heads", "model.
 """Ops that ask a model."""
 
 
-class Recorder:
+class Recorder(Protocol):
     """What captures turns: on the CPU nothing does. `record(turn)` returns a function that does again what `turn` launched."""
 
     def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         """(what replays the turn, what it returned). The turn itself is not run by this."""
-        raise NotImplementedError
+        ...
 
 
 class CudaRecorder(Recorder):

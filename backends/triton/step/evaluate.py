@@ -72,7 +72,11 @@ def known(value: Any) -> bool:
 
 
 class Evaluator:
-    """Runs regions. `env` maps values to what they are now; a machine is a subclass that has what the ops need."""
+    """Runs regions. `env` maps values to what they are now; a machine is a subclass that has what the ops need.
+
+    forms: what ops do on the device, by opcode; where: what the forms are for, in messages."""
+
+    forms, where = DEVICE, "on the device"
 
     def __init__(self) -> None:
         self.env: dict[Value, Any] = {}
@@ -91,16 +95,20 @@ class Evaluator:
             out = special(op)
         else:
             operands = [self.env[v] for v in op.operands]
-            if all(known(v) for v in operands) and op.opcode not in DEVICE:
+            if op.opcode in self.forms:
+                out = self.forms[op.opcode](self, op, *operands)
+            elif all(self.knows(v) for v in operands):
                 out = self.hosted(op, operands)
-            elif op.opcode in DEVICE:
-                out = DEVICE[op.opcode](self, op, *operands)
             else:
-                raise NotStatic(f"`{op.opcode}` has no form on the device", op)
+                raise NotStatic(f"`{op.opcode}` has no form {self.where}", op)
         if len(op.results) == 1:
             self.env[op.result] = out
         elif op.results:
             self.env.update(zip(op.results, out, strict=True))
+
+    def knows(self, value: Any) -> bool:
+        """Whether the host knows a value."""
+        return known(value)
 
     def hosted(self, op: Op, operands: Sequence[Any]) -> Any:
         """An op over what the host knows: its NumPy meaning. Device forms that are given only such operands call this too."""

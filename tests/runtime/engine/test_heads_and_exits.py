@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from asking import run
-from hf_modules import module
+from hf_modules import LAYER, large, module
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
@@ -24,14 +24,6 @@ from decgraph.runtime.models.interface import Model
 from decgraph.zoo import modeling
 
 V, WIDTH = 61, 32
-LAYER = {
-    "vocab_size": V,
-    "hidden_size": WIDTH,
-    "intermediate_size": 48,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 1,
-    "num_key_value_heads": 2,
-}
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +47,6 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         for room in (heads, exits):
             monkeypatch.setattr(room, "capture", lambda *_: None)
     return str(request.param)
-
-
-def large(of: Any) -> Any:
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for weight in of.parameters():
-            if weight.ndim > 1:
-                weight.normal_(0, 0.25)
-    return of.eval()
 
 
 def check(model: Model, asks: list[Ask], answers: list[Answer], **given: Any) -> None:

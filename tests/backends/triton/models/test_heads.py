@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_modules import module
+from hf_modules import LAYER, large, module
 from lockstep import Lane, Lockstep, Path, nothing_read
 from torch import Tensor
 
@@ -26,25 +26,8 @@ from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.zoo import modeling
 
 V, WIDTH = 61, 32
-LAYER = {
-    "vocab_size": V,
-    "hidden_size": WIDTH,
-    "intermediate_size": 48,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 1,
-    "num_key_value_heads": 2,
-}
 # Of float32 logits of size about 10: sums are taken in another order over other numbers of slots.
 _CLOSE = {"atol": 3e-4, "rtol": 1e-4}
-
-
-def large(of: Any) -> Any:
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for weight in of.parameters():
-            if weight.ndim > 1:
-                weight.normal_(0, 0.25)
-    return of.eval().requires_grad_(False)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_modules import module
+from hf_modules import LAYER, large, module
 from step_runs import Guard, optimised, parameters
 from triton.runtime.interpreter import InterpretedFunction
 
@@ -18,18 +18,6 @@ from decgraph.runtime.models import hf
 from decgraph.runtime.models.hf_heads import HFFeatures, HFHeads
 from decgraph.runtime.request import Request
 from decgraph.zoo import modeling
-
-LAYER = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_hidden_layers": 1,
-         "num_key_value_heads": 2}
-
-
-def large(of: Any) -> Any:
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for weight in of.parameters():
-            if weight.ndim > 1:
-                weight.normal_(0, 0.25)
-    return of.eval().requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
