@@ -106,7 +106,10 @@ class _Job:
         self.options = options
 
     def __call__(self, algorithm: Any) -> Report:
-        return check_algorithm(algorithm, **self.options)
+        report = check_algorithm(algorithm, **self.options)
+        report.ran, report.harmless, report.module = None, set(), None      # ids of ops mean nothing in another process
+        report.missing = []
+        return report
 
 
 __all__ = ["check_algorithm", "check_all", "find"]
