@@ -95,6 +95,10 @@ def _empty() -> DecError:
     )
 
 
+def _nan() -> DecError:
+    return DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+
+
 # --- float64
 # ---------------------------------------------------------------------------------------------------
 
@@ -105,7 +109,7 @@ def _logits(scores: Scores, kept: np.ndarray | None, path: tuple[int, ...], requ
     if kept is not None:
         logits = np.where(kept, logits, -np.inf)
     if np.isnan(logits).any():
-        raise DecError("the model's scores hold a NaN")
+        raise _nan()
     if not (logits > -np.inf).any():
         raise _empty()
     return processed(logits, path, request)
@@ -191,7 +195,10 @@ def _constrained(weights: exact.Weights, kept: np.ndarray | None, request: Reque
     """The weights of the tokens kept, summing to one; a row of scores sums to one already."""
     if request.processors:
         raise DecError("processors work on logits, which exact arithmetic lacks", hint="leave them out of exact checks")
-    return weights if kept is None else _normal(exact.masked(weights, kept))
+    left = exact.masked(weights, kept)
+    if any(isinstance(w, float) for w in left):
+        raise _nan()
+    return weights if kept is None else _normal(left)
 
 
 def _normal(weights: exact.Weights) -> exact.Weights:
@@ -200,6 +207,8 @@ def _normal(weights: exact.Weights) -> exact.Weights:
         if total == 0:
             raise _empty()
         return weights if total == 1 else tuple(w / total for w in weights)
+    if not any(w > 0 for w in weights):
+        raise _empty()
     return exact.normal(weights)
 
 

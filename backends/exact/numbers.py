@@ -142,6 +142,12 @@ class Exact:
             out[i] = reals.shares([_number(x) for x in a[i]])
         return out
 
+    def weights(self, values: Any, is_probs: bool) -> list[Any]:
+        """Scores (or probabilities) of one row as weights. They sum to 1, unless one of them is infinite or no number: those
+        are left for the request's constraints to mask."""
+        found = [_number(x) if is_probs else reals.exp(_number(x)) for x in values]
+        return found if any(isinstance(w, float) for w in found) or not any(w > 0 for w in found) else reals.shares(found)
+
     def _each(self, a: Any, f: Callable[[Any], Any]) -> Any:
         a = np.asarray(a, dtype=object)
         out = np.empty(a.shape, dtype=object)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from decgraph.runtime.reals import intervals
@@ -29,6 +30,7 @@ def key_of(x: Any) -> Any:
     return x.key if isinstance(x, Real) else Fraction(x)
 
 
+@lru_cache(maxsize=20_000)
 def rooted(x: int | Fraction, e: Fraction) -> Any:
     """x ** e of a positive rational."""
     if e.denominator == 1:
@@ -142,6 +144,7 @@ def log(x: Any) -> Any:
     return out
 
 
+@lru_cache(maxsize=20_000)
 def log_rational(x: Fraction) -> Any:
     """The log of a positive rational: a sum of logs of primes."""
     out: Any = Fraction(0)
@@ -187,17 +190,29 @@ def shares(weights: Sequence[Any]) -> list[Any]:
     if all(isinstance(w, int | Fraction) for w in weights):
         total = sum(weights)
         return [Fraction(w) / total for w in weights]
+    key = tuple(key_of(w) for w in weights)
+    if key not in _known:
+        if len(_known) > 20_000:
+            _known.clear()
+        _known[key] = _shares(weights)
+    return list(_known[key])
+
+
+_known: dict[Any, list[Any]] = {}
+
+
+def _shares(weights: Sequence[Any]) -> list[Any]:
     live = [i for i, w in enumerate(weights) if w > 0]
     if not live:
         raise ZeroDivisionError("weights that are all 0")
+    if any(isinstance(w, Real) and not _low(w) for w in weights):
+        total = sum((weights[i] for i in live), Fraction(0))
+        return [w / total for w in weights] if isinstance(total, Real) or total != 1 else list(weights)
     ratios = [weights[i] / weights[live[0]] for i in live]
     out: list[Any] = [Fraction(0)] * len(weights)
     if all(not isinstance(r, Real) for r in ratios):
         total = sum(ratios, Fraction(0))
         found = [r / total for r in ratios]
-    elif any(isinstance(r, Real) and not _low(r) for r in ratios):
-        total = sum((weights[i] for i in live), Fraction(0))
-        found = [weights[i] / total for i in live]
     else:
         whole = Shares(tuple(ratios))
         key = tuple(key_of(r) for r in ratios)

@@ -73,17 +73,20 @@ def plain(x: Any) -> int | Fraction | None:
 class Real:
     """num / product of factors ** their exponents. Made by `make`, which gives a Fraction where it is one."""
 
-    __slots__ = ("__weakref__", "_bounds", "_sign", "den", "num")
+    __slots__ = ("__weakref__", "_bounds", "_key", "_sign", "den", "num")
 
     def __init__(self, num: Polynomial, den: dict[Factor, int]) -> None:
         self.num, self.den = num, den
         self._sign: int | None = None
+        self._key: Any = None
         self._bounds: dict[int, intervals.Interval] = {}
 
     @property
     def key(self) -> Any:
         """Equal for numbers of the same form."""
-        return frozenset(self.num.items()), frozenset(self.den.items())
+        if self._key is None:
+            self._key = frozenset(self.num.items()), frozenset(self.den.items())
+        return self._key
 
     # -- arithmetic
     def __add__(self, other: Any) -> Any:
