@@ -42,7 +42,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": reals.add, "sub": lambda a, b: reals.add(a, -b), "mul": reals.multiply, "div": reals.divide,
     "mod": reals.remainder, "pow": reals.power, "neg": lambda a: -a, "exp": reals.exp, "log": reals.log, "relu": _relu,
     "abs": abs, "minimum": _smaller, "maximum": _larger, "floor": reals.rounded_down,
-    "sqrt": lambda a: reals.power(a, Fraction(1, 2)), "clamp": _clamp, "select": lambda c, a, b: a if c else b,
+    "sqrt": reals.root, "clamp": _clamp, "select": lambda c, a, b: a if c else b,
 }
 _TESTS: dict[str, Callable[..., bool]] = {
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir.table import OpError
 from decgraph.runtime.reals import functions
 from decgraph.runtime.reals.limits import NotSeparated, bounded, raised
 from decgraph.runtime.reals.real import Real, plain
@@ -20,13 +21,13 @@ SMALL = 24      # exponents up to this stay in the ratio of a log; beyond, logs 
 
 
 def real(x: Any) -> Any:
-    """A finite number as a Fraction or a Real. Raises ValueError for an infinity or no number."""
+    """A finite number as a Fraction or a Real. Raises OpError for an infinity or no number."""
     if isinstance(x, Fraction | Real):
         return x
     if isinstance(x, Log):
         return real(x.value)
     if isinstance(x, float | np.floating) and not np.isfinite(x):
-        raise ValueError(f"{x} where a finite number is needed")
+        raise OpError(f"{x} stands where a finite number is needed", "0 / 0 and inf - inf are no numbers")
     return Fraction(x.item() if isinstance(x, np.generic) else x)
 
 
@@ -122,7 +123,7 @@ class Log:
         return floor(self.value)
 
     def __int__(self) -> int:
-        return int(self.value)
+        return int(real(self))
 
     def _against(self, other: Any) -> int | None:
         """The sign of the difference to another number; None for what is no number."""
@@ -192,6 +193,7 @@ def add(a: Any, b: Any) -> Any:
 def multiply(a: Any, b: Any) -> Any:
     """a * b; 0 times infinity is no number, as in the reference."""
     if isinstance(a, float) or isinstance(b, float):
+        a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
         if a != a or b != b or a == 0 or b == 0:
             return nan
         return inf if (a > 0) == (b > 0) else -inf
@@ -202,6 +204,10 @@ def multiply(a: Any, b: Any) -> Any:
 
 def divide(a: Any, b: Any) -> Any:
     """a / b; by 0 an infinity, 0 / 0 no number."""
+    if isinstance(b, Log):
+        b = b.value
+    if isinstance(a, Log) and isinstance(b, float | Real):
+        a = a.value
     if b != b or a != a:
         return nan
     if isinstance(b, float):
@@ -216,7 +222,7 @@ def divide(a: Any, b: Any) -> Any:
 def remainder(a: Any, b: Any) -> Any:
     """a - b * floor(a / b)."""
     if b == 0:
-        raise ValueError("the remainder of a division by 0")
+        raise OpError("the remainder of a division by 0")
     a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
     if a != a or b != b or isinstance(a, float):
         return nan
@@ -227,8 +233,10 @@ def remainder(a: Any, b: Any) -> Any:
 
 def rounded_down(a: Any) -> int:
     """The largest whole number that is not larger."""
-    if a != a or isinstance(a, float) and isinf(a):
-        raise ValueError(f"{a} has no whole part")
+    if isinstance(a, Log):
+        a = a.value
+    if isinstance(a, float) and (isnan(a) or isinf(a)):
+        raise OpError(f"{a} has no whole part")
     return floor(a)
 
 
@@ -266,7 +274,7 @@ def power(a: Any, b: Any) -> Any:
     if isinstance(a, float):
         if b < 0:
             return Fraction(0)
-        return inf if a > 0 or not (whole and b % 2) else -inf
+        return -inf if a < 0 and whole and b % 2 else inf
     if a == 0:
         return Fraction(0) if b > 0 else inf
     if whole:
@@ -277,6 +285,11 @@ def power(a: Any, b: Any) -> Any:
     return functions.exp(functions.log(a) * b) if isinstance(b, Real) else functions.power(a, Fraction(b))
 
 
+def root(a: Any) -> Any:
+    """The square root; of a negative number no number."""
+    return nan if a < 0 else power(a, Fraction(1, 2))
+
+
 def shares(weights: list[Any]) -> list[Any]:
     """Weights divided by their sum; no numbers where there is none among them, or where the sum is 0 or infinite."""
     if any(isinstance(w, float) for w in weights) or all(w == 0 for w in weights):
@@ -284,7 +297,7 @@ def shares(weights: list[Any]) -> list[Any]:
     return functions.shares([real(w) for w in weights])
 
 
-__all__ = ["Log", "NotSeparated", "Real", "add", "divide", "exp", "log", "multiply", "power", "real", "remainder",
+__all__ = ["Log", "NotSeparated", "Real", "add", "divide", "exp", "log", "multiply", "power", "real", "remainder", "root",
            "rounded_down", "shares"]
 
 

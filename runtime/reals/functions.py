@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from math import floor
 from typing import Any
 
 from decgraph.runtime.reals import intervals
@@ -12,6 +13,7 @@ from decgraph.runtime.reals.polynomials import (
     EULER,
     Atom,
     Monomial,
+    Polynomial,
     atom,
     base,
     factors,
@@ -55,48 +57,39 @@ def power(x: Any, e: Fraction) -> Any:
         if abs(n) > 64 and len(x.num) + len(x.den) > 1:
             raise NotSeparated(f"the power of a sum of roots to the {short(n)} is too long to follow")
         return x ** n
-    number, mono, rest = primitive(x.num) if len(x.num) > 1 else (*next((c, m) for m, c in x.num.items()), CONSTANT)
-    if number < 0:
-        number, rest = -number, {m: -c for m, c in rest.items()}
-    out = rooted(number, e) * _monomial(mono, e)
-    if rest != CONSTANT:
-        out = out * _sum_power(make(rest, {}), e)
-    for f, n in x.den.items():
-        out = out * _factor_power(f, -n * e)
-    return out
-
-
-def _monomial(m: Monomial, e: Fraction) -> Any:
-    """A monomial to a rational power."""
-    rooty = tuple((a, k) for a, k in m if not a.opaque)
-    number, mono = raise_to(rooty, e)
-    out = make({mono: number}, {})
-    for a, k in m:
+    number, mono, rest = taken_apart(x.num)
+    out = rooted(abs(number), e)     # of every part only the size counts, for the whole is positive
+    rooty, low = raise_to(tuple((a, k) for a, k in mono if not a.opaque), e)
+    out = out * make({low: rooty}, {})
+    for a, k in mono:
         if a.kind == "power":
             out = out * power(a.parts[0], a.parts[1] * k * e)
         elif a.kind == "exp":
             out = out * exp(a.parts * (k * e))
         elif a.opaque:
-            out = out * _sum_power(Real({((a, 1),): Fraction(1)}, {}), k * e)
+            out = out * _size_power(Real({((a, 1),): Fraction(1)}, {}), k * e)
+    if rest != CONSTANT:
+        out = out * _size_power(make(rest, {}), e)
+    for f, n in x.den.items():
+        out = out * _size_power(make(f.poly, {}), -n * e)
     return out
 
 
-def _factor_power(f: Any, e: Fraction) -> Any:
-    whole = make(CONSTANT, {f: -1})
-    return whole ** e.numerator if e.denominator == 1 else _sum_power(make(f.poly, {}), e)
+def taken_apart(p: Polynomial) -> tuple[Fraction, Monomial, Polynomial]:
+    """A rational, a monomial and a polynomial whose product is p; the last is 1 where p is a product."""
+    if len(p) > 1:
+        return primitive(p)
+    (m, c), = p.items()
+    return c, m, CONSTANT
 
 
-def _sum_power(x: Any, e: Fraction) -> Any:
-    """A number that is no product to a power: its whole part is multiplied out as a factor, the rest is an atom."""
-    if not isinstance(x, Real) or e.denominator == 1:
-        return power(x, e)
-    n, part = e.numerator // e.denominator, e - e.numerator // e.denominator
-    if x.sign() < 0:
-        raise ValueError("a root of a negative number")
-    out: Any = Real({((atom("power", (x.key, part), (x, part)), 1),): Fraction(1)}, {})
-    if n:
-        out = out * (make({m: Fraction(1) for m in [raise_to(next(iter(x.num)), n)[1]]}, {}) if len(x.num) == 1 and x.num ==
-                     {next(iter(x.num)): 1} else make(CONSTANT, {factor(x.num): -n}))
+def _size_power(x: Any, e: Fraction) -> Any:
+    """|x| ** e of a number that is not taken apart: a whole power of a factor, times an atom for the rest."""
+    n = floor(e)
+    x = abs(x)
+    out = make(CONSTANT, {factor(x.num): -n}) if len(x.num) > 1 else x ** n
+    if e != n:
+        out = out * Real({((atom("power", (x.key, e - n), (x, e - n)), 1),): Fraction(1)}, {})
     return out
 
 
@@ -127,20 +120,16 @@ def log(x: Any) -> Any:
     """The log of a positive number."""
     if not isinstance(x, Real):
         return log_rational(Fraction(x))
-    number, mono, rest = primitive(x.num) if len(x.num) > 1 else (*next((c, m) for m, c in x.num.items()), CONSTANT)
-    signed = [(a, e) for a, e in mono if not a.positive]
-    if signed or number < 0:      # the parts of a product may be negative
-        rest = times(rest, {tuple(signed): Fraction(1)})
-        rest = {m: c if number > 0 else -c for m, c in rest.items()}
-    out = log_rational(abs(number))
+    number, mono, rest = taken_apart(x.num)
+    rest = times(rest, {tuple((a, e) for a, e in mono if not a.positive): Fraction(1)})
+    out = log_rational(abs(number))     # of every part only the size counts, for the whole is positive
     for a, e in mono:
         if a.positive:
             out = out + e * _log_of(a)
     if rest != CONSTANT:
-        out = out + _log_atom(make(rest, {}))
+        out = out + _log_atom(abs(make(rest, {})))
     for f, n in x.den.items():
-        y = make(f.poly, {})
-        out = out - n * _log_atom(y if y.sign() > 0 else -y)
+        out = out - n * _log_atom(abs(make(f.poly, {})))
     return out
 
 
@@ -214,13 +203,23 @@ def _shares(weights: Sequence[Any]) -> list[Any]:
         total = sum(ratios, Fraction(0))
         found = [r / total for r in ratios]
     else:
-        whole = Shares(tuple(ratios))
-        key = tuple(key_of(r) for r in ratios)
-        found = [Real({((atom("share", (key, v), (whole, v)), 1),): Fraction(1)}, {}) for v in range(len(live) - 1)]
-        found.append(1 - sum(found, Fraction(0)))
+        found = _atoms(ratios)
     for i, p in zip(live, found, strict=True):
         out[i] = p
     return out
+
+
+def _atoms(ratios: list[Any]) -> list[Any]:
+    """The shares of irrational weights: an atom for each weight but the last different one, which is what is left."""
+    whole, keys = Shares(tuple(ratios)), tuple(key_of(r) for r in ratios)
+    different = list(dict.fromkeys(keys))
+    by_key: dict[Any, Any] = {}
+    left: Any = Fraction(1)
+    for k in different[:-1]:
+        by_key[k] = Real({((atom("share", (keys, k), (whole, keys.index(k))), 1),): Fraction(1)}, {})
+        left = left - by_key[k] * keys.count(k)
+    by_key[different[-1]] = left / keys.count(different[-1])
+    return [by_key[k] for k in keys]
 
 
 def _low(x: Real) -> bool:
