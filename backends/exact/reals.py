@@ -22,7 +22,7 @@ SMALL = 24      # exponents up to this stay in the ratio of a log; beyond, logs 
 
 def real(x: Any) -> Any:
     """A finite number as a Fraction or a Real. Raises OpError for an infinity or no number."""
-    if isinstance(x, Fraction | Real):
+    if type(x) is Fraction or type(x) is Real:
         return x
     if isinstance(x, Log):
         return real(x.value)
@@ -65,7 +65,9 @@ class Log:
         if isinstance(other, Log):
             d = lcm(self._den, other._den)
             if d == 1:
-                return Log(lambda: self.ratio * other.ratio)
+                if callable(self._ratio) or callable(other._ratio):
+                    return Log(lambda: self.ratio * other.ratio)
+                return Log(_product(self._ratio, other._ratio))
             if d <= SMALL:
                 return Log(lambda: self.ratio ** (d // self._den) * other.ratio ** (d // other._den), d)
             return add(self.value, other.value)
@@ -175,12 +177,19 @@ class Log:
         return f"log({self.ratio})" + (f"/{self._den}" if self._den != 1 else "")
 
 
+def _product(a: Any, b: Any) -> Any:
+    out = a * b
+    return bounded(out) if type(out) is Fraction else out
+
+
 def _sign(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
 def add(a: Any, b: Any) -> Any:
     """a + b; infinity less infinity is no number."""
+    if type(a) is Fraction and type(b) is Fraction:
+        return bounded(a + b)
     if isinstance(a, float) or isinstance(b, float):
         a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
         if isinstance(a, float) and isinstance(b, float):
@@ -192,18 +201,21 @@ def add(a: Any, b: Any) -> Any:
 
 def multiply(a: Any, b: Any) -> Any:
     """a * b; 0 times infinity is no number, as in the reference."""
+    if type(a) is Fraction and type(b) is Fraction:
+        return bounded(a * b)
     if isinstance(a, float) or isinstance(b, float):
         a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
         if a != a or b != b or a == 0 or b == 0:
             return nan
         return inf if (a > 0) == (b > 0) else -inf
-    if isinstance(a, int | Fraction) and isinstance(b, int | Fraction):
-        return bounded(a * b)
-    return a * b
+    out = a * b
+    return bounded(out) if type(out) is Fraction or type(out) is int else out
 
 
 def divide(a: Any, b: Any) -> Any:
     """a / b; by 0 an infinity, 0 / 0 no number."""
+    if type(a) is Fraction and type(b) is Fraction and b:
+        return a / b
     if isinstance(b, Log):
         b = b.value
     if isinstance(a, Log) and isinstance(b, float | Real):

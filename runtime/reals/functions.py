@@ -32,6 +32,12 @@ def key_of(x: Any) -> Any:
     return x.key if isinstance(x, Real) else Fraction(x)
 
 
+def _number(kind: str, key: Any, parts: Any, *made_of: Any) -> Real:
+    """The number that is an atom."""
+    inner = (p for x in made_of if isinstance(x, Real) for p in (x.num, *(f.poly for f in x.den)))
+    return Real({((atom(kind, key, parts, inner), 1),): Fraction(1)}, {})
+
+
 @lru_cache(maxsize=20_000)
 def rooted(x: int | Fraction, e: Fraction) -> Any:
     """x ** e of a positive rational."""
@@ -89,7 +95,7 @@ def _size_power(x: Any, e: Fraction) -> Any:
     x = abs(x)
     out = make(CONSTANT, {factor(x.num): -n}) if len(x.num) > 1 else x ** n
     if e != n:
-        out = out * Real({((atom("power", (x.key, e - n), (x, e - n)), 1),): Fraction(1)}, {})
+        out = out * _number("power", (x.key, e - n), (x, e - n), x)
     return out
 
 
@@ -113,7 +119,7 @@ def exp(x: Any) -> Any:
 
 
 def _exp_atom(x: Real) -> Any:
-    return Real({((atom("exp", x.key, x), 1),): Fraction(1)}, {})
+    return _number("exp", x.key, x, x)
 
 
 def log(x: Any) -> Any:
@@ -157,7 +163,7 @@ def _log_of(a: Atom) -> Any:
 
 
 def _log_atom(x: Any) -> Any:
-    return Real({((atom("log", key_of(x), x), 1),): Fraction(1)}, {})
+    return _number("log", key_of(x), x, x)
 
 
 class Shares:
@@ -216,7 +222,7 @@ def _atoms(ratios: list[Any]) -> list[Any]:
     by_key: dict[Any, Any] = {}
     left: Any = Fraction(1)
     for k in different[:-1]:
-        by_key[k] = Real({((atom("share", (keys, k), (whole, keys.index(k))), 1),): Fraction(1)}, {})
+        by_key[k] = _number("share", (keys, k), (whole, keys.index(k)), *ratios)
         left = left - by_key[k] * keys.count(k)
     by_key[different[-1]] = left / keys.count(different[-1])
     return [by_key[k] for k in keys]

@@ -6,6 +6,7 @@ from typing import Any
 
 BITS = 200_000     # of a numerator or denominator
 TERMS = 2_000      # of a polynomial
+DEPTH = 30         # of powers of sums of powers of sums
 DIGITS = (25, 50, 100, 200, 400)
 
 

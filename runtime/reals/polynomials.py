@@ -7,7 +7,7 @@ rational, all others are whole. Equal polynomials are equal numbers; the convers
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from fractions import Fraction
 from functools import lru_cache
 from math import floor, isqrt
@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from decgraph.runtime.reals import intervals
-from decgraph.runtime.reals.limits import TERMS, NotSeparated, raised
+from decgraph.runtime.reals.limits import DEPTH, TERMS, NotSeparated, raised
 
 Monomial = tuple[tuple["Atom", Any], ...]
 Polynomial = dict[Monomial, Fraction]
@@ -28,10 +28,10 @@ class Atom:
     """A number that is not taken apart. Kinds: "base" (a whole number under a root), "e", "share", "log", "exp", "power".
     `parts` is what it is made of. Atoms are made once (`atom`), so that the same one is the same object."""
 
-    __slots__ = ("__weakref__", "cache", "kind", "number", "parts")
+    __slots__ = ("__weakref__", "cache", "depth", "kind", "number", "parts")
 
-    def __init__(self, kind: str, parts: Any) -> None:
-        self.kind, self.parts, self.number = kind, parts, next(_count)
+    def __init__(self, kind: str, parts: Any, depth: int) -> None:
+        self.kind, self.parts, self.depth, self.number = kind, parts, depth, next(_count)
         self.cache: dict[Any, Any] = {}
 
     @property
@@ -48,11 +48,14 @@ class Atom:
         return str(self.parts) if self.kind == "base" else "e" if self.kind == "e" else f"{self.kind}{self.number}"
 
 
-def atom(kind: str, key: Hashable, parts: Any) -> Atom:
-    """The atom of this kind and key."""
+def atom(kind: str, key: Hashable, parts: Any, inner: Iterable[Polynomial] = ()) -> Atom:
+    """The atom of this kind and key, made of numbers with these polynomials."""
     found = _atoms.get((kind, key))
     if found is None:
-        found = _atoms[kind, key] = Atom(kind, parts)
+        depth = 1 + max((a.depth for p in inner for m in p for a, _ in m), default=0)
+        if depth > DEPTH:
+            raise NotSeparated(f"powers, logs and shares of each other, {depth} deep, are too long to follow")
+        found = _atoms[kind, key] = Atom(kind, parts, depth)
     return found
 
 
