@@ -177,6 +177,11 @@ class Log:
         return f"log({self.ratio})" + (f"/{self._den}" if self._den != 1 else "")
 
 
+def signature(law: Any) -> tuple[Any, ...]:
+    """What numbers are compared by where runs are merged: their form. Equal numbers of different forms differ."""
+    return tuple(x.key if isinstance(x, Real) else x for x in law)
+
+
 def _product(a: Any, b: Any) -> Any:
     out = a * b
     return bounded(out) if type(out) is Fraction else out
@@ -310,6 +315,6 @@ def shares(weights: list[Any]) -> list[Any]:
 
 
 __all__ = ["Log", "NotSeparated", "Real", "add", "divide", "exp", "log", "multiply", "power", "real", "remainder", "root",
-           "rounded_down", "shares"]
+           "rounded_down", "shares", "signature"]
 
 
