@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.backends.exact.coverage import Outcome, Ran
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import Unlikely, World
 from decgraph.check.claims import ByChance, begun
 from decgraph.check.coverage import demanded, missing
@@ -60,7 +61,7 @@ def sampled(survey: Survey, plan: Plan) -> set[Outcome]:
             m = case.program().machine(case.request, world, None).resume(case.start.committed)
             prepare(m)
             execute(m)
-    except (DecError, Unlikely, NoValue):
+    except (DecError, Unlikely, NotSeparated, NoValue):
         pass
     except Exception:     # a world that the program cannot be run in shows nothing
         return set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely, World
 from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.check.claims import ByChance, Failure, begun
@@ -53,7 +54,7 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
         world.restart(ByChance(n))
         try:
             execute(case.program().machine(case.request, world))
-        except (DecError, Unlikely):
+        except (DecError, Unlikely, NotSeparated):
             continue
         except Unknown as error:
             return f"a value of type {error}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.exact.reals import Log, Real
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row
 from decgraph.ir.data.tree import Tree
@@ -79,8 +80,10 @@ class Signer:
         plain = getattr(value, "__dataclass_fields__", None)
         if plain is not None:
             return (type(value).__name__, *(self.of(getattr(value, name)) for name in plain))
-        if hasattr(value, "ratio"):     # logs and roots
-            return (type(value).__name__, value.ratio, getattr(value, "den", 1))
+        if isinstance(value, Real):     # by its form: equal numbers of different forms are not merged
+            return ("real", value.key)
+        if isinstance(value, Log):
+            return ("log", self.of(value.ratio), value.den)
         raise Unknown(type(value).__name__)
 
     def tree(self, t: Tree, root: int = 0) -> Hashable:
@@ -101,7 +104,7 @@ class Signer:
             self.kept.append(row.origin)
             return ("row", id(row.origin[0]), *row.origin[1:], self.path(row.path))
         try:
-            return ("numbers", tuple(row.face("shaped")), tuple(row.face("raw")))
+            return ("numbers", self.of(list(row.face("shaped"))), self.of(list(row.face("raw"))))
         except Exception as error:
             raise Unknown(str(error)) from error
 
