@@ -1,0 +1,105 @@
+"""Judges random edits: `python tests/check/oracle/run.py --edits 200 --seed 0` prints oracle verdicts beside the checker's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from oracle.edits import edited  # noqa: E402
+from oracle.judge import Verdict, judge  # noqa: E402
+
+
+@dataclass
+class Row:
+    """One edit: what the oracle and the checker say."""
+
+    seed: int
+    said: str
+    text: str
+    oracle: Verdict
+    checker: str
+    notes: str = ""
+    seconds: float = 0.0
+
+    @property
+    def unsound(self) -> bool:
+        return self.oracle.verdict == "refuted" and self.checker == "proved"
+
+
+def loads(text: str) -> bool:
+    """Whether decgraph reads a program."""
+    from decgraph.dsl.lower import load_text
+    from decgraph.errors import DecError
+
+    try:
+        load_text(text)
+    except DecError:
+        return False
+    return True
+
+
+def checked(text: str, **options: Any) -> tuple[str, str]:
+    """The checker's verdict and its first notes; a refusal to run is a verdict of its own."""
+    import decgraph
+    from decgraph.errors import DecError
+
+    try:
+        report = decgraph.check(text, mutants=False, **options)
+    except DecError as error:
+        return "refused", str(error)
+    except Exception as error:  # a checker that crashes is what is looked for
+        return "crashed", f"{type(error).__name__}: {error}"
+    return report.verdict, "; ".join(map(str, report.notes[:2]))
+
+
+def row(seed: int, *, seconds: float = 1.0, base: str = "", **options: Any) -> Row:
+    """Make an edit, and ask both."""
+    program, said = edited(seed, loads, base)
+    found = judge(program, seconds=seconds)
+    started = time.monotonic()
+    verdict, notes = checked(program.text(), **options)
+    return Row(seed, said, program.text(), found, verdict, notes, time.monotonic() - started)
+
+
+def table(rows: list[Row]) -> str:
+    """The counts of verdicts, the oracle's down and the checker's across, and the share undecided."""
+    seen = Counter((x.oracle.verdict, x.checker) for x in rows)
+    across = sorted({x.checker for x in rows})
+    out = [" " * 10 + "".join(f"{c:>12}" for c in across)]
+    out += [f"{o:10}" + "".join(f"{seen[o, c]:12}" for c in across) for o in ("refuted", "holds", "unknown")]
+    undecided = sum(x.checker == "undecided" for x in rows)
+    out.append(f"undecided {undecided} of {len(rows)} ({undecided / max(1, len(rows)):.1%}); unsound {sum(x.unsound for x in rows)}; "
+               f"checker {sum(x.seconds for x in rows):.0f} s")
+    return "\n".join(out)
+
+
+def main() -> int:
+    """Judge the edits and print the table and every failure; 1 where the checker proved what the oracle refutes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--edits", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of the oracle, per program")
+    parser.add_argument("--base", default="", help="edit this program only")
+    parser.add_argument("--every", action="store_true", help="print every edit")
+    given = parser.parse_args()
+    rows = []
+    for seed in range(given.seed, given.seed + given.edits):
+        rows.append(x := row(seed, seconds=given.seconds, base=given.base))
+        slow = x.seconds > 30
+        if given.every or x.unsound or slow or x.checker == "crashed" or (x.oracle.verdict, x.checker) == ("holds", "refuted"):
+            print(f"--- seed {x.seed}: oracle {x.oracle.verdict}, checker {x.checker} ({x.seconds:.1f} s): {x.said} {x.notes}", flush=True)
+        if x.unsound and x.oracle.world is not None:
+            print(x.text, x.oracle.why, x.oracle.world.describe(), sep="\n", flush=True)
+    print(table(rows))
+    return int(any(x.unsound for x in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
