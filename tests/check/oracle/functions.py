@@ -54,7 +54,7 @@ def attribute(m: Any, x: Any, name: str) -> Any:
         return _tree(m, x, name)
     if isinstance(x, Context):
         return {"length": lambda: len(x.tokens), "token": lambda: x.tokens[-1], "parent": lambda: Context(x.tokens[:-1])}[name]()
-    if isinstance(x, Many) and x and isinstance(x[0], Dist | Drawn | Many | Node):
+    if isinstance(x, Many) and name != "start" and (not x or isinstance(x[0], Dist | Drawn | Many | Node)):
         return Many([attribute(m, y, name) for y in x], x.at)
     if isinstance(x, Dist) and name == "raw":
         if x.raw is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -28,6 +29,7 @@ class Verdict:
     worlds: int
     why: str = ""
     world: World | None = None
+    left_out: Counter[str] = field(default_factory=Counter)  # why worlds were not decided, and how many
 
 
 class Budget:
@@ -188,7 +190,7 @@ def decided(program: L.Program, w: World, claim: Any, budget: Budget) -> str:
     if isinstance(claim, L.Refines):
         masked = claim.spec.func.id == "static_masked"
         if claim.greedy:
-            w.requests = tuple(_greedy(r) for r in w.requests)
+            w.requests = tuple(replace(r, temperature=Fraction(0), limit=max(r.limit, 7)) for r in w.requests)
         if not masked and (claim.greedy or claim.mode == "tokens"):
             return tokens_differ(program, w, budget, claim.spec)
         if masked and claim.mode == "tokens":
@@ -221,16 +223,10 @@ def canvases_differ(program: L.Program, w: World, budget: Budget, spec: Any) -> 
     return next((wrong for _, wrong in every(one, budget.spend) if wrong), "")
 
 
-def _greedy(r: Request) -> Request:
-    from dataclasses import replace
-
-    return replace(r, temperature=Fraction(0))
-
-
 def judge(program: L.Program, *, seconds: float = 1.0, first: int = 0, worlds: int = 10**6,
           make: Callable[[L.Program, int, bool], World] = world) -> Verdict:
     """Look at worlds until one refutes a claim, or the time is over. A world may take a quarter of it."""
-    until, tried, last = time.monotonic() + seconds, 0, ""
+    until, tried, left_out = time.monotonic() + seconds, 0, Counter[str]()
     masked = any(p.type.startswith("masked") for p in program.params)
     for seed in range(first, first + worlds):
         if time.monotonic() > until:
@@ -238,14 +234,14 @@ def judge(program: L.Program, *, seconds: float = 1.0, first: int = 0, worlds: i
         for claim in program.claims:
             try:
                 w = make(program, seed, masked)
-                wrong = decided(program, w, claim, Budget(20000, min(until, time.monotonic() + seconds / 4)))
+                wrong = decided(program, w, claim, Budget(20000, min(until, time.monotonic() + seconds / 8)))
             except (TooMany, Stuck, *NONSENSE) as error:
-                last = f"{type(error).__name__}: {error}"
+                left_out[f"{type(error).__name__}: {error}"] += 1
                 continue
             tried += 1
             if wrong:
-                return Verdict("refuted", tried, wrong, w)
-    return Verdict("holds", tried) if tried else Verdict("unknown", 0, last)
+                return Verdict("refuted", tried, wrong, w, left_out)
+    return Verdict("holds" if tried else "unknown", tried, left_out=left_out)
 
 
 __all__ = ["Verdict", "ended", "judge", "law"]

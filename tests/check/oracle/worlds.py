@@ -165,7 +165,7 @@ def world(program: Any, seed: int, masked: bool) -> World:
     """The world of a seed. Kinds take turns: rich and shallow, deep corridors, greedy, and requests of all sorts."""
     r = random.Random(f"world {seed}")
     kind = seed % 8
-    vocab = 2 if kind in (0, 4) else r.choice([2, 3, 3, 4])
+    vocab = 2 if kind in (0, 4) or masked and kind != 3 and r.random() < 0.7 else r.choice([2, 3, 3, 4])
     deep = kind in (2, 3, 6)
     length = r.randint(1, 6) if kind else r.randint(1, 2)
     prompt = tuple(r.randrange(vocab) for _ in range(length))
@@ -178,12 +178,20 @@ def world(program: Any, seed: int, masked: bool) -> World:
             own = "peaked" if kind == 6 and r.random() < 0.5 else style
             models[p.name] = Model(p.name, seed, vocab, own, length + ahead if deep else 0, window)
     request = Request(prompt, limit=r.choice([1, 2, 2, 3]) if not deep else ahead + r.choice([1, 1, 2]))
+    if masked:  # a canvas is cut at the limit
+        request = replace(request, limit=r.choice([1, 2, 2, 3] if vocab == 2 else [1, 2, 2]) if not deep else r.choice([3, 5, 8]))
+        for m in models.values():
+            m.window, m.corridor = 0, length + request.limit - r.choice([1, 2, 2]) if deep else 0
+        if kind == 3 or kind == 6 and r.random() < 0.5:
+            request = replace(request, temperature=Fraction(0))
+            for m in models.values():
+                m.corridor = 0
     if kind == 3 and not masked and r.random() < 0.6:  # temperature 0 has one run however long it is
         request = replace(request, temperature=Fraction(0), limit=r.randint(6, 12))
         for m in models.values():
             m.corridor = 0
     if kind == 5:
-        request = replace(request, temperature=r.choice([Fraction(2), Fraction(1, 2), Fraction(0)]), limit=2)
+        request = replace(request, temperature=r.choice([Fraction(2), Fraction(1, 2), Fraction(0)]), limit=min(2, request.limit))
     if kind == 1:
         odd = r.randrange(6)
         if odd == 0:
