@@ -330,6 +330,16 @@ def stepped(p: Program, r: random.Random) -> Any:
                lambda x: replace(x, value=expr(new)), "carries something else")
 
 
+def shared_noise(p: Program, r: random.Random) -> Any:
+    """A draw reads a noise that was made once, before the loop."""
+    main = next((n for n, s in enumerate(p.body) if _main(s)), None)
+    got = one(p, r, lambda x: isinstance(x, L.Draw) and x.output is None and not x.using, lambda x: replace(x, using="g"), "shared noise")
+    if got is None or main is None:
+        return None
+    new = got[0]
+    return replace(new, body=(*new.body[:main], L.Noise("g", (L.Name("vocab"),)), *new.body[main:])), got[1]
+
+
 # ---- edits of declarations
 
 
@@ -400,7 +410,7 @@ def _with_counter(p: Program, scope: str) -> Program:
 KINDS: dict[str, Edit] = {f.__name__: f for f in (
     drop, swap, twice, only_if, before_loop, once_more, leave, commits, drafts_more, off_by_one, longer, another_number,
     another_model, raw, shaped, another_place, compares, arithmetic, turned, another_function, unwrapped, of_factor, always,
-    also_accepts, another_law, some_children, takes_likeliest, as_output, as_point, another_name, stepped, other_scope, stronger)}
+    also_accepts, another_law, some_children, takes_likeliest, as_output, as_point, shared_noise, another_name, stepped, other_scope, stronger)}
 LATE = ("commits", "another_model", "raw", "another_place", "unwrapped", "of_factor", "always", "another_law", "some_children",
         "takes_likeliest", "as_output", "as_point", "drafts_more", "drop", "longer", "off_by_one", "turned", "another_name")
 KINDS |= {f"late_{name}": late(KINDS[name]) for name in LATE}

@@ -195,15 +195,15 @@ class Machine:
 
     # ---- drawing
 
-    def drawn(self, p: Any, output: Any, using: str) -> Any:
+    def drawn(self, p: Any, output: Any, using: str, lane: int = 0) -> Any:
         if isinstance(p, Many):
-            return Many([self.drawn(x, output, using) for x in p], p.at)
+            return Many([self.drawn(x, output, using, i) for i, x in enumerate(p)], p.at)
         if not isinstance(p, Dist):
             raise Stuck(f"a draw from {p!r}")
         if sum(p.probs) != 1:
             raise Stuck("a draw from what does not sum to one")
         if using:
-            place = ("using", self.env[using], p.place)
+            place = ("using", self.env[using], lane)
             token = self.output.read(place, p.probs, self.choices)
         elif output is None:
             token = self.choices.of(list(p.probs))

@@ -118,6 +118,8 @@ class Runs:
 
 def _open(place: Any, length: int) -> bool:
     """Whether the noise at a place may be read again."""
+    if isinstance(place, tuple) and place[0] == "using":
+        return bool(place[1][2] == "before")
     return not isinstance(place, int) or place >= length
 
 
