@@ -200,13 +200,14 @@ class Machine:
             return Many([self.drawn(x, output, using, i) for i, x in enumerate(p)], p.at)
         if not isinstance(p, Dist):
             raise Stuck(f"a draw from {p!r}")
-        if sum(p.probs) != 1:
-            raise Stuck("a draw from what does not sum to one")
+        if min(p.probs) < 0 or not any(p.probs):
+            raise Stuck("a draw from what is no distribution")
         if using:
             place = ("using", self.env[using], lane)
             token = self.output.read(place, p.probs, self.choices)
         elif output is None:
-            token = self.choices.of(list(p.probs))
+            total = sum(p.probs)
+            token = self.choices.of([w / total for w in p.probs])
         else:
             if output is not True:
                 place = (int(self.value(output)), p.place)
