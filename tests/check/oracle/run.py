@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -45,17 +46,32 @@ def loads(text: str) -> bool:
     return True
 
 
-def checked(text: str, **options: Any) -> tuple[str, str]:
-    """The checker's verdict and its first notes; a refusal to run is a verdict of its own."""
+class Late(BaseException):
+    """The checker took longer than it may."""
+
+
+def _late(*_: Any) -> None:
+    raise Late
+
+
+def checked(text: str, limit: float = 60.0, **options: Any) -> tuple[str, str]:
+    """The checker's verdict and its first notes; a refusal to run, and more than `limit` seconds, are verdicts of their own."""
     import decgraph
     from decgraph.errors import DecError
 
+    before = signal.signal(signal.SIGALRM, _late)
+    signal.setitimer(signal.ITIMER_REAL, limit)
     try:
         report = decgraph.check(text, mutants=False, **options)
+    except Late:
+        return "late", f"more than {limit:g} s"
     except DecError as error:
         return "refused", str(error)
     except Exception as error:  # a checker that crashes is what is looked for
         return "crashed", f"{type(error).__name__}: {error}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     return report.verdict, "; ".join(map(str, report.notes[:2]))
 
 
@@ -88,13 +104,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="of the oracle, per program")
     parser.add_argument("--base", default="", help="edit this program only")
     parser.add_argument("--every", action="store_true", help="print every edit")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds of the checker, per program")
     given = parser.parse_args()
     rows = []
     for seed in range(given.seed, given.seed + given.edits):
-        rows.append(x := row(seed, seconds=given.seconds, base=given.base))
-        slow = x.seconds > 30
-        if given.every or x.unsound or slow or x.checker == "crashed" or (x.oracle.verdict, x.checker) == ("holds", "refuted"):
-            print(f"--- seed {x.seed}: oracle {x.oracle.verdict}, checker {x.checker} ({x.seconds:.1f} s): {x.said} {x.notes}", flush=True)
+        rows.append(x := row(seed, seconds=given.seconds, base=given.base, limit=given.limit))
+        odd = x.checker not in ("proved", "refuted") or (x.oracle.verdict, x.checker) == ("holds", "refuted")
+        if given.every or x.unsound or odd:
+            print(f"--- seed {x.seed}: oracle {x.oracle.verdict}, checker {x.checker} ({x.seconds:.1f} s): {x.said} {x.notes}",
+                  flush=True)
         if x.unsound and x.oracle.world is not None:
             print(x.text, x.oracle.why, x.oracle.world.describe(), sep="\n", flush=True)
     print(table(rows))
