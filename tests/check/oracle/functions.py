@@ -123,6 +123,11 @@ def point(m: Any, x: Any) -> Drawn:
     return Drawn(token_of(x), sure, sure)
 
 
+def sure(m: Any, x: Any) -> Drawn:
+    """The point mass on a token, of a draw as well."""
+    return point(m, token_of(x))
+
+
 def hang(tree: Tree, parent: int, edge: Drawn) -> int:
     tree.edges.append(edge)
     tree.parents.append(parent)
@@ -397,11 +402,11 @@ def blocks(m: Any, c: Canvas, k: Any) -> list[Many]:
 
 
 def onehot(m: Any, x: Any) -> Any:
-    return deep(lambda y: Dist(point(m, y).law), x)
+    return deep(lambda y: Dist(sure(m, y).law), x)
 
 
 FUNCTIONS: dict[str, Any] = {
-    "sample": sample, "distinct": distinct, "topk": topk, "point": lambda m, x: deep(lambda y: point(m, y), x),
+    "sample": sample, "distinct": distinct, "topk": topk, "point": lambda m, x: deep(lambda y: sure(m, y), x),
     "chain": lambda m, xs: ("chain", flat(xs)), "bernoulli": lambda m, s: m.coin(s),
     "max": fold(max), "min": fold(min), "sum": fold(sum), "all": fold(all), "any": fold(any),
     "count": fold(lambda xs: sum(map(bool, xs))), "len": lambda m, x: len(x), "relu": each(lambda y: max(y, Fraction(0))),

@@ -40,7 +40,7 @@ class Budget:
 
     def spend(self) -> None:
         self.left -= 1
-        if self.left < 0 or (self.left % 64 == 0 and time.monotonic() > self.until):
+        if self.left < 0 or (self.left % 64 == 0 and time.process_time() > self.until):
             raise TooMany
 
 
@@ -228,15 +228,15 @@ def canvases_differ(program: L.Program, w: World, budget: Budget, spec: Any) -> 
 def judge(program: L.Program, *, seconds: float = 1.0, first: int = 0, worlds: int = 10**6,
           make: Callable[[L.Program, int, bool], World] = world) -> Verdict:
     """Look at worlds until one refutes a claim, or the time is over. A world may take a quarter of it."""
-    until, tried, left_out = time.monotonic() + seconds, 0, Counter[str]()
+    until, tried, left_out = time.process_time() + seconds, 0, Counter[str]()
     masked = any(p.type.startswith("masked") for p in program.params)
     for seed in range(first, first + worlds):
-        if time.monotonic() > until:
+        if time.process_time() > until:
             break
         for claim in program.claims:
             try:
                 w = make(program, seed, masked)
-                wrong = decided(program, w, claim, Budget(20000, min(until, time.monotonic() + seconds / 8)))
+                wrong = decided(program, w, claim, Budget(20000, min(until, time.process_time() + seconds / 8)))
             except (TooMany, Stuck, *NONSENSE) as error:
                 left_out[f"{type(error).__name__}: {error}"] += 1
                 continue

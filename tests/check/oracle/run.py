@@ -55,12 +55,13 @@ def _late(*_: Any) -> None:
 
 
 def checked(text: str, limit: float = 60.0, **options: Any) -> tuple[str, str]:
-    """The checker's verdict and its first notes; a refusal to run, and more than `limit` seconds, are verdicts of their own."""
+    """The checker's verdict and its first notes; a refusal to run, and more than `limit` seconds
+    of processor time, are verdicts of their own."""
     import decgraph
     from decgraph.errors import DecError
 
-    before = signal.signal(signal.SIGALRM, _late)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    before = signal.signal(signal.SIGVTALRM, _late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, limit)
     try:
         report = decgraph.check(text, mutants=False, **options)
     except Late:
@@ -70,8 +71,8 @@ def checked(text: str, limit: float = 60.0, **options: Any) -> tuple[str, str]:
     except Exception as error:  # a checker that crashes is what is looked for
         return "crashed", f"{type(error).__name__}: {error}"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
     return report.verdict, "; ".join(map(str, report.notes[:2]))
 
 
@@ -79,9 +80,9 @@ def row(seed: int, *, seconds: float = 1.0, base: str = "", **options: Any) -> R
     """Make an edit, and ask both."""
     program, said = edited(seed, loads, base)
     found = judge(program, seconds=seconds)
-    started = time.monotonic()
+    started = time.process_time()
     verdict, notes = checked(program.text(), **options)
-    return Row(seed, said, program.text(), found, verdict, notes, time.monotonic() - started)
+    return Row(seed, said, program.text(), found, verdict, notes, time.process_time() - started)
 
 
 def table(rows: list[Row]) -> str:
