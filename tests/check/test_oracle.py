@@ -107,7 +107,7 @@ def test_noise_that_is_read_again_gives_the_same_token() -> None:
         output = Output({}, True)
         return output.read(3, HALF, c), output.read(3, HALF, c)
 
-    assert dict((k, p) for p, k in every(run, lambda: None)) == {(0, 0): F(1, 2), (1, 1): F(1, 2)}
+    assert {k: p for p, k in every(run, lambda: None)} == {(0, 0): F(1, 2), (1, 1): F(1, 2)}
 
 
 def test_shaping() -> None:

@@ -277,7 +277,7 @@ TEXTS = {
             break if same
         commit y
 """,
-    "one_a_time": f"""algorithm one_a_time(model: masked, length: int in 1..8 = 3, block: int in 1..4 = 2):
+    "one_a_time": """algorithm one_a_time(model: masked, length: int in 1..8 = 3, block: int in 1..4 = 2):
     refines static_masked(model, length, block) in tokens
 
     canvas c: length
@@ -288,7 +288,7 @@ TEXTS = {
             unmask c[b] where rank(p.raw[x]) < 1 with x
     commit c
 """,
-    "cells_drawn": f"""algorithm cells_drawn(model: masked, length: int in 1..8 = 2, block: int in 1..4 = 2):
+    "cells_drawn": """algorithm cells_drawn(model: masked, length: int in 1..8 = 2, block: int in 1..4 = 2):
     refines static_masked(model, length, block) in distribution
 
     canvas c: length
@@ -299,7 +299,7 @@ TEXTS = {
             unmask c[b] where first_max(p.raw[x]) with x
     commit c
 """,
-    "likeliest_cell": f"""algorithm likeliest_cell(model: masked, length: int in 1..8 = 3, block: int in 1..4 = 2):
+    "likeliest_cell": """algorithm likeliest_cell(model: masked, length: int in 1..8 = 3, block: int in 1..4 = 2):
     refines static_masked(model, length, block) when greedy
 
     canvas c: length

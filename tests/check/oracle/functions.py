@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from oracle import language as L
+from oracle.trees import flat, model_on_canvas, point, sure
 from oracle.values import Canvas, Context, Dist, Drawn, Many, Node, Path, Stuck, Tree, combine, deep, numbers, taken, token_of
 from oracle.worlds import Model
 
@@ -43,17 +44,14 @@ def many_nodes(t: Tree, ids: Any) -> Many:
     return Many(found, found)
 
 
-def nodes(x: Any) -> list[Node]:
-    """The nodes in a value."""
-    return [n for y in x for n in nodes(y)] if isinstance(x, Many) else [x]
-
-
 def attribute(m: Any, x: Any, name: str) -> Any:
     """`x.name`."""
     if isinstance(x, Tree):
         return _tree(m, x, name)
     if isinstance(x, Context):
-        return {"length": lambda: len(x.tokens), "token": lambda: x.tokens[-1], "parent": lambda: Context(x.tokens[:-1])}[name]()
+        return {"length": lambda: len(x.tokens), "token": lambda: x.tokens[-1], "parent": lambda: Context(x.tokens[:-1])}[
+            name
+        ]()
     if isinstance(x, Many) and name != "start" and (not x or isinstance(x[0], Dist | Drawn | Many | Node)):
         return Many([attribute(m, y, name) for y in x], x.at)
     if isinstance(x, Dist) and name == "raw":
@@ -104,157 +102,19 @@ def levels(shape: str) -> list[Any]:
     """The levels of a topology, given as a branching for each."""
     out, count = [], 1
     for i, width in enumerate(map(int, shape.split("x"))):
-        out.append(("level", {"index": i, "width": width, "parent": Many([j // width for j in range(count * width)]),
-                              "rank": Many([j % width for j in range(count * width)])}))
+        out.append(
+            (
+                "level",
+                {
+                    "index": i,
+                    "width": width,
+                    "parent": Many([j // width for j in range(count * width)]),
+                    "rank": Many([j % width for j in range(count * width)]),
+                },
+            )
+        )
         count *= width
     return out
-
-
-# ---- trees
-
-
-def point(m: Any, x: Any) -> Drawn:
-    """A token as a draft that was not drawn; draws stay what they are."""
-    if isinstance(x, Drawn):
-        return x
-    sure = tuple(Fraction(int(v == token_of(x))) for v in range(m.world.vocab))
-    if sum(sure) != 1:
-        raise Stuck("no such token")
-    return Drawn(token_of(x), sure, sure)
-
-
-def sure(m: Any, x: Any) -> Drawn:
-    """The point mass on a token, of a draw as well."""
-    return point(m, token_of(x))
-
-
-def hang(tree: Tree, parent: int, edge: Drawn) -> int:
-    tree.edges.append(edge)
-    tree.parents.append(parent)
-    return len(tree.edges) - 1
-
-
-def flat(x: Any) -> list[Drawn]:
-    return [d for y in x for d in flat(y)] if isinstance(x, Many) else [x]
-
-
-def places(m: Any, tree: Tree, value: Any, at: Any) -> list[tuple[int, Drawn]]:
-    """(parent, draft) of everything that `grow` hangs."""
-    if at is None and isinstance(value, Many) and value.at is not None:
-        return [(n.id, d) for n, x in zip(value.at, value, strict=True) for d in flat(x)]
-    if at is None or isinstance(at, Node):
-        return [(at.id if at is not None else 0, d) for d in flat(value)]
-    parents = nodes(at)
-    if isinstance(value, Many) and len(value) == len(parents):
-        return [(n.id, d) for n, x in zip(parents, value, strict=True) for d in flat(x)]
-    if len(parents) == 1:
-        return [(parents[0].id, d) for d in flat(value)]
-    raise Stuck("drafts and nodes do not go together")
-
-
-def verify(m: Any, tree: Tree, rule: Any, evidence: Any) -> None:
-    """Walk from the root: at every node the rule accepts a child, or emits and ends."""
-    from oracle.interpret import Verdict
-
-    name, given = (rule.id, ()) if isinstance(rule, L.Name) else (rule.func.id, [m.value(a) for a in rule.args])
-    written = m.rules[name]
-    node, path, emitted = 0, [], None
-    while True:
-        row = _evidence(evidence, node)
-        if row is None:
-            break
-        below = tree.children(node)
-        outer = m.env
-        m.env = {written.params[0].name: row, written.params[1].name: Many([tree.edges[c] for c in below])}
-        for p, x in zip(written.params[2:], [*given, *[None] * len(written.params)], strict=False):
-            m.env[p.name] = m._num(L.Num(p.default)) if x is None else x
-        try:
-            m.run(written.body)
-            accepted = None
-        except Verdict as v:
-            accepted, emitted = v.child, v.token
-        finally:
-            m.env = outer
-        if accepted is None:
-            break
-        node = next(c for c in below if tree.edges[c] is accepted)
-        path.append(node)
-    tokens = tuple(token_of(tree.edges[n]) for n in path) + (() if emitted is None else (emitted,))
-    tree.accepted = Path(tokens, node, len(path), emitted is not None)
-
-
-def _evidence(rows: Any, node: int) -> Any:
-    if isinstance(rows, Dist):
-        return rows
-    if rows.at is not None:
-        found = [r for n, r in zip(rows.at, rows, strict=True) if n.id == node]
-        return found[0] if found else None
-    return rows[node] if node < len(rows) else None
-
-
-def stored(m: Any, target: L.Index, op: str, value: Any) -> None:
-    """`table[x] = v`, `c[i] = x`."""
-    held, subs = m.value(target.value), [m.value(s) for s in target.subs]
-    if isinstance(held, Canvas):
-        for i, x in zip(_list(subs[0]), _list(value), strict=True):
-            held.cells[int(i)] = token_of(x)
-        return
-    made = Many([Many(r) if isinstance(r, Many) else r for r in held])
-    where = [token_of(i) for i in _list(subs[0])]
-    values = list(value) if isinstance(subs[0], Many) else [value]
-    if len(subs) != 1 or op != "=":
-        raise Stuck("a table is written row by row")
-    for i, v in zip(where, values, strict=True):
-        if isinstance(made[i], Many):
-            new = [token_of(x) for x in _list(v)]
-            made[i] = Many([*new, *made[i][len(new) :]][: len(made[i])])
-        else:
-            made[i] = token_of(v)
-    m.set(target.value.id, made)
-
-
-def _list(x: Any) -> list[Any]:
-    return list(x) if isinstance(x, Many) else [x]
-
-
-# ---- canvases
-
-
-def model_on_canvas(m: Any, model: Model, c: Canvas, at: Any) -> Many:
-    """A row for every position of the canvas, or for some."""
-    seen = c.base + tuple("_" if x is None else x for x in c.cells)
-    out = []
-    for i in range(len(c.cells)) if at is None else map(int, at):
-        path = tuple(0 if x == "_" else x for x in seen[: len(c.base) + i])
-        out.append(m.row(model, path, key=(*seen, "cell", i), place=("cell", i)))
-    return Many(out, range(len(c.cells)) if at is None else at)
-
-
-def unmask(m: Any, s: L.Unmask) -> None:
-    """Decide positions that are masked still. What ranges over positions is cut down to these."""
-    whole = isinstance(s.target, L.Name)
-    c = m.value(s.target if whole else s.target.value)
-    ps = list(range(len(c.cells))) if whole else [int(i) for i in m.value(s.target.subs[0])]
-    still = [i for i in ps if c.cells[i] is None]
-    outer, m.env = m.env, {k: _cut(v, still) for k, v in m.env.items()}
-    try:
-        chosen = Many([True] * len(still)) if s.where is None else m.value(s.where)
-        put = m.value(s.value)
-    finally:
-        m.env = outer
-    if len(chosen) != len(still) or len(put) != len(still):
-        raise Stuck("a choice of other positions")
-    for i, yes, x in zip(still, chosen, put, strict=True):
-        if yes:
-            c.cells[i] = token_of(x)
-
-
-def _cut(x: Any, still: list[int]) -> Any:
-    if not isinstance(x, Many) or x.at is None or (x.at and not isinstance(x.at[0], int)):
-        return x
-    if any(i not in x.at for i in still):
-        return x
-    return Many([x[x.at.index(i)] for i in still], still)
 
 
 # ---- functions
@@ -300,8 +160,11 @@ def _method(m: Any, e: L.Call) -> Any:
     if isinstance(on, Context) and name == "last":
         return Many(on.tokens[-int(args[0]) :])
     if name == "path":
-        depth = next(int(m.value(inner(s.type.replace("(", "[").replace(")", "]"))[0])) for s in m.program.states
-                     if s.name == e.func.value.id)
+        depth = next(
+            int(m.value(inner(s.type.replace("(", "[").replace(")", "]"))[0]))
+            for s in m.program.states
+            if s.name == e.func.value.id
+        )
         text, asked = on, args[0].tokens
         for n in range(min(depth, len(asked)), int(named.get("at_least", 1)) - 1, -1):
             starts = [i for i in range(len(text) - n) if n and text[i : i + n] == asked[len(asked) - n :]]
@@ -349,6 +212,7 @@ def topk(m: Any, q: Any, k: Any) -> Any:
 
 def fold(f: Any) -> Any:
     """A fold of the last dimension."""
+
     def over(m: Any, x: Any, *more: Any) -> Any:
         if more:
             return f([numbers(y) for y in (x, *more)])
@@ -357,13 +221,16 @@ def fold(f: Any) -> Any:
         if isinstance(x, Many) and x and isinstance(x[0], Dist | Many):
             return Many([over(m, y) for y in x], x.at)
         return f([numbers(y) for y in x])
+
     return over
 
 
 def each(f: Any) -> Any:
     """A function of every number."""
+
     def over(m: Any, x: Any) -> Any:
         return deep(lambda y: Dist(tuple(map(f, y.probs))) if isinstance(y, Dist) else f(numbers(y)), x)
+
     return over
 
 
@@ -373,6 +240,7 @@ def normalize(m: Any, x: Any) -> Any:
         if total == 0:
             raise Stuck("normalize of nothing")
         return Dist(tuple(w / total for w in y.probs))
+
     return deep(one, x)
 
 
@@ -406,12 +274,30 @@ def onehot(m: Any, x: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Any] = {
-    "sample": sample, "distinct": distinct, "topk": topk, "point": lambda m, x: deep(lambda y: sure(m, y), x),
-    "chain": lambda m, xs: ("chain", flat(xs)), "bernoulli": lambda m, s: m.coin(s),
-    "max": fold(max), "min": fold(min), "sum": fold(sum), "all": fold(all), "any": fold(any),
-    "count": fold(lambda xs: sum(map(bool, xs))), "len": lambda m, x: len(x), "relu": each(lambda y: max(y, Fraction(0))),
-    "abs": each(abs), "int": each(int), "normalize": normalize, "argmax": argmax, "rank": rank, "first_max": first_max,
-    "blocks": blocks, "onehot": onehot, "uniform": lambda m, v: Dist((Fraction(1, m.world.vocab),) * m.world.vocab),
-    "tile": lambda m, x, n: Many([x] * int(n)), "first": lambda m, x, n: Many(x[: int(n)]),
+    "sample": sample,
+    "distinct": distinct,
+    "topk": topk,
+    "point": lambda m, x: deep(lambda y: sure(m, y), x),
+    "chain": lambda m, xs: ("chain", flat(xs)),
+    "bernoulli": lambda m, s: m.coin(s),
+    "max": fold(max),
+    "min": fold(min),
+    "sum": fold(sum),
+    "all": fold(all),
+    "any": fold(any),
+    "count": fold(lambda xs: sum(map(bool, xs))),
+    "len": lambda m, x: len(x),
+    "relu": each(lambda y: max(y, Fraction(0))),
+    "abs": each(abs),
+    "int": each(int),
+    "normalize": normalize,
+    "argmax": argmax,
+    "rank": rank,
+    "first_max": first_max,
+    "blocks": blocks,
+    "onehot": onehot,
+    "uniform": lambda m, v: Dist((Fraction(1, m.world.vocab),) * m.world.vocab),
+    "tile": lambda m, x, n: Many([x] * int(n)),
+    "first": lambda m, x, n: Many(x[: int(n)]),
     "sure": lambda m, s, tau: combine("or", combine(">=", s, tau), first_max(m, s)),
 }

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from oracle import functions
+from oracle import functions, trees
 from oracle import language as L
 from oracle.choices import Choices, Output
 from oracle.values import (
     Canvas,
-    Context,
     Dist,
     Drawn,
     Many,
@@ -118,7 +117,7 @@ class Machine:
                 if test is None or self.truth(self.value(test)):
                     raise Left
             case L.Verify(tree, rule, against):
-                functions.verify(self, self.value(tree), rule, self.value(against))
+                trees.verify(self, self.value(tree), rule, self.value(against))
             case L.Commit(value):
                 self.committed(self.value(value), value)
             case L.Accept(value):
@@ -129,7 +128,7 @@ class Machine:
                 room = self.request.limit - len(self.new)
                 self.env[name] = Canvas(self.context, [None] * max(0, min(int(self.value(size)), room)))
             case L.Unmask():
-                functions.unmask(self, s)
+                trees.unmask(self, s)
             case L.Noise(name, _, _):
                 self.env[name] = ("noise", name, self.turn if self.inside else "before")
             case _:
@@ -153,10 +152,10 @@ class Machine:
             self.set(target.id, value if op == "=" else combine(op[:-1], old, value))
             return
         if isinstance(target, L.Index):
-            functions.stored(self, target, op, value)
+            trees.stored(self, target, op, value)
             return
         if isinstance(target, L.Attr) and target.name == "frontier":
-            self.value(target.value).new = [n.id for n in functions.nodes(value)]
+            self.value(target.value).new = [n.id for n in trees.nodes(value)]
             return
         raise Stuck(f"cannot assign to {target!r}")
 
@@ -243,15 +242,15 @@ class Machine:
     def grow(self, value: Any, at: Any, written: Any) -> None:
         tree = self.trees[-1]
         if isinstance(value, tuple) and value and value[0] == "chain":
-            below = 0 if at is None else functions.nodes(at)[0].id
+            below = 0 if at is None else trees.nodes(at)[0].id
             made = []
             for x in value[1]:
-                made.append(functions.hang(tree, below, functions.point(self, x)))
+                made.append(trees.hang(tree, below, trees.point(self, x)))
                 below = made[-1]
             tree.new = made
             return
-        pairs = functions.places(self, tree, value, at)
-        tree.new = [functions.hang(tree, parent, x) for parent, x in pairs]
+        pairs = trees.places(self, tree, value, at)
+        tree.new = [trees.hang(tree, parent, x) for parent, x in pairs]
 
     def committed(self, x: Any, written: Any) -> None:
         if isinstance(x, Path):
@@ -259,7 +258,8 @@ class Machine:
             if isinstance(written, L.Attr) and isinstance(written.value, L.Name) and written.value.id in self.states:
                 old = self.states[written.value.id]
                 self.states[written.value.id] = (
-                    Tree(self.context) if x.emitted or self.done else old.below(x.node, self.context))
+                    Tree(self.context) if x.emitted or self.done else old.below(x.node, self.context)
+                )
         elif isinstance(x, Node):
             self.commit(list(x.tree.context(x.id)[len(x.tree.base) :]))
         elif isinstance(x, Canvas):

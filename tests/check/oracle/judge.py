@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -15,7 +15,7 @@ from oracle.choices import Choices, Output, TooMany, every
 from oracle.interpret import Left, Machine
 from oracle.specification import ensured, next_token, specified, supported
 from oracle.values import Stuck, frozen, thawed
-from oracle.worlds import Request, World, ended, world
+from oracle.worlds import World, ended, world
 
 STEPS = 60
 NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StopIteration)  # programs without a meaning
@@ -23,7 +23,7 @@ NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
 
 @dataclass(frozen=True)
 class Verdict:
-    """`refuted` with the world and what is wrong there; `holds` in all of `worlds` worlds; `unknown` if none could be decided."""
+    """`refuted` with the world and what is wrong there; `holds` in all of `worlds` worlds; `unknown` if none was decided."""
 
     verdict: str
     worlds: int
@@ -163,6 +163,7 @@ def tokens_differ(program: L.Program, w: World, budget: Budget, spec: Any) -> st
 
 def checked(runs: Runs, point: Any, w: World, spec: Any, program: L.Program) -> Iterator[tuple[Any, str]]:
     """The points after a point, each with what the specification has against the tokens committed on the way."""
+
     def one(c: Choices) -> tuple[Any, str]:
         made: list[Machine] = []
         keep = runs.point
@@ -170,6 +171,7 @@ def checked(runs: Runs, point: Any, w: World, spec: Any, program: L.Program) -> 
         def catch(m: Machine, old: Any, phase: str) -> Any:
             made.append(m)
             return keep(m, old, phase)
+
         runs.point = catch  # type: ignore[method-assign]
         try:
             after = runs.step(point, c)
@@ -183,6 +185,7 @@ def checked(runs: Runs, point: Any, w: World, spec: Any, program: L.Program) -> 
         if after[6] in ("end", "begin") and not m.done:
             return after, f"it ended after {m.new}"
         return after, ""
+
     for _, found in every(one, runs.budget.spend):
         yield found
 
@@ -222,11 +225,18 @@ def canvases_differ(program: L.Program, w: World, budget: Budget, spec: Any) -> 
         m.run(program.body)
         wanted = static(w, spec, m.request, m.output, c)
         return "" if wanted == m.new else f"{m.new}, the specification has {wanted}"
+
     return next((wrong for _, wrong in every(one, budget.spend) if wrong), "")
 
 
-def judge(program: L.Program, *, seconds: float = 1.0, first: int = 0, worlds: int = 10**6,
-          make: Callable[[L.Program, int, bool], World] = world) -> Verdict:
+def judge(
+    program: L.Program,
+    *,
+    seconds: float = 1.0,
+    first: int = 0,
+    worlds: int = 10**6,
+    make: Callable[[L.Program, int, bool], World] = world,
+) -> Verdict:
     """Look at worlds until one refutes a claim, or the time is over. A world may take a quarter of it."""
     until, tried, left_out = time.process_time() + seconds, 0, Counter[str]()
     masked = any(p.type.startswith("masked") for p in program.params)

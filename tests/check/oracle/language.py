@@ -300,7 +300,8 @@ def _shown(e: Any) -> tuple[str, int]:
         case Listed(items):
             return f"[{', '.join(map(show, items))}]", 12
         case Comprehension(value, name, over, test):
-            return f"[{show(value)} for {name} in {show(over, 1)}" + (f" if {show(test, 1)}]" if test is not None else "]"), 12
+            only = "" if test is None else f" if {show(test, 1)}"
+            return f"[{show(value)} for {name} in {show(over, 1)}{only}]", 12
     raise TypeError(f"no expression: {e!r}")
 
 

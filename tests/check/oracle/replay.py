@@ -1,4 +1,4 @@
-"""The oracle's worlds on decgraph's reference machine: long simulations that say whether the oracle reads programs as it does."""
+"""The oracle's worlds on decgraph's reference machine: simulations to compare the two."""
 
 from __future__ import annotations
 
@@ -41,9 +41,17 @@ class Rows(TableModel):
 def request_of(r: Request, seed: int) -> theirs.Request:
     """One of the oracle's requests as decgraph's."""
     return theirs.Request(
-        prompt=r.prompt, limit=r.limit, seed=seed, temperature=r.temperature, top_k=r.top_k, bans=frozenset(r.bans),
-        eos=frozenset(r.eos), min_length=r.min_length, presence_penalty=theirs.Factor(Fraction(r.presence)) if r.presence != 1 else 0,
-        bias={t: theirs.Factor(Fraction(f)) for t, f in r.bias})
+        prompt=r.prompt,
+        limit=r.limit,
+        seed=seed,
+        temperature=r.temperature,
+        top_k=r.top_k,
+        bans=frozenset(r.bans),
+        eos=frozenset(r.eos),
+        min_length=r.min_length,
+        presence_penalty=theirs.Factor(Fraction(r.presence)) if r.presence != 1 else 0,
+        bias={t: theirs.Factor(Fraction(f)) for t, f in r.bias},
+    )
 
 
 class Replay:
@@ -59,8 +67,11 @@ class Replay:
                 self.models[p.name] = Rows(world.models[p.name], kind, 3 if "heads" in visibility else 0)
                 self.models[p.name].prompt = len(world.requests[0].prompt)
         known = {p.name: p for p in self.module.functions[self.name].params}
-        self.params = {k: Topology.of(v) if isinstance(v, str) else float(v) if isinstance(v, Fraction) else v
-                       for k, v in world.params.items() if k in known}
+        self.params = {
+            k: Topology.of(v) if isinstance(v, str) else float(v) if isinstance(v, Fraction) else v
+            for k, v in world.params.items()
+            if k in known
+        }
 
     def session(self, seed: int) -> tuple[tuple[int, ...], ...] | None:
         """The tokens of the world's requests, one after the other; None where a run cannot go on."""

@@ -13,8 +13,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from oracle.edits import edited  # noqa: E402
-from oracle.judge import Verdict, judge  # noqa: E402
+from oracle.edits import edited
+from oracle.judge import Verdict, judge
 
 
 @dataclass
@@ -76,10 +76,12 @@ def checked(text: str, limit: float = 60.0, **options: Any) -> tuple[str, str]:
     return report.verdict, "; ".join(map(str, report.notes[:2]))
 
 
-def row(seed: int, *, seconds: float = 1.0, base: str = "", **options: Any) -> Row:
-    """Make an edit, and ask both."""
+def row(seed: int, *, seconds: float = 1.0, base: str = "", refuted: bool = False, **options: Any) -> Row:
+    """Make an edit, and ask both; with `refuted` the checker only where the oracle refutes."""
     program, said = edited(seed, loads, base)
     found = judge(program, seconds=seconds)
+    if refuted and found.verdict != "refuted":
+        return Row(seed, said, program.text(), found, "not asked")
     started = time.process_time()
     verdict, notes = checked(program.text(), **options)
     return Row(seed, said, program.text(), found, verdict, notes, time.process_time() - started)
@@ -92,8 +94,10 @@ def table(rows: list[Row]) -> str:
     out = [" " * 10 + "".join(f"{c:>12}" for c in across)]
     out += [f"{o:10}" + "".join(f"{seen[o, c]:12}" for c in across) for o in ("refuted", "holds", "unknown")]
     undecided = sum(x.checker == "undecided" for x in rows)
-    out.append(f"undecided {undecided} of {len(rows)} ({undecided / max(1, len(rows)):.1%}); unsound {sum(x.unsound for x in rows)}; "
-               f"checker {sum(x.seconds for x in rows):.0f} s")
+    out.append(
+        f"undecided {undecided} of {len(rows)} ({undecided / max(1, len(rows)):.1%}); unsound {sum(x.unsound for x in rows)}; "
+        f"checker {sum(x.seconds for x in rows):.0f} s"
+    )
     return "\n".join(out)
 
 
@@ -106,14 +110,17 @@ def main() -> int:
     parser.add_argument("--base", default="", help="edit this program only")
     parser.add_argument("--every", action="store_true", help="print every edit")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of the checker, per program")
+    parser.add_argument("--refuted", action="store_true", help="ask the checker only about what the oracle refutes")
     given = parser.parse_args()
     rows = []
     for seed in range(given.seed, given.seed + given.edits):
-        rows.append(x := row(seed, seconds=given.seconds, base=given.base, limit=given.limit))
-        odd = x.checker not in ("proved", "refuted") or (x.oracle.verdict, x.checker) == ("holds", "refuted")
+        rows.append(x := row(seed, seconds=given.seconds, base=given.base, refuted=given.refuted, limit=given.limit))
+        odd = x.checker not in ("proved", "refuted", "not asked") or (x.oracle.verdict, x.checker) == ("holds", "refuted")
         if given.every or x.unsound or odd:
-            print(f"--- seed {x.seed}: oracle {x.oracle.verdict}, checker {x.checker} ({x.seconds:.1f} s): {x.said} {x.notes}",
-                  flush=True)
+            print(
+                f"--- seed {x.seed}: oracle {x.oracle.verdict}, checker {x.checker} ({x.seconds:.1f} s): {x.said} {x.notes}",
+                flush=True,
+            )
         if x.unsound and x.oracle.world is not None:
             print(x.text, x.oracle.why, x.oracle.world.describe(), sep="\n", flush=True)
     print(table(rows))

@@ -70,7 +70,9 @@ class Tree:
         """The subtree under a node as a tree of its own."""
         kept = [n for n in range(len(self.edges)) if n == top or top in self.path(n)] if top else list(range(len(self.edges)))
         place = {n: i for i, n in enumerate(kept)}
-        out = Tree(base, [None if n == top else self.edges[n] for n in kept], [0 if n == top else place[self.parents[n]] for n in kept])
+        out = Tree(
+            base, [None if n == top else self.edges[n] for n in kept], [0 if n == top else place[self.parents[n]] for n in kept]
+        )
         out.new = out.leaves()
         return out
 
@@ -129,9 +131,20 @@ def _divided(a: Any, b: Any) -> Any:
 
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided, "%": operator.mod, "==": operator.eq,
-    "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
-    "^": lambda a, b: a ** int(b), "and": lambda a, b: bool(a) and bool(b), "or": lambda a, b: bool(a) or bool(b),
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _divided,
+    "%": operator.mod,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "^": lambda a, b: a ** int(b),
+    "and": lambda a, b: bool(a) and bool(b),
+    "or": lambda a, b: bool(a) or bool(b),
 }
 
 

@@ -31,7 +31,7 @@ class Request:
 
 @dataclass
 class Model:
-    """Rows by context. `style`: how they are made; up to `corridor` tokens they are point masses; `window`: how much they see."""
+    """Rows by context. style: how they are made; up to `corridor` tokens they are point masses; window: how much they see."""
 
     name: str
     seed: int
@@ -86,8 +86,11 @@ class World:
 
     def describe(self) -> str:
         """The world in short, with the rows that were read."""
-        rows = [f"  {m.name}(. | {' '.join(map(str, k))}) = {' '.join(map(str, w))}" for m in self.models.values()
-                for k, w in list(m.rows.items())[:12]]
+        rows = [
+            f"  {m.name}(. | {' '.join(map(str, k))}) = {' '.join(map(str, w))}"
+            for m in self.models.values()
+            for k, w in list(m.rows.items())[:12]
+        ]
         return "\n".join([f"seed {self.seed}, {self.vocab} tokens, parameters {self.params}", *map(str, self.requests), *rows])
 
 
@@ -179,7 +182,9 @@ def world(program: Any, seed: int, masked: bool) -> World:
             models[p.name] = Model(p.name, seed, vocab, own, length + ahead if deep else 0, window)
     request = Request(prompt, limit=r.choice([1, 2, 2, 3]) if not deep else ahead + r.choice([1, 1, 2]))
     if masked:  # a canvas is cut at the limit
-        request = replace(request, limit=r.choice([1, 2, 2, 3] if vocab == 2 else [1, 2, 2]) if not deep else r.choice([3, 5, 8]))
+        request = replace(
+            request, limit=r.choice([1, 2, 2, 3] if vocab == 2 else [1, 2, 2]) if not deep else r.choice([3, 5, 8])
+        )
         for m in models.values():
             m.window, m.corridor = 0, length + request.limit - r.choice([1, 2, 2]) if deep else 0
         if kind == 3 or kind == 6 and r.random() < 0.5:
@@ -191,7 +196,9 @@ def world(program: Any, seed: int, masked: bool) -> World:
         for m in models.values():
             m.corridor = 0
     if kind == 5:
-        request = replace(request, temperature=r.choice([Fraction(2), Fraction(1, 2), Fraction(0)]), limit=min(2, request.limit))
+        request = replace(
+            request, temperature=r.choice([Fraction(2), Fraction(1, 2), Fraction(0)]), limit=min(2, request.limit)
+        )
     if kind == 1:
         odd = r.randrange(6)
         if odd == 0:
@@ -210,6 +217,8 @@ def world(program: Any, seed: int, masked: bool) -> World:
             request = replace(request, temperature=Fraction(0))
     requests: tuple[Request, ...] = (request,)
     if any(s.scope == "session" for s in program.states) and seed % 2:
-        first = replace(request, limit=r.randint(1, 2)) if r.random() < 0.5 else replace(request, temperature=Fraction(0), limit=5)
+        first = (
+            replace(request, limit=r.randint(1, 2)) if r.random() < 0.5 else replace(request, temperature=Fraction(0), limit=5)
+        )
         requests = (first, replace(request, limit=min(2, request.limit)) if not deep else request)
     return World(vocab, models, params_of(program, r, deep), requests, seed)
