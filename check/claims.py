@@ -35,7 +35,7 @@ from decgraph.runtime.session import check_params
 
 @dataclass
 class Case:
-    """One world. steps: decoding steps before the specification goes on (None: the whole text). length: new tokens whose law is
+    """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the specification goes on (None: the whole text). length: new tokens whose law is
     compared. start: the state in which the first step begins. ran: takes note of what of the program runs. plan: what the world was
     made from. limit: most runs."""
 
@@ -55,6 +55,7 @@ class Case:
     detokenizer: Any = None
     plan: Any = None
     ran: Any = None
+    others: tuple[Any, ...] | None = None
 
     def program(self) -> Program:
         return Program(self.module, self.function.name, self.models, self.params, self.engine, self.externs, self.detokenizer,
@@ -79,6 +80,7 @@ class Case:
         known = facts(self.module, self.function) if self.start.arbitrary is not None else None
 
         def prepare(m: ExactMachine) -> None:
+            m.others = self.others
             if left is not None:
                 m.shared.update(left)
             if known is not None and self.start.arbitrary is not None:
@@ -139,7 +141,7 @@ def begun(case: Case) -> Case:
     lucky.restart(ByChance(plan.seed))
     m = program.machine(case.request, lucky)
     m.until = lambda m: m.committed() >= plan.committed
-    tokens = execute(m).committed_tokens()[:plan.committed]
+    tokens = case.request.prompt[:1] * plan.committed if plan.repeat else execute(m).committed_tokens()[:plan.committed]
     while tokens and program.machine(case.request, lucky).resume(tokens).done():
         tokens = tokens[:-1]
     return replace(case, start=replace(case.start, committed=tokens))

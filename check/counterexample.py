@@ -156,7 +156,10 @@ def explain(failure: Failure) -> Counterexample:
     for m in case.models.values():
         if hasattr(m, "forget"):
             m.forget()
-    again = decide(case, Tally()) or failure
+    try:
+        again = decide(case, Tally()) or failure
+    except (TooMany, Unlikely, DecError):
+        again = failure
     points = again.points or most_telling(case, again)
     r = case.request
     usual = plain_request(replace(r, temperature=1))
@@ -177,13 +180,20 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
     best: tuple[Fraction, list[Point]] = (Fraction(0), [])
     a = case.program()
 
+    setup, done = case.setup(), case.start.committed
+
     def run(choices: Choices) -> Any:
         world.restart(choices)
-        return execute(a.machine(case.request, world, case.steps)).committed_tokens()
+        m = a.machine(case.request, world, case.steps).resume(done)
+        setup(m)
+        return execute(m).committed_tokens()
 
-    for choices, tokens in runs(run, case.limit):
-        if worst[: len(tokens)] == tokens[: len(worst)] and choices.weight() > best[0]:
-            best = (choices.weight(), choices.points)
+    try:
+        for choices, tokens in runs(run, case.limit):
+            if worst[0][: len(tokens)] == tokens[: len(worst[0])] and choices.weight() > best[0]:
+                best = (choices.weight(), choices.points)
+    except TooMany:
+        pass
     return best[1]
 
 

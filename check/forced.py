@@ -13,7 +13,7 @@ from typing import Any
 from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.run import Unlikely, World
 from decgraph.check.claims import ByChance, begun
-from decgraph.check.coverage import missing
+from decgraph.check.coverage import demanded, missing
 from decgraph.check.laws import Tally, execute
 from decgraph.check.plans import chance_plan, first_plans, further_plans
 from decgraph.check.starts import NoValue
@@ -24,13 +24,15 @@ from decgraph.ir.values import Function, Module
 
 SEARCHED = 160      # worlds that are sampled
 SAMPLES = 3         # runs of each
+OFTEN = 3           # worlds in which each outcome is wanted: in one of them it may make no difference
 ROUNDS = 3          # how often what was forced may lead to something else that was not seen
 
 
 def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, int, int], None] | None) -> None:
     """Decide worlds that show what is missing, as far as sampling finds them."""
     assert survey.ran is not None
-    open_ = {m.key for m in missing(f, survey.ran, survey.module.path)}
+    wanted = [(id(op), kind) for op, kind in demanded(f, survey.ran)]
+    open_ = {key for key in wanted if survey.shown[key] < OFTEN}
     for seed in range(SEARCHED):
         if not open_ or survey.failure is not None:
             return
@@ -39,7 +41,7 @@ def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, i
         plan = chance_plan(survey.module, survey.claim, vocab, seed)
         if open_ & sampled(survey, plan):
             survey.one(plan)
-            open_ = {m.key for m in missing(f, survey.ran, survey.module.path)}
+            open_ = {key for key in wanted if survey.shown[key] < OFTEN}
 
 
 def sampled(survey: Survey, plan: Plan) -> set[Outcome]:

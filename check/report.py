@@ -136,6 +136,8 @@ def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progre
                 report.reasons.append(reason)
         elif survey.arbitrary and not states:
             states = "any"
+        if failure is None and survey.from_functions is not None:
+            report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its arguments alone")
         if failure is None:
             searched(survey, f, options["vocab"], progress)
             failure = survey.failure

@@ -414,13 +414,26 @@ class ExactMachine(Machine):
     def extern_once(self, name: str, f: Any, args: tuple[Any, ...]) -> Any:
         key = (name, tuple(str(a) for a in args))
         if key not in self.world.adversary:
-            if f is not None and not isinstance(f, str):
-                self.world.adversary[key] = f(*args)
-            else:
-                options = [True, False] if f == "bool" else [Fraction(0), Fraction(1, 2), Fraction(1)]
-                self.world.adversary[key] = self.world.choices.choose([Fraction(0)] * len(options), options, f"{name}{args}",
-                                                                      "adversary")
+            options = getattr(f, "answers", None) if not callable(f) else None
+            if options is None:
+                return super().extern_once(name, f, args)
+            self.world.adversary[key] = self.world.choices.choose([Fraction(0)] * len(options), options, f"{name}{args}", "adversary")
         return self.world.adversary[key]
+
+    others: Sequence[Any] | None = None      # scores of other sequences' candidates; None: an adversary's
+
+    def batch_top(self, op: Any, x: Any, k: Any, by: Sequence[Any]) -> Any:
+        """Of the batch's best k candidates those that are this sequence's: its own best few, as many as the others leave."""
+        from decgraph.ir.table import lookup
+        best = lookup("select.top").meaning(self, op, x, k, *by)[0]
+        count = len(best.items) if isinstance(best, Draws) else len(best)
+        if self.others is None:
+            where = f"how many candidates of this sequence are among the batch's best{f', line {op.loc.line}' if op.loc.line else ''}"
+            mine = int(self.world.choices.choose([Fraction(0)] * (count + 1), list(range(count + 1)), where, "adversary"))
+        else:
+            keys = sorted((v for v in np.ravel(np.asarray(by[0], dtype=object))), reverse=True)
+            mine = min(count, sum(1 for n, s in enumerate(keys[:count]) if sum(1 for o in self.others if o > s) + n < int(k)))
+        return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
 
 
 def exact_machine(module: Any, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, world: World,
