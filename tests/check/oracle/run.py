@@ -110,11 +110,15 @@ def main() -> int:
     parser.add_argument("--base", default="", help="edit this program only")
     parser.add_argument("--every", action="store_true", help="print every edit")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of the checker, per program")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop after so many")
     parser.add_argument("--refuted", action="store_true", help="ask the checker only about what the oracle refutes")
     given = parser.parse_args()
-    rows = []
+    rows, until = [], time.monotonic() + 60 * given.minutes
     for seed in range(given.seed, given.seed + given.edits):
         rows.append(x := row(seed, seconds=given.seconds, base=given.base, refuted=given.refuted, limit=given.limit))
+        if time.monotonic() > until:
+            print(f"the time is over after seed {seed}")
+            break
         odd = x.checker not in ("proved", "refuted", "not asked") or (x.oracle.verdict, x.checker) == ("holds", "refuted")
         if given.every or x.unsound or odd:
             print(
