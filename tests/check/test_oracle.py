@@ -238,4 +238,5 @@ def test_sixty_edits() -> None:
 @pytest.mark.parametrize("part", range(20))
 def test_two_thousand_edits(part: int) -> None:
     rows = judged(range(100 * part, 100 * part + 100), 1.0)
-    assert sum(x.checker in ("undecided", "late") for x in rows) < 10, table(rows)
+    sound = [x for x in rows if not x.oracle.fails]  # the others stop with an error in some world
+    assert sum(x.checker in ("undecided", "late") for x in sound) < len(sound) / 10, table(rows)

@@ -183,8 +183,9 @@ def late(inner: Edit) -> Edit:
         counted = at[0] == "body" and r.random() < 0.35
         scope = r.choice(["sequence", "sequence", "session"])
         test = f"late > {r.randint(0, 3)}" if counted else condition(p, at, r)
-        changed_lines = there[i : i + 1 + more] or (L.If(expr("no"), (b[i],)),)
-        out = within(p, at, i, (L.If(expr(test), changed_lines, (b[i],)),))
+        changed_lines = there[i : i + 1 + more]
+        new_if = L.If(expr(test), changed_lines, (b[i],)) if changed_lines else L.If(L.Un("not", expr(test)), (b[i],))
+        out = within(p, at, i, (new_if,))
         if counted:
             out = _with_counter(out, scope)
         return out, f"if {test}{f' (turns per {scope})' if counted else ''}: {said}"

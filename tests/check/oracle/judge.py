@@ -32,6 +32,13 @@ class Verdict:
     left_out: Counter[str] = field(default_factory=Counter)  # why worlds were not decided, and how many
 
 
+    @property
+    def fails(self) -> bool:
+        """Whether runs of it stop with an error in some world: such a program has no meaning that could be proved."""
+        fair = ("TooMany", "Stuck: the constraints", "Stuck: three rows", "Stuck: a root")
+        return any(not why.startswith(fair) for why in self.left_out)
+
+
 class Budget:
     """How many runs may be made, and until when."""
 

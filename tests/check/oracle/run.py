@@ -93,11 +93,10 @@ def table(rows: list[Row]) -> str:
     across = sorted({x.checker for x in rows})
     out = [" " * 10 + "".join(f"{c:>12}" for c in across)]
     out += [f"{o:10}" + "".join(f"{seen[o, c]:12}" for c in across) for o in ("refuted", "holds", "unknown")]
-    undecided = sum(x.checker == "undecided" for x in rows)
-    out.append(
-        f"undecided {undecided} of {len(rows)} ({undecided / max(1, len(rows)):.1%}); unsound {sum(x.unsound for x in rows)}; "
-        f"checker {sum(x.seconds for x in rows):.0f} s"
-    )
+    for name, some in (("all", rows), ("never fail at run time", [x for x in rows if not x.oracle.fails])):
+        undecided = sum(x.checker in ("undecided", "late") for x in some)
+        out.append(f"{name}: undecided or late {undecided} of {len(some)} ({undecided / max(1, len(some)):.1%})")
+    out.append(f"unsound {sum(x.unsound for x in rows)}; checker {sum(x.seconds for x in rows):.0f} s")
     return "\n".join(out)
 
 
@@ -122,7 +121,7 @@ def main() -> int:
         odd = x.checker not in ("proved", "refuted", "not asked") or (x.oracle.verdict, x.checker) == ("holds", "refuted")
         if given.every or x.unsound or odd:
             print(
-                f"--- seed {x.seed}: oracle {x.oracle.verdict}, checker {x.checker} ({x.seconds:.1f} s): {x.said} {x.notes}",
+                f"--- seed {x.seed}: oracle {x.oracle.verdict}, checker {x.checker} ({x.seconds:.1f} s){', fails' * x.oracle.fails}: {x.said} {x.notes}",
                 flush=True,
             )
         if x.unsound and x.oracle.world is not None:
