@@ -31,7 +31,6 @@ class Verdict:
     world: World | None = None
     left_out: Counter[str] = field(default_factory=Counter)  # why worlds were not decided, and how many
 
-
     @property
     def fails(self) -> bool:
         """Whether runs of it stop with an error in some world: such a program has no meaning that could be proved."""

@@ -120,10 +120,9 @@ def main() -> int:
             break
         odd = x.checker not in ("proved", "refuted", "not asked") or (x.oracle.verdict, x.checker) == ("holds", "refuted")
         if given.every or x.unsound or odd:
-            print(
-                f"--- seed {x.seed}: oracle {x.oracle.verdict}, checker {x.checker} ({x.seconds:.1f} s){', fails' * x.oracle.fails}: {x.said} {x.notes}",
-                flush=True,
-            )
+            fails = ", fails" if x.oracle.fails else ""
+            found = f"oracle {x.oracle.verdict}{fails}, checker {x.checker} ({x.seconds:.1f} s)"
+            print(f"--- seed {x.seed}: {found}: {x.said} {x.notes}", flush=True)
         if x.unsound and x.oracle.world is not None:
             print(x.text, x.oracle.why, x.oracle.world.describe(), sep="\n", flush=True)
     print(table(rows))
