@@ -69,7 +69,7 @@ def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
         if op.attrs.get("bound") == "done" and self.parent is None:
             if left_seen([*values, *self.own.values()]):
                 raise Unknown("draws that were looked at")
-            signer = Signer(self.world.races)
+            signer = Signer(self.world.races, self.committed_context())
             notes.setdefault((signer.of(list(values)), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()})), i)
         engine.turn(self, op, i, values)
     return turn

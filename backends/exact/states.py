@@ -16,7 +16,7 @@ import numpy as np
 
 from decgraph.backends.exact.reals import Log, Real
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
-from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Function, Op, Region, Value
@@ -27,10 +27,12 @@ class Unknown(Exception):
 
 
 class Signer:
-    """Signatures of values in one run. Unseen draws are numbered in the order in which they are met."""
+    """Signatures of values in one run. Unseen draws are numbered in the order in which they are met. context: what paths are told
+    relative to, so that what follows the text alone is the same in every step (None: paths are told whole)."""
 
-    def __init__(self, races: Mapping[Any, Any]) -> None:
+    def __init__(self, races: Mapping[Any, Any], context: tuple[int, ...] | None = None) -> None:
         self.races = races
+        self.context = context
         self.numbers: dict[int, int] = {}
         self.places: set[Any] = set()
         self.kept: list[Any] = []       # what has its id in `numbers` is kept alive
@@ -110,6 +112,16 @@ class Signer:
 
     def path(self, path: Sequence[Any]) -> Hashable:
         """The tokens of a path, unseen draws by number."""
+        context = self.context
+        if context is not None and all(not isinstance(e, Draw) or e.known for e in path[:len(context)]):
+            start = resolve_path(path[:len(context)])
+            if start == context:
+                return ("context", *self.path_below(path[len(context):]))
+            if start == context[:len(start)]:
+                return ("context before", len(context) - len(start))
+        return self.path_below(path)
+
+    def path_below(self, path: Sequence[Any]) -> tuple[Hashable, ...]:
         return tuple(self.number(e) if isinstance(e, Draw) and not e.known else e.token if isinstance(e, Draw) else int(e)
                      for e in path)
 
