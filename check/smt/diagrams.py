@@ -105,12 +105,14 @@ class Folder:
         if not isinstance(d, Case):
             return self.shorter(d)
         inside, outside = with_(facts, d.poly, True), with_(facts, d.poly, False)
+        if d.no is None or self.field.possible(outside, deep=False) is False:     # first: it is the side with all terms
+            return self.reduced(d.yes, facts)
         if d.yes is None or self.field.possible(inside, deep=False) is False:
             return self.reduced(d.no, facts)
-        if d.no is None or self.field.possible(outside, deep=False) is False:
-            return self.reduced(d.yes, facts)
         yes, no = self.reduced(d.yes, inside), self.reduced(d.no, outside)
-        if not isinstance(yes, Case) and not isinstance(no, Case) and yes is not None and no is not None:
+        if yes is None or no is None:
+            return no if yes is None else yes
+        if isinstance(yes, dict) and isinstance(no, dict) and not any(d.poly in x.den for x in yes.values()):
             if self.agree(yes, no, outside):     # the law of the one side also says what happens on the other
                 return yes
             if self.agree(no, yes, inside):

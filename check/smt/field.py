@@ -35,6 +35,8 @@ class Field:
         self._symbol_of: dict[Poly, int] = {}
         self.points = [Point(self, i) for i in range(POINTS)]
         self._possible: dict[tuple[frozenset[Fact], bool], bool | None] = {}
+        self._nonnegative: dict[Poly, bool] = {}
+        self.patience = 0.3     # seconds for a question while laws are added up; what decides in the end is asked longer
         self.queries = 0
         self.deadline = time.monotonic() + seconds
 
@@ -59,7 +61,9 @@ class Field:
         return self.rows[key]
 
     def relu(self, p: Poly) -> Poly:
-        """The symbol of the positive part of a primitive polynomial."""
+        """The positive part of a primitive polynomial: a symbol, or p more than that of -p where that has one already."""
+        if -p in self._symbol_of:
+            return Poly.symbol(self._symbol_of[-p]) + p
         if p not in self._symbol_of:
             s = self._symbol_of[p] = self._new(f"relu{len(self.relus)}")
             self.relus[s] = p
@@ -95,7 +99,7 @@ class Field:
                 return False
         key = frozenset(every)
         for asked in ((key, True), (key, deep)):
-            if asked in self._possible:
+            if asked in self._possible and (self._possible[asked] is not None or self.patience < 1):
                 return self._possible[asked]
         found: bool | None
         if any((-p, True) in key or (strict and (-p, False) in key) for p, strict in every):
@@ -104,13 +108,36 @@ class Field:
             found = True
         else:
             self.queries += 1
-            found = satisfiable(self, every, min(self.left(), 5.0 if deep else 0.3), deep)
+            found = satisfiable(self, every, min(self.left(), self.patience), deep)
         self._possible[key, deep or found is not None] = found
         return found
 
     def implies(self, facts: Sequence[Fact], p: Poly, strict: bool = False) -> bool:
         """Whether p >= 0 (p > 0) follows from the facts, as far as that is found out."""
         return self.possible(facts, (-p, not strict)) is False
+
+    def never_negative(self, p: Poly) -> bool:
+        """Whether p >= 0 for all distributions, as far as that is quickly found out. Such polynomials are remembered."""
+        p = p.primitive
+        if p not in self._nonnegative:
+            self._nonnegative[p] = self.possible((), (-p, True), deep=False) is False
+        return self._nonnegative[p]
+
+    def parted(self, p: Poly) -> tuple[list[Poly], Poly]:
+        """p as a product of polynomials that are never negative, its symbols among them, and of the rest."""
+        outside = [Poly.symbol(s) for s, e in p.monomial_factor() for _ in range(e)]
+        if outside:
+            quotient = p.divided(Poly({p.monomial_factor(): 1}))
+            assert quotient is not None
+            p = quotient
+        for f, yes in self._nonnegative.items():
+            while yes and len(f.terms) > 1 and p.constant is None and f.symbols <= p.symbols:
+                quotient = p.divided(f)
+                if quotient is None:
+                    break
+                outside.append(f)
+                p = quotient
+        return outside, p
 
     def decided(self, facts: Sequence[Fact], symbols: Sequence[int]) -> dict[int, Poly]:
         """Symbols that facts decide, with what they are: 0, or the polynomial whose positive part they stand for."""
@@ -155,10 +182,10 @@ class Field:
                 return self.squares(p)
             p = p.substituted(decided)
 
-    def showing(self, p: Poly, facts: Sequence[Fact]) -> Point | None:
-        """The point, the easiest to read, at which p is not 0 though the facts hold."""
-        good = [x for x in self.points if x.value(p) != 0 and x.meets(facts)]
-        return min(good, key=Point.size, default=None)
+    def showing(self, p: Poly, facts: Sequence[Fact], readable: bool = False) -> Point | None:
+        """A point at which p is not 0 though the facts hold; where it is to be `readable`, the easiest one."""
+        good = (x for x in self.points if x.meets(facts) and x.value(p) != 0)
+        return min(good, key=Point.size, default=None) if readable else next(good, None)
 
     def squares(self, p: Poly) -> Poly:
         """p with r * r replaced by r * n for every positive part r of n."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -86,10 +87,19 @@ class SymbolicMachine(ExactMachine):
     def draw_many(self, op: Any, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
         if replace:
             return super().draw_many(op, row, face, k, replace, key, lane)
-        have = 0
-        for x in row.face(face):
-            have += have < k and bool(x > 0)
-        return self.siblings(op, row, face, self.key(key, (lane,), row), min(k, have), lane)
+        q = self.supported(list(row.face(face)), k)
+        have = sum(1 for x in q if isinstance(x, Ratio) or x > 0)
+        law = Row(lambda face: self.reals(q), position=row.position, node=row.node, path=row.path)
+        return self.siblings(op, law, face, self.key(key, (lane,), row), min(k, have), lane)
+
+    def supported(self, q: list[Any], k: int) -> list[Any]:
+        """A law of which k different tokens are drawn. Where fewer have mass, those alone are left in it (a fork for each set)."""
+        live = [v for v, x in enumerate(q) if isinstance(x, Ratio) or x > 0]
+        for kept in combinations(live, k - 1) if 1 < k <= len(live) else ():
+            if not self.world.trail.number(1 - sum((q[v] for v in kept), Fraction(0))) > 0:
+                last = 1 - sum((q[v] for v in kept[1:]), Fraction(0))
+                return self.supported([last if v == kept[0] else x if v in kept else Fraction(0) for v, x in enumerate(q)], k - 1)
+        return q
 
     def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:
         while len(group) <= j:
@@ -112,9 +122,9 @@ class SymbolicMachine(ExactMachine):
             p = Fraction(1 if p > 0 else 0)
         p = minimum(self.num.fn("relu")(trail.number(p))[()], Fraction(1))
         lo, hi = self.world.units.get(place, (Fraction(0), Fraction(1)))
-        below = self.num.fn("relu")(trail.number(minimum(hi, p) - lo))[()]
-        if place in self.world.units:
-            below = below / (hi - lo)
+        below = p
+        if place in self.world.units:     # the unit is known to lie between lo and hi
+            below = self.num.fn("relu")(trail.number(minimum(hi, p) - lo))[()] / (hi - lo)
         hit = trail.choose([below, 1 - below], [True, False], self.said(op, place))
         self.world.units[place] = (lo, minimum(hi, p)) if hit else (self.num.fn("maximum")(trail.number(lo), p)[()], hi)
         return bool(hit)

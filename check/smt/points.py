@@ -23,6 +23,7 @@ class Point:
         self.field, self.number = field, number
         self.rows: dict[Any, tuple[Fraction, ...]] = dict(given or {})
         self.known: dict[int, Fraction] = {}
+        self.signs: dict[Poly, int] = {}
 
     def row(self, key: Any) -> tuple[Fraction, ...]:
         """The distribution of a row."""
@@ -58,8 +59,11 @@ class Point:
     def meets(self, facts: Sequence[Fact]) -> bool:
         """Whether every fact holds here."""
         for p, strict in facts:
-            x = self.value(p)
-            if x < 0 or (strict and x == 0):
+            sign = self.signs.get(p)
+            if sign is None:
+                x = self.value(p)
+                sign = self.signs[p] = (x > 0) - (x < 0)
+            if sign < strict:
                 return False
         return True
 

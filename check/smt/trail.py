@@ -53,6 +53,10 @@ class Trail:
     # -- what numbers ask
     def positive(self, p: Poly) -> bool:
         """Whether p > 0: known, or a fork."""
+        outside, inside = self.field.parted(p)
+        return all(self._positive(q) for q in (*outside, inside))
+
+    def _positive(self, p: Poly) -> bool:
         c = p.constant
         if c is not None:
             return c > 0
@@ -67,19 +71,21 @@ class Trail:
     def relu(self, p: Poly) -> Poly:
         """The positive part of p: itself or 0 where that is so for all distributions, else a symbol: the same one in every
         run, whatever its facts say, so that sums over runs cancel."""
+        outside, inside = self.field.parted(p)
+        out = self._relu(inside)
+        for q in outside:
+            out = out * q
+        return out
+
+    def _relu(self, p: Poly) -> Poly:
         c = p.constant
         if c is not None:
             return Poly.of(max(c, 0))
-        if self.field.possible((), (-p, True), deep=False) is False:
+        if self.field.never_negative(p):
             return p
-        if self.field.possible((), (p, True), deep=False) is False:
+        if self.field.never_negative(-p):
             return Poly({})
-        outside = Poly({p.monomial_factor(): 1}).scaled(p.content)     # symbols are not negative: they stand outside
-        inside = p.divided(outside)
-        assert inside is not None
-        if inside.terms[max(inside.terms)] < 0:
-            return outside * (self.field.relu((-inside).primitive) + inside)
-        return outside * self.field.relu(inside.primitive)
+        return self.field.relu(p.primitive).scaled(p.content)
 
     # -- chance
     def choose(self, weights: list[Any], values: list[Any], label: str, kind: str = "chance") -> Any:
@@ -91,7 +97,7 @@ class Trail:
             if r.constant == 1:
                 return v
             fact = (r.num.primitive, True)
-            if r.num.terms and self.field.possible((), fact, deep=False) is not False:
+            if (-fact[0], False) not in self.facts and self.field.possible((), fact, deep=False) is not False:
                 live.append((r, v, fact if r.constant is None else None))
         if not live:
             raise Impossible
