@@ -98,7 +98,8 @@ def _executed(m: ExactMachine) -> Tokens:
 
 
 def _law(run: Callable[[World], Tokens]) -> Law:
-    world, out = World(coupled=False), {}
+    world = World(coupled=False)
+    out: Law = {}
     for choices, tokens in runs(lambda choices: (world.restart(choices), run(world))[1], MOST):     # type: ignore[func-returns-value]
         out[tokens] = out.get(tokens, Fraction(0)) + choices.weight()
     return out

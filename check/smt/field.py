@@ -89,7 +89,7 @@ class Field:
         return left
 
     def possible(self, facts: Sequence[Fact], *more: Fact, deep: bool = True) -> bool | None:
-        """Whether some distributions meet all facts; None where that is not known. Without `deep` only what is quick is tried."""
+        """Whether some distributions meet all facts; None where that is not known. Without `deep` only what is quick."""
         every: list[Fact] = []
         for p, strict in (*facts, *more):
             c = p.constant

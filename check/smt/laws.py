@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from decgraph.backends.exact.run import Enough
@@ -57,7 +57,6 @@ class Runs:
     field: Field
     length: int = 0
     runs: int = 0
-    committed: set[Tokens] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.trail = Trail(self.field)
@@ -70,7 +69,7 @@ class Runs:
         """A machine that runs one step of the algorithm."""
         s = self.setting
         m = SymbolicMachine(s.module, s.function.name, self.models, s.params, request())
-        m.on(world, 1)     # type: ignore[arg-type]
+        m.on(world, 1)
         return m
 
     def spec_machine(self, world: SymbolicWorld, done: Tokens, upto: int) -> SymbolicMachine:
@@ -135,6 +134,8 @@ class Runs:
         def program() -> tuple[tuple[Fact, ...], Tokens, Tokens]:
             world.restart(self.trail)     # type: ignore[arg-type]
             ours = _executed(self.machine(world))
+            if not ours:
+                raise Beyond("a step that commits nothing")
             theirs = _executed(self.spec_machine(world, (), len(ours)))
             return self.trail.facts, ours, theirs
 

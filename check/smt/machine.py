@@ -34,7 +34,8 @@ class SymbolicModel(Model):
             path = tuple(int(x) for x in path)
             if path not in self.rows:
                 row = self.trail.field.row(self.name, path)
-                self.rows[path] = Scores(weights=tuple(Ratio(self.trail, p) for p in row))     # type: ignore[arg-type]
+                weights: Any = tuple(Ratio(self.trail, p) for p in row)
+                self.rows[path] = Scores(weights=weights)
             out.append(self.rows[path])
         return out
 
@@ -93,12 +94,13 @@ class SymbolicMachine(ExactMachine):
         return self.siblings(op, law, face, self.key(key, (lane,), row), min(k, have), lane)
 
     def supported(self, q: list[Any], k: int) -> list[Any]:
-        """A law of which k different tokens are drawn. Where fewer have mass, those alone are left in it (a fork for each set)."""
+        """A law of which k different tokens are drawn. Where fewer have mass, only these are left: a fork for each set."""
         live = [v for v, x in enumerate(q) if isinstance(x, Ratio) or x > 0]
         for kept in combinations(live, k - 1) if 1 < k <= len(live) else ():
             if not self.world.trail.number(1 - sum((q[v] for v in kept), Fraction(0))) > 0:
                 last = 1 - sum((q[v] for v in kept[1:]), Fraction(0))
-                return self.supported([last if v == kept[0] else x if v in kept else Fraction(0) for v, x in enumerate(q)], k - 1)
+                fewer = [last if v == kept[0] else x if v in kept else Fraction(0) for v, x in enumerate(q)]
+                return self.supported(fewer, k - 1)
         return q
 
     def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:

@@ -42,7 +42,7 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def _power(a: Any, b: Any) -> Any:
-    whole = b.constant if isinstance(b, Ratio) else b
+    whole: Any = b.constant if isinstance(b, Ratio) else b
     if isinstance(a, Ratio) and (whole is None or Fraction(whole).denominator != 1):
         raise Beyond("a power of a probability with an exponent that is not a whole number")
     if not isinstance(a, Ratio):

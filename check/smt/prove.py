@@ -8,9 +8,9 @@ from typing import Any
 
 from decgraph.check.algorithm import find
 from decgraph.check.smt.confirm import difference, tokens_differ
+from decgraph.check.smt.diagrams import leaves
 from decgraph.check.smt.field import Field, OutOfTime
 from decgraph.check.smt.laws import Runs, Setting
-from decgraph.check.smt.diagrams import leaves
 from decgraph.check.smt.numbers import Beyond
 from decgraph.check.smt.points import Point
 from decgraph.check.smt.report import PROVED, REFUTED, Model, Obligation, SmtReport
@@ -42,7 +42,8 @@ algorithm smt_probe(target: causal, {models}):
 """
 
 
-def smt_report(name_or_path: Any, vocab: int = 3, params: Mapping[str, Any] | None = None, *, seconds: float = 60.0) -> SmtReport:
+def smt_report(name_or_path: Any, vocab: int = 3, params: Mapping[str, Any] | None = None, *,
+               seconds: float = 60.0) -> SmtReport:
     """What `decgraph check --smt` prints: `prove` for an algorithm, `prove_rule` for the name of a rule in stdlib."""
     rules = shelf("rules")
     if isinstance(name_or_path, str) and rules is not None and isinstance(rules[0].named(name_or_path), S.Rule):
@@ -53,16 +54,17 @@ def smt_report(name_or_path: Any, vocab: int = 3, params: Mapping[str, Any] | No
 def prove(algorithm: Any, *, vocab: int = 3, params: Mapping[str, Any] | None = None, seconds: float = 60.0) -> SmtReport:
     """Prove the claim of an algorithm without state for all distributions over `vocab` tokens, or refute it with a model.
 
-    params: values of parameters; what is not given takes small values in turn (numbers 1 and 2, trees of two siblings). seconds:
-    for each obligation; what takes longer is undecided. docs/proof.md says what follows from it. Raises DecError, also where the
-    solver is not installed.
+    params: values of parameters; what is not given takes small values in turn (numbers 1 and 2, trees of two siblings).
+    seconds: for each obligation; what takes longer is undecided. docs/proof.md says what follows from a proof. Raises DecError,
+    also where the solver is not installed.
     """
     z3()
     module, _ = find(algorithm)
     f = module.entry
     claim = next((c for c in f.claims if c.kind == "refines" and c.mode in ("distribution", "tokens")), None)
     if claim is None:
-        raise DecError(f"{f.name} claims no `refines ... in distribution` or `in tokens`", hint="decgraph check decides the others")
+        raise DecError(f"{f.name} claims no `refines ... in distribution` or `in tokens`",
+                       hint="decgraph check decides the others")
     report = SmtReport(f.name, claim.text)
     for values in _values(f, params or {}):
         said = ", ".join(f"{k} = {getattr(v, 'name', '') or v}" for k, v in values.items())
@@ -71,8 +73,8 @@ def prove(algorithm: Any, *, vocab: int = 3, params: Mapping[str, Any] | None = 
 
 
 def prove_rule(rule: str, text: str = "", *, vocab: int = 3, seconds: float = 60.0) -> SmtReport:
-    """Prove a rule for all distributions, in every use: one draft, siblings that are independent, without replacement, of different
-    laws, and not drawn. text: the file that defines it, where stdlib does not. Raises DecError."""
+    """Prove a rule for all distributions, in every use: one draft, and siblings that are independent, without replacement, of
+    different laws, or not drawn. text: the file that defines it, where stdlib does not. Raises DecError."""
     z3()
     found = shelf("rules")
     home = parse_text(text, "<text>") if text else found[0] if found is not None else None
@@ -83,7 +85,7 @@ def prove_rule(rule: str, text: str = "", *, vocab: int = 3, seconds: float = 60
     report = SmtReport(rule, "")
     for label, grow, laws in USES:
         names = [f"draft{i}" for i in range(laws)]
-        made = {"rule": rule, "grow": grow.format(*[f"{n}(t.root)" if laws > 1 else f"{n}(t.leaves)" for n in names]),
+        made = {"rule": rule, "grow": grow.format(*[f"{n}(root)" if laws > 1 else f"{n}(t.leaves)" for n in names]),
                 "models": ", ".join(f"{n}: causal" for n in names)}
         obligation = Obligation(label, vocab)
         report.obligations.append(obligation)
@@ -112,7 +114,8 @@ def _values(f: Function, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         elem = p.value.type.elem
         if elem == "model" or p.name in given:
             continue
-        small = [v for v in SMALL.get(elem, ()) if elem != "int" or ((p.low is None or v >= p.low) and (p.high is None or v <= p.high))]
+        low, high = (p.low, p.high) if elem == "int" else (None, None)
+        small = [v for v in SMALL.get(elem, ()) if (low is None or v >= low) and (high is None or v <= high)]
         if small or not p.has_default:
             options[p.name] = small or [p.low if p.low is not None else 1]
         else:
@@ -129,7 +132,7 @@ def _decided(o: Obligation, module: Module, f: Function, claim: Claim, params: d
     setting = Setting(module, f, claim, params, o.vocab)
     runs = Runs(setting, field)
     try:
-        o.reason = why_not(f)
+        o.reason = why_not(f, claim.mode)
         if not o.reason:
             (_tokens if claim.mode == "tokens" else _distribution)(o, runs)
     except OutOfTime:
@@ -153,7 +156,7 @@ def _distribution(o: Obligation, runs: Runs) -> None:
             found = runs.field.zero(x.num, facts)
             if isinstance(found, Point):
                 shown = runs.field.showing(x.num, facts, readable=True) or found
-                laws = difference(runs.setting, shown, runs.length)
+                laws = next((d for n in range(1, runs.length + 1) if (d := difference(runs.setting, shown, n))), None)
                 if laws is not None:
                     _refuted(o, runs, shown, *laws)
                     return

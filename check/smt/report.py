@@ -53,8 +53,8 @@ class Model:
 class Obligation:
     """One thing that was to be proved, and what became of it.
 
-    runs: ways of the program that were followed, each with symbolic probabilities. symbols: entries of distributions and positive
-    parts in them. questions: how many were asked of the solver. length: the most tokens that a step commits.
+    runs: ways of the program that were followed, each with symbolic probabilities. symbols: entries of distributions, and
+    positive parts of polynomials in them. questions: how many were asked of the solver. length: the most tokens of a step.
     """
 
     label: str

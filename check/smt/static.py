@@ -8,8 +8,8 @@ CONTEXT = {"model.eval", "model.evals", "tree.new"}
 COUNTER = {"noise"}
 
 
-def why_not(f: Function) -> str:
-    """Why one step of an algorithm does not speak for all of them; nothing if it does."""
+def why_not(f: Function, mode: str) -> str:
+    """Why one step of an algorithm does not speak for all of them; nothing if it does. mode: of its claim."""
     if f.states:
         return f"{f.name} has a state: its steps differ"
     loops = [op for op in f.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"]
@@ -27,6 +27,11 @@ def why_not(f: Function) -> str:
     step = loop.regions[1]
     contexts = {op.results[0] for op in step.walk() if op.opcode == "context"}
     for op in step.walk():
+        if op.opcode == "noise" and op.attrs.get("kind") == "output":
+            if mode == "distribution":     # a later step may read it again, and the two are not independent then
+                return f"{f.name} reads the noise that the specification reads: claim `in tokens`, which is stronger"
+        elif op.opcode == "noise" and step.args[0] not in op.operands:
+            return f"{f.name} reads the same noise in every step (line {op.loc.line})"
         if op.opcode not in CONTEXT and any(v in contexts for v in op.operands):
             return f"{f.name} looks at the context itself, not only through models ({op.opcode}, line {op.loc.line})"
         if op.opcode not in COUNTER and step.args and step.args[0] in op.operands:

@@ -9,6 +9,7 @@ from typing import Any
 from decgraph.check.smt.field import Fact, Field
 from decgraph.check.smt.poly import Poly
 from decgraph.check.smt.ratio import Ratio
+from decgraph.errors import DecError
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,10 @@ def explore(trail: Trail, program: Callable[[], Any]) -> Iterator[tuple[list[For
             value = program()
         except Impossible:
             value = None
+        except DecError:
+            if trail.field.possible(trail.facts) is not False:
+                raise
+            value = None     # the facts of this run exclude each other: it happens with probability 0
         yield trail.forks, value
         path = [f.taken for f in trail.forks]
         while path and path[-1] + 1 >= len(trail.forks[len(path) - 1].facts):
