@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from decgraph.check.smt.points import Point
@@ -139,14 +140,33 @@ class Field:
                 p = quotient
         return outside, p
 
-    def decided(self, facts: Sequence[Fact], symbols: Sequence[int]) -> dict[int, Poly]:
+    def decided(self, facts: Sequence[Fact], symbols: Sequence[int], equal: dict[int, Poly]) -> dict[int, Poly]:
         """Symbols that facts decide, with what they are: 0, or the polynomial whose positive part they stand for."""
         out: dict[int, Poly] = {}
         for s in symbols:
-            if self.possible(facts, (Poly.symbol(s), True), deep=False) is False:
+            n = self.relus[s].substituted(equal) if s in self.relus else None
+            inside = self.parted(n)[1] if n is not None else None
+            if n is not None and inside is not None and self.never_negative(inside):
+                out[s] = n
+            elif inside is not None and self.never_negative(-inside):
                 out[s] = Poly({})
-            elif s in self.relus and self.possible(facts, (-self.relus[s], True), deep=False) is False:
-                out[s] = self.relus[s]
+            elif self.possible(facts, (Poly.symbol(s), True), deep=False) is False:
+                out[s] = Poly({})
+            elif n is not None and self.possible(facts, (-n, True), deep=False) is False:
+                out[s] = n
+        return out
+
+    def equalities(self, facts: Sequence[Fact]) -> dict[int, Poly]:
+        """Symbols that the facts make equal to others: a sum that is never negative and here not positive is 0."""
+        out: dict[int, Poly] = {}
+        for p, strict in facts:
+            if strict or p.degree != 1 or not self.never_negative(-p):
+                continue
+            p = p.substituted(out)
+            s = max(p.symbols, default=None)
+            if s is not None:
+                value = (p - Poly.symbol(s).scaled(p.terms[((s, 1),)])).scaled(-1 / Fraction(p.terms[((s, 1),)]))
+                out = {t: q.substituted({s: value}) for t, q in out.items()} | {s: value}
         return out
 
     def zero(self, p: Poly, facts: Sequence[Fact], splits: int = 6) -> bool | Point | None:
@@ -176,8 +196,10 @@ class Field:
 
     def settled(self, p: Poly, facts: Sequence[Fact]) -> Poly:
         """p with every symbol that the facts decide replaced."""
+        equal = self.equalities(facts)
+        p = p.substituted(equal)
         while True:
-            decided = self.decided(facts, sorted(p.symbols))
+            decided = self.decided(facts, sorted(p.symbols), equal)
             if not decided:
                 return self.squares(p)
             p = p.substituted(decided)
