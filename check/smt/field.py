@@ -148,9 +148,11 @@ class Field:
             inside = self.parted(n)[1] if n is not None else None
             if n is not None and inside is not None and self.never_negative(inside):
                 out[s] = n
-            elif inside is not None and self.never_negative(-inside):
+                continue
+            if inside is not None and self.never_negative(-inside):
                 out[s] = Poly({})
-            elif self.possible(facts, (Poly.symbol(s), True), deep=False) is False:
+                continue
+            if self.possible(facts, (Poly.symbol(s), True), deep=False) is False:
                 out[s] = Poly({})
             elif n is not None and self.possible(facts, (-n, True), deep=False) is False:
                 out[s] = n
