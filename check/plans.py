@@ -25,6 +25,7 @@ from decgraph.check.worlds import FEATURES, Plan
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Module
 
+RUNS = {"parameter": 200, "deep": 300, "searched": 300}     # most runs in worlds of which there are many, or which are long
 QUICK = 10      # fewer worlds of the first kind than this, and of the others there are fewer too
 BASE_SORTS = ("plain", "plain", "zeros", "plain", "peaked", "mixed", "tails", "plain", "ties", "sure")
 HALF, DOUBLE = Fraction(1, 2), Fraction(2)
@@ -138,9 +139,10 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             yield Plan("parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned, tight=True)
             continue
         limit = min(12, value + 2) if isinstance(value, int) else 6
-        yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=4), limit=limit, length=limit, steps=None, params=pinned,
+        yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=5), limit=limit, length=limit, steps=None, params=pinned,
                    tight=True, runs=250)
-        yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True)
+        if not isinstance(value, int) or value <= 12:
+            yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True)
         if value <= 7 if isinstance(value, int) else False:
             late = 2 + value - 1
             yield Plan("parameter", seed + 2, 2, Style("plain", shared=seed + 2, point_until=late), limit=value + 1,
@@ -284,7 +286,7 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
             plan = replace(plan, temperature=0)
         if claim.mode in ("tokens", "greedy") and plan.label in ("resumed", "base"):
             plan = replace(plan, length=3)
-        fitted.append(plan)
+        fitted.append(replace(plan, runs=min(plan.runs, RUNS.get(plan.label, plan.runs))))
     return fitted
 
 
@@ -295,10 +297,11 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     r = random.Random(f"chance {seed}")
     values = list(values_of(f, known))
     pinned = dict(r.sample(values, min(len(values), r.randint(0, 3)))) if values else {}
+    big = any((isinstance(v, int) and v > 5) or (isinstance(v, Topology) and v.size > 8) for v in pinned.values())
     sort = r.choice(("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed"))
     sizes = [2, 3, 4, *(min(LARGEST, t + 2) for t in known.tokens + known.widths)]
     size = r.choice(sizes)
-    style = Style(sort, support=3 if size > 5 else 0, among=known.tokens, shared=seed, rare=r.choice((0, 0, 3, 8)),
+    style = Style(sort, support=3 if size > 5 else 0, among=known.tokens, shared=seed, rare=6 if big else r.choice((0, 0, 3, 8)),
                   window=r.choice((None, None, 1, 2)) if not known.masked else None)
     if known.masked:
         span = r.randint(1, 6)
@@ -312,7 +315,7 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     limit = r.choice((2, 4, 8, 12))
     features = (r.choice(FEATURES),) if r.random() < 0.5 else ()
     power = 2 if "repetition_penalty" in features else 1
-    return Plan("searched", 9000 + seed, size, replace(style, power=power), free=known.memory and r.random() < 0.5,
+    return Plan("searched", 9000 + seed, size, replace(style, power=power), runs=120 if big else 300, free=known.memory and r.random() < 0.5,
                 prompt=r.choice(lengths), temperature=0 if r.random() < 0.2 or claim.mode == "greedy" else 1, features=features,
                 limit=limit, length=min(limit, 3), steps=None if style.rare else r.choice((1, 1, 2)),
                 arbitrary=seed if known.stepwise and (known.states or known.carries) and r.random() < 0.6 else None,
