@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely, World
 from decgraph.check.constants import facts
 from decgraph.check.laws import (
@@ -26,6 +27,7 @@ from decgraph.check.laws import (
     whole_law,
 )
 from decgraph.check.starts import Arbitrary, Start
+from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, value_row
 from decgraph.ir.values import Claim, Function, Module
@@ -166,14 +168,29 @@ def deep(case: Case, tally: Tally) -> Failure | None:
     if case.claim.kind != "refines" or case.request.greedy or masked(case.function):
         return None
     limit = max(DEEP, case.request.limit) if case.request.limit > 1 else case.request.limit
+    if case.claim.mode == "distribution" and not certain(case):
+        return None
     far = replace(case, request=replace(case.request, temperature=0, limit=limit), limit=min(case.limit, 60), steps=None)
     try:
         return in_tokens(far, tally)
-    except (TooMany, Unlikely):
+    except (TooMany, Unlikely, NotSeparated):
         return None
 
 
 DEEP = 9
+
+
+def certain(case: Case) -> bool:
+    """Whether the specification leaves nothing to chance at temperature 0: one that draws from what the request does not shape
+    has another token for other noise."""
+    world = World(coupled=True)
+    choices = Choices(())
+    world.restart(choices)
+    try:
+        execute(case.spec().machine(replace(case.request, temperature=0, limit=2), world))
+    except DecError:
+        return False
+    return not choices.points
 
 
 def masked(f: Function) -> bool:

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import Unlikely, World
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.functions import Drawn
@@ -116,7 +117,7 @@ def smaller(failure: Failure, tries: int = 40) -> Failure:
             continue
         try:
             again = decide(replace(candidate, limit=300), Tally())
-        except (TooMany, Unlikely, DecError):
+        except (TooMany, Unlikely, NotSeparated, DecError):
             continue
         if again is not None:
             best = again
@@ -125,7 +126,7 @@ def smaller(failure: Failure, tries: int = 40) -> Failure:
         try:
             moved = change(best.case)
             again = decide(moved, Tally()) if moved is not None else None
-        except (TooMany, Unlikely, DecError):
+        except (TooMany, Unlikely, NotSeparated, DecError):
             again = None
         if again is not None:
             best = again
@@ -173,7 +174,7 @@ def explain(failure: Failure) -> Counterexample:
             m.forget()
     try:
         again = decide(case, Tally()) or failure
-    except (TooMany, Unlikely, DecError):
+    except (TooMany, Unlikely, NotSeparated, DecError):
         again = failure
     points = again.points or most_telling(case, again)
     r = case.request
@@ -208,7 +209,7 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
         for choices, tokens in runs(run, case.limit):
             if worst[0][: len(tokens)] == tokens[: len(worst[0])] and choices.weight() > best[0]:
                 best = (choices.weight(), choices.points)
-    except TooMany:
+    except (TooMany, NotSeparated):
         pass
     return best[1]
 

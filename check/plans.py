@@ -13,6 +13,7 @@ What the worlds are there for stands in their labels:
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -24,6 +25,7 @@ from decgraph.check.worlds import FEATURES, Plan
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Module
 
+QUICK = 10      # fewer worlds of the first kind than this, and of the others there are fewer too
 BASE_SORTS = ("plain", "plain", "zeros", "plain", "peaked", "mixed", "tails", "plain", "ties", "sure")
 HALF, DOUBLE = Fraction(1, 2), Fraction(2)
 
@@ -210,7 +212,7 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
 
 
 CANVASES = ((1, 1), (3, 1), (5, 2), (6, 2), (6, 3), (8, 4), (4, 4), (7, 3))
-SAMPLED = ((2, 1, 0), (3, 1, 0), (3, 3, 2), (4, 2, 2), (4, 4, 3), (4, 4, 2), (6, 2, 8), (7, 7, 12), (7, 3, 12), (8, 4, 12))
+SAMPLED = ((2, 1, 0), (3, 1, 0), (3, 3, 2), (4, 2, 2), (4, 4, 3), (4, 4, 2), (6, 2, 10), (7, 7, 16), (8, 4, 16))
 
 
 def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
@@ -229,15 +231,15 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         return
     for cells, block, rare in SAMPLED:
         for sort in free:
-            for _ in range(1 if rare == 0 else 2):
+            for _ in range(2 if rare in (2, 3) else 1):
                 n += 1
                 yield Plan("canvas", 6000 + n, 2, Style(("plain", "zeros")[n % 2], shared=n, rare=rare), free=sort, prompt=1 + n % 2,
-                           limit=cells, length=cells, span=cells, params=_block(known, block), runs=600)
+                           limit=cells, length=cells, span=cells, params=_block(known, block), runs=400)
     for cells, open_ in () if known.memory else ((4, 2), (5, 2), (7, 2), (8, 2)):     # certain until the last cells are open
         for block in (cells, (cells + 1) // 2):
             n += 1
             yield Plan("canvas", 6000 + n, 2, Style("plain", shared=n, point_until=1 + cells - open_ + 1), prompt=1, limit=cells,
-                       length=cells, span=cells, params=_block(known, block), runs=600)
+                       length=cells, span=cells, params=_block(known, block), runs=300)
 
 
 def _block(known: Facts, block: int) -> tuple[tuple[str, Any], ...]:
@@ -267,8 +269,17 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
     out = [*started(f, known, claim, vocab, rounds), *parameters(f, known, claim, vocab, given), *straddling(known, claim, vocab),
            *deep(known, claim, vocab), *requested(known, claim, vocab), *canvases(known, claim, vocab),
            *remembering(known, claim, vocab), *(chance_plan(module, claim, vocab, 700 + n) for n in range(16 * rounds))]
+    if models < QUICK:      # a quick look: some of each sort
+        seen: Counter[str] = Counter()
+        step, out, every = -(-QUICK // models), [], out
+        for plan in every:
+            if seen[plan.label] % step == 0:
+                out.append(plan)
+            seen[plan.label] += 1
     fitted = []
     for plan in out:
+        if claim.kind != "refines" and plan.committed:
+            plan = replace(plan, limit=min(plan.limit, plan.committed + 3))
         if claim.mode == "greedy" and plan.temperature != 0:
             plan = replace(plan, temperature=0)
         if claim.mode in ("tokens", "greedy") and plan.label in ("resumed", "base"):

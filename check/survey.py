@@ -8,6 +8,7 @@ from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.laws import OutOfTime, Tally
@@ -169,7 +170,7 @@ class Survey:
                 small = replace(small, ran=self.ran.fresh(self.ran.forced))
             try:
                 failure = decide(small, self.tally)
-            except (TooMany, Unlikely) as error:
+            except (TooMany, Unlikely, NotSeparated) as error:
                 why = str(error)
                 continue
             except NoValue as error:
