@@ -2,7 +2,7 @@
 
 An interval bounds every element of a value. Bools are the numbers 0 and 1, so that {false}, {true} and both are intervals as
 well. Every function here is an over-approximation: what it answers holds each result that the exact numbers
-(backends/exact/numbers.py) can have, with their conventions (0 * inf is 0, a / 0 is inf for a > 0 and else 0).
+(backends/exact/numbers.py) can have, with their conventions (0 * inf and 0 / 0 are no numbers, a / 0 is an infinity).
 """
 from __future__ import annotations
 
@@ -64,7 +64,13 @@ def _plus(x: Any, y: Any) -> Any:
     return x if abs(x) == INF else y if abs(y) == INF else x + y
 
 
+def _nil(a: Interval) -> bool:
+    """Whether it holds 0."""
+    return bool(a.low <= 0 <= a.high)
+
+
 def _times(x: Any, y: Any) -> Any:
+    """A product of ends; where an end at infinity is only a bound, 0 times it is 0."""
     if x == 0 or y == 0:
         return 0
     if INF in (abs(x), abs(y)):
@@ -83,14 +89,14 @@ def _neg(a: Interval) -> Interval:
 
 
 def _mul(a: Interval, b: Interval) -> Interval:
-    if ODD in (a.kind, b.kind):
+    if ODD in (a.kind, b.kind) or (a.kind == INFINITE and _nil(b)) or (b.kind == INFINITE and _nil(a)):
         return UNKNOWN
     ends = [_times(x, y) for x, y in product((a.low, a.high), (b.low, b.high))]
     return made(min(ends), max(ends), max(a.kind, b.kind))
 
 
 def _div(a: Interval, b: Interval) -> Interval:
-    if a.kind != FINITE or b.kind != FINITE or a.low < 0 or b.low < 0:
+    if a.kind != FINITE or b.kind != FINITE or a.low < 0 or b.low < 0 or (_nil(a) and _nil(b)):
         return UNKNOWN
     low = 0 if a.low == 0 or abs(b.high) == INF else INF if b.high == 0 else Fraction(a.low) / Fraction(b.high)
     high = 0 if a.high == 0 else INF if b.low == 0 or a.high == INF else Fraction(a.high) / Fraction(b.low)
@@ -114,9 +120,7 @@ def _maximum(a: Interval, b: Interval) -> Interval:
 
 
 def _clamp(a: Interval, low: Interval, high: Interval) -> Interval:
-    if ODD in (a.kind, low.kind, high.kind):
-        return UNKNOWN
-    return hull(low, high, _minimum(_maximum(a, low), high))
+    return _minimum(_maximum(a, low), high)
 
 
 def _abs(a: Interval) -> Interval:
@@ -125,7 +129,7 @@ def _abs(a: Interval) -> Interval:
 
 
 def _relu(a: Interval) -> Interval:
-    return made(max(a.low, 0), max(a.high, 0), min(a.kind, INFINITE))
+    return _maximum(a, FALSE)
 
 
 def _floor(a: Interval) -> Interval:
@@ -133,7 +137,17 @@ def _floor(a: Interval) -> Interval:
 
 
 def _exp(a: Interval) -> Interval:
-    return made(0, 1 if a.high <= 0 and a.ordered else INF, min(a.kind, INFINITE))
+    return made(0, 1 if a.high <= 0 else INF, a.kind) if a.ordered else UNKNOWN
+
+
+def _log(a: Interval) -> Interval:
+    if a.kind != FINITE or a.low < 0:
+        return UNKNOWN
+    return Interval(0 if a.low >= 1 else -INF, 0 if a.high <= 1 else INF, INFINITE if a.low == 0 else FINITE)
+
+
+def _sqrt(a: Interval) -> Interval:
+    return NONNEGATIVE if a.kind == FINITE and a.low >= 0 else UNKNOWN
 
 
 def _select(c: Interval, a: Interval, b: Interval) -> Interval:
@@ -173,9 +187,9 @@ def _not(a: Interval) -> Interval:
 
 _FUNCTIONS: dict[str, Any] = {
     "add": _add, "sub": lambda a, b: _add(a, _neg(b)), "mul": _mul, "div": _div, "mod": _mod, "neg": _neg, "abs": _abs,
-    "relu": _relu, "floor": _floor, "exp": _exp, "minimum": _minimum, "maximum": _maximum, "clamp": _clamp, "select": _select,
-    "and": _and, "or": _or, "not": _not, "lt": _lt, "le": _le, "gt": lambda a, b: _lt(b, a), "ge": lambda a, b: _le(b, a),
-    "eq": _eq, "ne": lambda a, b: _not(_eq(a, b)),
+    "relu": _relu, "floor": _floor, "exp": _exp, "log": _log, "sqrt": _sqrt, "minimum": _minimum, "maximum": _maximum,
+    "clamp": _clamp, "select": _select, "and": _and, "or": _or, "not": _not, "lt": _lt, "le": _le,
+    "gt": lambda a, b: _lt(b, a), "ge": lambda a, b: _le(b, a), "eq": _eq, "ne": lambda a, b: _not(_eq(a, b)),
 }
 
 
@@ -233,5 +247,5 @@ def widened(old: Interval, new: Interval, stops: Sequence[Any]) -> Interval:
     return Interval(low, high, max(old.kind, new.kind))
 
 
-__all__ = ["BOTH", "FINITE", "INF", "INFINITE", "NONNEGATIVE", "SHARE", "UNKNOWN", "Interval", "counted", "folded", "hull",
-           "made", "mapped", "scanned", "whole", "widened"]
+__all__ = ["BOTH", "FINITE", "INF", "INFINITE", "NONNEGATIVE", "ODD", "SHARE", "UNKNOWN", "Interval", "counted", "folded",
+           "hull", "made", "mapped", "scanned", "whole", "widened"]

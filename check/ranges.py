@@ -56,7 +56,7 @@ def impossible(f: Function) -> frozenset[tuple[int, str]]:
         kinds = outcomes(op) if id(op) not in ranges.reached else ranges.never(op)
         found.update((id(op), kind) for kind in kinds)
         if op.opcode == "while" and op.attrs.get("bound") == "done":
-            found.update((id(o), kind) for o in op.regions[0].walk() if o.opcode == "done" for kind in outcomes(o))
+            found.update((id(o), kind) for o in op.regions[0].walk() if o.opcode == "done" for kind in ("true", "false"))
     return frozenset(found)
 
 
@@ -194,8 +194,8 @@ class Ranges:
             return SHARE
         if code == "softmax" and xs[0].kind == FINITE:
             return SHARE
-        if code in ("normalize", "renorm", "warp") and positive:
-            return NONNEGATIVE          # at most 1 but for roots, which are rounded where they are added
+        if code in ("normalize", "renorm") and positive:
+            return SHARE
         if code == "face" and attrs["face"] != "logits":
             return hull(xs[0], SHARE)
         if code in LAWS and attrs[LAWS[code][0]] in LAWS[code][1]:
