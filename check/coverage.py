@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
+from decgraph.check.ranges import impossible
 from decgraph.ir.values import Function, Op, Value
 
 WORDS = {
@@ -56,7 +57,8 @@ class Missing:
 
 
 def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
-    """The outcomes that must be seen before a claim counts as proved."""
+    """The outcomes that must be seen before a claim counts as proved: those that can happen (check/ranges.py)."""
+    cannot = impossible(f)
     made: dict[Value, Op] = {v: op for op in ran.watched.values() for v in op.results}
     for op in f.body.walk():
         made.update(dict.fromkeys(op.results, op))
@@ -76,7 +78,7 @@ def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
             continue
         elif kinds and not _fixed(op, made):
             out += [(op, k) for k in kinds]
-    return out
+    return [(op, k) for op, k in out if (id(op), k) not in cannot]
 
 
 def _fixed(op: Op, made: dict[Value, Op]) -> bool:
@@ -125,10 +127,10 @@ def marked(text: str, f: Function, ran: Ran, path: str, harmless: Iterable[Outco
     """The program with a mark before every line of which something was never seen: `!` where nothing has run that way, `~` where it
     was forced and made no difference."""
     known = set(harmless)
-    open_ = {m.line: [] for m in missing(f, ran, path) if not m.path}  # type: dict[int, list[Missing]]
+    open_: dict[int, list[Missing]] = {}
     for m in missing(f, ran, path):
         if not m.path:
-            open_[m.line].append(m)
+            open_.setdefault(m.line, []).append(m)
     out = []
     for n, line in enumerate(text.splitlines(), 1):
         found = open_.get(n, [])
