@@ -31,7 +31,7 @@ class World:
     before: int = 0
     batch: int = 1
     layers: int = 0
-    runs: int = 1500
+    runs: int = 1000
     externs: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     backend: str = "reference"
     by_hand: str = ""
@@ -80,7 +80,8 @@ WORLDS: dict[str, World] = {
     "float_default_only_share": World(rows=THREE, params={"share": 0.5}),
     "float_default_only_smoothing": World(rows=THREE, params={"smooth": 1}),
     "forgets_residual": World(limit=4, rows=THREE, runs=2500),
-    "forgets_residual_after_first_two_rules": World(vocab=2, limit=4, rows={"target": [3, 1], "drafter": [1, 3]}, runs=3000),
+    "forgets_residual_after_first_two_rules": World(vocab=2, limit=4, rows={"target": [3, 1], "drafter": [1, 3]},
+                                                    runs=3000),
     "frequency_penalty": World(vocab=2, limit=4, rows={"target": [11, 9]}, request={"frequency_penalty": 1.0}),
     "frequency_penalty_third": World(vocab=3, limit=5, rows={"target": [8, 1, 1]}, request={"frequency_penalty": 0.5}),
     "gamma_schedule": World(limit=8, rows={"target": [8, 1, 1], "drafter": [5, 3, 2]}),
@@ -97,7 +98,7 @@ WORLDS: dict[str, World] = {
     "masked_cached": World(layers=3, vocab=3, limit=6, params={"length": 6}),
     "masked_long_canvas": World(limit=8),
     "masked_sampled_four": World(limit=4, vocab=2),
-    "masked_sampled_fresh_law": World(limit=3, vocab=3),
+    "masked_sampled_fresh_law": World(limit=3, vocab=2, params={"length": 3}, runs=800),
     "masked_sampled_fresh_law_drafted": World(limit=2, vocab=2, seed=3, runs=4000),
     "masked_three_blocks": World(limit=6),
     "masked_two_at_once": World(limit=4, vocab=2, params={}),

@@ -153,7 +153,8 @@ def judge(path: Path, world: World, *, runs: int | None = None) -> Finding:
             if seed % 200 == 199 and max(deviation(seen(mine, face), seen(want, face)) for face in FACES) > 9:
                 break   # more samples could not hide that
         off = max(deviation(seen(mine, face), seen(want, face)) for face in FACES)
-        return Finding(off > 6, f"{off:.1f} deviations in {sum(mine.values())} runs, {mine.most_common(2)} and {want.most_common(2)}")
+        most = f"{mine.most_common(2)} and {want.most_common(2)}"
+        return Finding(off > 6, f"{off:.1f} deviations in {sum(mine.values())} runs, {most}")
     more = {"temperature": 0} if claim.mode == "greedy" else {}
     for seed in range(60):
         here = replace(world, seed=world.seed + seed // 2) if claim.mode == "greedy" or seed % 2 else world
