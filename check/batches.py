@@ -140,8 +140,8 @@ class Batched(Watched):
     def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
         return super().memory(op, self.joint(op, model), place, extra)
 
-    def turn(self, op: Any, i: int) -> None:
-        super().turn(op, i)
+    def turn(self, op: Any, i: int, values: tuple[Any, ...] = ()) -> None:
+        super().turn(op, i, values)
         if self.parent is None and self.batch.steps and op.attrs.get("bound") == "done":
             self.batch.wait(self.row, STEP)
 

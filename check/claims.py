@@ -1,6 +1,8 @@
 """Deciding a claim in one world: a model for every parameter, parameter values, and a request."""
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -10,6 +12,7 @@ import numpy as np
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
 from decgraph.backends.exact.run import ExactMachine, Unlikely, World
+from decgraph.check.constants import facts
 from decgraph.check.laws import (
     AdversaryWins,
     Law,
@@ -18,10 +21,13 @@ from decgraph.check.laws import (
     Tally,
     continued_law,
     execute,
+    run_steps,
     total_variation,
     whole_law,
 )
-from decgraph.ir.data.dist import Dist, value_row
+from decgraph.check.starts import Arbitrary, Start
+from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.dist import Dist, Draw, value_row
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
@@ -29,7 +35,9 @@ from decgraph.runtime.session import check_params
 
 @dataclass
 class Case:
-    """One world."""
+    """One world. steps: decoding steps before the specification goes on (None: the whole text). length: new tokens whose law is
+    compared. start: the state in which the first step begins. ran: takes note of what of the program runs. plan: what the world was
+    made from. limit: most runs."""
 
     module: Module
     function: Function
@@ -37,15 +45,20 @@ class Case:
     models: dict[str, Any]
     params: dict[str, Any]
     request: Request
-    steps: int = 1
+    steps: int | None = 1
     length: int = 3
     engine: type[ExactMachine] = ExactMachine
     externs: dict[str, Any] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     limit: int = 700
+    start: Start = field(default_factory=Start)
+    detokenizer: Any = None
+    plan: Any = None
+    ran: Any = None
 
     def program(self) -> Program:
-        return Program(self.module, self.function.name, self.models, self.params, self.engine, self.externs)
+        return Program(self.module, self.function.name, self.models, self.params, self.engine, self.externs, self.detokenizer,
+                       self.ran)
 
     def spec(self) -> Program:
         """The specification with its arguments: our models and parameters by the claim's names, its defaults else."""
@@ -58,7 +71,20 @@ class Case:
                 models[name] = got
             else:
                 params[name] = got
-        return Program(self.module, f.name, models, check_params(f, params), ExactMachine, self.externs)
+        return Program(self.module, f.name, models, check_params(f, params), ExactMachine, self.externs, self.detokenizer)
+
+    def setup(self) -> Callable[[ExactMachine], None]:
+        """What puts a machine into the start: arbitrary carried values, and what earlier requests of the session left behind."""
+        left = earlier_requests(self) if self.start.session else None
+        known = facts(self.module, self.function) if self.start.arbitrary is not None else None
+
+        def prepare(m: ExactMachine) -> None:
+            if left is not None:
+                m.shared.update(left)
+            if known is not None and self.start.arbitrary is not None:
+                m.begin = Arbitrary(self.start.arbitrary, known)
+
+        return prepare
 
 
 @dataclass
@@ -92,6 +118,7 @@ def decide(case: Case, tally: Tally) -> Failure | None:
     A lossless claim is decided for the world's request and, since that has few tokens, for the same request at temperature 0
     and `DEEP` tokens, which is a single run for most algorithms.
     """
+    case = begun(case)
     if case.claim.kind != "refines":
         return every_token(case, tally)
     if case.claim.mode == "greedy":
@@ -101,12 +128,43 @@ def decide(case: Case, tally: Tally) -> Failure | None:
     return failure if failure is not None else deep(case, tally)
 
 
+def begun(case: Case) -> Case:
+    """The world with the tokens that its start has behind it: those that the specification would have committed, or where there
+    is none the program."""
+    plan = case.plan
+    if plan is None or not plan.committed or case.start.committed or not stepwise(case.function):
+        return case
+    lucky = World(coupled=True)
+    program = case.spec() if case.claim.kind == "refines" else Program(case.module, case.function.name, case.models, case.params)
+    lucky.restart(ByChance(plan.seed))
+    m = program.machine(case.request, lucky)
+    m.until = lambda m: m.committed() >= plan.committed
+    tokens = execute(m).committed_tokens()[:plan.committed]
+    while tokens and program.machine(case.request, lucky).resume(tokens).done():
+        tokens = tokens[:-1]
+    return replace(case, start=replace(case.start, committed=tokens))
+
+
+def earlier_requests(case: Case) -> dict[Any, Any]:
+    """What the session holds after earlier requests, of which every choice was one that can happen."""
+    shared: dict[Any, Any] = {}
+    for n in range(case.start.session):
+        world = World(coupled=True)
+        world.restart(ByChance(100 * n + (case.plan.seed if case.plan is not None else 0)))
+        prompt = tuple(t for t in reversed(case.request.prompt)) if n % 2 == 0 else case.request.prompt[:1]
+        request = replace(case.request, prompt=prompt, request_id=case.request.request_id + 1 + n, limit=max(3, case.request.limit))
+        m = case.program().machine(request, world)
+        m.shared = shared
+        execute(m)
+    return shared
+
+
 def deep(case: Case, tally: Tally) -> Failure | None:
     """The part of `decide` at temperature 0. Nothing is said of drafts that are random there too."""
     if case.claim.kind != "refines" or case.request.greedy or masked(case.function):
         return None
-    limit = DEEP if case.request.limit > 1 else case.request.limit
-    far = replace(case, request=replace(case.request, temperature=0, limit=limit), limit=min(case.limit, 60))
+    limit = max(DEEP, case.request.limit) if case.request.limit > 1 else case.request.limit
+    far = replace(case, request=replace(case.request, temperature=0, limit=limit), limit=min(case.limit, 60), steps=None)
     try:
         return in_tokens(far, tally)
     except (TooMany, Unlikely):
@@ -125,15 +183,17 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
     """One step (or a few) and then the specification, against the specification alone."""
     spec_f = case.module.functions[case.claim.spec]
     a, b = case.program(), case.spec()
+    setup, done = case.setup(), case.start.committed
     try:
         if memoryless(spec_f) and stepwise(case.function):
             spec = Specification(b, case.request, case.limit, tally)
+            length = len(done) + case.length
             theirs: Law = {}
-            spec.extend((), case.length, theirs, Fraction(1))
-            ours = continued_law(a, spec, case.request, case.steps, case.length, case.limit, tally)
+            spec.extend(done, length, theirs, Fraction(1))
+            ours = continued_law(a, spec, case.request, case.steps, length, case.limit, tally, setup, done)
         else:
             theirs = whole_law(b, case.request, case.limit, tally)
-            ours = whole_law(a, case.request, case.limit, tally)
+            ours = whole_law(a, case.request, case.limit, tally, setup)
     except AdversaryWins as wins:
         one, other = wins.laws[0], next(law for law in wins.laws if law != wins.laws[0])
         return Failure(case, "adversary", one, other, total_variation(one, other), [wins.point],
@@ -144,43 +204,81 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
 
 
 def in_tokens(case: Case, tally: Tally) -> Failure | None:
-    """With the same noise, the same tokens: for everything that the noise can be."""
+    """With the same noise, the same tokens: for everything that the noise can be. From another start than the beginning one step
+    is compared with as many tokens of the specification."""
     a, b = case.program(), case.spec()
-    world = World(coupled=True)
+    world = World(coupled=True, ran=case.ran)
+    setup, done = case.setup(), case.start.committed
+    started = bool(done) or case.start.arbitrary is not None
+    steps = (case.steps or 1) if started and memoryless(case.module.functions[case.claim.spec]) else None
 
     def both(choices: Choices) -> tuple[Any, Any]:
         world.restart(choices)
-        ours = execute(a.machine(case.request, world)).committed_tokens()
-        theirs = execute(b.machine(case.request, world)).committed_tokens()
+        m = a.machine(case.request, world, steps).resume(done)
+        setup(m)
+        whole = run_steps(m)
+        ours = m.committed_tokens()
+        world.ran = None
+        spec = b.machine(case.request, world).resume(done)
+        if not whole:
+            spec.until = lambda s: s.committed() >= len(ours)
+        theirs = execute(spec).committed_tokens() if not spec.done() else done
+        world.ran = case.ran
         return ours, theirs
 
     for choices, (ours, theirs) in runs(both, case.limit):
-        tally.runs += 1
+        tally.count()
         if ours != theirs:
-            return Failure(case, "tokens", {ours: Fraction(1)}, {theirs: Fraction(1)}, Fraction(1), choices.points)
+            return Failure(case, "tokens", {(ours, True): Fraction(1)}, {(theirs, True): Fraction(1)}, Fraction(1), choices.points)
     return None
 
 
 def every_token(case: Case, tally: Tally) -> Failure | None:
-    """`ensures` and `keeps support`: of every token that is committed, at its context."""
+    """`ensures` and `keeps support`: of every token that is committed, at its context (or, on a canvas, when it was decided)."""
     a = case.program()
-    world = World(coupled=True)
+    world = World(coupled=True, ran=case.ran)
+    setup, done = case.setup(), case.start.committed
+    on_canvas = masked(case.function)
 
     def one(choices: Choices) -> Any:
         world.restart(choices)
-        m = execute(a.machine(case.request, world))
+        m = a.machine(case.request, world).resume(done)
+        setup(m)
+        if on_canvas and case.claim.kind == "keeps_support":
+            m.watch_canvas = partial(unsupported, case, m)
+            execute(m)
+            return next(((x,) for x in m.found_on_canvas), None)
+        execute(m)
         tokens = m.committed_tokens()
         for i, x in enumerate(tokens):
-            if not token_holds(case, m, tuple(case.request.prompt) + tokens[:i], x):
+            if i >= len(done) and not token_holds(case, m, tuple(case.request.prompt) + tokens[:i], x):
                 return tokens[: i + 1]
         return None
 
     for choices, bad in runs(one, case.limit):
-        tally.runs += 1
+        tally.count()
         if bad is not None:
-            return Failure(case, "token", {bad: Fraction(1)}, {}, Fraction(1), choices.points,
+            return Failure(case, "token", {(bad, True): Fraction(1)}, {}, Fraction(1), choices.points,
                            f"token {bad[-1]} was committed after {list(bad[:-1])}, against: {case.claim.text}")
     return None
+
+
+def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int], values: Sequence[Any]) -> list[int]:
+    """Tokens just decided on a canvas that no model of the claim gives any probability there, computed without a cache."""
+    cells, base = m.cells(c), len(c.base)
+    out = []
+    for i, v in zip(positions, values, strict=True):
+        x = v.token if isinstance(v, Draw) else int(v)
+        path = tuple(m.mask_token if not isinstance(t, int) else t for t in cells[:base + i])
+        rows = [m.model_row(case.models[name], partial(_cell_scores, case.models[name], cells, base + i), path, i, None)
+                for name in case.claim.models]
+        if not any(row.face("raw")[x] > 0 for row in rows):
+            out.append(x)
+    return out
+
+
+def _cell_scores(model: Any, cells: tuple[Any, ...], at: int) -> Any:
+    return model.eval_canvas(cells, [at], None)[0]
 
 
 def token_holds(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> bool:
@@ -196,3 +294,15 @@ def token_holds(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> b
     assert case.claim.region is not None
     p = Dist(np.array(value_row(row.face("shaped")), dtype=object).reshape(()))
     return bool(m.num.truth(m.region(case.claim.region, (p, x))[0]))
+
+
+class ByChance(Choices):
+    """Choices at random, each of which can happen."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(())
+        self.random = random.Random(seed)
+
+    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
+        live = [v for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
+        return self.random.choice(live)

@@ -1,12 +1,13 @@
 """Laws of programs: distributions over what they commit, with exact rational probabilities."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from decgraph.backends.exact.choices import Choices, Point, runs
+from decgraph.backends.exact.choices import AdversaryWins, Choices, Point, combine, runs
 from decgraph.backends.exact.run import Enough, ExactMachine, World, exact_machine
 from decgraph.backends.reference.machine import Stop
 from decgraph.ir.values import Module
@@ -18,7 +19,7 @@ Law = dict[Any, Fraction]
 @dataclass(frozen=True)
 class Program:
     """A function of a module with everything it needs: models and parameters by name. `engine` builds the machine (the
-    mutants of the machine hand over theirs)."""
+    mutants of the machine hand over theirs). `ran` takes note of what runs; `merge`: runs in equal states are followed once."""
 
     module: Module
     function: str
@@ -26,66 +27,67 @@ class Program:
     params: Mapping[str, Any]
     engine: type[ExactMachine] = ExactMachine
     externs: Mapping[str, Any] | None = None
+    detokenizer: Any = None
+    ran: Any = None
+    merge: bool = True
 
     def machine(self, request: Any, world: World, steps: int | None = None) -> ExactMachine:
         """A machine ready to run it."""
-        m = self.engine(self.module, self.function, self.models, self.params, request, externs=dict(self.externs or {}))
+        m = self.engine(self.module, self.function, self.models, self.params, request, externs=dict(self.externs or {}),
+                        detokenizer=self.detokenizer)
         return m.on(world, steps)
 
 
-class AdversaryWins(Exception):
-    """Two answers to the same question lead to different laws."""
-
-    def __init__(self, point: Point, laws: list[Law]) -> None:
-        super().__init__(point.label)
-        self.point, self.laws = point, laws
+class OutOfTime(Exception):
+    """The time that a check was given is over."""
 
 
 @dataclass
 class Tally:
-    """How much was run."""
+    """How much was run. until: the time (of time.perf_counter) at which to give up, or None."""
 
     runs: int = 0
+    until: float | None = None
+
+    def count(self) -> None:
+        """One more run. Raises OutOfTime."""
+        self.runs += 1
+        if self.runs % 16 == 0:
+            self.check_time()
+
+    def check_time(self) -> None:
+        """Raises OutOfTime."""
+        if self.until is not None and time.perf_counter() > self.until:
+            raise OutOfTime
+
+
+Setup = Callable[[ExactMachine], None]
 
 
 def execute(m: ExactMachine) -> ExactMachine:
     """Run a machine to its end, or to the step it was told to stop at."""
-    try:
-        m.run_function()
-    except (Enough, Stop):
-        pass
+    run_steps(m)
     return m
 
 
-def law_of(program: Callable[[Choices], Law], limit: int, tally: Tally) -> Law:
+def run_steps(m: ExactMachine) -> bool:
+    """Run a machine; whether it came to its end (and was not stopped after the steps that it was given)."""
+    try:
+        m.run_function()
+    except (Enough, Stop):
+        return False
+    return True
+
+
+def law_of(program: Callable[[Choices], Law], limit: int, tally: Tally, *, merge: bool = False) -> Law:
     """The law of a program whose runs return laws (of what is still open at their end). At an adversary's choice every
-    answer must give the same law; raises AdversaryWins where they do not, TooMany beyond `limit` runs."""
-    leaves: list[tuple[list[Point], Law]] = []
-    for choices, law in runs(program, limit):
-        tally.runs += 1
+    answer must give the same law; raises AdversaryWins where they do not, TooMany beyond `limit` runs. merge: runs that
+    come to equal states are followed once."""
+    leaves: list[tuple[list[Point], Any]] = []
+    for choices, law in runs(program, limit, merge=merge):
+        tally.count()
         leaves.append((choices.points, law))
-    return combine(leaves, 0)
-
-
-def combine(leaves: Sequence[tuple[list[Point], Law]], depth: int) -> Law:
-    """The law of the runs that share their first `depth` choices."""
-    if len(leaves) == 1 and len(leaves[0][0]) == depth:
-        return leaves[0][1]
-    point = leaves[0][0][depth]
-    groups: dict[int, list[tuple[list[Point], Law]]] = {}
-    for leaf in leaves:
-        groups.setdefault(leaf[0][depth].taken, []).append(leaf)
-    laws = {taken: combine(group, depth + 1) for taken, group in groups.items()}
-    if point.kind == "adversary":
-        first = laws[min(laws)]
-        if any(law != first for law in laws.values()):
-            raise AdversaryWins(point, list(laws.values()))
-        return first
-    out: Law = {}
-    for taken, law in laws.items():
-        for key, w in law.items():
-            out[key] = out.get(key, Fraction(0)) + point.weights[taken] * w
-    return out
+    return combine(leaves)
 
 
 def total_variation(a: Law, b: Law) -> Fraction:
@@ -94,7 +96,10 @@ def total_variation(a: Law, b: Law) -> Fraction:
 
 
 class Specification:
-    """A specification that is a function of the context: its law one token at a time, remembered by context."""
+    """A specification that is a function of the context: its law one token at a time, remembered by context.
+
+    Laws are of (tokens, whether the text ends there): a program that stops earlier than its specification has another law.
+    """
 
     def __init__(self, program: Program, request: Any, limit: int, tally: Tally) -> None:
         self.program, self.request, self.limit, self.tally = program, request, limit, tally
@@ -117,48 +122,66 @@ class Specification:
             self.memo[done] = None if law == {None: Fraction(1)} else law
         return self.memo[done]
 
+    def over(self, done: Tokens) -> bool:
+        """Whether the text ends after `done`."""
+        return self.program.machine(self.request, self.world).resume(done).done()
+
     def extend(self, done: Tokens, length: int, out: Law, weight: Fraction) -> None:
         """Add to `out` the law of the first `length` tokens of a run that has committed `done`."""
         if len(done) >= length:
-            key = done[:length]
+            key = (done[:length], len(done) == length and self.over(done))
             out[key] = out.get(key, Fraction(0)) + weight
             return
         law = self.next(done)
         if law is None:
-            out[done] = out.get(done, Fraction(0)) + weight
+            out[done, True] = out.get((done, True), Fraction(0)) + weight
             return
         for token, w in law.items():
-            self.extend((*done, token), length, out, weight * w)
+            if token is None:
+                out[done, True] = out.get((done, True), Fraction(0)) + weight * w
+            else:
+                self.extend((*done, token), length, out, weight * w)
 
 
-def continued_law(a: Program, spec: Specification, request: Any, steps: int, length: int, limit: int, tally: Tally) -> Law:
-    """The law of the first `length` tokens of: `steps` steps of a program, then the specification."""
-    world = World(coupled=False)
+def continued_law(a: Program, spec: Specification, request: Any, steps: int | None, length: int, limit: int, tally: Tally,
+                  setup: Setup | None = None, committed: Tokens = ()) -> Law:
+    """The law of the first `length` tokens of: `committed`, `steps` steps of a program, then the specification. A text that the
+    program ends is not extended. steps: None runs the program to its end. `setup` prepares the machine."""
+    world = World(coupled=False, ran=a.ran)
+    world.enough = length
 
     def program(choices: Choices) -> Law:
         world.restart(choices)
-        m = execute(a.machine(request, world, steps))
+        m = a.machine(request, world, steps).resume(committed)
+        if setup is not None:
+            setup(m)
+        whole = run_steps(m)
         out: Law = {}
         tokens = m.committed_tokens()
-        if m.done() and len(tokens) < length:
-            out[tokens] = Fraction(1)
+        if whole and (len(tokens) < length or not m.done()):
+            out[tokens[:length], len(tokens) <= length] = Fraction(1)
+        elif whole:
+            out[tokens[:length], len(tokens) == length] = Fraction(1)
         else:
             spec.extend(tokens, length, out, Fraction(1))
         return out
 
-    return law_of(program, limit, tally)
+    return law_of(program, limit, tally, merge=a.merge)
 
 
-def whole_law(a: Program, request: Any, limit: int, tally: Tally) -> Law:
-    """The law of everything a program commits."""
-    world = World(coupled=False)
+def whole_law(a: Program, request: Any, limit: int, tally: Tally, setup: Setup | None = None) -> Law:
+    """The law of everything a program commits, as (tokens, True)."""
+    world = World(coupled=False, ran=a.ran)
 
     def program(choices: Choices) -> Law:
         world.restart(choices)
-        return {execute(a.machine(request, world)).committed_tokens(): Fraction(1)}
+        m = a.machine(request, world)
+        if setup is not None:
+            setup(m)
+        return {(execute(m).committed_tokens(), True): Fraction(1)}
 
-    return law_of(program, limit, tally)
+    return law_of(program, limit, tally, merge=a.merge)
 
 
-__all__ = ["AdversaryWins", "Law", "Program", "Specification", "Tally", "combine", "continued_law", "exact_machine", "execute",
-           "law_of", "total_variation", "whole_law"]
+__all__ = ["AdversaryWins", "Law", "OutOfTime", "Program", "Setup", "Specification", "Tally", "combine", "continued_law",
+           "exact_machine", "execute", "law_of", "run_steps", "total_variation", "whole_law"]

@@ -103,6 +103,8 @@ def plant(module: Module, planting: Planting | None, mutants: Sequence[Mutant], 
     for i, (m, text) in enumerate(todo):
         if progress is not None:
             progress(f"mutant {m.name}", i, len(todo))
+        if tally is not None:
+            tally.check_time()
         out.append(one(module, planting, m, text, cases))
     return out
 

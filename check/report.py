@@ -1,23 +1,28 @@
-"""Checking an algorithm: many worlds, a verdict, and a counterexample that can be read."""
+"""Checking an algorithm: many worlds, what of the program ran in them, a verdict, and a counterexample that can be read."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from decgraph.backends.exact.choices import TooMany
-from decgraph.backends.exact.run import ExactMachine, Unlikely
+from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.adversary import adversarial, controllers
-from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.claims import Case
 from decgraph.check.counterexample import Counterexample, explain, smaller
-from decgraph.check.laws import Tally
+from decgraph.check.coverage import Missing, missing
+from decgraph.check.forced import harmless, searched
+from decgraph.check.laws import OutOfTime, Tally
 from decgraph.check.mutant import Kill, plant
 from decgraph.check.mutants import MUTANTS
+from decgraph.check.plans import first_plans, further_plans
 from decgraph.check.planting import Planting
-from decgraph.check.worlds import least, models_for, narrow, params_for, request_for, sized
+from decgraph.check.reached import from_reached_states
+from decgraph.check.survey import Survey, Tried
+from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
-from decgraph.ir.values import Claim, Function, Module
+from decgraph.ir.values import Claim, Module
 
 Progress = Callable[[str, int, int], None]
 
@@ -27,10 +32,13 @@ class Report:
     """What a check found.
 
     verdict: `proved`: in every world that was decided (`models` of them, at least half of those tried) each claim holds
-    exactly, over all that chance and adversaries can do there: rationals, no sampling, no tolerance. `refuted`: there is a
-    world in which one does not, and `counterexample` is it. `undecided`: too few worlds were small enough to enumerate.
-    `none`: nothing is claimed. A proof speaks of the worlds that were decided: small vocabularies, small parameters, tables
-    that were drawn; that such worlds do show mistakes is what the planted mutants are for (`killed` of `planted`).
+    exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), everything in the program ran
+    in them, both ways, and every planted bug was found. `refuted`: there is a world in which a claim does not hold, and
+    `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
+
+    shrunk: worlds that were decided only after their parameters and lengths were made smaller. states: "any" where steps were
+    decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried. missing:
+    what no decided world has shown. tried: what the worlds were made of. seen, harmless: outcomes for `--coverage`.
 
     controllers: for a proved algorithm whose drafting is steered by probabilities, entropies, coins or states: "any" if the
     claims hold however those conditions answer, "own" if they need theirs (a convergence test does), "undecided", or nothing.
@@ -48,6 +56,15 @@ class Report:
     notes: list[str] = field(default_factory=list)
     mutants: list[Kill] = field(default_factory=list)
     controllers: str = ""
+    reasons: list[str] = field(default_factory=list)
+    shrunk: int = 0
+    states: str = ""
+    missing: list[Missing] = field(default_factory=list)
+    tried: Tried = field(default_factory=Tried)
+    ran: Ran | None = None
+    harmless: set[Any] = field(default_factory=set)
+    interrupted: bool = False
+    module: Module | None = None
 
     @property
     def survivors(self) -> list[Kill]:
@@ -56,119 +73,127 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""
-        return {"name": self.name, "verdict": self.verdict, "claims": self.claims, "models": self.models, "runs": self.runs,
-                "seconds": round(self.seconds, 3), "mutants": {"planted": self.planted, "killed": self.killed,
-                                                              "list": [m.to_json() for m in self.mutants]},
-                "counterexample": self.counterexample.to_json() if self.counterexample else None, "notes": self.notes,
-                "controllers": self.controllers}
+        return {"name": self.name, "verdict": self.verdict, "claims": self.claims, "models": self.models, "shrunk": self.shrunk,
+                "runs": self.runs, "seconds": round(self.seconds, 3),
+                "mutants": {"planted": self.planted, "killed": self.killed, "list": [m.to_json() for m in self.mutants]},
+                "counterexample": self.counterexample.to_json() if self.counterexample else None, "reasons": self.reasons,
+                "notes": self.notes, "controllers": self.controllers, "states": self.states, "tried": self.tried.to_json(),
+                "not_seen": [str(m) for m in self.missing], "interrupted": self.interrupted}
 
 
 def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapping[str, Any] | None, length: int = 3,
-          engine: type[ExactMachine] = ExactMachine, first: int = 0) -> list[Case]:
-    """The worlds of one claim: half of them plain requests, the others with stop tokens, truncation, bans and penalties."""
-    f = module.entry
-    given = frozenset(params or {})
-    out = []
-    for i in range(first, first + models):
-        size, span = sized(f, vocab, i)
-        deep = i % 4 == 3
-        if deep and f.states and i % 8 == 3:
-            size = min(size, 2)
-        greedy = bool(span) and i % 3 == 2
-        limit = span if span else length + 2 if claim.mode == "distribution" else length
-        case = Case(module, f, claim, models_for(f, size, i, free=i % 3 == 1 and remembers(f)), params_for(f, i, params, span),
-                    request_for(size, i, limit, greedy=greedy), length=length, engine=engine, given=given)
-        if f.states and i % 2 and not span:     # a state is as it started in the first step
-            case = replace(narrow(case) if deep else least(case), steps=2, length=length,
-                           request=replace(case.request, limit=max(2, case.request.limit)))
-        out.append(case)
-    return out
+          engine: type[ExactMachine] = ExactMachine, first: int = 0, externs: Mapping[str, Any] | None = None) -> list[Case]:
+    """The first worlds of one claim: small ones of every style, half of them plain requests."""
+    return [world(module, claim, plan, given=params, engine=engine, externs=externs)
+            for plan in first_plans(module, claim, vocab, models, first)]
 
 
-def remembers(f: Function) -> bool:
-    """Whether an algorithm speaks of memories, layers or derived models: free models tell all of them apart."""
-    return any(op.opcode.startswith("memory") or op.opcode in ("model.memory", "model.derive", "model.layers")
-               or "given" in op.attrs.get("with", ()) for op in f.body.walk())
-
-
-def attempt(case: Case, tally: Tally, sizes: Sequence[int] = (0, 1, 2)) -> tuple[Failure | None, str, int]:
-    """Decide a world, or a smaller one of the same sort where it is too large: what was found, why nothing was decided (or
-    nothing), and which of the sizes it was."""
-    why = ""
-    for size in sizes:
-        small = (case, least(case), replace(least(case), length=1, steps=1))[size]
-        try:
-            return decide(small, tally), "", size
-        except (TooMany, Unlikely) as error:
-            why = str(error)
-        except DecError as error:     # parameters that were made smaller need not go together
-            if size == 0:
-                raise
-            why = str(error)
-    return None, why, 2
-
-
-def survey(worlds: Sequence[Case], tally: Tally, report: Report, said: str, progress: Progress | None) -> Failure | None:
-    """Decide worlds until one fails. Where three were too large, the others start smaller."""
-    large = lost = 0
-    for i, case in enumerate(worlds):
-        if progress is not None:
-            progress(said, i, len(worlds))
-        failure, why, size = attempt(case, tally, (0, 1, 2) if large < 3 else (1, 2))
-        large += size > 0
-        if why:
-            report.notes.append(f"world {i} was not decided: {why}")
-            lost += 1
-            if lost == i + 1 == 2:
-                report.notes.append("the others are no smaller and were not tried")
-                return None
-            continue
-        report.models += 1
-        if failure is not None:
-            return failure
-    return None
-
-
-def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None, length: int = 3,
+def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None,
                  progress: Progress | None = None, engine: type[ExactMachine] = ExactMachine, planting: Planting | None = None,
-                 mutants: bool = False, adversary: bool = True) -> Report:
-    """Decide every claim of a module's entry in `models` worlds over `vocab` tokens."""
+                 mutants: bool = False, adversary: bool = True, externs: Mapping[str, Any] | None = None,
+                 seconds: float | None = None) -> Report:
+    """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks for.
+    Past `seconds`, and when it is interrupted, the report says what is known by then."""
     f = module.entry
-    started, tally = time.perf_counter(), Tally()
-    report = Report(f.name, "proved" if f.claims else "none", [c.text for c in f.claims], 0, 0, 0.0)
-    tried = 0
-    for claim in f.claims:
-        worlds = cases(module, claim, vocab=vocab, models=models, params=params, length=length, engine=engine)
-        tried += len(worlds)
-        failure = survey(worlds, tally, report, claim.text, progress)
-        if failure is not None:
-            report.verdict, report.counterexample = "refuted", explain(smaller(failure))
-            break
-    if report.verdict == "proved" and 2 * report.models < tried:
+    started = time.perf_counter()
+    tally = Tally(until=None if seconds is None else started + seconds)
+    ran = Ran.of(module, f)
+    report = Report(f.name, "none", [c.text for c in f.claims], 0, 0, 0.0, ran=ran, module=module)
+    options: dict[str, Any] = {"vocab": vocab, "models": models, "params": params, "engine": engine, "externs": externs}
+    try:
+        if f.claims:
+            decide_claims(module, report, ran, tally, progress, options)
+        if report.verdict == "proved" and adversary and controllers(f):
+            report.controllers = against_controllers(module, tally, **{**options, "models": max(2, models // 5)})
+        if report.verdict == "proved" and mutants:
+            plant_all(module, report, planting, tally, progress, options)
+    except OutOfTime:
         report.verdict = "undecided"
-    if report.verdict == "proved" and adversary and controllers(f):
-        report.controllers = against_controllers(module, tally, vocab=vocab, models=max(2, models // 5), params=params,
-                                                 engine=engine)
-    if report.verdict == "proved" and mutants:
-        def every(m: Module, e: type[ExactMachine], turn: int) -> list[Case]:
-            return [c for claim in m.entry.claims for c in cases(
-                m, claim, vocab=vocab, models=models, params=params, length=length, engine=e, first=turn * models)]
-
-        report.mutants = plant(module, planting, MUTANTS, every, progress)
-        report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)
+        report.reasons.append(f"the {seconds:g} seconds that it was given are over")
+    except KeyboardInterrupt:
+        report.verdict, report.interrupted = "undecided", True
+        report.reasons.append("interrupted")
     report.runs, report.seconds = tally.runs, time.perf_counter() - started
     return report
 
 
+def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progress: Progress | None,
+                  options: dict[str, Any]) -> None:
+    """Decide the claims one after the other, and put what was found into the report."""
+    f = module.entry
+    lost = tried = 0
+    states = ""
+    for claim in f.claims:
+        survey = Survey(module, claim, tally, ran, report.tried, params=options["params"], engine=options["engine"],
+                        externs=options["externs"], notes=report.notes)
+        plans = [*first_plans(module, claim, options["vocab"], options["models"]),
+                 *further_plans(module, claim, options["vocab"], options["models"], options["params"] or {})]
+        failure = survey.run(plans, progress)
+        if failure is None and survey.from_any is not None:
+            failure, reason = from_reached_states(survey, options["vocab"])
+            states = "reached"
+            if failure is None and reason:
+                report.reasons.append(reason)
+        elif survey.arbitrary and not states:
+            states = "any"
+        if failure is None:
+            searched(survey, f, options["vocab"], progress)
+            failure = survey.failure
+        report.models += survey.decided
+        report.shrunk += survey.shrunk
+        lost, tried = lost + survey.lost, tried + survey.tried
+        if failure is not None:
+            report.verdict, report.counterexample, report.reasons = "refuted", explain(smaller(failure)), []
+            return
+        report.reasons += survey.reasons
+    report.verdict, report.states = "proved", states
+    report.harmless = harmless(module, f, ran, tally, options)
+    report.missing = missing(f, ran, module.path, report.harmless)
+    report.reasons += [str(m) for m in report.missing]
+    if 2 * lost > tried:
+        why = next((n.split(": ", 1)[1] for n in report.notes), "")
+        report.reasons.append(f"{lost} of {tried} worlds could not be decided" + (f": {why}" if why else ""))
+    if report.reasons:
+        report.verdict = "undecided"
+
+
+def plant_all(module: Module, report: Report, planting: Planting | None, tally: Tally, progress: Progress | None,
+              options: dict[str, Any]) -> None:
+    """Plant every bug that applies; the verdict stands only if each is found."""
+    def every(m: Module, e: type[ExactMachine], turn: int) -> list[Case]:
+        out: list[Case] = []
+        for claim in m.entry.claims:
+            plans = first_plans(m, claim, options["vocab"], options["models"], turn * options["models"])
+            if turn == 1:
+                plans = further_plans(m, claim, options["vocab"], options["models"], options["params"] or {})
+            for plan in plans:
+                try:
+                    out.append(world(m, claim, plan, given=options["params"], engine=e, externs=options["externs"]))
+                except DecError:
+                    continue
+        return out
+
+    report.mutants = plant(module, planting, MUTANTS, every, progress, tally)
+    report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)
+    for kill in report.survivors:
+        report.reasons.append(f"the planted bug `{kill.name}` was not found: {kill.why}")
+    if report.survivors:
+        report.verdict = "undecided"
+
+
 def against_controllers(module: Module, tally: Tally, **options: Any) -> str:
     """"any" where each claim holds however controllers answer, "own" where it needs theirs, "undecided"."""
-    found = Report("", "", [], 0, 0, 0.0)
-    engine = adversarial(options.pop("engine"))
+    engine = adversarial(options["engine"])
+    decided, open_ = 0, False
     for claim in module.entry.claims:
-        worlds = [narrow(c) for c in cases(module, claim, engine=engine, **options)]
-        try:
-            if survey(worlds, tally, found, claim.text, None) is not None:
+        survey = Survey(module, claim, tally, None, Tried(), params=options["params"], engine=engine, externs=options["externs"])
+        for plan in first_plans(module, claim, options["vocab"], options["models"]):
+            case = survey.make(plan)
+            if case is None:
+                continue
+            failure, why, _ = survey.attempt(narrow(case))
+            if failure is not None or survey.erred:      # another answer may lead where the program cannot go on
                 return "own"
-        except DecError:      # another answer leads where the program cannot go on
-            return "own"
-    return "any" if found.models and not found.notes else "undecided"
+            open_ = open_ or bool(why)
+            decided += not why
+    return "any" if decided and not open_ else "undecided"

@@ -1,27 +1,68 @@
-"""Worlds to check in: small models with rational tables, small parameters, and requests of every sort."""
+"""One world to check in: models, parameters, a request and a start, made from a plan."""
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from decgraph.check.constants import facts
+from decgraph.check.starts import Start
+from decgraph.check.tables import Style, StyledFree, StyledModel, styled_adapter, styled_features
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function
-from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
-from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel
+from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
 from decgraph.runtime.request import Factor, Request
+from decgraph.runtime.text import Detokenizer, detokenizer_of
 
 if TYPE_CHECKING:
     from decgraph.check.claims import Case
 
 HEADS = 3
+PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 
 
-def models_for(function: Function, size: int, seed: int, *, free: bool = False) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Plan:
+    """What a world is made of.
+
+    label: what it is there for, in a word or two. seed: of everything that is drawn. vocab: tokens. style: of the tables' rows.
+    free: free models (hashes of what they were computed from) in the place of tables. prompt: its length. temperature, features:
+    the request's; a feature is a name in FEATURES. limit: most new tokens; length: of how many the law is compared. steps: decoding
+    steps before the specification goes on (None: the whole text). committed: tokens that a start has behind it. arbitrary: the seed
+    of arbitrary carried values. session: requests answered before. params: values that the world is about; span: cells of a canvas.
+    window: the models' context length beyond prompt and limit (None: no limit). tight: parameters that are not named are as small as
+    they can be.
+    """
+
+    label: str = "base"
+    seed: int = 0
+    vocab: int = 3
+    style: Style = field(default_factory=Style)
+    free: bool = False
+    prompt: int = 2
+    temperature: Fraction | int = 1
+    features: tuple[str, ...] = ()
+    limit: int = 5
+    length: int = 3
+    steps: int | None = 1
+    committed: int = 0
+    arbitrary: int | None = None
+    session: int = 0
+    params: tuple[tuple[str, Any], ...] = ()
+    span: int = 0
+    window: int | None = None
+    tight: bool = False
+    runs: int = 700
+
+
+def models_for(function: Function, size: int, seed: int, *, free: bool = False, style: Style | None = None,
+               context: int | None = None, layers: int = HEADS, heads: int = HEADS) -> dict[str, Any]:
     """A model for every model parameter, tables over `size` tokens (or free models, whose memory can be told apart)."""
+    style = style or Style(shared=seed)
     out: dict[str, Any] = {}
     families: dict[str, Any] = {}
     for i, p in enumerate(p for p in function.params if p.value.type.elem == "model"):
@@ -29,20 +70,18 @@ def models_for(function: Function, size: int, seed: int, *, free: bool = False) 
         s = seed * 101 + i
         sort: Any = kind
         if kind in ("causal", "masked"):
-            heads = HEADS if "heads" in visibility else 0
+            count = heads if "heads" in visibility else 0
             made: Any
             if free:
-                made = FreeModel(s, size, visibility=_visibility(kind, visibility), kind=sort, heads=heads, vocab=vocab,
-                                 name=p.name)
+                made = StyledFree(s, size, layers, style, visibility=_visibility(kind, visibility), kind=sort, heads=count,
+                                  vocab=vocab, name=p.name, context=context)
             else:
-                # Every fourth world forgets: texts repeat themselves there, as indexes and tables of successors need.
-                window = 1 if seed % 4 == 3 and kind == "causal" else None
-                made = TableModel(size, seed=s, kind=sort, heads=heads, name=p.name, vocab=vocab, window=window)
+                made = StyledModel(size, s, style, kind=sort, heads=count, name=p.name, vocab=vocab, context=context)
             out[p.name] = families[family] = made
         elif kind == "features":
-            out[p.name] = (FreeFeatures if free else TableFeatures)(families[family], s)
+            out[p.name] = FreeFeatures(families[family], s) if free else styled_features(families[family], s, style)
         elif kind == "layers":
-            out[p.name] = (FreeAdapter if free else TableAdapter)(families[family], s)
+            out[p.name] = FreeAdapter(families[family], s) if free else styled_adapter(families[family], s)
         else:
             raise DecError(f"there is no small model for `{p.name}` ({kind})")
     return out
@@ -56,6 +95,108 @@ def _visibility(kind: str, visibility: str) -> Any:
 
 SMALL = {"length": (3, 4), "block": (2, 4), "steps": (2, 4), "limit": (3, 4), "w": (2, 3), "n": (3, 3), "budget": (2, 5),
          "depth": (1, 2), "k": (2, 2), "gamma": (1, 3), "width": (2, 2), "reach": (2, 3)}
+SHAPES = ("2x1", "2", "[[0],[1],[0,0],[1,0]]", "[[0],[0,0],[0,1]]")
+
+
+def params_for(function: Function, seed: int, given: Mapping[str, Any] | None = None, span: int = 0, vocab: int = 3,
+               length: str = "length") -> dict[str, Any]:
+    """Small values for every parameter that is not given, inside the declared ranges. `span`: cells of the canvas, if any."""
+    r = random.Random(f"params {seed}")
+    out: dict[str, Any] = {}
+    for p in function.params:
+        t = p.value.type
+        if t.elem == "model":
+            continue
+        if given and p.name in given:
+            out[p.name] = given[p.name]
+        elif p.name == length and span:
+            out[p.name] = span
+        elif t.elem == "int":
+            low, high = SMALL.get(p.name, (1, 2))
+            low = max(low, int(p.low) if p.low is not None else low)
+            high = max(low, min(high, int(p.high) if p.high is not None else high))
+            out[p.name] = min(r.randint(low, high), int(p.high) if p.high is not None else high)
+        elif t.elem in ("prob", "real"):
+            out[p.name] = r.choice(_between(p))
+        elif t.elem == "topology":
+            out[p.name] = Topology.of(r.choice(SHAPES))
+        elif t.elem == "bool":
+            out[p.name] = r.choice([True, False])
+        elif t.elem == "automaton":
+            out[p.name] = automaton_for(vocab, seed)
+        elif p.has_default:
+            out[p.name] = p.default
+        elif t.elem == "set":
+            out[p.name] = frozenset({1})
+        elif t.elem == "text":
+            out[p.name] = "a"
+        elif t.elem == "token" and not t.dims:
+            out[p.name] = r.randrange(vocab)
+        else:
+            raise DecError(f"{function.name}: give a value for `{p.name}` to check it with", hint=f"--param {p.name}=...")
+    return out
+
+
+def _between(p: Any) -> list[Fraction]:
+    """Values of a parameter that is a number: its default, and some between its ends."""
+    low = Fraction(str(p.low)) if p.low is not None else Fraction(0)
+    high = Fraction(str(p.high)) if p.high is not None else max(low + 1, Fraction(1))
+    out = [low + (high - low) * f for f in (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4))]
+    return out + ([Fraction(str(p.default))] if p.has_default and p.default is not None else [])
+
+
+def automaton_for(vocab: int, seed: int) -> Automaton:
+    """A small automaton over the vocabulary: three states, none of which is stuck."""
+    r = random.Random(f"automaton {seed} {vocab}")
+    rows = []
+    for state in range(3):
+        row = [r.choice((-1, *range(3))) for _ in range(vocab)]
+        row[r.randrange(vocab)] = (state + 1) % 3
+        rows.append(tuple(row))
+    return Automaton(tuple(rows), frozenset({0, 1, 2}))
+
+
+def detokenizer_for(vocab: int) -> Detokenizer:
+    """The text of the tokens of a small vocabulary: a few letters, some tokens of two."""
+    return detokenizer_of([PIECES[v] if v < len(PIECES) else f"w{v} " for v in range(vocab)])
+
+
+def ends_after(token: int) -> Any:
+    """A stopping criterion: the text ends after two tokens of which the last is `token`."""
+    return lambda path: len(path) > 2 and path[-1] == token
+
+
+def _features(size: int, r: random.Random) -> dict[str, Any]:
+    """What each feature of a request adds to it."""
+    some = r.randrange(size)
+    return {
+        "eos": {"eos": frozenset({some})}, "several eos": {"eos": frozenset({some, (some + 1) % size})},
+        "top_k": {"top_k": 2}, "top_k 1": {"top_k": 1}, "top_p": {"top_p": Fraction(2, 3)}, "min_p": {"min_p": Fraction(1, 3)},
+        "presence_penalty": {"presence_penalty": Factor(Fraction(3))},
+        "frequency_penalty": {"frequency_penalty": Factor(Fraction(2))}, "repetition_penalty": {"repetition_penalty": 2},
+        "bias": {"bias": {some: Factor(Fraction(4))}}, "bans": {"bans": frozenset({some})},
+        "min_length": {"eos": frozenset({some}), "min_length": 2}, "stop": {"stop": (PIECES[some % len(PIECES)] + "a",)},
+        "allow": {"allow": automaton_for(size, r.randrange(99))}, "until": {"until": (ends_after(some),)},
+        "limit 1": {"limit": 1}, "limit 2": {"limit": 2},
+    }
+
+
+FEATURES = tuple(_features(3, random.Random(0)))
+WITHOUT_TEXT = tuple(name for name in FEATURES if name not in ("stop", "repetition_penalty"))     # for any tables, and no tokenizer
+
+
+def request_for(size: int, seed: int, limit: int, *, greedy: bool = False, plain: bool = False, prompt: int | None = None,
+                features: tuple[str, ...] | None = None, temperature: Any = 1) -> Request:
+    """A request. Without `features` every second one is plain, and the others go through those that need no text."""
+    r = random.Random(f"request {seed}")
+    text = tuple(r.randrange(size) for _ in range(r.randint(2, 3) if prompt is None else prompt))
+    fields: dict[str, Any] = {"prompt": text, "limit": limit, "seed": 0, "temperature": 0 if greedy else temperature}
+    if features is None:
+        features = () if plain or seed % 2 == 0 else (WITHOUT_TEXT[seed // 2 % len(WITHOUT_TEXT)],)
+    known = _features(size, r)
+    for name in features:
+        fields.update(known[name])
+    return Request(**fields)
 
 
 def sized(function: Function, vocab: int, seed: int) -> tuple[int, int]:
@@ -69,66 +210,31 @@ def sized(function: Function, vocab: int, seed: int) -> tuple[int, int]:
     return (vocab, 2) if seed % 3 == 0 else (2, 3 if seed % 6 == 1 else 2)
 
 
-def params_for(function: Function, seed: int, given: Mapping[str, Any] | None = None, span: int = 0) -> dict[str, Any]:
-    """Small values for every parameter that is not given, inside the declared ranges. `span`: cells of the canvas, if any."""
-    r = random.Random(f"params {seed}")
-    out: dict[str, Any] = {}
-    for p in function.params:
-        t = p.value.type
-        if t.elem == "model":
-            continue
-        if given and p.name in given:
-            out[p.name] = given[p.name]
-        elif p.name == "length" and span:
-            out[p.name] = span
-        elif t.elem == "int":
-            low, high = SMALL.get(p.name, (1, 2))
-            low = max(low, int(p.low) if p.low is not None else low)
-            high = max(low, min(high, int(p.high) if p.high is not None else high))
-            out[p.name] = r.randint(low, high)
-        elif t.elem == "prob":
-            out[p.name] = r.choice([Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)])
-        elif t.elem == "topology":
-            out[p.name] = Topology.of(r.choice(["2x1", "2", "[[0],[1],[0,0],[1,0]]", "[[0],[0,0],[0,1]]"]))
-        elif t.elem == "bool":
-            out[p.name] = r.choice([True, False])
-        elif t.elem == "text" and p.has_default or p.has_default:
-            out[p.name] = p.default
-        elif t.elem == "set":
-            out[p.name] = frozenset({1})
-        elif t.elem == "real":
-            out[p.name] = Fraction(1, 2)
-        else:
-            raise DecError(f"{function.name}: give a value for `{p.name}` to check it with", hint=f"--param {p.name}=...")
-    return out
+def layers_for(params: Mapping[str, Any]) -> int:
+    """Layers enough for exits and skips that parameters name."""
+    return min(16, max([HEADS, *(int(v) + 1 for v in params.values() if isinstance(v, int) and not isinstance(v, bool)
+                                 and v < 16)]))
 
 
-def request_for(size: int, seed: int, limit: int, *, greedy: bool = False, plain: bool = False) -> Request:
-    """A request: plain ones first, then those with stop tokens, truncation, bans, penalties and biases."""
-    r = random.Random(f"request {seed}")
-    prompt = tuple(r.randrange(size) for _ in range(r.randint(2, 3)))
-    common: dict[str, Any] = {"prompt": prompt, "limit": limit, "seed": 0}
-    if greedy:
-        common["temperature"] = 0
-    if plain or seed % 2 == 0:
-        return Request(**common)
-    sort = (seed // 2) % 8
-    if sort == 0:
-        return Request(**common, eos=frozenset({r.randrange(size)}))
-    if sort == 1:
-        return Request(**common, top_k=2)
-    if sort == 2:
-        return Request(**common, eos=frozenset({0}), min_length=2)
-    if sort == 3:
-        return Request(**common, bans=frozenset({r.randrange(size)}))
-    if sort == 4:
-        return Request(**common, top_p=Fraction(2, 3))
-    if sort == 5:
-        penalty = "presence_penalty" if seed % 32 < 16 else "frequency_penalty"
-        return Request(**{**common, penalty: Factor(Fraction(3))})
-    if sort == 6:
-        return Request(**common, bias={r.randrange(size): Factor(Fraction(4))}, min_p=Fraction(1, 5))
-    return Request(**{**common, "limit": 1 + seed // 2 % 16 // 8})
+def world(module: Any, claim: Any, plan: Plan, *, given: Mapping[str, Any] | None = None, engine: Any = None,
+          externs: Mapping[str, Any] | None = None) -> Case:
+    """The world of a plan."""
+    from decgraph.check.claims import Case
+    f = module.entry
+    known = facts(module, f)
+    pinned = {**dict(plan.params), **dict(given or {})}
+    params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
+    heads = max([HEADS, *(len(v) for v in params.values() if isinstance(v, Topology))])
+    context = None if plan.window is None else plan.prompt + plan.window
+    models = models_for(f, plan.vocab, plan.seed, free=plan.free, style=plan.style, context=context, layers=layers_for(params),
+                        heads=min(8, heads))
+    request = request_for(plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features,
+                          temperature=plan.temperature)
+    extra: dict[str, Any] = {} if engine is None else {"engine": engine}
+    case = Case(module, f, claim, models, params, request, steps=plan.steps, length=plan.length, given=frozenset(pinned),
+                detokenizer=detokenizer_for(plan.vocab), plan=plan, externs=dict(externs or {}), limit=plan.runs,
+                start=Start(arbitrary=plan.arbitrary, session=plan.session), **extra)
+    return least(case) if plan.tight else case
 
 
 def least(case: Case) -> Case:
@@ -136,7 +242,8 @@ def least(case: Case) -> Case:
     small = dict(case.params)
     for p in case.function.params:
         if p.value.type.elem == "int" and p.name not in case.given:
-            small[p.name] = max(1 if p.name not in SMALL else SMALL[p.name][0], int(p.low) if p.low is not None else 1)
+            low = max(1 if p.name not in SMALL else SMALL[p.name][0], int(p.low) if p.low is not None else 1)
+            small[p.name] = min(low, int(p.high) if p.high is not None else low)
         elif p.value.type.elem == "topology" and p.name not in case.given:
             small[p.name] = Topology.of("2x1")
     return replace(case, params=small, length=min(2, case.length), request=shorter(case.request, 3))

@@ -90,7 +90,10 @@ class Machine:
     def decide(self, op: Op, cond: Any) -> bool:
         return bool(cond)
 
-    def turn(self, op: Op, i: int) -> None:
+    def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return values
+
+    def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         self.log.append(("turn", i))
 
     def lane(self, op: Op, i: int) -> tuple[Any, ...]:

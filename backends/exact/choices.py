@@ -1,8 +1,13 @@
 """Enumerating what a program may do: chance with rational probabilities, and an adversary. A program is run again and again,
-each time down another branch; a choice exists only once something looks at it."""
+each time down another branch; a choice exists only once something looks at it.
+
+Runs that come to the same state go on alike. A program that knows its state says so (`Choices.arrive`): the first run to
+arrive there goes on, and every later one ends, since its continuation has been enumerated already. `combine` puts the law of
+that continuation in the place of the runs that were saved.
+"""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -10,6 +15,22 @@ from typing import Any
 
 class TooMany(Exception):
     """More runs than allowed: the check gives up, undecided."""
+
+
+class Arrived(Exception):
+    """Raised to leave a run in a state that an earlier run has been in; `path` is the way of that one."""
+
+    def __init__(self, path: tuple[int, ...]) -> None:
+        super().__init__("this state was enumerated before")
+        self.path = path
+
+
+class AdversaryWins(Exception):
+    """Two answers to the same question lead to different laws."""
+
+    def __init__(self, point: Point, laws: list[Any], before: Sequence[Point] = ()) -> None:
+        super().__init__(point.label)
+        self.point, self.laws, self.before = point, laws, list(before)
 
 
 @dataclass(frozen=True)
@@ -24,10 +45,12 @@ class Point:
 
 
 class Choices:
-    """The choices of one run: those of a given prefix, then always the first."""
+    """The choices of one run: those of a given prefix, then always the first. `known`: for every state that a run has arrived
+    in, the way of the first run that did; shared by the runs of one enumeration (None: states are not kept)."""
 
-    def __init__(self, prefix: tuple[int, ...]) -> None:
+    def __init__(self, prefix: tuple[int, ...], known: dict[Hashable, tuple[int, ...]] | None = None) -> None:
         self.prefix = prefix
+        self.known = known
         self.points: list[Point] = []
 
     def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
@@ -40,6 +63,15 @@ class Choices:
         self.points.append(Point(kind, tuple(w for w, _ in live), taken, label, live[taken][1]))
         return live[taken][1]
 
+    def arrive(self, state: Hashable) -> None:
+        """The run is in `state`, which says all that its future depends on. Raises Arrived where another way led here before."""
+        if self.known is None:
+            return
+        here = tuple(p.taken for p in self.points)
+        first = self.known.setdefault(state, here)
+        if first != here:
+            raise Arrived(first)
+
     def weight(self) -> Fraction:
         """The probability of this run's chances."""
         out = Fraction(1)
@@ -49,18 +81,66 @@ class Choices:
         return out
 
 
-def runs(program: Callable[[Choices], Any], limit: int) -> Iterator[tuple[Choices, Any]]:
-    """Every run of a program with what it returned, depth first. Raises TooMany beyond `limit` runs."""
+def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) -> Iterator[tuple[Choices, Any]]:
+    """Every run of a program with what it returned, depth first. Raises TooMany beyond `limit` runs. With `merge` a run that
+    arrives in a known state ends there, and its value is the `Arrived` that says so."""
     prefix: tuple[int, ...] | None = ()
+    known: dict[Hashable, tuple[int, ...]] | None = {} if merge else None
     count = 0
     while prefix is not None:
         count += 1
         if count > limit:
             raise TooMany(f"more than {limit} runs")
-        choices = Choices(prefix)
-        value = program(choices)
+        choices = Choices(prefix, known)
+        try:
+            value = program(choices)
+        except Arrived as again:
+            value = again
         yield choices, value
         path = [p.taken for p in choices.points]
         while path and path[-1] + 1 >= len(choices.points[len(path) - 1].weights):
             path.pop()
         prefix = None if not path else (*path[:-1], path[-1] + 1)
+
+
+def combine(leaves: Sequence[tuple[Sequence[Point], Any]]) -> dict[Any, Fraction]:
+    """The law of an enumeration whose runs returned laws (or `Arrived`): chances weigh them, and at an adversary's choice every
+    answer must give the same one. Raises AdversaryWins where they do not.
+
+    Runs come depth first, so the law of a state's first visit is whole before a later run refers to it. Only those are kept.
+    """
+    wanted = {law.path for _, law in leaves if isinstance(law, Arrived)}
+    known: dict[tuple[int, ...], dict[Any, Fraction]] = {}
+
+    def at(first: int, last: int, depth: int, path: tuple[int, ...]) -> dict[Any, Fraction]:
+        points, law = leaves[first]
+        if last - first == 1 and len(points) == depth:
+            out = known[law.path] if isinstance(law, Arrived) else law
+        else:
+            point = points[depth]
+            laws: dict[int, dict[Any, Fraction]] = {}
+            start = first
+            for i in range(first + 1, last + 1):
+                if i == last or leaves[i][0][depth].taken != leaves[start][0][depth].taken:
+                    taken = leaves[start][0][depth].taken
+                    laws[taken] = at(start, i, depth + 1, (*path, taken))
+                    start = i
+            out = _joined(point, laws, points[:depth])
+        if path in wanted:
+            known[path] = out
+        return out
+
+    return at(0, len(leaves), 0, ())
+
+
+def _joined(point: Point, laws: dict[int, dict[Any, Fraction]], before: Sequence[Point]) -> dict[Any, Fraction]:
+    if point.kind == "adversary":
+        first = laws[min(laws)]
+        if any(law != first for law in laws.values()):
+            raise AdversaryWins(point, list(laws.values()), before)
+        return first
+    out: dict[Any, Fraction] = {}
+    for taken, law in laws.items():
+        for key, w in law.items():
+            out[key] = out.get(key, Fraction(0)) + point.weights[taken] * w
+    return out

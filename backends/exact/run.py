@@ -12,6 +12,7 @@ from decgraph.backends.exact.choices import Choices
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.races import Race
 from decgraph.backends.exact.reals import Log
+from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
 from decgraph.backends.reference.machine import Machine
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Draws, Row, resolve_path
@@ -43,16 +44,23 @@ class RaceKey:
 
 
 class World:
-    """What runs of one check share: the choices of the run, the noise read so far, and rows already computed."""
+    """What runs of one check share: the choices of the run, the noise read so far, and rows already computed.
 
-    def __init__(self, coupled: bool) -> None:
+    ran: takes note of the branches that are taken (backends/exact/coverage.py), or None. enough: how many new tokens a claim
+    looks at; what is committed behind them is not followed where nothing else depends on it (None: everything is).
+    """
+
+    def __init__(self, coupled: bool, ran: Any = None) -> None:
         self.choices = Choices(())
         self.coupled = coupled
+        self.ran = ran
+        self.enough: int | None = None
         self.races: dict[Any, Race] = {}
         self.groups: dict[Any, list[int]] = {}
         self.units: dict[Any, tuple[Fraction, Fraction]] = {}
         self.adversary: dict[Any, Any] = {}
         self.rows: dict[Any, Any] = {}
+        self.kept: list[Any] = []
         self.log: list[str] = []
 
     def restart(self, choices: Choices) -> None:
@@ -82,21 +90,114 @@ class ExactMachine(Machine):
     world: World
     steps: int | None = None
     full_support = False
+    begin: Any = None      # gives states and carried values their start (check/states.py); None: the program's own
+    watch_canvas: Any = None    # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas
+    step = 0               # turn of the outer `while not done`
+    read_before: list[tuple[str, tuple[Fraction, ...]]] = []   # sites whose noise an earlier step has read, and from what law
 
     def on(self, world: World, steps: int | None = None) -> ExactMachine:
         """Set the world, and how many turns of the outer `while not done` to run (None: all)."""
-        self.world, self.steps = world, steps
+        self.world, self.steps, self.read_before = world, steps, []
+        self.found_on_canvas: list[int] = []
         return self
 
     def adopt(self, parent: Any) -> None:
         self.world = parent.world
 
-    def turn(self, op: Any, i: int) -> None:
-        if op.attrs.get("bound") == "done" and self.steps is not None and i >= self.steps and self.parent is None:
-            raise Enough
-        super().turn(op, i)
+    def turn(self, op: Any, i: int, values: tuple[Any, ...] = ()) -> None:
+        if op.attrs.get("bound") == "done" and self.parent is None:
+            self.step = i
+            if self.steps is not None and i >= self.steps:
+                self.left(op, values)
+                raise Enough
+        super().turn(op, i, values)
+        if i and self.parent is None and self.world.choices.known is not None:
+            self.arrive(op, i, values)
+
+    def left(self, op: Any, values: tuple[Any, ...]) -> None:
+        """Called before the step that is not run any more: what would be carried into it."""
 
     most_turns = 2_000
+
+    def start_states(self) -> None:
+        super().start_states()
+        if self.begin is not None and self.parent is None:
+            self.begin.states(self)
+
+    def carried(self, op: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.begin is not None and self.parent is None and op.attrs.get("bound") == "done":
+            return tuple(self.begin.carried(self, op, values))
+        return super().carried(op, values)
+
+    def apply(self, op: Any) -> Any:
+        ran = self.world.ran
+        return super().apply(op) if ran is None else ran.apply(self, op, super().apply)
+
+    def region(self, region: Any, args: Any) -> list[Any]:
+        if self.world.ran is not None:
+            self.world.ran.entered(region)
+        return super().region(region, args)
+
+    def decide(self, op: Any, cond: Any) -> bool:
+        ran = self.world.ran
+        found = bool(super().decide(op, cond))
+        return found if ran is None else bool(ran.decided(self, op, found))
+
+    # -- states that were enumerated before
+    def future(self) -> tuple[Any, ...]:
+        """What the rest of the run depends on besides values: committed tokens, states, what is known of the output noise and
+        of functions."""
+        output = frozenset((k, tuple(r.reads)) for k, r in self.world.races.items() if k.site == "output" and r.reads)
+        return (tuple(self.committed_tokens()), output, frozenset(self.world.adversary.items()))
+
+    def arrive(self, op: Any, i: int, values: tuple[Any, ...]) -> None:
+        """Say in which state a while loop begins its next turn."""
+        live = live_values(self.function).get(id(op))
+        if live is None:
+            return
+        signer = Signer(self.world.races)
+        try:
+            state = (id(op), i, signer.of(list(values)), signer.of([self.env[v] for v in live if v in self.env]),
+                     signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()}), self.future())
+        except Unknown:
+            return
+        self.kept_alive.append((signer, values))
+        self.world.choices.arrive(state)
+
+    def walked_enough(self, op: Any, t: Any, evidence: Any, node: int, depth: int) -> bool:
+        """A walk may end where what follows cannot be seen any more, and where the same subtree was walked before."""
+        if id(op) not in settled_walks(self.function) or self.parent is not None:
+            return False
+        last = self.steps is not None and self.step >= self.steps - 1
+        if not last and (self.function.states or any(o.results for o in self.function.body.ops if o.opcode == "while")):
+            return False
+        enough = self.world.enough
+        if depth and enough is not None and self.committed() + depth >= enough:
+            return True
+        if depth and self.world.choices.known is not None and type(self).key is ExactMachine.key:
+            signer = Signer(self.world.races)
+            try:
+                below = signer.tree(t, node)
+                rows = [signer.of(self.evidence_at(evidence, n)) for n in range(len(t)) if self.under(t, n, node)]
+                path = resolve_path(t.path_edges(node))
+                state = (id(op), self.step, depth, path, below, tuple(rows), self.future())
+            except (Unknown, LookupError, IndexError):
+                return False
+            self.kept_alive.append((signer, t))
+            self.world.choices.arrive(state)
+        return False
+
+    @staticmethod
+    def under(t: Any, n: int, node: int) -> bool:
+        """Whether node n stands below `node`, or is it."""
+        while n > node:
+            n = t.nodes[n].parent
+        return n == node
+
+    @property
+    def kept_alive(self) -> list[Any]:
+        """Things whose ids stand in the states of this enumeration."""
+        return self.world.kept
 
     def run_function(self) -> Any:
         """As the reference. Values are let go at the end: they lie in NumPy arrays, which the garbage collector does not look
@@ -125,6 +226,9 @@ class ExactMachine(Machine):
         race = self.world.races.get(place)
         if race is None:
             race = self.world.races[place] = Race(len(q))
+            for site, law in self.read_before:
+                if place.site == site and len(law) == len(q):
+                    race.read(law, int(self.world.choices.choose(list(law), list(range(len(law))), f"{name}, in an earlier step")))
         known = race.known(q)
         if known is not None:
             return known
@@ -254,6 +358,15 @@ class ExactMachine(Machine):
     def beta(self, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
         return BetaVariable(Fraction(a), Fraction(b))
 
+    def unmasked(self, c: Any, positions: list[int], values: list[Any]) -> None:
+        if self.watch_canvas is not None:
+            self.found_on_canvas += self.watch_canvas(c, positions, values)
+        super().unmasked(c, positions, values)
+
+    def committed_context(self) -> tuple[int, ...]:
+        """The prompt and the committed tokens."""
+        return resolve_path(self.tokens)
+
     def resume(self, tokens: Sequence[int]) -> ExactMachine:
         """Start with tokens already committed."""
         for t in tokens:
@@ -283,7 +396,8 @@ class ExactMachine(Machine):
                 found = self.world.rows[key] = (slow(name), s, request)     # what has its id in the key is kept alive
             return found[0]
 
-        return Row(face, position=row.position, node=node, path=path, label=row.label)
+        plain = allow is None and isinstance(scores, partial) and len(scores.args) == 3 and scores.args[2] is None
+        return Row(face, position=row.position, node=node, path=path, label=row.label, origin=(model,) if plain else None)
 
     def lazy_log(self, logprob: Any, edge: Draw) -> Any:
         return logprob + Log(lambda: Fraction(edge.source.face("raw")[edge.token]))

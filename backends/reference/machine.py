@@ -75,12 +75,12 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
 
     def region(self, region: Region, args: Sequence[Any]) -> list[Any]:
         """Run a region's ops with its arguments; returns what it yields."""
-        env, table = self.env, self.table
+        env, apply = self.env, self.apply
         env.update(zip(region.args, args))
         for op in region.ops:
             self.op = op
             try:
-                out = table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
+                out = apply(op)
             except (DecError, InternalError, KeyboardInterrupt, Stop):
                 raise
             except OpError as error:
@@ -91,12 +91,17 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
                 env[value] = result
         return [env[v] for v in region.yields]
 
+    def apply(self, op: Op) -> Any:
+        """The results of one op, its operands taken from the environment."""
+        env = self.env
+        return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
+
     def failure(self, op: Op, message: str, hint: str = "") -> DecError:
         """An error of the program while it runs, at its line."""
         where = f"{op.loc}: " if op.loc.line else ""
         return DecError(f"{where}{op.opcode} cannot go on: {message}", hint=hint)
 
-    def turn(self, op: Op, i: int) -> None:
+    def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         """Called before every turn of a while loop: a place to notice a loop that makes no progress."""
         if op.attrs.get("bound") == "done":
             now = (self.committed(), self.decided)
@@ -107,6 +112,10 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
         elif i > self.most_turns:
             raise DecError(f"{op.loc}: this loop has turned {i} times without ending", hint="bound it: while condition at "
                            "most n:")
+
+    def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The values with which a while loop is entered: a place for the checker to start from another state."""
+        return values
 
     most_turns = 100_000
     last_turn = (-1, -1)

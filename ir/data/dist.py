@@ -14,16 +14,17 @@ class Row:
 
     face "raw" has constraints applied, "shaped" also the request's shaping, "logits" the scores before a softmax.
     `position` is the index of the token that would be drawn from it; `node` the tree node (or canvas position) it was
-    evaluated at; `path` the tokens before it.
+    evaluated at; `path` the tokens before it. `origin`, where it is known, is what the row is computed from besides its path:
+    rows of one origin after equal paths are equal (the exact checker merges runs by it).
     """
 
-    __slots__ = ("_compute", "_faces", "position", "node", "path", "label")
+    __slots__ = ("_compute", "_faces", "position", "node", "path", "label", "origin")
 
     def __init__(self, compute: Callable[[str], Vector], *, position: int | None = None, node: int | None = None,
-                 path: Sequence[Any] | None = None, label: str = "") -> None:
+                 path: Sequence[Any] | None = None, label: str = "", origin: Any = None) -> None:
         self._compute = compute
         self._faces: dict[str, Vector] = {}
-        self.position, self.node, self.path, self.label = position, node, path, label
+        self.position, self.node, self.path, self.label, self.origin = position, node, path, label, origin
 
     def face(self, name: str) -> Vector:
         if name not in self._faces:
@@ -33,7 +34,7 @@ class Row:
     def at_node(self, node: int, position: int | None = None) -> Row:
         """The same distribution, said to be evaluated at `node`."""
         return Row(self.face, position=self.position if position is None else position, node=node, path=self.path,
-                   label=self.label)
+                   label=self.label, origin=self.origin)
 
 
 def value_row(vector: Vector, like: Row | None = None) -> Row:

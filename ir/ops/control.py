@@ -77,9 +77,9 @@ class While:
         limit = None
         if op.attrs.get("limited"):
             limit, vals = as_int(vals[0]), vals[1:]
-        vals, i = tuple(vals), 0
+        vals, i = m.carried(op, tuple(vals)), 0
         while (limit is None or i < limit) and m.num.truth(m.region(op.regions[0], (i, *vals))[0]):
-            m.turn(op, i)
+            m.turn(op, i, vals)
             out = m.region(op.regions[1], (i, *vals))
             i += 1
             if op.attrs.get("stops"):

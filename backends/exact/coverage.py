@@ -1,0 +1,174 @@
+"""What of a program ran: both sides of every condition, comparison and choice, and how often loops turned. With this the checker
+says `proved` only of programs of which everything was looked at.
+
+An outcome is a pair (id of an op, what came of it). What an op can come to is in `outcomes`; the ops that a run is watched for are
+those of one function (its rules and helpers are inlined in it), and of the functions that it runs.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.values import Function, Module, Op, Value
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LOGIC = frozenset({"and", "or"})
+PICKS = frozenset({"minimum", "maximum", "relu", "clamp"})
+Outcome = tuple[int, str]
+
+
+def outcomes(op: Op) -> tuple[str, ...]:
+    """What an op can come to, as far as it is watched."""
+    if op.opcode == "if":
+        return ("true", "false")
+    if op.opcode in ("for", "while"):
+        return ("never", "once", "again")
+    if op.opcode == "map" and op.attrs["fn"] in PICKS:
+        return {"relu": ("above", "zero"), "clamp": ("low", "inside", "high")}.get(op.attrs["fn"], ("left", "right"))
+    if op.opcode == "renorm":
+        return ("cut", "whole")
+    if op.opcode == "each":
+        return ("ran",)
+    if op.results and op.results[0].type.elem == "bool" and not op.regions and op.opcode != "const" \
+            and not (op.opcode == "map" and op.attrs["fn"] not in COMPARISONS | LOGIC):
+        return ("true", "false")
+    return ()
+
+
+@dataclass
+class Ran:
+    """The outcomes that were seen. `forced`: for some ops the outcome that they are given, whatever they compute (or "any": an
+    adversary's); `used`: those of them that were met."""
+
+    watched: dict[int, Op]
+    seen: set[Outcome] = field(default_factory=set)
+    forced: dict[int, str] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)
+    turns: dict[int, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(module: Module, f: Function) -> Ran:
+        """Watching a function and what it runs."""
+        watched: dict[int, Op] = {}
+        todo, done = [f], {f.name}
+        while todo:
+            here = todo.pop()
+            regions = [here.body, *(s.init for s in here.states), *(c.region for c in here.claims if c.region is not None)]
+            for op in (o for r in regions[:1 + len(here.states)] for o in r.walk()):
+                if outcomes(op):
+                    watched[id(op)] = op
+                callee = op.attrs.get("callee") if op.opcode == "run" else None
+                if callee is not None and callee not in done:
+                    done.add(callee)
+                    todo.append(module.functions[callee])
+        return Ran(watched)
+
+    def fresh(self, forced: dict[int, str] | None = None) -> Ran:
+        """The same program, nothing seen yet."""
+        return Ran(self.watched, forced=dict(forced or {}))
+
+    def decided(self, m: Any, op: Op, found: bool) -> bool:
+        """A condition was decided."""
+        if id(op) not in self.watched:
+            return found
+        force = self.forced.get(id(op))
+        if force is not None:
+            self.used.add(id(op))
+            found = ask(m, op) if force == "any" else force == "true"
+        self.seen.add((id(op), "true" if found else "false"))
+        return found
+
+    def apply(self, m: Any, op: Op, run: Callable[[Op], Any]) -> Any:
+        """Run one op, taking note of what it comes to."""
+        if id(op) not in self.watched or op.opcode == "if":
+            return run(op)
+        if op.opcode in ("for", "while", "each"):
+            body = op.regions[-1]
+            before = self.turns.get(id(body), 0)
+            try:
+                return run(op)
+            finally:
+                n = self.turns.get(id(body), 0) - before
+                self.seen.add((id(op), "ran" if op.opcode == "each" else "never" if n == 0 else "once" if n == 1 else "again"))
+        out = run(op)
+        force = self.forced.get(id(op))
+        if force is not None:
+            self.used.add(id(op))
+            out = force_result(m, op, out, force)
+        for what in result_of(m, op, out):
+            self.seen.add((id(op), what))
+        return out
+
+    def entered(self, region: Any) -> None:
+        self.turns[id(region)] = self.turns.get(id(region), 0) + 1
+
+
+def ask(m: Any, op: Op) -> bool:
+    """An adversary's answer to a condition."""
+    where = f"condition, line {op.loc.line}" if op.loc.line else "condition"
+    return bool(m.world.choices.choose([0, 0], [False, True], where, "adversary"))
+
+
+def force_result(m: Any, op: Op, out: Any, force: str) -> Any:
+    """The result of a comparison, or of a choice between two numbers, as it would have been with another outcome."""
+    if outcomes(op) == ("true", "false"):
+        truth = ask(m, op) if force == "any" else force == "true"
+        old = np.asarray(out[0])
+        return (np.full(old.shape, truth, dtype=bool) if old.shape else truth,)
+    if force in ("left", "right"):
+        operand = m.env[op.operands[0 if force == "left" else 1]]
+        old = np.asarray(out[0], dtype=object)
+        return (np.broadcast_to(np.asarray(operand, dtype=object), old.shape).copy() if old.shape else operand,)
+    return out
+
+
+def result_of(m: Any, op: Op, out: Any) -> set[str]:
+    """What an op came to."""
+    kinds = outcomes(op)
+    if kinds == ("true", "false"):
+        values = np.ravel(np.asarray(out[0]))
+        return {"true" if bool(v) else "false" for v in values}
+    if op.opcode == "renorm":
+        before, after = _numbers(m.env[op.operands[0]]), _numbers(out[0])
+        return {"cut" if any(x > 0 and y == 0 for x, y in zip(before, after, strict=True)) else "whole"}
+    fn = op.attrs["fn"]
+    values = [_numbers(m.env[v]) for v in op.operands]
+    width = max(len(v) for v in values)
+    rows = [v * width if len(v) == 1 else v for v in values]
+    if any(len(r) != width for r in rows):
+        return set(kinds)       # operands that line up by dimensions of their own: not told apart
+    found: set[str] = set()
+    for row in zip(*rows, strict=True):
+        if fn == "relu":
+            found.add("above" if row[0] > 0 else "zero")
+        elif fn == "clamp":
+            found.add("low" if row[0] < row[1] else "high" if row[0] > row[2] else "inside")
+        elif row[0] != row[1]:
+            found.add("left" if (row[0] < row[1]) == (fn == "minimum") else "right")
+    return found
+
+
+def _numbers(x: Any) -> list[Any]:
+    if hasattr(x, "vector"):
+        x = x.vector()
+    return list(np.ravel(np.asarray(x, dtype=object)))
+
+
+def user_condition(v: Value, made: dict[Value, Op]) -> bool:
+    """Whether a condition is the author's, and not one that lowering made of `accept`, `break` and `emit` (names with a %)."""
+    if v.name.startswith("%"):
+        return False
+    op = made.get(v)
+    if op is None:
+        return True
+    if op.opcode == "const":
+        return False
+    if op.opcode == "map" and op.attrs["fn"] in ("and", "or", "not"):
+        return any(user_condition(o, made) for o in op.operands)
+    return True
+
+
+__all__ = ["Outcome", "Ran", "outcomes", "user_condition"]

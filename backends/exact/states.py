@@ -1,0 +1,208 @@
+"""What the future of a run depends on, as something that can be compared: values with their draws, whether they were looked at
+or not. Two runs in equal states go on alike, so that only one of them need be followed (backends/exact/choices.py).
+
+A draw that nobody has looked at is known by what it would be drawn from: the origin and path of its row, and its place among
+its siblings. That is sound only while its noise is untouched. What cannot be told apart this way raises `Unknown`, and the runs
+are not merged.
+"""
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.data.canvas import Canvas, Edit, Soft
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row
+from decgraph.ir.data.tree import Tree
+from decgraph.ir.ops.draws import NoiseKey
+from decgraph.ir.values import Function, Op, Region, Value
+
+
+class Unknown(Exception):
+    """A value that cannot be compared."""
+
+
+class Signer:
+    """Signatures of values in one run. Unseen draws are numbered in the order in which they are met."""
+
+    def __init__(self, races: Mapping[Any, Any]) -> None:
+        self.races = races
+        self.numbers: dict[int, int] = {}
+        self.places: set[Any] = set()
+        self.kept: list[Any] = []       # what has its id in `numbers` is kept alive
+
+    def of(self, value: Any) -> Hashable:
+        """The signature of a value. Raises Unknown."""
+        if getattr(value, "vocab", None) is not None and hasattr(value, "kind"):
+            return ("model", id(value))
+        if value is None or isinstance(value, bool | int | str | Fraction):
+            return value
+        if isinstance(value, float):
+            return ("float", value)
+        if isinstance(value, Draw):
+            return self.draw(value)
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, np.ndarray):
+            if value.dtype != object:
+                return ("array", value.shape, value.dtype.str, value.tobytes())
+            return ("array", value.shape, *(self.of(x) for x in value.ravel()))
+        if isinstance(value, Draws):
+            return ("draws", self.of(value.items))
+        if isinstance(value, Dist):
+            return ("dist", value.face, self.of(value.rows), self.of(value.at))
+        if isinstance(value, Row):
+            return self.row(value)
+        if isinstance(value, tuple | list):
+            return (type(value).__name__, *(self.of(x) for x in value))
+        if isinstance(value, frozenset | set):
+            return ("set", frozenset(self.of(x) for x in value))
+        if isinstance(value, dict):
+            return ("dict", *((self.of(k), self.of(v)) for k, v in value.items()))
+        if isinstance(value, Path):
+            return ("path", self.of(value.tokens), value.node, value.depth, self.of(value.emitted), value.base)
+        if isinstance(value, Edit):
+            return ("edit", value.position, self.of(value.value))
+        if isinstance(value, Canvas):
+            return ("canvas", self.of(value.base), tuple(self.cell(x) for x in value.cells), value.capacity)
+        if isinstance(value, Soft):
+            return ("soft", self.of(value.value))
+        if isinstance(value, Tree):
+            return self.tree(value)
+        if isinstance(value, NoiseKey):
+            if value.kind != "output":
+                raise Unknown("noise that was made earlier")
+            return ("noise", self.of(value.index))
+        plain = getattr(value, "__dataclass_fields__", None)
+        if plain is not None:
+            return (type(value).__name__, *(self.of(getattr(value, name)) for name in plain))
+        if hasattr(value, "ratio"):     # logs and roots
+            return (type(value).__name__, value.ratio, getattr(value, "den", 1))
+        raise Unknown(type(value).__name__)
+
+    def tree(self, t: Tree, root: int = 0) -> Hashable:
+        """A tree below a node: its draws in growth order, with where they hang and the author's columns."""
+        inside, out = {root: 0}, [("tree", self.of(t.base) if root == 0 else None)]
+        for i in range(root + 1, len(t.nodes)):
+            n = t.nodes[i]
+            if n.parent in inside:
+                inside[i] = len(inside)
+                out.append((inside[n.parent], self.of(n.edge), tuple((k, self.of(v)) for k, v in n.columns.items())))
+        if root == 0:
+            out.append((t.new, t.frontier))
+        return tuple(out)
+
+    def row(self, row: Row) -> Hashable:
+        """A distribution: by its origin and path where they are known, else by its numbers."""
+        if row.origin is not None and row.path is not None:
+            self.kept.append(row.origin)
+            return ("row", id(row.origin[0]), *row.origin[1:], self.path(row.path))
+        try:
+            return ("numbers", tuple(row.face("shaped")), tuple(row.face("raw")))
+        except Exception as error:
+            raise Unknown(str(error)) from error
+
+    def path(self, path: Sequence[Any]) -> Hashable:
+        """The tokens of a path, unseen draws by number."""
+        return tuple(self.number(e) if isinstance(e, Draw) and not e.known else e.token if isinstance(e, Draw) else int(e)
+                     for e in path)
+
+    def number(self, d: Draw) -> Hashable:
+        n = self.numbers.setdefault(id(d), len(self.numbers))
+        self.kept.append(d)
+        return ("?", n)
+
+    def draw(self, d: Draw) -> Hashable:
+        """A draw: its token and law if it was looked at, else what it will be drawn from."""
+        if d.point:
+            return ("point", d.token)
+        if d.known:
+            return ("token", d.token, tuple(d.law_vector()), tuple(d.source.face("raw")) if d.source is not d.law else None)
+        if id(d) in self.numbers:
+            return self.number(d)
+        place = getattr(d._resolve, "args", (None,))[0]
+        if isinstance(place, list):            # one of a group without replacement: those before it are in the list
+            drawn: Hashable = ("group", self.group(place), d.rank, tuple(place))
+        elif place is None or place in self.places or (place in self.races and self.races[place].reads):
+            raise Unknown("a draw whose noise is read elsewhere")
+        else:
+            self.places.add(place)
+            drawn = "fresh"
+        return (self.number(d), drawn, d.law_face, self.row(d.source), d.race is not None)
+
+    def cell(self, x: Any) -> Hashable:
+        """A cell of a canvas: models and programs see its token, not its law."""
+        return x.token if isinstance(x, Draw) and x.known else self.of(x)
+
+    def group(self, group: list[int]) -> Hashable:
+        n = self.numbers.setdefault(id(group), len(self.numbers))
+        self.kept.append(group)
+        return n
+
+
+def free_values(ops: Sequence[Op], yields: Sequence[Value], args: Sequence[Value] = ()) -> list[Value]:
+    """Values that ops (and the regions inside them) and `yields` use but do not define, in order of first use."""
+    defined = set(args)
+    out: dict[Value, None] = {}
+
+    def use(values: Sequence[Value]) -> None:
+        for v in values:
+            if v not in defined:
+                out.setdefault(v)
+
+    for op in ops:
+        use(op.operands)
+        for region in op.regions:
+            use(free_values(region.ops, region.yields, region.args))
+        defined.update(op.results)
+    use(yields)
+    return list(out)
+
+
+@lru_cache(maxsize=256)
+def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
+    """For every while loop of a function, by the id of its op: the values that the rest of the run may read, besides those that
+    the loop carries."""
+    out: dict[int, tuple[Value, ...]] = {}
+
+    def look(region: Region, outside: tuple[Value, ...]) -> None:
+        for j, op in enumerate(region.ops):
+            later = free_values(region.ops[j + 1:], region.yields)
+            after = tuple(dict.fromkeys([*(v for v in later if v not in op.results), *outside]))
+            inside = [v for r in op.regions for v in free_values(r.ops, r.yields, r.args)]
+            here = tuple(dict.fromkeys([*inside, *after]))
+            if op.opcode == "while":
+                out[id(op)] = here
+            if op.opcode in ("while", "for", "if"):
+                turns = () if op.opcode == "if" else op.operands      # how many turns are left
+                for r in op.regions:
+                    look(r, tuple(dict.fromkeys([*here, *turns, *(() if op.opcode == "if" else r.args[:1])])))
+
+    look(f.body, ())
+    return out
+
+
+@lru_cache(maxsize=256)
+def settled_walks(f: Function) -> frozenset[int]:
+    """Verifications, by the id of their op, of which the rest of a decoding step reads the accepted tokens only: they stand in the
+    body of `while not done`, what they accept is committed as it is, and nothing else is."""
+    out: set[int] = set()
+    for loop in f.body.ops:
+        if loop.opcode != "while" or loop.attrs.get("bound") != "done" or loop.attrs.get("stops"):
+            continue
+        body = loop.regions[1]
+        commits = [op for op in body.walk() if op.opcode in ("commit", "return")]
+        for j, op in enumerate(body.ops):
+            later = [o for top in body.ops[j + 1:] for o in (top, *(x for r in top.regions for x in r.walk()))]
+            noises = [v for r in op.regions for v in free_values(r.ops, r.yields, r.args) if v.type.elem == "noise"]
+            if op.opcode == "tree.walk" and op.attrs["scope"] == "node" and len(commits) == 1 and commits[0] in body.ops \
+                    and commits[0].operands[0] is op.results[0] and not noises \
+                    and not any(o.opcode in ("extern", "run", "if", "while") for o in later):
+                out.add(id(op))
+    return frozenset(out)
+
+
+__all__ = ["Signer", "Unknown", "free_values", "live_values", "settled_walks"]

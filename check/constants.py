@@ -1,0 +1,176 @@
+"""What a program compares with what: its constants, which of them its parameters meet, and what its canvases are made of.
+
+The worlds of a check are made for the program: contexts, vocabularies and parameters stand on both sides of every number that it
+names (check/plans.py).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from decgraph.backends.exact.states import free_values
+from decgraph.ir.values import Function, Module, Op, Value
+
+COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul"})
+LARGEST = 64          # contexts, vocabularies and texts of up to so many tokens are made for a constant
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What worlds must straddle.
+
+    counts: whole numbers that something is compared with (lengths, depths, steps, counts). tokens: ids that tokens are compared
+    with, or are made of. widths: how many tokens a truncation keeps, where it is a constant. met: for each parameter the constants
+    that it meets. length, block: the parameters that a canvas and its blocks are made of. carries: whether the loop of the algorithm
+    carries values or reads random ones from before it. states, session, batch: of which scopes there are states. text, extern,
+    automaton, window, memory: whether the program reads text, calls functions, walks automata, asks how much room there is, keeps
+    memories.
+    """
+
+    counts: tuple[int, ...] = ()
+    numbers: tuple[Fraction, ...] = ()
+    tokens: tuple[int, ...] = ()
+    widths: tuple[int, ...] = ()
+    met: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    length: str = ""
+    block: str = ""
+    carries: bool = False
+    states: bool = False
+    session: bool = False
+    batch: bool = False
+    text: bool = False
+    extern: bool = False
+    memory: bool = False
+    masked: bool = False
+    stepwise: bool = False
+
+
+def _ops(f: Function, others: tuple[Function, ...]) -> list[Op]:
+    """The ops of a function and of what it runs."""
+    functions = {g.name: g for g in others}
+    out: list[Op] = []
+    todo, done = [f], {f.name}
+    while todo:
+        here = todo.pop()
+        ops = list(here.body.walk()) + [o for s in here.states for o in s.init.walk()]
+        ops += [o for c in here.claims if c.region is not None for o in c.region.walk()]
+        out += ops
+        for op in ops:
+            callee = op.attrs.get("callee") if op.opcode == "run" else None
+            if callee and callee not in done:
+                done.add(callee)
+                todo.append(functions[callee])
+    return out
+
+
+def loop_of(f: Function) -> Op | None:
+    """The `while not done` of an algorithm, or None."""
+    return next((op for op in f.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+
+
+def random_from_before(f: Function) -> list[Value]:
+    """Values made before the loop of an algorithm that its steps read, and that chance or the context had a part in."""
+    loop = loop_of(f)
+    if loop is None:
+        return []
+    inside = [v for r in loop.regions for v in free_values(r.ops, r.yields, r.args)]
+    made = {v: op for op in f.body.ops for v in op.results}
+    fixed: dict[Value, bool] = {p.value: True for p in f.params}
+
+    def is_fixed(v: Value) -> bool:
+        if v not in fixed:
+            op = made.get(v)
+            fixed[v] = op is not None and not op.regions and op.opcode in (
+                "const", "map", "model.derive", "list", "vocab_size", "as_int", "len", "topology", "request", "level.get", "tile") \
+                and all(is_fixed(o) for o in op.operands)
+        return fixed[v]
+
+    return [v for v in inside if not is_fixed(v)]
+
+
+@lru_cache(maxsize=256)
+def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
+    ops = _ops(f, others)
+    made = {v: op for op in ops for v in op.results}
+    params = {p.value: p.name for p in f.params}
+
+    def slice_of(v: Value, depth: int = 12) -> set[Value]:
+        out, todo = set(), [(v, depth)]
+        while todo:
+            x, d = todo.pop()
+            if x in out or d == 0:
+                continue
+            out.add(x)
+            op = made.get(x)
+            if op is not None and op.opcode in ("map", "as_int", "len", "reduce", "lookup"):
+                todo += [(o, d - 1) for o in op.operands]
+        return out
+
+    def constant(v: Value) -> Any:
+        op = made.get(v)
+        return op.attrs["value"] if op is not None and op.opcode == "const" else None
+
+    counts: set[int] = set()
+    numbers: set[Fraction] = set()
+    tokens: set[int] = set()
+    widths: set[int] = set()
+    met: dict[str, set[Any]] = {}
+    for op in ops:
+        values = [constant(v) for v in op.operands]
+        whole = [int(x) for x in values if isinstance(x, int) and not isinstance(x, bool)]
+        parts = [x for x in values if isinstance(x, Fraction)]
+        if op.opcode == "map" and op.attrs["fn"] in COMPARE:
+            numbers.update(parts)
+            if any(v.type.elem in ("token", "draw") for v in op.operands):
+                tokens.update(whole)
+            else:
+                counts.update(whole)
+            sliced = [slice_of(v) for v in op.operands]
+            for i, here in enumerate(sliced):
+                for name in (params[v] for v in here if v in params):
+                    for j, there in enumerate(sliced):
+                        if i != j:
+                            found = {constant(v) for v in there} - {None}
+                            met.setdefault(name, set()).update(x for x in found if isinstance(x, int | Fraction)
+                                                               and not isinstance(x, bool))
+        elif op.opcode in ("draw.point", "contains", "lookup", "tile", "list", "index.learn"):
+            tokens.update(whole)
+        elif op.opcode in ("renorm", "topk", "select.top", "draw.many", "take_first", "slice"):
+            widths.update(whole)
+            numbers.update(parts)
+        elif op.opcode in ("for", "while"):
+            counts.update(whole)
+    canvas = next((op for op in ops if op.opcode == "canvas.new"), None)
+    blocks = next((op for op in ops if op.opcode == "positions" and op.attrs.get("kind") == "blocks"), None)
+    name_in = lambda v: next((params[x] for x in slice_of(v) if x in params), "")
+    loop = loop_of(f)
+    main = next((p.value.type.of[0] for p in f.params if p.value.type.elem == "model"), "")
+    opcodes = {op.opcode for op in ops}
+    return Facts(
+        counts=tuple(sorted(n for n in counts if 0 <= n <= 4 * LARGEST)), numbers=tuple(sorted(numbers)),
+        tokens=tuple(sorted(n for n in tokens if 0 <= n <= 4 * LARGEST)), widths=tuple(sorted(n for n in widths if 0 < n)),
+        met=tuple((k, tuple(sorted(v))) for k, v in sorted(met.items())),
+        length=name_in(canvas.operands[0]) if canvas is not None and canvas.operands else "",
+        block=name_in(blocks.operands[1]) if blocks is not None and len(blocks.operands) > 1 else "",
+        carries=loop is not None and (bool(loop.results) or bool(random_from_before(f))), states=bool(f.states),
+        session=any(s.scope != "sequence" for s in f.states), batch="batch.top" in opcodes or any(s.scope == "batch" for s in f.states),
+        text=bool(opcodes & {"text_of", "completes"}), extern="extern" in opcodes,
+        memory=any(o.startswith("memory") or o in ("model.memory", "model.derive", "model.layers") for o in opcodes)
+        or any("given" in op.attrs.get("with", ()) for op in ops) or bool(f.policies),
+        masked=main == "masked", stepwise=loop is not None)
+
+
+def facts(module: Module, f: Function) -> Facts:
+    """What the worlds of a function must straddle."""
+    return _facts(f, tuple(module.functions.values()))
+
+
+def neighbours(values: Iterable[int], low: int, high: int) -> list[int]:
+    """Whole numbers next to the given ones, inside a range."""
+    return sorted({n for v in values for n in (v - 1, v, v + 1) if low <= n <= high})
+
+
+__all__ = ["Facts", "LARGEST", "facts", "loop_of", "neighbours", "random_from_before"]

@@ -1,0 +1,142 @@
+"""Whether everything in a program was looked at: the outcomes that its ops must have come to in decided worlds, and the lines of
+those that none has.
+
+Demanded are both sides of every condition and comparison, both operands of a minimum or maximum of single numbers, a truncation that
+cuts and one that does not, and loops over a number of times that turn as seldom and as often as their bounds allow. Conditions that
+lowering made of `accept`, `break` and `emit` are not the author's and are left out; so is what only follows from types.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
+from decgraph.ir.values import Function, Op, Value
+
+WORDS = {
+    ("if", "true"): "was never true", ("if", "false"): "was always true", ("map", "true"): "was never true",
+    ("map", "false"): "was always true", ("renorm", "cut"): "never cut a token off", ("renorm", "whole"): "always cut a token off",
+    ("each", "ran"): "never ran",
+}
+FORCEABLE = frozenset({"true", "false", "left", "right"})
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that no decided world has shown: the op, what it never came to, and the line."""
+
+    op: Op
+    outcome: str
+    line: int
+    path: str = ""
+
+    @property
+    def key(self) -> Outcome:
+        return (id(self.op), self.outcome)
+
+    @property
+    def forceable(self) -> bool:
+        """Whether the op can be made to come to it."""
+        return self.outcome in FORCEABLE
+
+    def __str__(self) -> str:
+        op = self.op
+        where = f"{self.path.rsplit('/', 1)[-1]} line {self.line}" if self.path else f"line {self.line}"
+        if op.opcode in ("for", "while"):
+            times = {"never": "always turned at least once", "once": "never turned exactly once",
+                     "again": "never turned more than once", "ran": "never turned"}[self.outcome]
+            return f"{where}: this loop {times}"
+        what = {"if": "this condition", "renorm": "this truncation", "each": "what stands here"}.get(op.opcode, "this comparison")
+        if self.outcome in ("left", "right", "above", "zero", "low", "inside", "high"):
+            fn = op.attrs["fn"]
+            return f"{where}: this {fn} was never decided by its {self.outcome} side"
+        return f"{where}: {what} {WORDS.get((op.opcode, self.outcome), 'was never ' + self.outcome)}"
+
+
+def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
+    """The outcomes that must be seen before a claim counts as proved."""
+    made: dict[Value, Op] = {v: op for op in ran.watched.values() for v in op.results}
+    for op in f.body.walk():
+        made.update({v: op for v in op.results})
+    ranges = {p.value: (p.low, p.high) for p in f.params}
+    out: list[tuple[Op, str]] = []
+    for op in ran.watched.values():
+        kinds = outcomes(op)
+        if op.opcode == "if":
+            if user_condition(op.operands[0], made):
+                out += [(op, k) for k in kinds]
+        elif op.opcode in ("for", "while"):
+            out += [(op, k) for k in turns_of(op, made, ranges)]
+        elif op.opcode == "map" and op.attrs["fn"] in PICKS:
+            if not op.results[0].type.dims and op.attrs["fn"] in ("minimum", "maximum") and not _fixed(op, made):
+                out += [(op, k) for k in kinds]
+        elif op.opcode == "map" and op.attrs["fn"] in LOGIC and not any(user_condition(o, made) for o in op.operands):
+            continue
+        elif kinds and not _fixed(op, made):
+            out += [(op, k) for k in kinds]
+    return out
+
+
+def _fixed(op: Op, made: dict[Value, Op]) -> bool:
+    """Whether an op works on constants alone, or is part of what lowering made of control flow."""
+    if any(v.name.startswith("%") for v in (*op.operands, *op.results)):
+        return True
+    return bool(op.operands) and all(o in made and (made[o].opcode == "const" or (made[o].opcode == "map" and _fixed(made[o], made)))
+                                     for o in op.operands)
+
+
+def turns_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> list[str]:
+    """How often a loop must be seen to turn: as its bounds say where they are constants or parameters."""
+    if op.opcode == "while":
+        return ["again"] if op.attrs.get("bound") == "done" else ["once"] if op.attrs.get("limited") else ["again"]
+    bounds = [_range(v, made, ranges) for v in op.operands[:2]]
+    if any(b is None for b in bounds):
+        return []           # over what a vector holds: its body's own conditions say what must be seen
+    low = max(0, bounds[1][0] - bounds[0][1])  # type: ignore[index]
+    high = bounds[1][1] - bounds[0][0]         # type: ignore[index]
+    return [k for k, n in (("never", 0), ("once", 1)) if low <= n <= high] + (["again"] if high > 1 else [])
+
+
+def _range(v: Value, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> tuple[int, int] | None:
+    if v in ranges and ranges[v][0] is not None and ranges[v][1] is not None:
+        return int(ranges[v][0]), int(ranges[v][1])
+    op = made.get(v)
+    if op is not None and op.opcode == "const" and isinstance(op.attrs["value"], int | Fraction):
+        return int(op.attrs["value"]), int(op.attrs["value"])
+    return None
+
+
+def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) -> list[Missing]:
+    """What was demanded and not seen, in the order of lines."""
+    known = ran.seen | set(harmless)
+    loops = {id(op) for op in ran.watched.values() if op.opcode == "for" and (id(op), "again") in known}
+    out = []
+    for op, kind in demanded(f, ran):
+        if (id(op), kind) in known or (id(op) in loops and kind == "once"):
+            continue
+        out.append(Missing(op, kind, op.loc.line, "" if op.loc.path in ("", path) else op.loc.path))
+    out.sort(key=lambda m: (m.path, m.line))
+    return out
+
+
+def marked(text: str, f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) -> str:
+    """The program with a mark before every line of which something was never seen: `!` where nothing has run that way, `~` where it
+    was forced and made no difference."""
+    known = set(harmless)
+    open_ = {m.line: [] for m in missing(f, ran, path) if not m.path}  # type: dict[int, list[Missing]]
+    for m in missing(f, ran, path):
+        if not m.path:
+            open_[m.line].append(m)
+    out = []
+    for n, line in enumerate(text.splitlines(), 1):
+        found = open_.get(n, [])
+        hard = [m for m in found if m.key not in known]
+        sign = "!" if hard else "~" if found else " "
+        said = "; ".join(dict.fromkeys(str(m).split(": ", 1)[1] for m in (hard or found)))
+        out.append(f"{sign} {n:>3}  {line}" + (f"    # {said}" if said else ""))
+    return "\n".join(out)
+
+
+__all__ = ["Missing", "demanded", "marked", "missing"]

@@ -1,0 +1,115 @@
+"""What no world has shown: looked for among worlds of every sort, and where none is found, forced.
+
+A branch that never ran may hide anything. First many worlds are sampled, a few runs each, for one that comes to it, and that world is
+decided. What is still missing is forced: the condition is answered by an adversary, the comparison is given the other outcome, whatever
+it computes. If the claims hold then too, it does not matter that no world came to it.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from decgraph.backends.exact.coverage import Outcome, Ran
+from decgraph.backends.exact.run import Unlikely, World
+from decgraph.check.claims import ByChance, begun
+from decgraph.check.coverage import missing
+from decgraph.check.laws import Tally, execute
+from decgraph.check.plans import chance_plan, first_plans, further_plans
+from decgraph.check.starts import NoValue
+from decgraph.check.survey import Survey, Tried
+from decgraph.check.worlds import Plan, narrow
+from decgraph.errors import DecError
+from decgraph.ir.values import Function, Module
+
+SEARCHED = 160      # worlds that are sampled
+SAMPLES = 3         # runs of each
+ROUNDS = 3          # how often what was forced may lead to something else that was not seen
+
+
+def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, int, int], None] | None) -> None:
+    """Decide worlds that show what is missing, as far as sampling finds them."""
+    assert survey.ran is not None
+    open_ = {m.key for m in missing(f, survey.ran, survey.module.path)}
+    for seed in range(SEARCHED):
+        if not open_ or survey.failure is not None:
+            return
+        if progress is not None:
+            progress("looking for what no world has shown", seed, SEARCHED)
+        plan = chance_plan(survey.module, survey.claim, vocab, seed)
+        if open_ & sampled(survey, plan):
+            survey.one(plan)
+            open_ = {m.key for m in missing(f, survey.ran, survey.module.path)}
+
+
+def sampled(survey: Survey, plan: Plan) -> set[Outcome]:
+    """What a few runs in a world come to."""
+    assert survey.ran is not None
+    case = survey.make(plan)
+    if case is None:
+        return set()
+    ran = survey.ran.fresh()
+    try:
+        case = begun(case)
+        prepare = case.setup()
+        for seed in range(SAMPLES):
+            world = World(coupled=True, ran=ran)
+            world.restart(ByChance(seed))
+            m = case.program().machine(case.request, world, None).resume(case.start.committed)
+            prepare(m)
+            execute(m)
+    except (DecError, Unlikely, NoValue):
+        pass
+    except Exception:     # a world that the program cannot be run in shows nothing
+        return set()
+    return ran.seen
+
+
+def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Mapping[str, Any]) -> set[Outcome]:
+    """Of what is missing, the outcomes with which the claims hold when they are forced."""
+    out: set[Outcome] = set()
+    refused: set[Outcome] = set()
+    for _ in range(ROUNDS):
+        open_ = [m for m in missing(f, ran, module.path, out) if m.forceable and m.key not in refused]
+        if not open_:
+            break
+        for m in open_:
+            if m.key in out:
+                continue
+            shown = holds_when_forced(module, f, ran, m.key, tally, options)
+            if shown is None:
+                refused.add(m.key)
+            else:
+                out |= shown | {m.key}
+    return out
+
+
+def holds_when_forced(module: Module, f: Function, ran: Ran, key: Outcome, tally: Tally, options: Mapping[str, Any]) -> set[
+        Outcome] | None:
+    """The outcomes that were met with one op forced, where every claim holds with it; None where one does not, or nothing shows."""
+    shown: set[Outcome] = set()
+    for claim in f.claims:
+        forced = Ran(ran.watched, forced={key[0]: "any" if key[1] in ("true", "false") and claim.mode != "" else key[1]})
+        survey = Survey(module, claim, tally, forced, Tried(), params=options["params"], engine=options["engine"],
+                        externs=options["externs"])
+        plans = first_plans(module, claim, options["vocab"], 6)
+        plans += [p for p in further_plans(module, claim, options["vocab"], 20, options["params"] or {})
+                  if p.label in ("resumed", "deep", "carried", "canvas", "layers")][:10]
+        decided = 0
+        for plan in plans:
+            case = survey.make(replace(plan, runs=1500))
+            if case is None:
+                continue
+            forced.used.clear()
+            before = len(forced.seen)
+            failure, why, _ = survey.attempt(case if claim.mode != "distribution" else narrow(case))
+            if failure is not None:
+                return None
+            decided += not why and key[0] in forced.used and len(forced.seen) >= before
+        if not decided:
+            return None
+        shown |= forced.seen
+    return shown
+
+
+__all__ = ["harmless", "searched"]

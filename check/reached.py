@@ -1,0 +1,77 @@
+"""Where a claim fails from carried values of any kind: does it fail from those that runs reach?
+
+Whole texts are enumerated from the real start. Where none fails, the values that runs reach must be few, so that they were all
+followed: long texts are sampled, and no new value may come up late in them. Else the claim stays undecided.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from decgraph.backends.exact.run import ExactMachine, Unlikely, World
+from decgraph.backends.exact.states import Signer, Unknown
+from decgraph.check.claims import ByChance, Failure, begun
+from decgraph.check.laws import execute
+from decgraph.check.starts import left_seen
+from decgraph.check.survey import Survey
+from decgraph.check.tables import Style
+from decgraph.check.worlds import Plan
+from decgraph.errors import DecError
+
+LATE = 10       # a carried value that comes up for the first time after so many steps was not followed
+TEXT = 40       # tokens of the sampled texts
+
+
+def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str]:
+    """(a failure from a state that a run reaches, or why that cannot be said; nothing where the claim holds in all of them)."""
+    sorts = ("plain", "zeros", "mixed", "plain", "peaked", "plain")
+    for n, sort in enumerate(sorts):
+        plan = Plan("reached", 8000 + n, 2 if n % 3 else vocab, Style(sort, shared=8000 + n), prompt=1 + n % 3, steps=None,
+                    limit=(4, 5, 4)[n % 3] if n % 3 else 3, length=5, tight=True, runs=4000)
+        failure = survey.one(plan)
+        if failure is not None:
+            return failure, ""
+    late = values_that_come_late(survey, vocab)
+    if not late:
+        return None, ""
+    assert survey.from_any is not None
+    return None, f"it does not hold for every value that a step may carry on, and those that runs reach are too many to follow ({late})"
+
+
+def values_that_come_late(survey: Survey, vocab: int) -> str:
+    """In words, what a long text carries that its first steps did not; nothing where all values come up early."""
+    for n in range(6):
+        plan = Plan("sampled", 8100 + n, 2 if n % 2 else vocab, Style("plain", shared=n, rare=3 * (n % 3)), prompt=2, limit=TEXT, steps=None,
+                    tight=n % 2 == 0)
+        case = survey.make(plan)
+        if case is None:
+            continue
+        notes: dict[Any, int] = {}
+        engine = type("Noting", (survey.engine,), {"turn": _noting(survey.engine, notes)})
+        case = begun(replace(case, engine=engine))
+        world = World(coupled=True)
+        world.restart(ByChance(n))
+        try:
+            execute(case.program().machine(case.request, world))
+        except (DecError, Unlikely):
+            continue
+        except Unknown as error:
+            return f"a value of type {error}"
+        late = [step for step in notes.values() if step > LATE]
+        if late:
+            return f"a new one in step {late[0]}"
+    return ""
+
+
+def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
+    def turn(self: Any, op: Any, i: int, values: tuple[Any, ...] = ()) -> None:
+        if op.attrs.get("bound") == "done" and self.parent is None:
+            if left_seen([*values, *self.own.values()]):
+                raise Unknown("draws that were looked at")
+            signer = Signer(self.world.races)
+            notes.setdefault((signer.of(list(values)), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()})), i)
+        engine.turn(self, op, i, values)
+    return turn
+
+
+__all__ = ["from_reached_states"]

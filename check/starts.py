@@ -1,0 +1,207 @@
+"""Where a step begins: after tokens that were committed, with carried values of any kind, in the second request of a session.
+
+A proof by induction needs the step from every state that it can be in. `Arbitrary` gives states, values that the loop carries and
+values made before it any value of their type: small numbers and the program's constants, any token, any table, index or tree, and for
+draws any law. A draw that is carried is drawn from that law when it is first looked at, which is what it is worth only while nothing
+has looked at it: `seen_draws` says whether a step leaves draws behind that were looked at, and then only runs from a real start count.
+"""
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.reference.values import Lru, Suffixes
+from decgraph.check.constants import Facts, random_from_before
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
+from decgraph.ir.data.tree import Node, Tree
+from decgraph.ir.ops.draws import NoiseKey
+from decgraph.ir.types import Type
+from decgraph.runtime.models.free import small_weights
+from decgraph.runtime.noise import Key
+
+
+class NoValue(Exception):
+    """A type of which no arbitrary value is made."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a step begins. committed: new tokens that are there already. arbitrary: the seed of carried values, or None for the
+    program's own. session: how many requests the session has answered before."""
+
+    committed: tuple[int, ...] = ()
+    arbitrary: int | None = None
+    session: int = 0
+
+    def __str__(self) -> str:
+        words = []
+        if self.committed:
+            words.append(f"after {list(self.committed)} were committed")
+        if self.arbitrary is not None:
+            words.append("with carried values of any kind")
+        if self.session:
+            words.append(f"in request {self.session + 1} of a session")
+        return ", ".join(words)
+
+
+class Arbitrary:
+    """Carried values from a seed. `given` lists what was set, for a counterexample."""
+
+    def __init__(self, seed: int, facts: Facts) -> None:
+        self.seed, self.facts = seed, facts
+        self.given: dict[str, Any] = {}
+
+    def states(self, m: ExactMachine) -> None:
+        """Set every state of a machine's function."""
+        for s in m.function.states:
+            m.write_state(s.name, self.value(m, s.name, s.type, m.read_state(s.name)))
+
+    def carried(self, m: ExactMachine, op: Any, values: Sequence[Any]) -> list[Any]:
+        """The values with which the loop is entered; what was made before it is replaced in the machine."""
+        for n, v in enumerate(random_from_before(m.function)):
+            if v in m.env:
+                m.env[v] = self.value(m, v.name or f"value {n} made before the loop", v.type, m.env[v])
+        types = [v.type for v in op.regions[1].args[1:]]
+        return [self.value(m, op.regions[1].args[n + 1].name or f"carried {n}", t, old)
+                for n, (t, old) in enumerate(zip(types, values, strict=True))]
+
+    def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:
+        """An arbitrary value in the place of `old`. Raises NoValue."""
+        r = random.Random(f"{self.seed} {name}")
+        out = _value(m, name, t, old, r, self.facts)
+        self.given[name] = out
+        return out
+
+
+def whole(r: random.Random, facts: Facts) -> int:
+    """A small number, or one next to a constant of the program."""
+    near = [n + d for n in facts.counts if n <= 64 for d in (-1, 0, 1) if n + d >= 0]
+    return r.choice([0, 1, 2, 3, r.choice(near or [4])])
+
+
+def part(r: random.Random, facts: Facts) -> Fraction:
+    """A probability, or a number next to a constant of the program."""
+    near = [n + d for n in facts.numbers for d in (Fraction(-1, 100), Fraction(0), Fraction(1, 100))]
+    return r.choice([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1), r.choice(near or [Fraction(1, 3)])])
+
+
+def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, facts: Facts) -> Any:
+    size = m.vocab_size
+    if isinstance(old, Suffixes):
+        texts = tuple(tuple(r.randrange(size) for _ in range(r.randint(1, 5))) for _ in range(r.randint(0, 2)))
+        return Suffixes(old.depth, (*texts, tuple(m.committed_context())) if texts else old.texts)
+    if isinstance(old, Lru):
+        width = max((len(e) for rows in old.rows.values() for e in rows), default=2)
+        rows = {v: tuple({tuple(r.randrange(size) for _ in range(width)) for _ in range(r.randint(0, old.capacity))})
+                for v in range(size) if r.random() < 0.7}
+        return Lru(old.capacity, rows)
+    if isinstance(old, Tree):
+        return _tree(m, name, old, r)
+    if t.elem == "draw":
+        return _draws(m, name, t, old, r)
+    if t.elem == "dist":
+        shape = old.shape if isinstance(old, Dist) else ()
+        rows = np.empty(shape, dtype=object)
+        for n, i in enumerate(np.ndindex(shape)):
+            rows[i] = _law(m, f"{r.random()} {n}")
+        return Dist(rows) if shape else Dist(box0(rows[()]))
+    if t.elem in ("int", "bool", "real", "prob", "token", "position") and t.elem != "position":
+        make: Any = {"int": lambda: whole(r, facts), "bool": lambda: r.random() < 0.5, "token": lambda: r.randrange(size)}.get(
+            t.elem, lambda: part(r, facts))
+        shape = np.shape(old)
+        if not shape:
+            if t.dims and all(d.kind == "k" for d in t.dims):
+                return old      # nothing yet: a list that is filled as the text grows
+            return make()
+        out = np.empty(shape, dtype=object if t.elem in ("real", "prob") else bool if t.elem == "bool" else np.int64)
+        for i in np.ndindex(shape):
+            out[i] = make()
+        return out
+    if t.elem == "text":
+        return r.choice(["", "a", "ab", "b a"])
+    if t.elem == "set":
+        return frozenset(v for v in range(size) if r.random() < 0.5)
+    if t.elem == "astate" and not np.shape(old):
+        states = [g.states for g in m.params.values() if hasattr(g, "states")]
+        return r.randrange(states[0]) if states else old
+    if t.elem in ("model", "topology", "index", "automaton", "none"):
+        return old
+    if t.elem == "node" and isinstance(old, tuple):
+        return m.context()
+    if isinstance(old, NoiseKey):
+        return NoiseRead(m, old, r).key
+    raise NoValue(f"{name} ({t})")
+
+
+def _law(m: ExactMachine, key: str, position: int | None = None) -> Row:
+    vector = m.vector(small_weights(key, m.vocab_size))
+    return Row(lambda face: vector, position=position, label="any law")
+
+
+def _fresh(m: ExactMachine, name: str, key: str, n: int) -> Draw:
+    """A draw from any law that nothing has looked at."""
+    row = _law(m, key)
+    place = Key(m.request.seed, m.request.request_id, f"carried:{name}", (), (n,))
+    return Draw(None, row, "shaped", resolve=partial(m.late_token, place, row, "shaped", f"{name}, carried, number {n}"))
+
+
+def _draws(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random) -> Any:
+    key = f"{name} {r.random()}"
+    shape = np.shape(old.items) if isinstance(old, Draws) else ()
+    if isinstance(old, Draws) and shape == ():
+        return Draws(box0(_fresh(m, name, key, 0)))
+    most = min(3, t.dims[0].bound or 3) if t.dims else 1
+    count = shape[0] if shape and shape[0] else r.randint(0, most)
+    return Draws(box([_fresh(m, name, f"{key} {i}", i) for i in range(count)]))
+
+
+def _tree(m: ExactMachine, name: str, old: Tree, r: random.Random) -> Tree:
+    if not isinstance(old.base, tuple):
+        raise NoValue(f"{name} (a tree of canvases)")
+    start = Tree.start(m.context(), old.capacity, m.num.zero)
+    nodes = list(start.nodes)
+    key = f"{name} {r.random()}"
+    for i in range(r.randint(0, min(3, (old.capacity or 4) - 1))):
+        parent = i if r.random() < 0.7 else r.randrange(len(nodes))
+        nodes.append(Node(_fresh(m, name, f"{key} {i}", i), parent, nodes[parent].depth + 1, m.num.zero))
+    return Tree(start.base, tuple(nodes), new=tuple(range(1, len(nodes))) or (0,), frontier=tuple(Tree.leaves_of(nodes)),
+                capacity=old.capacity, zero=m.num.zero)
+
+
+class NoiseRead:
+    """Noise made before the loop, as a later step finds it: a draw from some law has read it before."""
+
+    def __init__(self, m: ExactMachine, old: NoiseKey, r: random.Random) -> None:
+        self.key = old
+        weights = small_weights(f"noise {r.random()}", m.vocab_size)
+        if old.kind == "race":
+            m.read_before.append((old.site, tuple(weights)))
+
+
+def left_seen(values: Sequence[Any]) -> bool:
+    """Whether draws among carried values were looked at: their law says no more what they are."""
+    return any(_seen(v) for v in values)
+
+
+def _seen(v: Any) -> bool:
+    if isinstance(v, Draw):
+        return v.known and not v.point
+    if isinstance(v, Draws):
+        return any(_seen(x) for x in v.items.ravel() if x is not None)
+    if isinstance(v, Tree):
+        return any(_seen(n.edge) for n in v.nodes)
+    if isinstance(v, Path):
+        return False
+    if isinstance(v, list | tuple):
+        return any(_seen(x) for x in v)
+    return False
+
+
+__all__ = ["Arbitrary", "NoValue", "Start", "left_seen"]

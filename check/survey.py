@@ -1,0 +1,190 @@
+"""Deciding worlds one after the other, and keeping account of them: what was decided, shrunk and lost, and what ran."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from decgraph.backends.exact.choices import TooMany
+from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.run import ExactMachine, Unlikely
+from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.laws import OutOfTime, Tally
+from decgraph.check.starts import NoValue
+from decgraph.check.worlds import Plan, least, world
+from decgraph.errors import DecError
+from decgraph.ir.values import Claim, Module
+
+
+@dataclass
+class Tried:
+    """What the decided worlds were made of."""
+
+    params: dict[str, set[str]] = field(default_factory=dict)
+    requests: Counter[str] = field(default_factory=Counter)
+    vocabularies: Counter[int] = field(default_factory=Counter)
+    contexts: Counter[int] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    def add(self, case: Case) -> None:
+        """One more decided world."""
+        for name, value in case.params.items():
+            self.params.setdefault(name, set()).add(getattr(value, "name", "") or str(value))
+        plan = case.plan
+        if plan is None:
+            return
+        self.kinds[plan.label] += 1
+        self.vocabularies[plan.vocab] += 1
+        self.contexts[plan.prompt + len(case.start.committed)] += 1
+        self.requests[f"temperature {plan.temperature}"] += 1
+        self.requests.update(plan.features)
+
+    def words(self) -> list[str]:
+        """In a few lines."""
+        out = []
+        if self.params:
+            out.append("parameters " + "; ".join(f"{k} {_some(v)}" for k, v in sorted(self.params.items())))
+        if self.contexts:
+            out.append(f"contexts of {_span(self.contexts)} tokens, vocabularies of {_span(self.vocabularies)}")
+        if self.requests:
+            out.append("requests with " + ", ".join(sorted(self.requests)))
+        if self.kinds:
+            out.append("worlds " + ", ".join(f"{k} {n}" for k, n in self.kinds.items()))
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"params": {k: sorted(v) for k, v in sorted(self.params.items())}, "requests": dict(self.requests),
+                "vocabularies": {str(k): n for k, n in sorted(self.vocabularies.items())},
+                "contexts": {str(k): n for k, n in sorted(self.contexts.items())}, "kinds": dict(self.kinds)}
+
+
+def _some(values: set[str], most: int = 12) -> str:
+    def key(v: str) -> tuple[int, float, str]:
+        try:
+            n, _, d = v.partition("/")
+            return (0, float(n) / float(d or 1), v)
+        except ValueError:
+            return (1, 0.0, v)
+    ordered = sorted(values, key=key)
+    return " ".join(ordered[:most]) + (f" and {len(ordered) - most} more" if len(ordered) > most else "")
+
+
+def _span(counts: Counter[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+@dataclass
+class Survey:
+    """The worlds of one claim. ran: what of the program ran in decided worlds (None: nobody asks). from_any: the first failure
+    from carried values of any kind, which says little until runs reach such values. arbitrary: worlds decided from such."""
+
+    module: Module
+    claim: Claim
+    tally: Tally
+    ran: Ran | None
+    seen: Tried
+    params: Mapping[str, Any] | None = None
+    engine: type[ExactMachine] = ExactMachine
+    externs: Mapping[str, Any] | None = None
+    notes: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    tried: int = 0
+    decided: int = 0
+    shrunk: int = 0
+    lost: int = 0
+    arbitrary: int = 0
+    from_any: Failure | None = None
+    no_value: str = ""
+    erred: bool = False
+    failure: Failure | None = None
+    large: int = 0
+
+    def make(self, plan: Plan) -> Case | None:
+        """The world of a plan, or None where it cannot be made."""
+        try:
+            return world(self.module, self.claim, plan, given=self.params, engine=self.engine, externs=self.externs)
+        except DecError as error:
+            self.note(plan, str(error))
+            return None
+
+    def note(self, plan: Any, why: str) -> None:
+        self.notes.append(f"world {self.tried} ({plan.label if plan is not None else ''}) was not decided: {why}")
+
+    def run(self, plans: Sequence[Plan], progress: Callable[[str, int, int], None] | None = None) -> Failure | None:
+        """Decide worlds until one fails."""
+        for i, plan in enumerate(plans):
+            if progress is not None:
+                progress(self.claim.text, i, len(plans))
+            failure = self.one(plan)
+            if failure is not None:
+                return failure
+            if self.lost == self.tried == 6 and self.large >= 6:
+                self.reasons.append(f"the first {self.lost} worlds could not be decided and the others were not tried")
+                return None
+        return None
+
+    def one(self, plan: Plan) -> Failure | None:
+        """Decide one world; its failure, unless that is one from carried values of any kind, which is kept aside."""
+        case = self.make(plan)
+        if case is None:
+            return None
+        if plan.arbitrary is None:
+            self.tried += 1
+        failure, why, size = self.attempt(case, (0, 1, 2) if self.large < 3 else (1, 2) if plan.label == "base" else (0, 2))
+        if plan.arbitrary is not None:
+            if failure is not None:
+                self.from_any = self.from_any or failure
+            elif not why:
+                self.arbitrary += 1
+            return None
+        self.large += size > 0 and plan.label == "base"
+        if why:
+            self.note(plan, why)
+            self.lost += 1
+            return None
+        self.decided += 1
+        self.shrunk += size > 0
+        if failure is not None:
+            self.failure = failure
+        return failure
+
+    def attempt(self, case: Case, sizes: Sequence[int] = (0, 1, 2)) -> tuple[Failure | None, str, int]:
+        """Decide a world, or a smaller one of the same sort where it is too large: what was found, why nothing was decided (or
+        nothing), and which of the sizes it was."""
+        why = ""
+        self.erred = False
+        for size in sizes:
+            small = case if size == 0 else least(case) if size == 1 else replace(least(case), length=1, steps=case.steps and 1)
+            if self.ran is not None:
+                small = replace(small, ran=self.ran.fresh(self.ran.forced))
+            try:
+                failure = decide(small, self.tally)
+            except (TooMany, Unlikely) as error:
+                why = str(error)
+                continue
+            except NoValue as error:
+                self.no_value = str(error)
+                return None, f"no arbitrary value of {error}", size
+            except (DecError, OutOfTime) as error:     # parameters that were made smaller need not go together
+                if isinstance(error, OutOfTime):
+                    raise
+                self.erred = True
+                why = why or str(error)
+                if size == 0:
+                    break
+                continue
+            except Exception as error:     # whatever it is: not decided, and said
+                return None, f"{type(error).__name__}: {error}", size
+            if failure is None:
+                if self.ran is not None and small.ran is not None:
+                    self.ran.seen |= small.ran.seen
+                    self.ran.used |= small.ran.used
+                self.seen.add(small)
+            return failure, "", size
+        return None, why, 2
+
+
+__all__ = ["Survey", "Tried"]
