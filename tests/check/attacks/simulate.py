@@ -121,7 +121,8 @@ def deviation(ours: Counter[Any], theirs: Counter[Any]) -> float:
 
 
 FACES: tuple[Callable[[Any], Any], ...] = (lambda run: run, lambda run: run[0][-1:], lambda run: run[0][-2:],
-                                           lambda run: run[0][:2], lambda run: (len(run[0]), run[1]))
+                                           lambda run: run[0][:2], lambda run: run[0].count(0),
+                                           lambda run: (len(run[0]), run[1]))
 """What is compared of a run, tokens and reason: all of it, and parts, which show a small difference with fewer samples."""
 
 
