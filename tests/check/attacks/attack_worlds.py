@@ -53,8 +53,8 @@ WORLDS: dict[str, World] = {
     "adaptive_lenience_growing": World(limit=24, vocab=2, rows={"target": [3, 1], "drafter": [1, 3]}, runs=800),
     "adaptive_lenience_counts": World(limit=10, rows={"target": [6, 3, 1], "drafter": [3, 3, 3]}),
     "adaptive_lenience_streak": World(limit=8, rows={"target": [6, 3, 1], "drafter": [5, 3, 2]}),
-    "across_batch_kept": World(by_hand="capacity 1 and two sequences: one keeps no guess, if its own are less likely. No backend "
-                                       "has chosen across sequences so far (`batch_top` is asked by each alone)"),
+    "across_batch_kept": World(by_hand="capacity 1 and two sequences: one keeps no guess if its own are less likely. No "
+                                       "backend has chosen across sequences so far (`batch_top` is asked by each alone)"),
     "across_batch_capacity": World(params={"capacity": 1}),
     "across_batch_state": World(batch=1, limit=20, rows={"target": [3, 1], "drafter": [1, 3]}, vocab=2, runs=600),
     "across_batch_siblings": World(by_hand="as across_batch_kept, with capacity 2 and two sequences"),
@@ -104,7 +104,7 @@ WORLDS: dict[str, World] = {
     "masked_two_at_once_confident_first": World(limit=3, vocab=2, params={"tau": 0.5}),
     "masked_two_at_once_confident_margin": World(limit=4, vocab=2, params={"gap": 0}),
     "masked_two_at_once_confident_tau": World(limit=4, vocab=2, params={"tau": 0.5}),
-    "mixture_once": World(rows=THREE),
+    "mixture_once_token": World(rows={"target": [1, 2, 6], "drafter": [6, 2, 1]}),
     "mixture_once_coin": World(limit=24, vocab=2, rows={"target": [3, 1]}, runs=800),
     "ngram_store_third_pool": World(limit=16),
     "ngram_store_third": World(limit=12, vocab=2, prompt=(0, 1, 0, 1, 0, 1)),
@@ -123,7 +123,7 @@ WORLDS: dict[str, World] = {
     "prob_zero_one": World(rows=THREE, params={"mix": 1}),
     "pending_after_two_steps": World(limit=6, rows=THREE, runs=1500),
     "refines_itself": World(by_hand="a claim about oneself says nothing, whatever the program does"),
-    "repetition_penalty": World(prompt=(0, 1), rows={"target": [11, 9, 1], "drafter": [1, 2, 6]},
+    "repetition_penalty": World(prompt=(0, 0), rows={"target": [11, 9, 1], "drafter": [1, 2, 6]},
                                 request={"repetition_penalty": 2.0}),
     "session_second_request": World(before=1, rows=THREE),
     "session_second_request_count": World(before=20, limit=6),
