@@ -50,13 +50,16 @@ def _text_at(path: str) -> str:
 
 
 def check_algorithm(algorithm: Any, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None,
-                    mutants: bool = True, adversary: bool = True,
+                    mutants: bool = True, adversary: bool = True, externs: Mapping[str, Callable[..., Any]] | None = None,
+                    seconds: float | None = None,
                     progress: Callable[[str, int, int], None] | None = None) -> Report:
     """Decide the claims of an algorithm, and with `mutants` that every bug planted in it is found.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
     name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions that
-    steer drafting answer (`Report.controllers`). progress: called with (what, done, of). Raises DecError.
+    steer drafting answer (`Report.controllers`). externs: the
+    functions that the program declares, where they should not be any functions of their types. seconds: when to give up; the
+    report says what was known by then. progress: called with (what, done, of). Raises DecError.
 
     >>> check_algorithm("speculative", models=2, mutants=False).verdict
     'proved'
@@ -74,7 +77,7 @@ def check_algorithm(algorithm: Any, *, vocab: int = 3, models: int = 20, params:
     if vocab < 2 or models < 1:
         raise DecError("a check needs at least 2 tokens and 1 model")
     return check_module(module, vocab=vocab, models=models, params=given, progress=progress, mutants=mutants,
-                        adversary=adversary, planting=Planting(text, module.path) if text else None)
+                        adversary=adversary, externs=externs, seconds=seconds, planting=Planting(text, module.path) if text else None)
 
 
 def check_all(algorithms: Sequence[Any] = (), *, jobs: int = 1, **options: Any) -> Iterator[Report]:
@@ -103,7 +106,10 @@ class _Job:
         self.options = options
 
     def __call__(self, algorithm: Any) -> Report:
-        return check_algorithm(algorithm, **self.options)
+        report = check_algorithm(algorithm, **self.options)
+        report.ran, report.harmless, report.module = None, set(), None      # ids of ops mean nothing in another process
+        report.missing = []
+        return report
 
 
 __all__ = ["check_algorithm", "check_all", "find"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely, World
 from decgraph.check.constants import facts
 from decgraph.check.laws import (
@@ -26,6 +27,7 @@ from decgraph.check.laws import (
     whole_law,
 )
 from decgraph.check.starts import Arbitrary, Start
+from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, value_row
 from decgraph.ir.values import Claim, Function, Module
@@ -35,7 +37,7 @@ from decgraph.runtime.session import check_params
 
 @dataclass
 class Case:
-    """One world. steps: decoding steps before the specification goes on (None: the whole text). length: new tokens whose law is
+    """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the specification goes on (None: the whole text). length: new tokens whose law is
     compared. start: the state in which the first step begins. ran: takes note of what of the program runs. plan: what the world was
     made from. limit: most runs."""
 
@@ -55,6 +57,7 @@ class Case:
     detokenizer: Any = None
     plan: Any = None
     ran: Any = None
+    others: tuple[Any, ...] | None = None
 
     def program(self) -> Program:
         return Program(self.module, self.function.name, self.models, self.params, self.engine, self.externs, self.detokenizer,
@@ -79,6 +82,7 @@ class Case:
         known = facts(self.module, self.function) if self.start.arbitrary is not None else None
 
         def prepare(m: ExactMachine) -> None:
+            m.others = self.others
             if left is not None:
                 m.shared.update(left)
             if known is not None and self.start.arbitrary is not None:
@@ -139,7 +143,7 @@ def begun(case: Case) -> Case:
     lucky.restart(ByChance(plan.seed))
     m = program.machine(case.request, lucky)
     m.until = lambda m: m.committed() >= plan.committed
-    tokens = execute(m).committed_tokens()[:plan.committed]
+    tokens = case.request.prompt[:1] * plan.committed if plan.repeat else execute(m).committed_tokens()[:plan.committed]
     while tokens and program.machine(case.request, lucky).resume(tokens).done():
         tokens = tokens[:-1]
     return replace(case, start=replace(case.start, committed=tokens))
@@ -164,14 +168,29 @@ def deep(case: Case, tally: Tally) -> Failure | None:
     if case.claim.kind != "refines" or case.request.greedy or masked(case.function):
         return None
     limit = max(DEEP, case.request.limit) if case.request.limit > 1 else case.request.limit
+    if case.claim.mode == "distribution" and not certain(case):
+        return None
     far = replace(case, request=replace(case.request, temperature=0, limit=limit), limit=min(case.limit, 60), steps=None)
     try:
         return in_tokens(far, tally)
-    except (TooMany, Unlikely):
+    except (TooMany, Unlikely, NotSeparated):
         return None
 
 
 DEEP = 9
+
+
+def certain(case: Case) -> bool:
+    """Whether the specification leaves nothing to chance at temperature 0: one that draws from what the request does not shape
+    has another token for other noise."""
+    world = World(coupled=True)
+    choices = Choices(())
+    world.restart(choices)
+    try:
+        execute(case.spec().machine(replace(case.request, temperature=0, limit=2), world))
+    except DecError:
+        return False
+    return not choices.points
 
 
 def masked(f: Function) -> bool:

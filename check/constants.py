@@ -151,7 +151,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
     opcodes = {op.opcode for op in ops}
     return Facts(
         counts=tuple(sorted(n for n in counts if 0 <= n <= 4 * LARGEST)), numbers=tuple(sorted(numbers)),
-        tokens=tuple(sorted(n for n in tokens if 0 <= n <= 4 * LARGEST)), widths=tuple(sorted(n for n in widths if 0 < n)),
+        tokens=tuple(sorted(n for n in tokens if 0 <= n <= 4 * LARGEST)), widths=tuple(sorted(n for n in widths if n > 0)),
         met=tuple((k, tuple(sorted(v))) for k, v in sorted(met.items())),
         length=name_in(canvas.operands[0]) if canvas is not None and canvas.operands else "",
         block=name_in(blocks.operands[1]) if blocks is not None and len(blocks.operands) > 1 else "",

@@ -6,15 +6,17 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import Unlikely, World
 from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.functions import Drawn
 from decgraph.check.laws import Law, Tally, execute
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
 
 SHOWN = ("temperature", "top_k", "top_p", "min_p", "eos", "bans", "min_length", "bias", "presence_penalty",
-         "repetition_penalty")
+         "frequency_penalty", "repetition_penalty", "stop", "allow", "until")
 DECISIONS = {"tokens": "drawn", "token": "drawn", "law": "drawn, on the likeliest way to the tokens that come too often",
              "adversary": "answered"}
 
@@ -35,15 +37,21 @@ class Counterexample:
     distance: Fraction
     words: str
     names: tuple[str, str]
+    start: str = ""
+    functions: tuple[str, ...] = ()
 
     def render(self, rows: int = 12) -> str:
         """A page of text."""
         out = [f"claim      {self.claim}", f"prompt     {list(self.prompt)}"]
+        if self.start:
+            out.append(f"start      {self.start}")
         if self.request:
             out.append(f"request    {self.request}")
         if self.params:
             out.append("parameters " + ", ".join(f"{k} = {_short(v)}" for k, v in self.params.items()))
         out += ["models"] + ["    " + line for t in self.tables for line in t.splitlines()]
+        if self.functions:
+            out += ["functions"] + [f"    {line}" for line in self.functions]
         if self.decisions:
             out += [DECISIONS[self.kind]] + [f"    {d}" for d in self.decisions]
         if self.kind == "tokens":
@@ -57,20 +65,22 @@ class Counterexample:
                 out.append(f"    {self.words}")
             width = max(len(n) for n in self.names)
             keys = sorted({*self.ours, *self.theirs}, key=lambda k: (-abs(self.ours.get(k, 0) - self.theirs.get(k, 0)), k))
+            ends = len({len(k[0]) for k in keys}) > 1
             out.append(f"law of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
             out.append(f"    {'tokens':<16} {self.names[0]:>{max(width, 14)}}   {self.names[1]:>{max(width, 14)}}")
             for k in keys[:rows]:
                 a, b = self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0))
                 mark = "" if a == b else "   <-"
                 w = max(width, 14)
-                out.append(f"    {' '.join(map(str, k)):<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
+                out.append(f"    {_spelled(k, ends):<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
             if len(keys) > rows:
                 out.append(f"    ... and {len(keys) - rows} more")
         return "\n".join(out)
 
     def to_json(self) -> dict[str, Any]:
-        law = lambda d: {" ".join(map(str, k)): str(v) for k, v in sorted(d.items())}
-        return {"claim": self.claim, "kind": self.kind, "prompt": list(self.prompt), "request": self.request,
+        law = lambda d: {_spelled(k, True): str(v) for k, v in sorted(d.items())}
+        return {"claim": self.claim, "kind": self.kind, "prompt": list(self.prompt), "start": self.start, "request": self.request,
+                "functions": list(self.functions),
                 "params": {k: str(v) for k, v in self.params.items()}, "models": self.tables, "decisions": self.decisions,
                 "ours": law(self.ours), "theirs": law(self.theirs), "total_variation": str(self.distance), "words": self.words}
 
@@ -80,7 +90,13 @@ def _short(v: Any) -> str:
 
 
 def _one(law: Law) -> str:
-    return str(list(next(iter(law), ())))
+    return str(list(next(iter(law), ((), True))[0]))
+
+
+def _spelled(key: tuple[tuple[int, ...], bool], ends: bool) -> str:
+    """Tokens of a law, and whether the text ends behind them, where that is not plain."""
+    tokens, over = key
+    return " ".join(map(str, tokens)) + (" end" if over and ends else "")
 
 
 def _ratio(x: Fraction) -> str:
@@ -101,7 +117,7 @@ def smaller(failure: Failure, tries: int = 40) -> Failure:
             continue
         try:
             again = decide(replace(candidate, limit=300), Tally())
-        except (TooMany, Unlikely, DecError):
+        except (TooMany, Unlikely, NotSeparated, DecError):
             continue
         if again is not None:
             best = again
@@ -110,7 +126,7 @@ def smaller(failure: Failure, tries: int = 40) -> Failure:
         try:
             moved = change(best.case)
             again = decide(moved, Tally()) if moved is not None else None
-        except (TooMany, Unlikely, DecError):
+        except (TooMany, Unlikely, NotSeparated, DecError):
             again = None
         if again is not None:
             best = again
@@ -156,7 +172,10 @@ def explain(failure: Failure) -> Counterexample:
     for m in case.models.values():
         if hasattr(m, "forget"):
             m.forget()
-    again = decide(case, Tally()) or failure
+    try:
+        again = decide(case, Tally()) or failure
+    except (TooMany, Unlikely, NotSeparated, DecError):
+        again = failure
     points = again.points or most_telling(case, again)
     r = case.request
     usual = plain_request(replace(r, temperature=1))
@@ -165,7 +184,8 @@ def explain(failure: Failure) -> Counterexample:
     names = (case.function.name, case.claim.spec or "the claim")
     return Counterexample(case.claim.text, again.kind, r.prompt, ", ".join(said),
                           dict(case.params), [m.describe() for m in case.models.values() if hasattr(m, "describe")], decisions,
-                          again.ours, again.theirs, again.distance, again.words, names)
+                          again.ours, again.theirs, again.distance, again.words, names, start=str(again.case.start),
+                          functions=tuple(_asked(case.externs)))
 
 
 def most_telling(case: Case, failure: Failure) -> list[Point]:
@@ -177,14 +197,27 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
     best: tuple[Fraction, list[Point]] = (Fraction(0), [])
     a = case.program()
 
+    setup, done = case.setup(), case.start.committed
+
     def run(choices: Choices) -> Any:
         world.restart(choices)
-        return execute(a.machine(case.request, world, case.steps)).committed_tokens()
+        m = a.machine(case.request, world, case.steps).resume(done)
+        setup(m)
+        return execute(m).committed_tokens()
 
-    for choices, tokens in runs(run, case.limit):
-        if worst[: len(tokens)] == tokens[: len(worst)] and choices.weight() > best[0]:
-            best = (choices.weight(), choices.points)
+    try:
+        for choices, tokens in runs(run, case.limit):
+            if worst[0][: len(tokens)] == tokens[: len(worst[0])] and choices.weight() > best[0]:
+                best = (choices.weight(), choices.points)
+    except (TooMany, NotSeparated):
+        pass
     return best[1]
+
+
+def _asked(functions: dict[str, Any]) -> list[str]:
+    """What the functions of the world have answered."""
+    return [f"{f.name}({args}) = {_answer(value)}" for f in functions.values() if isinstance(f, Drawn)
+            for args, value in f.asked.items()]
 
 
 def _answer(v: Any) -> str:

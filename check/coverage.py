@@ -59,7 +59,7 @@ def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
     """The outcomes that must be seen before a claim counts as proved."""
     made: dict[Value, Op] = {v: op for op in ran.watched.values() for v in op.results}
     for op in f.body.walk():
-        made.update({v: op for v in op.results})
+        made.update(dict.fromkeys(op.results, op))
     ranges = {p.value: (p.low, p.high) for p in f.params}
     out: list[tuple[Op, str]] = []
     for op in ran.watched.values():

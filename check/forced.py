@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.backends.exact.coverage import Outcome, Ran
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import Unlikely, World
 from decgraph.check.claims import ByChance, begun
-from decgraph.check.coverage import missing
+from decgraph.check.coverage import demanded, missing
 from decgraph.check.laws import Tally, execute
 from decgraph.check.plans import chance_plan, first_plans, further_plans
 from decgraph.check.starts import NoValue
@@ -22,24 +23,29 @@ from decgraph.check.worlds import Plan, narrow
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
 
-SEARCHED = 160      # worlds that are sampled
+SEARCHED = 120      # worlds that are sampled
+IN_VAIN = 50        # ... after which, if none of them showed anything, the search ends
 SAMPLES = 3         # runs of each
+OFTEN = 3           # worlds in which each outcome is wanted: in one of them it may make no difference
 ROUNDS = 3          # how often what was forced may lead to something else that was not seen
 
 
 def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, int, int], None] | None) -> None:
     """Decide worlds that show what is missing, as far as sampling finds them."""
     assert survey.ran is not None
-    open_ = {m.key for m in missing(f, survey.ran, survey.module.path)}
+    wanted = [(id(op), kind) for op, kind in demanded(f, survey.ran)]
+    open_ = {key for key in wanted if survey.shown[key] < OFTEN}
+    last = 0
     for seed in range(SEARCHED):
-        if not open_ or survey.failure is not None:
+        if not open_ or survey.failure is not None or seed - last > IN_VAIN:
             return
         if progress is not None:
             progress("looking for what no world has shown", seed, SEARCHED)
         plan = chance_plan(survey.module, survey.claim, vocab, seed)
         if open_ & sampled(survey, plan):
             survey.one(plan)
-            open_ = {m.key for m in missing(f, survey.ran, survey.module.path)}
+            last = seed
+            open_ = {key for key in wanted if survey.shown[key] < OFTEN}
 
 
 def sampled(survey: Survey, plan: Plan) -> set[Outcome]:
@@ -58,7 +64,7 @@ def sampled(survey: Survey, plan: Plan) -> set[Outcome]:
             m = case.program().machine(case.request, world, None).resume(case.start.committed)
             prepare(m)
             execute(m)
-    except (DecError, Unlikely, NoValue):
+    except (DecError, Unlikely, NotSeparated, NoValue):
         pass
     except Exception:     # a world that the program cannot be run in shows nothing
         return set()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely
 from decgraph.check.claims import Case, decide, deep, masked
 from decgraph.check.laws import Tally
@@ -65,7 +66,7 @@ def judge(case: Case, steps: int = 1) -> str | None:
     for small in (case, *fewer, least(case)):
         try:
             failure = decide(small, Tally())
-        except (TooMany, Unlikely):
+        except (TooMany, Unlikely, NotSeparated):
             continue
         except DecError:
             if small.params != case.params:     # parameters that were made smaller need not go together

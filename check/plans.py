@@ -13,6 +13,7 @@ What the worlds are there for stands in their labels:
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -24,6 +25,7 @@ from decgraph.check.worlds import FEATURES, Plan
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Module
 
+QUICK = 10      # fewer worlds of the first kind than this, and of the others there are fewer too
 BASE_SORTS = ("plain", "plain", "zeros", "plain", "peaked", "mixed", "tails", "plain", "ties", "sure")
 HALF, DOUBLE = Fraction(1, 2), Fraction(2)
 
@@ -47,7 +49,7 @@ def base(f: Function, known: Facts, claim: Claim, i: int, vocab: int) -> Plan:
                 temperature=temperature, features=features, limit=5 if sampled else 3)
 
 
-def started(known: Facts, claim: Claim, vocab: int, rounds: int) -> Iterator[Plan]:
+def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) -> Iterator[Plan]:
     """Steps from other states than the first."""
     if known.masked or not known.stepwise:
         return
@@ -57,9 +59,10 @@ def started(known: Facts, claim: Claim, vocab: int, rounds: int) -> Iterator[Pla
         yield Plan("resumed", 1000 + n, vocab, Style(sorts[n % 4], shared=n), prompt=1 + n % 3, committed=1 + n % 3, limit=8,
                    length=2, features=("eos",) if n % 3 == 2 else ())
     if known.states or known.carries:
-        for n in range(6 * rounds):
+        for n in range(9 * rounds):
             yield Plan("carried", 1100 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), prompt=2 + n % 2, committed=n % 3,
-                       arbitrary=n, limit=8, length=2 if sampled else 3, tight=n % 3 == 1)
+                       arbitrary=n, limit=8, length=2 if sampled else 3, tight=n % 3 == 1,
+                       params=defaults(f, known) if n % 3 == 2 else ())
         for n in range(3 if sampled else 0):
             yield Plan("steps", 1200 + n, 2, Style(sorts[n % 4], shared=n), prompt=1 + n, steps=2 + n % 2, limit=4, length=4,
                        tight=True, runs=1500)
@@ -67,6 +70,19 @@ def started(known: Facts, claim: Claim, vocab: int, rounds: int) -> Iterator[Pla
         for n in range(3 * rounds):
             yield Plan("session", 1300 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), prompt=2, session=1 + n % 2,
                        limit=4, length=3, steps=None if n % 2 else 1, tight=True, runs=1500)
+
+
+def defaults(f: Function, known: Facts) -> tuple[tuple[str, Any], ...]:
+    """The declared values of whole numbers, or the largest that a constant which they meet asks for, where these are small."""
+    met = dict(known.met)
+    out = []
+    for p in f.params:
+        if p.value.type.elem == "int" and p.has_default and isinstance(p.default, int):
+            near = neighbours([int(x) for x in met.get(p.name, ())], int(p.low or 0), int(p.high if p.high is not None else 8))
+            value = max([p.default if p.default <= 8 else 0, *(n for n in near if n <= 8)])
+            if value:
+                out.append((p.name, value))
+    return tuple(out)
 
 
 def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
@@ -123,7 +139,7 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             continue
         limit = min(12, value + 2) if isinstance(value, int) else 6
         yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=4), limit=limit, length=limit, steps=None, params=pinned,
-                   tight=True)
+                   tight=True, runs=250)
         yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True)
         if value <= 7 if isinstance(value, int) else False:
             late = 2 + value - 1
@@ -181,6 +197,10 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
                            features=features)
             continue
         yield Plan("request", 5000 + n, vocab, style, features=features, limit=3, length=2, tight=True)
+        if any("penalty" in name for name in features):
+            for k in range(2):
+                yield Plan("request", 5050 + 2 * n + k, vocab, replace(style, shared=5050 + 2 * n + k), features=features, prompt=1 + k,
+                           committed=2, repeat=True, limit=6, length=2, tight=True)
     for n, t in enumerate((DOUBLE, HALF, DOUBLE)):
         style = Style(("plain", "plain", "zeros")[n], shared=5100 + n, power=2)
         span = 2 if known.masked else 0
@@ -192,7 +212,7 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
 
 
 CANVASES = ((1, 1), (3, 1), (5, 2), (6, 2), (6, 3), (8, 4), (4, 4), (7, 3))
-SAMPLED = ((2, 1), (3, 1), (3, 3), (4, 2), (4, 4))
+SAMPLED = ((2, 1, 0), (3, 1, 0), (3, 3, 2), (4, 2, 2), (4, 4, 3), (4, 4, 2), (6, 2, 10), (7, 7, 16), (8, 4, 16))
 
 
 def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
@@ -203,17 +223,23 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
     n = 0
     for cells, block in CANVASES:
         for sort in free:
-            for again in range(3 if known.memory else 1):
+            for again in range(3):
                 n += 1
                 yield Plan("canvas", 6000 + n, (vocab, 2, vocab)[again], Style("plain", shared=n), free=sort, prompt=1 + n % 3,
                            temperature=0, limit=cells, length=cells, span=cells, params=_block(known, block))
     if claim.mode == "greedy":
         return
-    for cells, block in SAMPLED:
+    for cells, block, rare in SAMPLED:
         for sort in free:
+            for _ in range(2 if rare in (2, 3) else 1):
+                n += 1
+                yield Plan("canvas", 6000 + n, 2, Style(("plain", "zeros")[n % 2], shared=n, rare=rare), free=sort, prompt=1 + n % 2,
+                           limit=cells, length=cells, span=cells, params=_block(known, block), runs=400)
+    for cells, open_ in () if known.memory else ((4, 2), (5, 2), (7, 2), (8, 2)):     # certain until the last cells are open
+        for block in (cells, (cells + 1) // 2):
             n += 1
-            yield Plan("canvas", 6000 + n, 2, Style(("plain", "zeros")[n % 2], shared=n, rare=0 if cells < 3 else cells), free=sort,
-                       prompt=1 + n % 2, limit=cells, length=cells, span=cells, params=_block(known, block), runs=1500)
+            yield Plan("canvas", 6000 + n, 2, Style("plain", shared=n, point_until=1 + cells - open_ + 1), prompt=1, limit=cells,
+                       length=cells, span=cells, params=_block(known, block), runs=300)
 
 
 def _block(known: Facts, block: int) -> tuple[tuple[str, Any], ...]:
@@ -240,11 +266,20 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
     f = module.entry
     known = facts(module, f)
     rounds = 1 if models < 40 else models // 20
-    out = [*started(known, claim, vocab, rounds), *parameters(f, known, claim, vocab, given), *straddling(known, claim, vocab),
+    out = [*started(f, known, claim, vocab, rounds), *parameters(f, known, claim, vocab, given), *straddling(known, claim, vocab),
            *deep(known, claim, vocab), *requested(known, claim, vocab), *canvases(known, claim, vocab),
-           *remembering(known, claim, vocab)]
+           *remembering(known, claim, vocab), *(chance_plan(module, claim, vocab, 700 + n) for n in range(16 * rounds))]
+    if models < QUICK:      # a quick look: some of each sort
+        seen: Counter[str] = Counter()
+        step, out, every = -(-QUICK // models), [], out
+        for plan in every:
+            if seen[plan.label] % step == 0:
+                out.append(plan)
+            seen[plan.label] += 1
     fitted = []
     for plan in out:
+        if claim.kind != "refines" and plan.committed:
+            plan = replace(plan, limit=min(plan.limit, plan.committed + 3))
         if claim.mode == "greedy" and plan.temperature != 0:
             plan = replace(plan, temperature=0)
         if claim.mode in ("tokens", "greedy") and plan.label in ("resumed", "base"):
@@ -280,8 +315,9 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     return Plan("searched", 9000 + seed, size, replace(style, power=power), free=known.memory and r.random() < 0.5,
                 prompt=r.choice(lengths), temperature=0 if r.random() < 0.2 or claim.mode == "greedy" else 1, features=features,
                 limit=limit, length=min(limit, 3), steps=None if style.rare else r.choice((1, 1, 2)),
-                arbitrary=seed if known.stepwise and (known.states or known.carries) and r.random() < 0.4 else None,
-                window=r.choice((None, None, None, 1, 3)), params=tuple(pinned.items()), tight=r.random() < 0.5)
+                arbitrary=seed if known.stepwise and (known.states or known.carries) and r.random() < 0.6 else None,
+                window=r.choice((None, None, None, 1, 3)), params=tuple(pinned.items()), tight=r.random() < 0.5,
+                committed=r.choice((0, 0, 1, 2)) if known.stepwise else 0, repeat=r.random() < 0.25)
 
 
 __all__ = ["chance_plan", "first_plans", "further_plans", "values_of"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely, World
 from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.check.claims import ByChance, Failure, begun
@@ -53,7 +54,7 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
         world.restart(ByChance(n))
         try:
             execute(case.program().machine(case.request, world))
-        except (DecError, Unlikely):
+        except (DecError, Unlikely, NotSeparated):
             continue
         except Unknown as error:
             return f"a value of type {error}"
@@ -68,7 +69,7 @@ def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
         if op.attrs.get("bound") == "done" and self.parent is None:
             if left_seen([*values, *self.own.values()]):
                 raise Unknown("draws that were looked at")
-            signer = Signer(self.world.races)
+            signer = Signer(self.world.races, self.committed_context())
             notes.setdefault((signer.of(list(values)), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()})), i)
         engine.turn(self, op, i, values)
     return turn

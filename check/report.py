@@ -60,6 +60,7 @@ class Report:
     shrunk: int = 0
     states: str = ""
     missing: list[Missing] = field(default_factory=list)
+    not_seen: list[str] = field(default_factory=list)
     tried: Tried = field(default_factory=Tried)
     ran: Ran | None = None
     harmless: set[Any] = field(default_factory=set)
@@ -78,7 +79,7 @@ class Report:
                 "mutants": {"planted": self.planted, "killed": self.killed, "list": [m.to_json() for m in self.mutants]},
                 "counterexample": self.counterexample.to_json() if self.counterexample else None, "reasons": self.reasons,
                 "notes": self.notes, "controllers": self.controllers, "states": self.states, "tried": self.tried.to_json(),
-                "not_seen": [str(m) for m in self.missing], "interrupted": self.interrupted}
+                "not_seen": self.not_seen, "interrupted": self.interrupted}
 
 
 def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapping[str, Any] | None, length: int = 3,
@@ -136,6 +137,8 @@ def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progre
                 report.reasons.append(reason)
         elif survey.arbitrary and not states:
             states = "any"
+        if failure is None and survey.from_functions is not None:
+            report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its arguments alone")
         if failure is None:
             searched(survey, f, options["vocab"], progress)
             failure = survey.failure
@@ -149,7 +152,8 @@ def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progre
     report.verdict, report.states = "proved", states
     report.harmless = harmless(module, f, ran, tally, options)
     report.missing = missing(f, ran, module.path, report.harmless)
-    report.reasons += [str(m) for m in report.missing]
+    report.not_seen = [str(m) for m in report.missing]
+    report.reasons += list(dict.fromkeys(report.not_seen))
     if 2 * lost > tried:
         why = next((n.split(": ", 1)[1] for n in report.notes), "")
         report.reasons.append(f"{lost} of {tried} worlds could not be decided" + (f": {why}" if why else ""))

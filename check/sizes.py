@@ -18,7 +18,7 @@ from decgraph.check.worlds import narrow
 from decgraph.errors import DecError
 
 # A mutant is planted in the first of these that it applies to. The texts are what stdlib has no small example of.
-HOSTS = ("speculative", "sequoia", "siblings", "points", "eagle2", "medusa", "jacobi", "freedave")
+HOSTS = ("speculative", "sequoia", "siblings", "points", "eagle2", "medusa", "jacobi", "freedave", "block_verification")
 TEXTS = {
     "siblings": """algorithm siblings(target: causal, drafter: causal):
     refines autoregressive(target) in distribution

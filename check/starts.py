@@ -99,7 +99,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         return Suffixes(old.depth, (*texts, tuple(m.committed_context())) if texts else old.texts)
     if isinstance(old, Lru):
         width = max((len(e) for rows in old.rows.values() for e in rows), default=2)
-        rows = {v: tuple({tuple(r.randrange(size) for _ in range(width)) for _ in range(r.randint(0, old.capacity))})
+        rows = {v: tuple({tuple(r.randrange(size) for _ in range(width)) for _ in range(r.choice((r.randint(0, old.capacity), 2 * old.capacity)))})[:old.capacity]
                 for v in range(size) if r.random() < 0.7}
         return Lru(old.capacity, rows)
     if isinstance(old, Tree):

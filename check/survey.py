@@ -8,6 +8,7 @@ from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.laws import OutOfTime, Tally
@@ -79,7 +80,8 @@ def _span(counts: Counter[int]) -> str:
 @dataclass
 class Survey:
     """The worlds of one claim. ran: what of the program ran in decided worlds (None: nobody asks). from_any: the first failure
-    from carried values of any kind, which says little until runs reach such values. arbitrary: worlds decided from such."""
+    from carried values of any kind, which says little until runs reach such values; from_functions: the first from an adversary's answers
+    in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many worlds each outcome was seen."""
 
     module: Module
     claim: Claim
@@ -97,6 +99,8 @@ class Survey:
     lost: int = 0
     arbitrary: int = 0
     from_any: Failure | None = None
+    from_functions: Failure | None = None
+    shown: Counter[Any] = field(default_factory=Counter)
     no_value: str = ""
     erred: bool = False
     failure: Failure | None = None
@@ -133,7 +137,8 @@ class Survey:
             return None
         if plan.arbitrary is None:
             self.tried += 1
-        failure, why, size = self.attempt(case, (0, 1, 2) if self.large < 3 else (1, 2) if plan.label == "base" else (0, 2))
+        sizes = (0,) if plan.label == "parameter" else (0, 2) if plan.label != "base" else (0, 1, 2) if self.large < 3 else (1, 2)
+        failure, why, size = self.attempt(case, sizes)
         if plan.arbitrary is not None:
             if failure is not None:
                 self.from_any = self.from_any or failure
@@ -147,6 +152,9 @@ class Survey:
             return None
         self.decided += 1
         self.shrunk += size > 0
+        if failure is not None and failure.kind == "adversary":     # its answers may know more than a function's arguments
+            self.from_functions = self.from_functions or failure
+            return None
         if failure is not None:
             self.failure = failure
         return failure
@@ -162,7 +170,7 @@ class Survey:
                 small = replace(small, ran=self.ran.fresh(self.ran.forced))
             try:
                 failure = decide(small, self.tally)
-            except (TooMany, Unlikely) as error:
+            except (TooMany, Unlikely, NotSeparated) as error:
                 why = str(error)
                 continue
             except NoValue as error:
@@ -182,6 +190,7 @@ class Survey:
                 if self.ran is not None and small.ran is not None:
                     self.ran.seen |= small.ran.seen
                     self.ran.used |= small.ran.used
+                    self.shown.update(small.ran.seen)
                 self.seen.add(small)
             return failure, "", size
         return None, why, 2

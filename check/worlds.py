@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from decgraph.backends.exact.reals import Log
 from decgraph.check.constants import facts
+from decgraph.check.functions import AnyFunction, functions_for
 from decgraph.check.starts import Start
 from decgraph.check.tables import Style, StyledFree, StyledModel, styled_adapter, styled_features
 from decgraph.errors import DecError
@@ -50,6 +52,7 @@ class Plan:
     length: int = 3
     steps: int | None = 1
     committed: int = 0
+    repeat: bool = False
     arbitrary: int | None = None
     session: int = 0
     params: tuple[tuple[str, Any], ...] = ()
@@ -230,11 +233,25 @@ def world(module: Any, claim: Any, plan: Plan, *, given: Mapping[str, Any] | Non
                         heads=min(8, heads))
     request = request_for(plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features,
                           temperature=plan.temperature)
+    if plan.repeat:
+        request = replace(request, prompt=request.prompt[:1] * len(request.prompt))
     extra: dict[str, Any] = {} if engine is None else {"engine": engine}
+    drawn = plan.seed if plan.seed % 3 else None
+    functions = functions_for(module.externs, externs or {}, plan.vocab, near=known.numbers, seed=drawn)
     case = Case(module, f, claim, models, params, request, steps=plan.steps, length=plan.length, given=frozenset(pinned),
-                detokenizer=detokenizer_for(plan.vocab), plan=plan, externs=dict(externs or {}), limit=plan.runs,
+                detokenizer=detokenizer_for(plan.vocab), plan=plan, externs=functions, limit=plan.runs, others=others_for(plan) if known.batch else None,
                 start=Start(arbitrary=plan.arbitrary, session=plan.session), **extra)
+    if any(isinstance(x, AnyFunction) for x in functions.values()):     # what an adversary multiplies must be small
+        case = narrow(case)
     return least(case) if plan.tight else case
+
+
+def others_for(plan: Plan) -> tuple[Any, ...] | None:
+    """The scores of other sequences' candidates in a batch, as logarithms of probabilities; in every third world an adversary's."""
+    if plan.seed % 3 == 0:
+        return None
+    r = random.Random(f"others {plan.seed}")
+    return tuple(Log(Fraction(r.randint(1, 19), 20)) for _ in range(r.randint(0, 4)))
 
 
 def least(case: Case) -> Case:

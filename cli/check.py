@@ -16,57 +16,109 @@ from decgraph.check import check_algorithm, check_all
 from decgraph.cli import given, output
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("all", "vocab", "models", "param", "mutants", "jobs", "json")
+OWN = ("all", "vocab", "models", "param", "mutants", "extern", "coverage", "time", "smt", "jobs", "json")
 COLOURS = {"proved": "bold green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
+INTERRUPTED = 130
 
 
 def command(
     context: typer.Context,
-    algorithm: Annotated[str | None, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")] = None,
+    algorithms: Annotated[list[str] | None, typer.Argument(help="Names that `decgraph list` prints, and .dec files.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every algorithm of the standard library.")] = False,
     vocab: Annotated[int, typer.Option("--vocab", help="Tokens of the models it is checked with.")] = 3,
-    models: Annotated[int, typer.Option("--models", help="Worlds (models, context, request) per claim.")] = 20,
+    models: Annotated[int, typer.Option("--models", help="Small worlds per claim, besides those made for the program.")] = 20,
     param: Annotated[list[str] | None, typer.Option("--param", "--set", help="A parameter: gamma=3.")] = None,
     mutants: Annotated[bool, typer.Option("--mutants/--no-mutants", help="Plant bugs; each must be found.")] = True,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes for --all; 0: as many as there are cores.")] = 0,
+    extern: Annotated[list[str] | None, typer.Option("--extern", help="A function it calls: file.py:name; else any function.")] = None,
+    coverage: Annotated[bool, typer.Option("--coverage", help="Print the program; ! marks what no world has shown.")] = False,
+    time: Annotated[float | None, typer.Option("--time", help="Seconds for each algorithm; then say what is known.")] = None,
+    smt: Annotated[bool, typer.Option("--smt", help="Prove a step for all distributions (needs z3).")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes for several algorithms; 0: as many as cores.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
 
-    Exact: every outcome of every draw is followed, with rational probabilities. Exit code 1 if a claim is refuted.
+    Exact: every outcome of every draw is followed, with rational probabilities. Exit code 1 if a claim is refuted, or a planted
+    bug was not found.
     """
-    if (algorithm is None) != all_:
+    words = list(algorithms or ())
+    rest = [w for w in words if w.startswith("-")]
+    if rest:      # parameters given as options stand behind the names: `decgraph check speculative --gamma 3`
+        first = words.index(rest[0])
+        words, context.args = words[:first], [*words[first:], *context.args]
+    if bool(words) == all_:
         raise decgraph.DecError("check what?", hint="decgraph check speculative, decgraph check mine.dec, or --all")
-    options: dict[str, Any] = {"vocab": vocab, "models": models, "mutants": mutants}
-    reports = []
-    if algorithm is None:
+    if time is not None and time <= 0:
+        raise decgraph.DecError("--time needs seconds above 0", hint="--time 60")
+    if smt:
+        prove_for_all(words, param or (), context.args, vocab, json)
+        return
+    options: dict[str, Any] = {"vocab": vocab, "models": models, "mutants": mutants, "seconds": time}
+    one = decgraph.load(words[0]) if len(words) == 1 else None
+    if one is not None:
+        options["params"] = given.pairs(param or (), "--param") | given.direct(context.args, one.params, OWN)
+        options["externs"] = given.functions(extern or ())
+    else:
         given.direct(context.args, (), OWN)
-        if param:
-            raise decgraph.DecError("--param goes with one algorithm, not with --all")
-        names = stdlib.names()
-        with progress_bar("checking", show=not json and at_terminal()) as progress:
-            for report in check_all(names, jobs=jobs or os.cpu_count() or 1, **options):
+        for name, value in (("--param", param), ("--extern", extern)):
+            if value:
+                raise decgraph.DecError(f"{name} goes with one algorithm, not with several")
+    reports = decide(words or stdlib.names(), one, options, jobs or os.cpu_count() or 1, coverage, json)
+    if json:
+        found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
+        output.emit_json(found[0] if one is not None else found)
+    elif one is None:
+        show_total(reports)
+    if any(r.interrupted for r in reports):
+        raise typer.Exit(INTERRUPTED)
+    if any(r.verdict == "refuted" or r.killed < r.planted for r in reports):
+        raise typer.Exit(output.USER_ERROR)
+
+
+def decide(names: list[str], one: Any, options: dict[str, Any], jobs: int, coverage: bool, json: bool) -> list[Any]:
+    """The reports, shown as they come."""
+    reports: list[Any] = []
+    with progress_bar("checking" if one is None else one.name, show=not json and at_terminal()) as progress:
+        if one is not None:
+            reports.append(check_algorithm(one, progress=progress, **options))
+            if not json:
+                show(reports[0], brief=False)
+                for warning in one.warnings():
+                    print(f"\n{warning}", file=sys.stderr)
+                if coverage:
+                    show_coverage(one, reports[0])
+            return reports
+        try:
+            for report in check_all(names, jobs=min(jobs, len(names)), **options):
                 reports.append(report)
                 if not json:
                     show(report, brief=True)
                 if progress is not None and len(reports) < len(names):
                     progress(names[len(reports)], len(reports), len(names))
-    else:
-        one = decgraph.load(algorithm)
-        params = given.pairs(param or (), "--param") | given.direct(context.args, one.params, OWN)
-        with progress_bar(one.name, show=not json and at_terminal()) as progress:
-            reports = [check_algorithm(one, params=params, progress=progress, **options)]
+                if report.interrupted:
+                    break
+        except KeyboardInterrupt:
+            print(f"interrupted: {len(reports)} of {len(names)} were checked", file=sys.stderr)
+            show_total(reports)
+            raise typer.Exit(INTERRUPTED) from None
+    return reports
+
+
+def prove_for_all(words: list[str], param: Any, args: list[str], vocab: int, json: bool) -> None:
+    """`--smt`: one decoding step for all distributions."""
+    from decgraph.check.smt import smt_report
+
+    found = []
+    for word in words:
+        algorithm = decgraph.load(word)
+        params = given.pairs(param, "--param") | given.direct(args, algorithm.params, OWN)
+        report = smt_report(word, vocab, given.known(algorithm.module.entry, params))
+        found.append(report)
         if not json:
-            show(reports[0], brief=False)
-            for warning in one.warnings():
-                print(f"\n{warning}", file=sys.stderr)
+            print(report.render())
     if json:
-        found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
-        output.emit_json(found if all_ else found[0])
-    elif all_:
-        show_total(reports)
-    missed = all_ and any(r.killed < r.planted for r in reports)
-    if missed or any(r.verdict == "refuted" for r in reports):
+        output.emit_json([r.to_json() for r in found] if len(found) > 1 else found[0].to_json())
+    if any(r.verdict == "refuted" for r in found):
         raise typer.Exit(output.USER_ERROR)
 
 
@@ -89,6 +141,11 @@ def progress_bar(name: str, *, show: bool) -> Iterator[Callable[[str, int, int],
         yield lambda what, done, of: bar.update(task, description=f"{name}: {what}", completed=done, total=of)
 
 
+STEERED = {"any": "holds however the conditions that steer drafting answer", "own": "needs the answers that its own conditions give",
+           "undecided": "whether it holds however drafting is steered was not decided"}
+STARTS = {"any": "steps from carried values of any kind", "reached": "steps from the carried values that runs reach"}
+
+
 def show(report: Any, *, brief: bool) -> None:
     """The verdict in a line, what it rests on in a second, and the counterexample if there is one."""
     from rich.text import Text
@@ -97,21 +154,49 @@ def show(report: Any, *, brief: bool) -> None:
     line = Text.assemble((f"{report.verdict:<10}", COLOURS.get(report.verdict, "")), f"{report.name}: ")
     line.append("; ".join(report.claims) or "it claims nothing, so there is nothing to prove")
     console.print(line)
-    counted = [f"{report.models} worlds, {report.runs:,} runs, {report.seconds:.1f} s"]
+    if report.verdict == "none":
+        return
+    shrunk = f" ({report.shrunk} of them made smaller)" if report.shrunk else ""
+    counted = [f"{report.models} worlds{shrunk}, {report.runs:,} runs, {report.seconds:.1f} s"]
     if report.planted:
         counted.append(f"{report.killed} of {report.planted} planted bugs found")
-    open_ = any("not decided" in note for note in report.notes)  # never a bare "proved" over worlds that were given up
-    if not brief or open_ or report.killed < report.planted or report.verdict in ("refuted", "undecided"):
-        console.print(Text(" " * 10 + "; ".join(counted), "dim"))
-        for note in report.notes:
-            console.print(Text(f"{' ' * 10}note: {note}", "dim"))
+    if not brief or report.verdict != "proved":
+        tell = lambda text: console.print(Text(f"{' ' * 10}{text}", "dim"))
+        tell("; ".join(counted))
+        for reason in report.reasons[:8]:
+            console.print(Text(f"{' ' * 10}{reason}"))
+        if len(report.reasons) > 8:
+            tell(f"and {len(report.reasons) - 8} more reasons (--json has all)")
+        if not brief and report.verdict != "refuted":
+            for words in report.tried.words():
+                tell(f"tried: {words}")
+            for words in (STARTS.get(report.states), STEERED.get(report.controllers)):
+                if words:
+                    tell(words)
+        for note in report.notes[:3]:
+            tell(f"note: {note}")
+        if len(report.notes) > 3:
+            tell(f"and {len(report.notes) - 3} more worlds were not decided")
         if report.counterexample is not None:
             console.print()
             console.print(Text(report.counterexample.render()))
 
 
+def show_coverage(algorithm: Any, report: Any) -> None:
+    """The program with its lines marked."""
+    from decgraph.check.coverage import marked
+
+    text = getattr(algorithm, "text", "") or ""
+    if report.ran is None or not text:
+        print("there is no text to mark", file=sys.stderr)
+        return
+    print()
+    print(marked(text, algorithm.module.entry, report.ran, algorithm.module.path, report.harmless))
+    print("\n! no decided world has shown this; ~ it was forced, and made no difference")
+
+
 def show_total(reports: list[Any]) -> None:
-    """One line over the whole shelf."""
+    """One line over several algorithms."""
     counts = {verdict: sum(r.verdict == verdict for r in reports) for verdict in COLOURS}
     said = ", ".join(f"{count} {'without a claim' if verdict == 'none' else verdict}"
                      for verdict, count in counts.items() if count)  # fmt: skip

@@ -75,8 +75,8 @@ WORDS = """
 """Every other word. Some stand for builtins of Python that the language has too; inside a captured function those
 (`max`, `min`, `sum`, `any`, `all`, `len`, `int`, `range`) are written as they are."""
 
-LIBRARY = ("rejection", "match", "typical_longest", "agreed", "dual", "prefix", "sure", "by_factor", "one", "autoregressive",
-           "static_masked", "speculative")
+LIBRARY = ("rejection", "block_rejection", "match", "typical_longest", "agreed", "dual", "prefix", "sure", "by_factor", "one",
+           "autoregressive", "static_masked", "speculative")
 """Rules, policies, helpers and algorithms of stdlib/ that are often named."""
 
 SCOPES = ("PerBatch",)

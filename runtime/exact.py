@@ -1,17 +1,16 @@
-"""Small exact arithmetic on tuples of fractions, shared by shaping and the exact models."""
+"""Exact arithmetic on tuples of weights (fractions, and reals where a power is none), for shaping."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from fractions import Fraction
-from math import isqrt
+from typing import Any
 
 import numpy as np
 
-from decgraph.errors import DecError
+from decgraph.runtime.reals import functions
 
-Weights = tuple[Fraction, ...]
-_LARGEST = 64  # numerators and denominators of exponents above this are somebody's float, not somebody's fraction
+Weights = tuple[Any, ...]
 
 
 def masked(weights: Weights, kept: np.ndarray | None) -> Weights:
@@ -27,40 +26,21 @@ def only(weights: Weights, tokens: Collection[int]) -> Weights:
     return tuple(w if v in chosen else Fraction(0) for v, w in enumerate(weights))
 
 
-def rational(value: int | float | Fraction, name: str) -> Fraction:
-    """The fraction meant by a number: 0.9 is 9/10. Raises DecError for a float that is no short decimal."""
-    if not isinstance(value, float):
-        return Fraction(value)
-    short = Fraction(str(value))
-    if short.denominator > 10**6:
-        raise DecError(f"{name} {value!r} is not a short decimal; give it as a Fraction for exact arithmetic")
-    return short
+def rational(value: int | float | Fraction) -> Fraction:
+    """The fraction meant by a number: 0.9 is 9/10."""
+    return Fraction(str(value)) if isinstance(value, float) else Fraction(value)
 
 
-def power(base: Fraction, exponent: Fraction, name: str) -> Fraction:
-    """base ** exponent, for a base >= 0 and an exponent > 0. Raises DecError where it is irrational."""
-    a, b = exponent.numerator, exponent.denominator
-    if base in (0, 1):
-        return base
-    if max(a, b) <= _LARGEST:
-        top, bottom = root(base.numerator**a, b), root(base.denominator**a, b)
-        if top is not None and bottom is not None:
-            return Fraction(top, bottom)
-    raise DecError(
-        f"{name}: ({base}) ** ({exponent}) is not a short fraction, so exact arithmetic cannot follow it",
-        hint="use 0, 1 or 1/2, or tables of weights that are perfect powers",
-    )
+def power(base: Any, exponent: Fraction) -> Any:
+    """base ** exponent, for a base >= 0 and an exponent > 0: a fraction where it is one, else a real."""
+    return base if base in (0, 1) else functions.power(base, exponent)
 
 
-def root(n: int, k: int) -> int | None:
-    """The whole k-th root of n >= 0, or None if n is not a perfect k-th power."""
-    if k == 1 or n < 2:
-        return n
-    if k == 2:
-        r = isqrt(n)
-        return r if r * r == n else None
-    low, high = 1, 1 << -(-n.bit_length() // k)
-    while low < high:  # the largest r with r**k <= n
-        mid = (low + high + 1) // 2
-        low, high = (mid, high) if mid**k <= n else (low, mid - 1)
-    return low if low**k == n else None
+def factor(amount: Fraction) -> Any:
+    """What a weight is multiplied by where `amount` is added to its logit."""
+    return functions.exp(amount)
+
+
+def normal(weights: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The weights divided by their sum, which is not 0."""
+    return tuple(functions.shares(weights))

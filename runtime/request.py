@@ -20,8 +20,8 @@ Number = int | float | Fraction
 class Factor:
     """A bias or penalty given as a factor on the weight, where a number is an amount added to the logit.
 
-    `Factor(Fraction(2))` as a bias doubles a token's weight, as a penalty halves it. Exact arithmetic can
-    follow factors; it cannot follow amounts, which are logarithms.
+    `Factor(Fraction(2))` as a bias doubles a token's weight, as a penalty halves it. In exact
+    arithmetic a factor stays rational, where an amount multiplies the weight by a power of e.
     """
 
     value: Fraction

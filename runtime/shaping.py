@@ -5,10 +5,9 @@ length, and then the request's processors, which may hold constraints of the cal
 this order: repetition penalty, presence and frequency penalties, bias, temperature, top-k, top-p, min-p, each on what
 the one before left.
 
-Both work in two domains, chosen by the row: float64 arrays, or tuples of fractions. In the exact domain a
-step that would leave the rationals is a DecError: a temperature whose power is not rational for these
-weights, a penalty or a bias that is an amount and not a `Factor`, a processor. The logit of an exact row is the logarithm
-of its weight.
+Both work in two domains, chosen by the row: float64 arrays, or tuples of exact numbers. Those are fractions where they
+can be; a temperature, a penalty or a bias that leaves the rationals gives exact reals (runtime/reals). A processor is a
+DecError there. The logit of an exact row is the logarithm of its weight.
 
 Ties go to the lower token everywhere: the greedy token, the last place of top-k, the order in which top-p
 adds up.
@@ -19,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +27,11 @@ from decgraph.runtime import exact
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.request import Amount, Factor, Request
 
-Probs = np.ndarray | tuple[Fraction, ...]
+Probs = np.ndarray | exact.Weights
 
 
 def raw_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:
-    """The distribution after `path` under the constraints alone: float64[V] or V fractions, summing to one.
+    """The distribution after `path` under the constraints alone: float64[V] or V exact numbers, summing to one.
 
     `path` is the whole context, prompt included. `allow`, if given, is a set of tokens that the algorithm
     itself allows here, on top of the request's. Raises DecError if the constraints leave nothing with mass.
@@ -95,6 +95,10 @@ def _empty() -> DecError:
     )
 
 
+def _nan() -> DecError:
+    return DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+
+
 # --- float64
 # ---------------------------------------------------------------------------------------------------
 
@@ -105,7 +109,7 @@ def _logits(scores: Scores, kept: np.ndarray | None, path: tuple[int, ...], requ
     if kept is not None:
         logits = np.where(kept, logits, -np.inf)
     if np.isnan(logits).any():
-        raise DecError("the model's scores hold a NaN")
+        raise _nan()
     if not (logits > -np.inf).any():
         raise _empty()
     return processed(logits, path, request)
@@ -187,73 +191,72 @@ def _amount(value: Amount) -> float:
 # -------------------------------------------------------------------------------------------------
 
 
-def _constrained(weights: tuple[Fraction, ...], kept: np.ndarray | None, request: Request) -> tuple[Fraction, ...]:
+def _constrained(weights: exact.Weights, kept: np.ndarray | None, request: Request) -> exact.Weights:
     """The weights of the tokens kept, summing to one; a row of scores sums to one already."""
     if request.processors:
         raise DecError("processors work on logits, which exact arithmetic lacks", hint="leave them out of exact checks")
-    return weights if kept is None else _normal(exact.masked(weights, kept))
+    left = exact.masked(weights, kept)
+    if any(isinstance(w, float) for w in left):
+        raise _nan()
+    return weights if kept is None else _normal(left)
 
 
-def _normal(weights: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    total = sum(weights)
-    if total == 0:
+def _normal(weights: exact.Weights) -> exact.Weights:
+    if all(isinstance(w, Fraction) for w in weights):
+        total = sum(weights)
+        if total == 0:
+            raise _empty()
+        return weights if total == 1 else tuple(w / total for w in weights)
+    if not any(w > 0 for w in weights):
         raise _empty()
-    return weights if total == 1 else tuple(w / total for w in weights)
+    return exact.normal(weights)
 
 
-def _shape_exact(probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request) -> tuple[Fraction, ...]:
+def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request) -> exact.Weights:
+    """All steps but top-p look at ratios alone, so the weights are normalised once, at the end."""
     if request.penalised:
-        probs = _penalised_exact(probs, path, request)
+        weights = _penalised_exact(weights, path, request)
     if request.temperature == 0:
-        best = max(range(len(probs)), key=lambda v: (probs[v], -v))
-        return tuple(Fraction(v == best) for v in range(len(probs)))
+        best = max(range(len(weights)), key=lambda v: (weights[v], -v))
+        return tuple(Fraction(v == best) for v in range(len(weights)))
     if request.temperature != 1:
-        top = max(probs)
-        power = 1 / exact.rational(request.temperature, "temperature")
-        probs = _normal(tuple(exact.power(w / top, power, "temperature") for w in probs))
+        power = 1 / exact.rational(request.temperature)
+        weights = tuple(exact.power(w, power) for w in weights)
     if request.top_k is None and request.top_p is None and request.min_p is None:
-        return probs
-    order = sorted(range(len(probs)), key=lambda v: (-probs[v], v))
+        return _normal(weights)
+    order = sorted(range(len(weights)), key=lambda v: (-weights[v], v))
     if request.top_k is not None:
-        probs = _normal(exact.only(probs, order[: request.top_k]))
+        weights = exact.only(weights, order[: request.top_k])
     if request.top_p is not None:
-        p, mass, n = exact.rational(request.top_p, "top_p"), Fraction(0), 0
-        while mass < p:
-            mass += probs[order[n]]
+        wanted, mass, n = exact.rational(request.top_p) * sum(weights), Fraction(0), 0
+        while mass < wanted:
+            mass += weights[order[n]]
             n += 1
-        probs = _normal(exact.only(probs, order[:n]))
+        weights = exact.only(weights, order[:n])
     if request.min_p is not None:
-        floor = exact.rational(request.min_p, "min_p") * max(probs)
-        probs = _normal(tuple(w if w >= floor else Fraction(0) for w in probs))
-    return probs
+        floor = exact.rational(request.min_p) * max(weights)
+        weights = tuple(w if w >= floor else Fraction(0) for w in weights)
+    return _normal(weights)
 
 
-def _penalised_exact(probs: tuple[Fraction, ...], path: tuple[int, ...], request: Request) -> tuple[Fraction, ...]:
+def _penalised_exact(probs: exact.Weights, path: tuple[int, ...], request: Request) -> exact.Weights:
     seen, generated = _counts(path, request)
     weights = list(probs)
     if request.repetition_penalty != 1:
         # A logarithm of a probability is never positive, so the penalty always multiplies: w becomes w ** r.
-        r = exact.rational(request.repetition_penalty, "repetition_penalty")
+        r = exact.rational(request.repetition_penalty)
         for token in seen:
             if token < len(weights):
-                weights[token] = exact.power(weights[token], r, "repetition_penalty")
-    presence = _factor(request.presence_penalty, "presence_penalty")
-    frequency = _factor(request.frequency_penalty, "frequency_penalty")
+                weights[token] = exact.power(weights[token], r)
+    presence, frequency = _factor(request.presence_penalty), _factor(request.frequency_penalty)
     for token, count in generated.items():
         if token < len(weights):
             weights[token] /= presence * frequency**count
     for token, value in request.bias_pairs:
         if token < len(weights):
-            weights[token] *= _factor(value, "bias")
-    return _normal(tuple(weights))
+            weights[token] *= _factor(value)
+    return tuple(weights)
 
 
-def _factor(value: Amount, name: str) -> Fraction:
-    if isinstance(value, Factor):
-        return Fraction(value.value)
-    if value == 0:
-        return Fraction(1)
-    raise DecError(
-        f"{name} {value} is an amount of logit, which exact arithmetic cannot follow",
-        hint=f"give it as a factor on the weight: {name}=Factor(Fraction(2))",
-    )
+def _factor(value: Amount) -> Any:
+    return Fraction(value.value) if isinstance(value, Factor) else exact.factor(exact.rational(value))

@@ -21,6 +21,7 @@ V = 4
 CANVAS = {"length": 12, "block": 4}
 SMALL: dict[str, dict[str, Any]] = {
     "beam_patience": {"k": 2},
+    "block_verification": {"gamma": 3},
     "eagle2": {"depth": 2, "k": 2, "budget": 4},
     "eesd": {"exit": 1, "gamma": 3},
     "gs_jacobi": {"block": 3, "rounds": 2},

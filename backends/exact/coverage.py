@@ -16,6 +16,7 @@ from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LOGIC = frozenset({"and", "or"})
+ASKED = frozenset({"contains", "ended", "index.ask", "completes", "extern", "bernoulli", "request", "first_max"})
 PICKS = frozenset({"minimum", "maximum", "relu", "clamp"})
 Outcome = tuple[int, str]
 
@@ -32,8 +33,9 @@ def outcomes(op: Op) -> tuple[str, ...]:
         return ("cut", "whole")
     if op.opcode == "each":
         return ("ran",)
-    if op.results and op.results[0].type.elem == "bool" and not op.regions and op.opcode != "const" \
-            and not (op.opcode == "map" and op.attrs["fn"] not in COMPARISONS | LOGIC):
+    if op.opcode == "map" and op.attrs["fn"] in COMPARISONS | LOGIC and op.results[0].type.elem == "bool":
+        return ("true", "false")
+    if op.opcode in ASKED and op.results[0].type.elem == "bool":
         return ("true", "false")
     return ()
 

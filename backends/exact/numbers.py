@@ -1,4 +1,4 @@
-"""Numbers of the exact checker: object arrays of rationals (and logs and roots of them), ints and bools."""
+"""Numbers of the exact checker: object arrays of rationals (and exact reals beyond them), ints and bools."""
 from __future__ import annotations
 
 import functools
@@ -22,34 +22,38 @@ def _number(x: Any) -> Any:
     return x
 
 
-def _div(a: Any, b: Any) -> Any:
-    if b == 0:
-        return float("inf") if a > 0 else Fraction(0)
-    return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b
+def _smaller(a: Any, b: Any) -> Any:
+    return a if a != a else b if b < a or b != b else a
 
 
-def _add(a: Any, b: Any) -> Any:
-    return a + b
+def _larger(a: Any, b: Any) -> Any:
+    return a if a != a else b if b > a or b != b else a
 
 
-def _mul(a: Any, b: Any) -> Any:
-    if isinstance(a, float) or isinstance(b, float):      # infinities: 0 * inf is 0, as a masked score means it
-        return Fraction(0) if a == 0 or b == 0 else (float("inf") if (a > 0) == (b > 0) else -float("inf"))
-    return a * b
+def _clamp(a: Any, lo: Any, hi: Any) -> Any:
+    return _smaller(_larger(a, lo), hi)
+
+
+def _relu(a: Any) -> Any:
+    return a if a > 0 or a != a else Fraction(0)
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": _add, "sub": lambda a, b: a - b, "mul": _mul, "div": _div, "mod": lambda a, b: a % b, "pow": reals.power,
-    "neg": lambda a: -a, "exp": reals.exp, "log": reals.log, "relu": lambda a: max(a, 0) if a > 0 else Fraction(0), "abs": abs,
-    "minimum": lambda a, b: b if b < a else a, "maximum": lambda a, b: b if b > a else a,
-    "floor": lambda a: int(a // 1), "sqrt": lambda a: reals.power(a, Fraction(1, 2)),
-    "clamp": lambda a, lo, hi: lo if a < lo else hi if a > hi else a, "select": lambda c, a, b: a if c else b,
+    "add": reals.add, "sub": lambda a, b: reals.add(a, -b), "mul": reals.multiply, "div": reals.divide,
+    "mod": reals.remainder, "pow": reals.power, "neg": lambda a: -a, "exp": reals.exp, "log": reals.log, "relu": _relu,
+    "abs": abs, "minimum": _smaller, "maximum": _larger, "floor": reals.rounded_down,
+    "sqrt": reals.root, "clamp": _clamp, "select": lambda c, a, b: a if c else b,
 }
 _TESTS: dict[str, Callable[..., bool]] = {
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "and": lambda a, b: bool(a) and bool(b),
     "or": lambda a, b: bool(a) or bool(b), "not": lambda a: not a,
 }
+
+
+def _surprise(weight: Any, p: Any) -> Any:
+    """-weight * log p."""
+    return -reals.multiply(reals.real(reals.log(p)), weight)
 
 
 class Exact:
@@ -97,11 +101,11 @@ class Exact:
         if name == "count":
             return np.sum(a.astype(bool).astype(np.int64), axis=axis)
         fold: dict[str, Callable[[list[Any]], Any]] = {
-            "sum": lambda v: functools.reduce(_add, v, 0), "max": lambda v: functools.reduce(_FUNCTIONS["maximum"], v)
-            if v else -self.inf, "min": lambda v: functools.reduce(_FUNCTIONS["minimum"], v) if v else self.inf,
-            "mean": lambda v: _div(functools.reduce(_add, v, 0), len(v)) if v else Fraction(0),
-            "prod": lambda v: functools.reduce(_mul, v, 1),
-            "logsumexp": lambda v: reals.log(functools.reduce(_add, [reals.exp(x) for x in v], Fraction(0))),
+            "sum": lambda v: functools.reduce(reals.add, v, 0), "max": lambda v: functools.reduce(_larger, v)
+            if v else -self.inf, "min": lambda v: functools.reduce(_smaller, v) if v else self.inf,
+            "mean": lambda v: reals.divide(functools.reduce(reals.add, v, 0), len(v)) if v else Fraction(0),
+            "prod": lambda v: functools.reduce(reals.multiply, v, 1),
+            "logsumexp": lambda v: reals.log(functools.reduce(reals.add, [reals.exp(x) for x in v], Fraction(0))),
         }
         return self._along(a, axis, lambda v: fold[name](v))
 
@@ -118,7 +122,7 @@ class Exact:
             return np.sum(np.cumprod(a.astype(bool).astype(np.int64), axis=axis), axis=axis)
         if name == "cumsum" and a.dtype == bool:
             return np.cumsum(a, axis=axis)
-        step = {"cumsum": _add, "cumprod": _mul, "cummax": _FUNCTIONS["maximum"]}[name]
+        step = {"cumsum": reals.add, "cumprod": reals.multiply, "cummax": _larger}[name]
         out = np.array(a, dtype=object)
         moved = np.moveaxis(out, axis, -1)
         for i in np.ndindex(moved.shape[:-1]):
@@ -127,34 +131,42 @@ class Exact:
         return out
 
     def softmax(self, a: Any) -> Any:
+        """Exact: sums of whole multiples of logs give rationals, all others shares by weights that are not rational."""
+        return self.normalized(self._each(a, reals.exp))
+
+    def normalized(self, a: Any) -> Any:
+        """Weights of 0 or more divided by their sum over the last axis."""
         a = np.asarray(a, dtype=object)
         out = np.empty(a.shape, dtype=object)
         for i in np.ndindex(a.shape[:-1]):
-            weights = [reals.exp(_number(x)) for x in a[i]]
-            weights = [reals.approximate(w) if isinstance(w, reals.Root) else w for w in weights]
-            total = sum(weights)
-            out[i] = [w / total for w in weights]
+            out[i] = reals.shares([_number(x) for x in a[i]])
+        return out
+
+    def weights(self, values: Any, is_probs: bool) -> list[Any]:
+        """Scores (or probabilities) of one row as weights. They sum to 1, unless one of them is infinite or no number: those
+        are left for the request's constraints to mask."""
+        found = [_number(x) if is_probs else reals.exp(_number(x)) for x in values]
+        return found if any(isinstance(w, float) for w in found) or not any(w > 0 for w in found) else reals.shares(found)
+
+    def _each(self, a: Any, f: Callable[[Any], Any]) -> Any:
+        a = np.asarray(a, dtype=object)
+        out = np.empty(a.shape, dtype=object)
+        for i in np.ndindex(a.shape):
+            out[i] = f(_number(a[i]))
         return out
 
     def entropy(self, p: Any) -> Any:
-        """-sum p log p, as one logarithm: (1/N) log of a product."""
-        def one(v: list[Any]) -> Any:
-            total: Any = reals.Log(Fraction(1))
-            for x in v:
-                if x > 0:
-                    total = total + reals.Log(1 / Fraction(x)) * Fraction(x)
-            return total
-        return self._along(p, -1, one)
+        """-sum p log p: a sum of multiples of logs."""
+        return self._along(p, -1, lambda v: sum((_surprise(x, x) for x in v if x > 0), Fraction(0)))
 
     def kl(self, p: Any, q: Any) -> Any:
+        """sum p log(p / q)."""
         p, q = np.broadcast_arrays(np.asarray(p, dtype=object), np.asarray(q, dtype=object))
         out = np.empty(p.shape[:-1], dtype=object)
         for i in np.ndindex(out.shape):
-            total: Any = reals.Log(Fraction(1))
-            for x, y in zip(p[i], q[i], strict=True):
-                if x > 0:
-                    total = self.inf if y == 0 else total + reals.Log(Fraction(x) / Fraction(y)) * Fraction(x)
-            out[i] = total
+            pairs = [(_number(x), _number(y)) for x, y in zip(p[i], q[i], strict=True) if x > 0]
+            out[i] = self.inf if any(y == 0 for _, y in pairs) else sum(
+                (_surprise(x, reals.divide(y, x)) for x, y in pairs), Fraction(0))
         return out if out.shape else out[()]
 
     def onehot(self, token: int, size: int) -> Any:
@@ -178,6 +190,10 @@ class Exact:
         def compare(i: int, j: int) -> int:
             for k in keys:
                 a, b = _number(k[i]), _number(k[j])
+                if a != a or b != b:      # what is no number comes last
+                    if (a == a) != (b == b):
+                        return 1 if a != a else -1
+                    continue
                 if a < b:
                     return -sign
                 if b < a:

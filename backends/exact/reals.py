@@ -1,34 +1,47 @@
-"""Exact reals beyond the rationals: logarithms of rationals, and roots. Closed under what programs do with them.
+"""Numbers of exact programs: rationals, reals beyond them (runtime/reals), and logs that are computed when looked at.
 
-`Log(r, d)` is log(r) / d, `Root(r, d)` is r ** (1 / d), with r a rational and d a positive integer. Sums of logs, rational
-multiples, exponentials and comparisons stay exact; a sum of a log and a rational is rounded to 60 digits (`approximate`).
+A score is usually the log of a rational, often of a draw's probability that must not be looked at before the program does:
+`Log` is that. Everything else beyond the rationals is a `Real`. Infinities and "no number" are floats, and behave as in
+the reference; nothing is rounded.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
-from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
-from math import lcm
+from math import floor, inf, isinf, isnan, lcm, nan
 from typing import Any
 
-DIGITS = 60
-getcontext().prec = DIGITS
+import numpy as np
+
+from decgraph.ir.table import OpError
+from decgraph.runtime.reals import functions
+from decgraph.runtime.reals.limits import NotSeparated, bounded, raised
+from decgraph.runtime.reals.real import Real, plain
+
+SMALL = 24      # exponents up to this stay in the ratio of a log; beyond, logs are sums of logs of primes
 
 
-def _decimal(r: Fraction) -> Decimal:
-    return Decimal(r.numerator) / Decimal(r.denominator)
+def real(x: Any) -> Any:
+    """A finite number as a Fraction or a Real. Raises OpError for an infinity or no number."""
+    if type(x) is Fraction or type(x) is Real:
+        return x
+    if isinstance(x, Log):
+        return real(x.value)
+    if isinstance(x, float | np.floating) and not np.isfinite(x):
+        raise OpError(f"{x} stands where a finite number is needed", "0 / 0 and inf - inf are no numbers")
+    return Fraction(x.item() if isinstance(x, np.generic) else x)
 
 
 class Log:
     """log(ratio) / den. The ratio may be a thunk: it is computed when the number is looked at. A ratio of 0 is -infinity."""
 
-    __slots__ = ("_den", "_ratio")
+    __slots__ = ("_den", "_ratio", "_value")
 
-    def __init__(self, ratio: Fraction | Callable[[], Fraction], den: int = 1) -> None:
+    def __init__(self, ratio: Any, den: int = 1) -> None:
         self._ratio, self._den = ratio, den
+        self._value: Any = None
 
     @property
-    def ratio(self) -> Fraction:
+    def ratio(self) -> Any:
         if callable(self._ratio):
             self._ratio = self._ratio()
         return self._ratio
@@ -37,25 +50,36 @@ class Log:
     def den(self) -> int:
         return self._den
 
+    @property
+    def value(self) -> Any:
+        """The same number as a Fraction, a Real or -infinity."""
+        if self._value is None:
+            r = self.ratio
+            if r < 0:
+                self._value = nan
+            else:
+                self._value = functions.log(r) * Fraction(1, self._den) if r != 0 else -inf
+        return self._value
+
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Log):
-            if self._den == other._den == 1:
-                return Log(lambda: self.ratio * other.ratio)
             d = lcm(self._den, other._den)
-            return Log(lambda: self.ratio ** (d // self._den) * other.ratio ** (d // other._den), d)
-        if other == 0:
+            if d == 1:
+                if callable(self._ratio) or callable(other._ratio):
+                    return Log(lambda: self.ratio * other.ratio)
+                return Log(_product(self._ratio, other._ratio))
+            if d <= SMALL:
+                return Log(lambda: self.ratio ** (d // self._den) * other.ratio ** (d // other._den), d)
+            return add(self.value, other.value)
+        if isinstance(other, int | Fraction) and other == 0:
             return self
-        if isinstance(other, float):
-            return other if self.ratio != 0 else -float("inf")
-        if self.ratio == 0:
-            return self
-        return approximate(self) + other
+        return add(self.value, other)
 
     __radd__ = __add__
 
     def __neg__(self) -> Any:
         if self.ratio == 0:
-            return float("inf")
+            return inf
         return Log(1 / self.ratio, self._den)
 
     def __sub__(self, other: Any) -> Any:
@@ -65,13 +89,15 @@ class Log:
         return (-self) + other
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Log):
-            return approximate(self) * approximate(other)
-        f = Fraction(other)
+        f = plain(other)
+        if f is None:
+            return multiply(self.value, other.value if isinstance(other, Log) else other)
+        if self.ratio == 0:
+            return nan if f == 0 else Log(Fraction(0)) if f > 0 else inf
         if f == 0:
             return Fraction(0)
-        if self.ratio == 0:
-            return Log(Fraction(0)) if f > 0 else float("inf")
+        if max(abs(f.numerator), self._den * f.denominator) > SMALL:
+            return self.value * f
         r = self.ratio ** abs(f.numerator)
         return Log(r if f > 0 else 1 / r, self._den * f.denominator)
 
@@ -79,177 +105,216 @@ class Log:
 
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, Log):
-            return approximate(self) / approximate(other)
-        return self * (1 / Fraction(other))
+            return divide(self.value, other.value)
+        f = plain(other)
+        return self * (1 / Fraction(f)) if f else divide(self.value, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return Fraction(other) / approximate(self)
+        return divide(other, self.value)
 
     def __pow__(self, other: Any) -> Any:
-        return approximate(self) ** int(other)
+        return power(self.value, other)
 
-    def _sign_against(self, other: Any) -> int:
-        if isinstance(other, float) and other in (float("inf"), -float("inf")):
-            if other > 0:
-                return -1
-            return 0 if self.ratio == 0 else 1
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __bool__(self) -> bool:
+        return bool(self.ratio != 1)
+
+    def __floor__(self) -> int:
+        return floor(self.value)
+
+    def __int__(self) -> int:
+        return int(real(self))
+
+    def _against(self, other: Any) -> int | None:
+        """The sign of the difference to another number; None for what is no number."""
+        if isinstance(other, float) and not np.isfinite(other):
+            return None if isnan(other) else -1 if other > 0 else int(self.ratio != 0)
         if isinstance(other, Log):
-            if self.ratio == 0 or other.ratio == 0:
-                return (self.ratio > 0) - (other.ratio > 0)
-            a, b = self.ratio ** other._den, other.ratio ** self._den
-            return (a > b) - (a < b)
+            a, b = self.ratio, other.ratio
+            if a == 0 or b == 0:
+                return int(a > 0) - int(b > 0)
+            if self._den != other._den:
+                if isinstance(a, Real) or isinstance(b, Real) or max(self._den, other._den) > SMALL:
+                    return _sign(self.value, other.value)
+                a, b = raised(a, other._den), raised(b, self._den)
+            return int(a > b) - int(a < b)
+        if not isinstance(other, Real) and plain(other) is None:
+            return None
         if self.ratio == 0:
             return -1
-        f = Fraction(other)
-        if f == 0 or self.ratio == 1:
-            value = (self.ratio > 1) - (self.ratio < 1) if f == 0 else (f < 0) - (f > 0)
-            return int(value)
-        d = approximate(self) - f
-        return (d > 0) - (d < 0)
+        if not isinstance(other, Real) and plain(other) == 0:
+            return int(self.ratio > 1) - int(self.ratio < 1)
+        return _sign(self.value, other)
 
     def __lt__(self, other: Any) -> bool:
-        return self._sign_against(other) < 0
-
-    def __le__(self, other: Any) -> bool:
-        return self._sign_against(other) <= 0
+        sign = self._against(other)
+        return sign is not None and sign < 0
 
     def __gt__(self, other: Any) -> bool:
-        return self._sign_against(other) > 0
+        sign = self._against(other)
+        return sign is not None and sign > 0
+
+    def __le__(self, other: Any) -> bool:
+        sign = self._against(other)
+        return sign is not None and sign <= 0
 
     def __ge__(self, other: Any) -> bool:
-        return self._sign_against(other) >= 0
+        sign = self._against(other)
+        return sign is not None and sign >= 0
 
     def __eq__(self, other: object) -> bool:
-        return other is not None and not isinstance(other, str) and self._sign_against(other) == 0
+        return self._against(other) == 0
 
     def __hash__(self) -> int:
-        return hash((self.ratio, self._den))
+        return hash("real")     # equal numbers may have different forms
 
     def __float__(self) -> float:
-        return float(approximate(self)) if self.ratio != 0 else -float("inf")
+        return float(self.value)
 
     def __repr__(self) -> str:
         return f"log({self.ratio})" + (f"/{self._den}" if self._den != 1 else "")
 
 
-class Root:
-    """ratio ** (1 / den), positive."""
-
-    __slots__ = ("den", "ratio")
-
-    def __init__(self, ratio: Fraction, den: int) -> None:
-        self.ratio, self.den = ratio, den
-
-    def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Root):
-            d = lcm(self.den, other.den)
-            return Root(self.ratio ** (d // self.den) * other.ratio ** (d // other.den), d)
-        f = Fraction(other)
-        return Root(f ** self.den * self.ratio, self.den) if f > 0 else approximate(self) * f
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Any:
-        return self * (1 / Fraction(other)) if not isinstance(other, Root) else self * Root(1 / other.ratio, other.den)
-
-    def __add__(self, other: Any) -> Any:
-        return approximate(self) + (approximate(other) if isinstance(other, Log | Root) else other)
-
-    __radd__ = __add__
-
-    def __neg__(self) -> Any:
-        return -approximate(self)
-
-    def __sub__(self, other: Any) -> Any:
-        return self + (-other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return other - approximate(self)
-
-    def _sign_against(self, other: Any) -> int:
-        if isinstance(other, float):
-            return -1 if other > 0 else 1
-        if isinstance(other, Root):
-            a, b = self.ratio ** other.den, other.ratio ** self.den
-        else:
-            f = Fraction(other)
-            if f <= 0:
-                return 1 if self.ratio > 0 or f < 0 else 0
-            a, b = self.ratio, f ** self.den
-        return (a > b) - (a < b)
-
-    def __lt__(self, other: Any) -> bool:
-        return self._sign_against(other) < 0
-
-    def __le__(self, other: Any) -> bool:
-        return self._sign_against(other) <= 0
-
-    def __gt__(self, other: Any) -> bool:
-        return self._sign_against(other) > 0
-
-    def __ge__(self, other: Any) -> bool:
-        return self._sign_against(other) >= 0
-
-    def __eq__(self, other: object) -> bool:
-        return other is not None and self._sign_against(other) == 0
-
-    def __hash__(self) -> int:
-        return hash((self.ratio, self.den))
-
-    def __float__(self) -> float:
-        return float(approximate(self))
-
-    def __repr__(self) -> str:
-        return f"({self.ratio})^(1/{self.den})"
+def signature(law: Any) -> tuple[Any, ...]:
+    """What numbers are compared by where runs are merged: their form. Equal numbers of different forms differ."""
+    return tuple(x.key if isinstance(x, Real) else x for x in law)
 
 
-def approximate(x: Any) -> Fraction:
-    """A rational within 10 ** -50 of an exact real."""
-    with localcontext() as c:
-        c.prec = DIGITS
-        if isinstance(x, Log):
-            if x.ratio == 0:
-                raise ValueError("log of 0 has no rational near it")
-            top = Decimal(x.ratio.numerator).ln() - Decimal(x.ratio.denominator).ln()
-            return Fraction(top / x.den)
-        if isinstance(x, Root):
-            if x.ratio == 0:
-                return Fraction(0)
-            return Fraction(((Decimal(x.ratio.numerator).ln() - Decimal(x.ratio.denominator).ln()) / x.den).exp())
-    return Fraction(x)
+def _product(a: Any, b: Any) -> Any:
+    out = a * b
+    return bounded(out) if type(out) is Fraction else out
+
+
+def _sign(a: Any, b: Any) -> int:
+    return int(a > b) - int(a < b)
+
+
+def add(a: Any, b: Any) -> Any:
+    """a + b; infinity less infinity is no number."""
+    if type(a) is Fraction and type(b) is Fraction:
+        return bounded(a + b)
+    if isinstance(a, float) or isinstance(b, float):
+        a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
+        if isinstance(a, float) and isinstance(b, float):
+            return a + b
+        return a if isinstance(a, float) else b
+    out = a + b
+    return bounded(out) if type(out) is Fraction else out
+
+
+def multiply(a: Any, b: Any) -> Any:
+    """a * b; 0 times infinity is no number, as in the reference."""
+    if type(a) is Fraction and type(b) is Fraction:
+        return bounded(a * b)
+    if isinstance(a, float) or isinstance(b, float):
+        a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
+        if a != a or b != b or a == 0 or b == 0:
+            return nan
+        return inf if (a > 0) == (b > 0) else -inf
+    out = a * b
+    return bounded(out) if type(out) is Fraction or type(out) is int else out
+
+
+def divide(a: Any, b: Any) -> Any:
+    """a / b; by 0 an infinity, 0 / 0 no number."""
+    if type(a) is Fraction and type(b) is Fraction and b:
+        return a / b
+    if isinstance(b, Log):
+        b = b.value
+    if isinstance(a, Log) and isinstance(b, float | Real):
+        a = a.value
+    if b != b or a != a:
+        return nan
+    if isinstance(b, float):
+        return nan if isinstance(a, float) else Fraction(0)
+    if b == 0:
+        return nan if a == 0 else inf if a > 0 else -inf
+    if isinstance(a, float):
+        return a if b > 0 else -a
+    return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b
+
+
+def remainder(a: Any, b: Any) -> Any:
+    """a - b * floor(a / b)."""
+    if b == 0:
+        raise OpError("the remainder of a division by 0")
+    a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
+    if a != a or b != b or isinstance(a, float):
+        return nan
+    if isinstance(b, float):
+        return a if (a < 0) != (b > 0) or a == 0 else b
+    return a % b
+
+
+def rounded_down(a: Any) -> int:
+    """The largest whole number that is not larger."""
+    if isinstance(a, Log):
+        a = a.value
+    if isinstance(a, float) and (isnan(a) or isinf(a)):
+        raise OpError(f"{a} has no whole part")
+    return floor(a)
 
 
 def exp(x: Any) -> Any:
-    """e ** x: of a Log a rational or a root, of a rational a rational within 10 ** -50."""
+    """e ** x."""
     if isinstance(x, Log):
-        return x.ratio if x.den == 1 else Root(x.ratio, x.den)
+        return x.ratio if x.den == 1 else power(x.ratio, Fraction(1, x.den))
     if isinstance(x, float):
-        return Fraction(0) if x < 0 else float("inf")
-    if x == 0:
-        return Fraction(1)
-    with localcontext() as c:
-        c.prec = DIGITS
-        return Fraction(_decimal(Fraction(x)).exp())
+        return x if x != x or x > 0 else Fraction(0)
+    return functions.exp(x)
 
 
 def log(x: Any) -> Any:
-    """log x, exact."""
-    if isinstance(x, Root):
-        return Log(x.ratio, x.den)
-    if isinstance(x, Log | float):
-        return Log(approximate(x))
-    return Log(Fraction(x))
+    """log x; of 0 minus infinity, of a negative number no number."""
+    if isinstance(x, Log):
+        x = x.value
+    if isinstance(x, float):
+        return x if x > 0 else nan
+    if x < 0:
+        return nan
+    return Log(x if isinstance(x, Real) else Fraction(x))
 
 
 def power(a: Any, b: Any) -> Any:
-    """a ** b for rational b: exact, as a root where it must be."""
-    f = Fraction(b)
-    if f.denominator == 1:
-        return Fraction(a) ** f.numerator if not isinstance(a, Root) else Root(a.ratio ** f.numerator, a.den)
+    """a ** b, as the reference has it: what is no number there is none here."""
+    a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
+    if b == 0 or a == 1:
+        return Fraction(1)
+    if a != a or b != b:
+        return nan
+    if isinstance(b, float):
+        size = abs(a)
+        return Fraction(1) if size == 1 else inf if (size > 1) == (b > 0) else Fraction(0)
+    whole = not isinstance(b, Real) and Fraction(b).denominator == 1
+    if isinstance(a, float):
+        if b < 0:
+            return Fraction(0)
+        return -inf if a < 0 and whole and b % 2 else inf
     if a == 0:
-        return Fraction(0)
-    if isinstance(a, Log):
-        a = approximate(a)
-    base = a.ratio if isinstance(a, Root) else Fraction(a)
-    den = (a.den if isinstance(a, Root) else 1) * f.denominator
-    return Root(base ** f.numerator, den)
+        return Fraction(0) if b > 0 else inf
+    if whole:
+        n = int(b)
+        return functions.power(a, Fraction(n)) if isinstance(a, Real) else raised(a, n)
+    if a < 0:
+        return nan
+    return functions.exp(functions.log(a) * b) if isinstance(b, Real) else functions.power(a, Fraction(b))
+
+
+def root(a: Any) -> Any:
+    """The square root; of a negative number no number."""
+    return nan if a < 0 else power(a, Fraction(1, 2))
+
+
+def shares(weights: list[Any]) -> list[Any]:
+    """Weights divided by their sum; no numbers where there is none among them, or where the sum is 0 or infinite."""
+    if any(isinstance(w, float) for w in weights) or all(w == 0 for w in weights):
+        return [nan] * len(weights)
+    return functions.shares([real(w) for w in weights])
+
+
+__all__ = ["Log", "NotSeparated", "Real", "add", "divide", "exp", "log", "multiply", "power", "real", "remainder", "root",
+           "rounded_down", "shares", "signature"]
+
+

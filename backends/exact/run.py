@@ -11,7 +11,7 @@ import numpy as np
 from decgraph.backends.exact.choices import Choices
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.races import Race
-from decgraph.backends.exact.reals import Log
+from decgraph.backends.exact.reals import Log, NotSeparated, real, shares, signature
 from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
 from decgraph.backends.reference.machine import Machine
 from decgraph.errors import DecError
@@ -136,7 +136,10 @@ class ExactMachine(Machine):
     def region(self, region: Any, args: Any) -> list[Any]:
         if self.world.ran is not None:
             self.world.ran.entered(region)
-        return super().region(region, args)
+        try:
+            return super().region(region, args)
+        except NotSeparated as error:     # with the line of the op that asked
+            raise error.at(self.op.loc if self.op is not None else "") from None
 
     def decide(self, op: Any, cond: Any) -> bool:
         ran = self.world.ran
@@ -147,7 +150,8 @@ class ExactMachine(Machine):
     def future(self) -> tuple[Any, ...]:
         """What the rest of the run depends on besides values: committed tokens, states, what is known of the output noise and
         of functions."""
-        output = frozenset((k, tuple(r.reads)) for k, r in self.world.races.items() if k.site == "output" and r.reads)
+        reads = {k: tuple((signature(q), y) for q, y in r.reads) for k, r in self.world.races.items() if k.site == "output"}
+        output = frozenset((k, r) for k, r in reads.items() if r)
         return (tuple(self.committed_tokens()), output, frozenset(self.world.adversary.items()))
 
     def arrive(self, op: Any, i: int, values: tuple[Any, ...]) -> None:
@@ -222,7 +226,9 @@ class ExactMachine(Machine):
 
     def race_token(self, place: Any, q: Any, name: str) -> int:
         """The token of a race at a key."""
-        q = tuple(Fraction(x) for x in q)
+        q = tuple([real(x) for x in q])
+        if not any(x > 0 for x in q):
+            raise DecError(f"{name} is drawn from a distribution without mass")
         race = self.world.races.get(place)
         if race is None:
             race = self.world.races[place] = Race(len(q))
@@ -277,20 +283,16 @@ class ExactMachine(Machine):
     def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:
         """The j-th token of a group in its order."""
         while len(group) <= j:
-            q = [Fraction(x) for x in row.face(face)]
-            for v in group:
-                q[v] = Fraction(0)
-            total = sum(q)
-            if total == 0:
+            q = [Fraction(0) if v in group else real(x) for v, x in enumerate(row.face(face))]
+            if not any(x > 0 for x in q):
                 raise DecError("more draws without replacement than the distribution has tokens")
-            group.append(self.world.choices.choose([x / total for x in q], list(range(len(q))), f"{name}, number {len(group)}"))
+            group.append(self.world.choices.choose(shares(q), list(range(len(q))), f"{name}, number {len(group)}"))
         return group[j]
 
     def less(self, q: Any, gone: tuple[int, ...]) -> Any:
-        left = np.array(q, dtype=object)
-        for v in gone:
-            left[v] = Fraction(0)
-        return left / left.sum()
+        left = np.empty(len(q), dtype=object)
+        left[:] = shares([Fraction(0) if v in gone else real(x) for v, x in enumerate(q)])
+        return left
 
     def draw_race(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, under: Any) -> list[Draw]:
         k = sum(1 for x in row.face(face) if x > 0)
@@ -327,7 +329,7 @@ class ExactMachine(Machine):
                     seen += 1
             d = lists[pick][at[pick]]
             at[pick] += 1
-            left[pick] -= Fraction(d.source.face(d.law_face)[d.token])
+            left[pick] -= real(d.source.face(d.law_face)[d.token])
             out.append(d)
         items = np.empty(len(out), dtype=object)
         items[:] = out
@@ -337,7 +339,7 @@ class ExactMachine(Machine):
         mass = Fraction(1)
         for e in d.source.path or ():
             if isinstance(e, Draw):
-                mass *= Fraction(e.source.face(e.law_face)[e.token])
+                mass *= real(e.source.face(e.law_face)[e.token])
         return mass
 
     def flip(self, op: Any, p: Any, key: NoiseKey, lane: int) -> bool:
@@ -346,7 +348,9 @@ class ExactMachine(Machine):
             hit = self.world.choices.choose(odds, [True, False], self.said(op, self.key(key, (lane,))))
             p.a, p.b = (p.a + 1, p.b) if hit else (p.a, p.b + 1)
             return bool(hit)
-        p = Fraction(1) if isinstance(p, float) and p > 0 else Fraction(p)
+        if p != p:
+            raise DecError("bernoulli of a number that is none (0 / 0)")
+        p = Fraction(int(p > 0)) if isinstance(p, float) else real(p)
         p = min(Fraction(1), max(Fraction(0), p))
         place = self.key(key, (lane,))
         lo, hi = self.world.units.get(place, (Fraction(0), Fraction(1)))
@@ -356,7 +360,7 @@ class ExactMachine(Machine):
         return bool(hit)
 
     def beta(self, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
-        return BetaVariable(Fraction(a), Fraction(b))
+        return BetaVariable(real(a), real(b))
 
     def unmasked(self, c: Any, positions: list[int], values: list[Any]) -> None:
         if self.watch_canvas is not None:
@@ -400,7 +404,7 @@ class ExactMachine(Machine):
         return Row(face, position=row.position, node=node, path=path, label=row.label, origin=(model,) if plain else None)
 
     def lazy_log(self, logprob: Any, edge: Draw) -> Any:
-        return logprob + Log(lambda: Fraction(edge.source.face("raw")[edge.token]))
+        return logprob + Log(lambda: real(edge.source.face("raw")[edge.token]))
 
     def reals(self, values: Sequence[Any]) -> Any:
         out = np.empty(len(values), dtype=object)
@@ -414,13 +418,26 @@ class ExactMachine(Machine):
     def extern_once(self, name: str, f: Any, args: tuple[Any, ...]) -> Any:
         key = (name, tuple(str(a) for a in args))
         if key not in self.world.adversary:
-            if f is not None and not isinstance(f, str):
-                self.world.adversary[key] = f(*args)
-            else:
-                options = [True, False] if f == "bool" else [Fraction(0), Fraction(1, 2), Fraction(1)]
-                self.world.adversary[key] = self.world.choices.choose([Fraction(0)] * len(options), options, f"{name}{args}",
-                                                                      "adversary")
+            options = getattr(f, "answers", None) if not callable(f) else None
+            if options is None:
+                return super().extern_once(name, f, args)
+            self.world.adversary[key] = self.world.choices.choose([Fraction(0)] * len(options), options, f"{name}{args}", "adversary")
         return self.world.adversary[key]
+
+    others: Sequence[Any] | None = None      # scores of other sequences' candidates; None: an adversary's
+
+    def batch_top(self, op: Any, x: Any, k: Any, by: Sequence[Any]) -> Any:
+        """Of the batch's best k candidates those that are this sequence's: its own best few, as many as the others leave."""
+        from decgraph.ir.table import lookup
+        best = lookup("select.top").meaning(self, op, x, k, *by)[0]
+        count = len(best.items) if isinstance(best, Draws) else len(best)
+        if self.others is None:
+            where = f"how many candidates of this sequence are among the batch's best{f', line {op.loc.line}' if op.loc.line else ''}"
+            mine = int(self.world.choices.choose([Fraction(0)] * (count + 1), list(range(count + 1)), where, "adversary"))
+        else:
+            keys = sorted((v for v in np.ravel(np.asarray(by[0], dtype=object))), reverse=True)
+            mine = min(count, sum(1 for n, s in enumerate(keys[:count]) if sum(1 for o in self.others if o > s) + n < int(k)))
+        return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
 
 
 def exact_machine(module: Any, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, world: World,

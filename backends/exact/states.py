@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.exact.reals import Log, Real
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
-from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Function, Op, Region, Value
@@ -26,10 +27,12 @@ class Unknown(Exception):
 
 
 class Signer:
-    """Signatures of values in one run. Unseen draws are numbered in the order in which they are met."""
+    """Signatures of values in one run. Unseen draws are numbered in the order in which they are met. context: what paths are told
+    relative to, so that what follows the text alone is the same in every step (None: paths are told whole)."""
 
-    def __init__(self, races: Mapping[Any, Any]) -> None:
+    def __init__(self, races: Mapping[Any, Any], context: tuple[int, ...] | None = None) -> None:
         self.races = races
+        self.context = context
         self.numbers: dict[int, int] = {}
         self.places: set[Any] = set()
         self.kept: list[Any] = []       # what has its id in `numbers` is kept alive
@@ -79,8 +82,10 @@ class Signer:
         plain = getattr(value, "__dataclass_fields__", None)
         if plain is not None:
             return (type(value).__name__, *(self.of(getattr(value, name)) for name in plain))
-        if hasattr(value, "ratio"):     # logs and roots
-            return (type(value).__name__, value.ratio, getattr(value, "den", 1))
+        if isinstance(value, Real):     # by its form: equal numbers of different forms are not merged
+            return ("real", value.key)
+        if isinstance(value, Log):
+            return ("log", self.of(value.ratio), value.den)
         raise Unknown(type(value).__name__)
 
     def tree(self, t: Tree, root: int = 0) -> Hashable:
@@ -101,12 +106,22 @@ class Signer:
             self.kept.append(row.origin)
             return ("row", id(row.origin[0]), *row.origin[1:], self.path(row.path))
         try:
-            return ("numbers", tuple(row.face("shaped")), tuple(row.face("raw")))
+            return ("numbers", self.of(list(row.face("shaped"))), self.of(list(row.face("raw"))))
         except Exception as error:
             raise Unknown(str(error)) from error
 
     def path(self, path: Sequence[Any]) -> Hashable:
         """The tokens of a path, unseen draws by number."""
+        context = self.context
+        if context is not None and all(not isinstance(e, Draw) or e.known for e in path[:len(context)]):
+            start = resolve_path(path[:len(context)])
+            if start == context:
+                return ("context", *self.path_below(path[len(context):]))
+            if start == context[:len(start)]:
+                return ("context before", len(context) - len(start))
+        return self.path_below(path)
+
+    def path_below(self, path: Sequence[Any]) -> tuple[Hashable, ...]:
         return tuple(self.number(e) if isinstance(e, Draw) and not e.known else e.token if isinstance(e, Draw) else int(e)
                      for e in path)
 

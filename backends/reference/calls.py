@@ -272,7 +272,7 @@ class Calls:
 
     def as_scores(self: Any, values: Any, is_probs: bool) -> Scores:
         if self.num.exact:
-            return Scores(weights=tuple(values))
+            return Scores(weights=tuple(self.num.weights(values, is_probs)))
         with np.errstate(divide="ignore"):
             return Scores(logits=np.log(values) if is_probs else np.asarray(values, dtype=np.float64))
 

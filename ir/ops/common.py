@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,13 @@ def as_int(x: Any) -> int:
     x = plain(x)
     if isinstance(x, Draws):
         x = x.tokens()
+    return truncated(x)
+
+
+def truncated(x: Any) -> int:
+    """A number rounded towards zero; OpError for an infinity or NaN."""
+    if isinstance(x, float) and not isfinite(x):
+        raise OpError(f"{x} cannot be rounded to a whole number")
     return int(x)
 
 

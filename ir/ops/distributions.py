@@ -80,7 +80,7 @@ class Normalize:
         out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
         for i in np.ndindex(a.shape[:-1]):
             total = a[i].sum()
-            out[i] = a[i] / total if total > 0 else m.no_mass(op, a[i])
+            out[i] = m.no_mass(op, a[i]) if not total > 0 else m.num.normalized(a[i]) if m.num.exact else a[i] / total
         return (like(w, out),)
 
     label, batch = "join", "pointwise"

@@ -7,7 +7,7 @@ import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draws, Path, box
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
-from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
+from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack, truncated
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import ANY, BOOL, INT, Dim, Type, join, join_dims, listing
 
@@ -391,8 +391,8 @@ class AsInt:
     def meaning(m: Any, op: Any, x: Any) -> Any:
         a = array(m, x)
         if np.ndim(a) == 0:
-            return (int(a),)
-        return (np.array([int(v) for v in np.ravel(a)], dtype=np.int64).reshape(np.shape(a)),)
+            return (as_int(a),)
+        return (np.array([truncated(v) for v in np.ravel(a)], dtype=np.int64).reshape(np.shape(a)),)
 
     label, batch = "join", "pointwise"
 

@@ -57,7 +57,7 @@ def test_a_draft_is_accepted_with_one_minus_the_total_variation() -> None:
 
 def test_the_law_of_independent_tokens() -> None:
     law = whole_law(program("autoregressive"), Request((0,), limit=2), 100, Tally())
-    assert law == {(i, j): P[i] * P[j] for i in range(3) for j in range(3)}
+    assert law == {((i, j), True): P[i] * P[j] for i in range(3) for j in range(3)}
 
 
 def test_whole_runs_and_steps_agree() -> None:
@@ -114,7 +114,7 @@ def test_an_adversary_that_cannot_change_the_law() -> None:
         return {choices.choose(weights, names, "coin"): F(1)}
 
     assert law_of(asked, 10, Tally()) == {"a": F(1, 2), "b": F(1, 2)}
-    assert combine([([], {"c": F(1)})], 0) == {"c": F(1)}
+    assert combine([([], {"c": F(1)})]) == {"c": F(1)}
 
 
 def test_total_variation() -> None:

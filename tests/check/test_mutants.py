@@ -18,7 +18,8 @@ from decgraph.check.report import cases
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Small ones first; a mutant is planted in the first of these that it applies to.
-HOSTS = ["speculative", "points", "iid_siblings", "two_drafters", "sequoia", "eagle2", "medusa", "jacobi", "freedave"]
+HOSTS = ["speculative", "points", "iid_siblings", "two_drafters", "sequoia", "eagle2", "medusa", "jacobi", "freedave",
+         "block_verification"]
 
 
 @lru_cache

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decgraph.errors import DecError
-from decgraph.runtime import exact
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.reals.polynomials import whole_root
 from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.shaping import forbidden, raw_probs, shaped_probs
 
@@ -121,9 +121,16 @@ def test_temperatures_that_stay_rational() -> None:
         Fraction(1, 338),
         Fraction(81, 338),
     )
-    for temperature in (3, 0.7, 1 / 3):
-        with pytest.raises(DecError, match="exact arithmetic"):
-            shaped_probs(row, PROMPT, request(temperature=temperature))
+
+
+@pytest.mark.parametrize("temperature", [3, 0.7, 1 / 3, Fraction(1, 100), 1.2345678])
+def test_other_temperatures_are_exact_reals(temperature: Any) -> None:
+    weights = (Fraction(16, 26), Fraction(1, 26), Fraction(9, 26))
+    got = shaped_probs(Scores(weights=weights), PROMPT, request(temperature=temperature))
+    scores = Scores(logits=np.log(np.array([float(w) for w in weights])))
+    assert np.allclose([float(x) for x in got], shaped_probs(scores, PROMPT, request(temperature=temperature)), atol=1e-12)
+    assert sum(got) == 1 and got == shaped_probs(Scores(weights=weights), PROMPT, request(temperature=temperature))
+    assert got != shaped_probs(Scores(weights=weights), PROMPT, request(temperature=1))
 
 
 def test_a_tiny_temperature_is_almost_greedy_and_does_not_overflow() -> None:
@@ -149,9 +156,11 @@ def test_penalties_count_what_they_say() -> None:
         raw_probs(row, path, request(bias={1: 3.0}, repetition_penalty=2)), raw_probs(row, path, request())
     )
     exact_row = Scores(weights=(Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)))
-    for fields in ({"presence_penalty": 1}, {"frequency_penalty": 0.5}, {"bias": {2: 1.0}}):
-        with pytest.raises(DecError, match="Factor"):
-            shaped_probs(exact_row, (0, 1, 2), request(**fields))
+    float_row = Scores(logits=np.log([0.5, 0.25, 0.25]))
+    for fields in ({"presence_penalty": 1}, {"frequency_penalty": 0.5}, {"bias": {2: 1.0}, "temperature": 0.7, "top_k": 2},
+                   {"presence_penalty": 1, "repetition_penalty": 1.5, "top_p": 0.9}, {"bias": {1: -2}, "min_p": 0.1}):
+        got = shaped_probs(exact_row, (0, 1, 2), request(**fields))
+        assert np.allclose([float(x) for x in got], shaped_probs(float_row, (0, 1, 2), request(**fields))) and sum(got) == 1
     assert shaped_probs(exact_row, (0, 1, 2), request(bias={2: Factor(Fraction(3))}))[2] == Fraction(1, 2)
 
 
@@ -201,9 +210,9 @@ def test_zero_weights_stay_zero() -> None:
 
 @given(st.integers(0, 10**9), st.integers(1, 7))
 def test_whole_roots(n: int, k: int) -> None:
-    assert exact.root(n**k, k) == n
+    assert whole_root(n**k, k) == n
     if n > 1 and k > 1:
-        assert exact.root(n**k + 1, k) is None
+        assert whole_root(n**k + 1, k) is None
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ class CausalEngine:
         except DecError as error:
             return error
         count = made.total
-        length = -(-(made.rows + 1) // ROWS) * ROWS
+        length = min(-(-(made.rows + 1) // ROWS) * ROWS, len(self._steps))  # no row lies behind the context's end
         straight = made.linear and made.tokens is None and 0 < count <= self.chunk and length <= self.store.rows
         number = made.slot.number
         if not straight or number >= self.store.slots or hasattr(self.step, "bucket"):

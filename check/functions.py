@@ -1,0 +1,81 @@
+"""What a program is given from outside and a check does not know: functions of the caller, and the other sequences of a batch.
+
+A function is any function of its declared type: same arguments, same answer. In a proof an adversary answers, as it likes, each time
+other arguments are asked for; a claim that survives holds for every function. Where the adversary wins, the claim may still hold: its
+answers may need to know more than the arguments. So functions drawn at random are tried as well, and only one of them refutes.
+"""
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir.types import Type
+
+
+def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = ()) -> list[Any]:
+    """The answers that a function of a type is tried with: both of a bool, numbers next to those that the program names."""
+    beside = [n + d for n in near for d in (Fraction(-1, 100), Fraction(0), Fraction(1, 100))]
+    if t.elem == "bool":
+        return [False, True]
+    if t.elem == "prob":
+        return [Fraction(0), Fraction(1, 2), Fraction(1), *(x for x in beside if 0 < x < 1)]
+    if t.elem == "real":
+        return [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(-2), *beside]
+    if t.elem == "int":
+        return [0, 1, 2, *sorted({int(n) + d for n in near if n.denominator == 1 for d in (-1, 0, 1)})]
+    if t.elem == "token":
+        return list(range(vocab))
+    if t.elem == "text":
+        return ["", "a", "b"]
+    return []
+
+
+@dataclass
+class AnyFunction:
+    """A function that an adversary answers for (backends/exact/run.py asks for `answers`)."""
+
+    name: str
+    answers: list[Any]
+
+
+@dataclass
+class Drawn:
+    """A function drawn from a seed; `asked` is what it has answered, to be shown."""
+
+    name: str
+    answers: list[Any]
+    seed: int
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *args: Any) -> Any:
+        key = ", ".join(_plain(a) for a in args)
+        if key not in self.asked:
+            self.asked[key] = random.Random(f"{self.seed} {self.name} {key}").choice(self.answers)
+        return self.asked[key]
+
+
+def _plain(a: Any) -> str:
+    return repr(a) if isinstance(a, str) else str(a.tolist() if isinstance(a, np.ndarray) else a)
+
+
+def functions_for(declared: Mapping[str, tuple[tuple[Type, ...], Type]], given: Mapping[str, Any], vocab: int, *,
+                  near: tuple[Fraction, ...] = (), seed: int | None = None) -> dict[str, Any]:
+    """A function for every one that is declared and not given: an adversary's, or one drawn from a seed."""
+    out = dict(given)
+    for name, (_, returns) in declared.items():
+        if name in out:
+            continue
+        options = answers(returns, vocab, near)
+        if options and not returns.dims:
+            if seed is None and len(options) > 4:      # an adversary's answers multiply: the ends, and two of the others
+                options = [options[0], options[-1], *options[1:3]]
+            out[name] = AnyFunction(name, options) if seed is None else Drawn(name, options, seed)
+    return out
+
+
+__all__ = ["AnyFunction", "Drawn", "answers", "functions_for"]

@@ -1,0 +1,75 @@
+"""Bugs of rules that verify a block of drafts as one: what the beginning of the block is worth is carried along wrongly."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from decgraph.check.mutant import Mutant
+from decgraph.check.patching import in_rules, is_call
+from decgraph.check.profile import Profile
+from decgraph.dsl import syntax as S
+
+
+def block(f: Profile) -> bool:
+    """A rule for whole trees draws what it accepts."""
+    return f.whole and "distribution" in f.modes
+
+
+def is_missing(node: Any) -> bool:
+    """Whether an expression is `relu(a * p - q)`."""
+    return is_call(node, "relu") and isinstance(node.args[0], S.Binary) and node.args[0].op == "-" \
+        and isinstance(node.args[0].left, S.Binary) and node.args[0].left.op == "*"
+
+
+def unweighted(node: Any) -> Any:
+    """`relu(a * p - q)` becomes `relu(p - q)`."""
+    if not is_missing(node):
+        return node
+    difference = node.args[0]
+    return replace(node, args=(replace(difference, left=difference.left.right),))
+
+
+def is_worth(node: Any) -> bool:
+    """Whether a statement is `a = min(1, a * p / q)`."""
+    return isinstance(node, S.Assign) and len(node.values) == 1 and is_call(node.values[0], "min") \
+        and len(node.values[0].args) == 2 and isinstance(node.values[0].args[1], S.Binary)  # type: ignore[union-attr]
+
+
+def uncapped(node: Any) -> Any:
+    """`a = min(1, a * p / q)` becomes `a = a * p / q`."""
+    return replace(node, values=(node.values[0].args[1],)) if is_worth(node) else node
+
+
+def alone(node: Any) -> Any:
+    """`a = min(1, a * p / q)` becomes `a = min(1, p / q)`."""
+    def without(e: Any) -> Any:
+        if isinstance(e, S.Binary) and e.op == "/":
+            return replace(e, left=without(e.left))
+        return e.right if isinstance(e, S.Binary) and e.op == "*" else e
+
+    if not is_worth(node):
+        return node
+    least = node.values[0]
+    return replace(node, values=(replace(least, args=(least.args[0], without(least.args[1]))),))
+
+
+def late(node: Any) -> Any:
+    """The worth of a draft is taken in before its own coin, not after."""
+    if not isinstance(node, S.If) or not any(is_worth(s) for s in node.orelse):
+        return node
+    worth = tuple(s for s in node.orelse if is_worth(s))
+    others = [s for s in node.orelse if not is_worth(s)]
+    k = next((i for i, s in enumerate(others) if isinstance(s, S.Assign) and any(is_missing(v) for v in s.values)), len(others))
+    return replace(node, orelse=(*others[:k], *worth, *others[k:]))
+
+
+MUTANTS = (
+    Mutant("block-residual-of-the-token", "what is missing is taken from p alone, as if the drafts before were certain", block,
+           "V = 2, two drafts", "M12", rewrite=in_rules(unweighted)),
+    Mutant("block-worth-uncapped", "the worth of a beginning is not capped at 1: a likely draft makes up for the next one",
+           block, "V = 2, two drafts", "M12", rewrite=in_rules(uncapped)),
+    Mutant("block-worth-forgotten", "the worth of a beginning is that of its last draft", block, "V = 2, two drafts", "M12",
+           rewrite=in_rules(alone)),
+    Mutant("block-coin-early", "a beginning is accepted with the worth of the next one", block, "V = 2, two drafts", "M12",
+           rewrite=in_rules(late)),
+)

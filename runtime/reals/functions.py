@@ -1,0 +1,305 @@
+"""Roots, powers, exponentials and logs of exact reals, and distributions of them."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from math import floor
+from typing import Any
+
+from decgraph.runtime.reals import intervals
+from decgraph.runtime.reals.limits import NotSeparated, raised, short
+from decgraph.runtime.reals.polynomials import (
+    EULER,
+    Atom,
+    Monomial,
+    Polynomial,
+    atom,
+    base,
+    factors,
+    normal,
+    primitive,
+    raise_to,
+    times,
+)
+from decgraph.runtime.reals.real import CONSTANT, Real, factor, make, plain
+
+Number = Fraction | Real
+
+
+def key_of(x: Any) -> Any:
+    """Equal for numbers of the same form."""
+    return x.key if isinstance(x, Real) else Fraction(x)
+
+
+def _number(kind: str, key: Any, parts: Any, *made_of: Any) -> Real:
+    """The number that is an atom."""
+    inner = (p for x in made_of if isinstance(x, Real) for p in (x.num, *(f.poly for f in x.den)))
+    return Real({((atom(kind, key, parts, inner), 1),): Fraction(1)}, {})
+
+
+@lru_cache(maxsize=20_000)
+def rooted(x: int | Fraction, e: Fraction) -> Any:
+    """x ** e of a positive rational."""
+    if e.denominator == 1:
+        return raised(x, e.numerator)
+    pairs: dict[Atom, Any] = {}
+    for n, sign in ((x.numerator, 1), (x.denominator, -1)):
+        for p, k in factors(n):
+            if p != 1:
+                pairs[base(p)] = pairs.get(base(p), 0) + sign * k * e
+    number, mono = normal(pairs)
+    return make({mono: number}, {})
+
+
+def power(x: Any, e: Fraction) -> Any:
+    """x ** e of a positive number, for a rational e."""
+    if e == 0:
+        return Fraction(1)
+    if not isinstance(x, Real):
+        return rooted(plain(x) or Fraction(x), e)
+    if e.denominator == 1:
+        n = e.numerator
+        if abs(n) > 64 and len(x.num) + len(x.den) > 1:
+            raise NotSeparated(f"the power of a sum of roots to the {short(n)} is too long to follow")
+        return x ** n
+    number, mono, rest = taken_apart(x.num)
+    out = rooted(abs(number), e)     # of every part only the size counts, for the whole is positive
+    rooty, low = raise_to(tuple((a, k) for a, k in mono if not a.opaque), e)
+    out = out * make({low: rooty}, {})
+    for a, k in mono:
+        if a.kind == "power":
+            out = out * power(a.parts[0], a.parts[1] * k * e)
+        elif a.kind == "exp":
+            out = out * exp(a.parts * (k * e))
+        elif a.opaque:
+            out = out * _size_power(Real({((a, 1),): Fraction(1)}, {}), k * e)
+    if rest != CONSTANT:
+        out = out * _size_power(make(rest, {}), e)
+    for f, n in x.den.items():
+        out = out * _size_power(make(f.poly, {}), -n * e)
+    return out
+
+
+def taken_apart(p: Polynomial) -> tuple[Fraction, Monomial, Polynomial]:
+    """A rational, a monomial and a polynomial whose product is p; the last is 1 where p is a product."""
+    if len(p) > 1:
+        return primitive(p)
+    (m, c), = p.items()
+    return c, m, CONSTANT
+
+
+def _size_power(x: Any, e: Fraction) -> Any:
+    """|x| ** e of a number that is not taken apart: a whole power of a factor, times an atom for the rest."""
+    n = floor(e)
+    x = abs(x)
+    out = make(CONSTANT, {factor(x.num): -n}) if len(x.num) > 1 else x ** n
+    if e != n:
+        out = out * _number("power", (x.key, e - n), (x, e - n), x)
+    return out
+
+
+def exp(x: Any) -> Any:
+    """e ** x of a finite number."""
+    if not isinstance(x, Real):
+        x = Fraction(x)
+        return make({((EULER, x),): Fraction(1)}, {}) if x else Fraction(1)
+    if x.den:
+        return _exp_atom(x)
+    out: Any = Fraction(1)
+    rest = {}
+    for m, c in x.num.items():
+        if m == ():
+            out = out * exp(c)
+        elif len(m) == 1 and m[0][0].kind == "log" and m[0][1] == 1:
+            out = out * power(m[0][0].parts, c)
+        else:
+            rest[m] = c
+    return out * _exp_atom(Real(rest, {})) if rest else out
+
+
+def _exp_atom(x: Real) -> Any:
+    return _number("exp", x.key, x, x)
+
+
+def log(x: Any) -> Any:
+    """The log of a positive number."""
+    if not isinstance(x, Real):
+        return log_rational(Fraction(x))
+    number, mono, rest = taken_apart(x.num)
+    rest = times(rest, {tuple((a, e) for a, e in mono if not a.positive): Fraction(1)})
+    out = log_rational(abs(number))     # of every part only the size counts, for the whole is positive
+    for a, e in mono:
+        if a.positive:
+            out = out + e * _log_of(a)
+    if rest != CONSTANT:
+        out = out + _log_atom(abs(make(rest, {})))
+    for f, n in x.den.items():
+        out = out - n * _log_atom(abs(make(f.poly, {})))
+    return out
+
+
+@lru_cache(maxsize=20_000)
+def log_rational(x: Fraction) -> Any:
+    """The log of a positive rational: a sum of logs of primes."""
+    out: Any = Fraction(0)
+    for n, sign in ((x.numerator, 1), (x.denominator, -1)):
+        for p, k in factors(n):
+            if p != 1:
+                out = out + sign * k * _log_atom(Fraction(p))
+    return out
+
+
+def _log_of(a: Atom) -> Any:
+    if a.kind == "base":
+        return _log_atom(Fraction(a.parts))
+    if a.kind == "e":
+        return Fraction(1)
+    if a.kind == "exp":
+        return a.parts
+    if a.kind == "power":
+        return log(a.parts[0]) * a.parts[1]
+    return _log_atom(Real({((a, 1),): Fraction(1)}, {}))
+
+
+def _log_atom(x: Any) -> Any:
+    return _number("log", key_of(x), x, x)
+
+
+class Shares:
+    """A distribution by weights that are not rational: the shares of all tokens but the last are atoms, and the last is what
+    is left of 1, so that sums over the tokens cancel."""
+
+    __slots__ = ("weights",)
+
+    def __init__(self, weights: tuple[Any, ...]) -> None:
+        self.weights = weights
+
+    def worth(self, v: int) -> Any:
+        """A share, taken apart."""
+        return self.weights[v] / sum(self.weights, Fraction(0))
+
+
+def shares(weights: Sequence[Any]) -> list[Any]:
+    """Weights of 0 or more divided by their sum. Raises ZeroDivisionError where all are 0."""
+    if all(isinstance(w, int | Fraction) for w in weights):
+        total = sum(weights)
+        return [Fraction(w) / total for w in weights]
+    key = tuple(key_of(w) for w in weights)
+    if key not in _known:
+        if len(_known) > 20_000:
+            _known.clear()
+        _known[key] = _shares(weights)
+    return list(_known[key])
+
+
+_known: dict[Any, list[Any]] = {}
+
+
+def _shares(weights: Sequence[Any]) -> list[Any]:
+    live = [i for i, w in enumerate(weights) if w > 0]
+    if not live:
+        raise ZeroDivisionError("weights that are all 0")
+    if any(isinstance(w, Real) and not _low(w) for w in weights):
+        total = sum((weights[i] for i in live), Fraction(0))
+        return [w / total for w in weights] if isinstance(total, Real) or total != 1 else list(weights)
+    ratios = [weights[i] / weights[live[0]] for i in live]
+    out: list[Any] = [Fraction(0)] * len(weights)
+    if all(not isinstance(r, Real) for r in ratios):
+        total = sum(ratios, Fraction(0))
+        found = [r / total for r in ratios]
+    else:
+        found = _atoms(ratios)
+    for i, p in zip(live, found, strict=True):
+        out[i] = p
+    return out
+
+
+def _atoms(ratios: list[Any]) -> list[Any]:
+    """The shares of irrational weights: an atom for each weight but the last different one, which is what is left."""
+    whole, keys = Shares(tuple(ratios)), tuple(key_of(r) for r in ratios)
+    different = list(dict.fromkeys(keys))
+    by_key: dict[Any, Any] = {}
+    left: Any = Fraction(1)
+    for k in different[:-1]:
+        by_key[k] = _number("share", (keys, k), (whole, keys.index(k)), *ratios)
+        left = left - by_key[k] * keys.count(k)
+    by_key[different[-1]] = left / keys.count(different[-1])
+    return [by_key[k] for k in keys]
+
+
+def _low(x: Real) -> bool:
+    """Whether no share stands in a number."""
+    return not any(a.kind == "share" for p in (x.num, *(f.poly for f in x.den)) for m in p for a, _ in m)
+
+
+def worth(a: Atom, digits: int) -> intervals.Interval:
+    """An interval around an atom that is made of other numbers."""
+    found: intervals.Interval | None = a.cache.get(digits)
+    if found is None:
+        more = digits + 10
+        if a.kind == "share":
+            whole, v = a.parts
+            total = intervals.rational(Fraction(0), more)
+            for w in whole.weights:
+                total = intervals.add(total, around(w, more), more)
+            found = intervals.multiply(around(whole.weights[v], more), intervals.inverse(total, more), digits)
+        elif a.kind == "log":
+            found = intervals.log(around(a.parts, more), digits)
+        elif a.kind == "exp":
+            found = intervals.exp(around(a.parts, more + 20), digits)
+        else:
+            found = intervals.power(around(a.parts[0], more), a.parts[1], digits)
+        a.cache[digits] = found
+    return found
+
+
+def around(x: Any, digits: int) -> intervals.Interval:
+    """An interval around a number."""
+    return x.around(digits) if isinstance(x, Real) else intervals.rational(x, digits)
+
+
+def unfolded(x: Any) -> Any:
+    """The number with its shares, and what is made of them, taken apart. Denominators are dropped from the whole: this is
+    asked whether it is 0."""
+    if not isinstance(x, Real):
+        return x
+    return _open(Real(x.num, {}), {})
+
+
+def _open(x: Any, seen: dict[Atom, Any]) -> Any:
+    if not isinstance(x, Real):
+        return x
+    out: Any = Fraction(0)
+    for m, c in x.num.items():
+        term: Any = c
+        for a, e in m:
+            if a.kind == "power":
+                term = term * power(_open_atom(a, seen), a.parts[1] * e)
+            elif a.opaque:
+                term = term * _open_atom(a, seen) ** e
+            else:
+                term = term * Real({((a, e),): Fraction(1)}, {})
+        out = out + term
+    for f, n in x.den.items():
+        out = out * power(_open(make(f.poly, {}), seen), Fraction(-n))
+    return out
+
+
+def _open_atom(a: Atom, seen: dict[Atom, Any]) -> Any:
+    if a not in seen:
+        if a.kind == "share":
+            whole, v = a.parts
+            opened = [_open(w, seen) for w in whole.weights]
+            seen[a] = opened[v] / sum(opened, Fraction(0))
+        elif a.kind == "log":
+            seen[a] = log(_open(a.parts, seen)) if isinstance(a.parts, Real) else Real({((a, 1),): Fraction(1)}, {})
+        elif a.kind == "exp":
+            seen[a] = exp(_open(a.parts, seen))
+        else:
+            seen[a] = _open(a.parts[0], seen)
+    return seen[a]
+
+
+__all__ = ["Number", "around", "exp", "key_of", "log", "log_rational", "power", "rooted", "shares",
+           "unfolded", "worth"]

@@ -1,0 +1,356 @@
+"""A real number as a quotient of polynomials in atoms. Its arithmetic is exact; its sign comes from intervals.
+
+Two numbers of the same form are equal. Others are told apart by intervals of up to 400 digits; where these do not separate,
+shares are taken apart (`unfolded`), after which the same number often has the same form. What is left raises
+NotSeparated: nothing is ever rounded to an answer.
+"""
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, Decimal
+from fractions import Fraction
+from math import inf, isinf, isnan, nan
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from decgraph.runtime.reals import intervals
+from decgraph.runtime.reals.limits import DIGITS, NotSeparated, raised
+from decgraph.runtime.reals.polynomials import (
+    Atom,
+    Polynomial,
+    around,
+    divided,
+    plus,
+    primitive,
+    raise_to,
+    scaled,
+    times,
+    to_power,
+)
+
+CONSTANT: Polynomial = {(): Fraction(1)}
+
+
+class Factor:
+    """A polynomial of several terms that numbers are divided by; made once."""
+
+    __slots__ = ("__weakref__", "cache", "poly")
+
+    def __init__(self, poly: Polynomial) -> None:
+        self.poly = poly
+        self.cache: dict[int, intervals.Interval] = {}
+
+    def around(self, digits: int) -> intervals.Interval:
+        if digits not in self.cache:
+            self.cache[digits] = around(self.poly, digits, atom_around)
+        return self.cache[digits]
+
+
+_factors: WeakValueDictionary[Any, Factor] = WeakValueDictionary()
+
+
+def factor(poly: Polynomial) -> Factor:
+    """The factor of a polynomial."""
+    key = frozenset(poly.items())
+    found = _factors.get(key)
+    if found is None:
+        found = _factors[key] = Factor(poly)
+    return found
+
+
+def plain(x: Any) -> int | Fraction | None:
+    """A whole number or fraction as such; None for anything else."""
+    if isinstance(x, int | Fraction):
+        return x
+    if isinstance(x, np.integer):
+        return int(x)
+    if isinstance(x, float) and not (isinf(x) or isnan(x)):
+        return Fraction(x)
+    return None
+
+
+class Real:
+    """num / product of factors ** their exponents. Made by `make`, which gives a Fraction where it is one."""
+
+    __slots__ = ("__weakref__", "_bounds", "_key", "_sign", "den", "num")
+
+    def __init__(self, num: Polynomial, den: dict[Factor, int]) -> None:
+        self.num, self.den = num, den
+        self._sign: int | None = None
+        self._key: Any = None
+        self._bounds: dict[int, intervals.Interval] = {}
+
+    @property
+    def key(self) -> Any:
+        """Equal for numbers of the same form."""
+        if self._key is None:
+            self._key = frozenset(self.num.items()), frozenset(self.den.items())
+        return self._key
+
+    # -- arithmetic
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, float) and not np.isfinite(other):
+            return other
+        if isinstance(other, Real):
+            if self.den == other.den:
+                return make(plus(self.num, other.num), self.den)
+            den = {f: max(self.den.get(f, 0), other.den.get(f, 0)) for f in {*self.den, *other.den}}
+            return make(plus(_over(self, den), _over(other, den)), den)
+        x = plain(other)
+        if x is None:
+            return NotImplemented
+        if x == 0:
+            return self
+        if any(n < 0 for n in self.den.values()):
+            return self + Real({(): Fraction(x)}, {})
+        top: Polynomial = {(): Fraction(x)}
+        for f, n in self.den.items():
+            top = times(top, to_power(f.poly, n))
+        return make(plus(self.num, top), self.den)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        out = Real(scaled(self.num, Fraction(-1)), self.den)
+        out._sign = None if self._sign is None else -self._sign
+        return out
+
+    def __sub__(self, other: Any) -> Any:
+        if self is other:
+            return Fraction(0)
+        return self + (-other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self) + other
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Real):
+            den = dict(self.den)
+            for f, n in other.den.items():
+                den[f] = den.get(f, 0) + n
+            return make(times(self.num, other.num), den)
+        if isinstance(other, float) and not np.isfinite(other):
+            return other * self.sign() if self.sign() else nan
+        x = plain(other)
+        if x is None:
+            return NotImplemented
+        return Real(scaled(self.num, Fraction(x)), self.den) if x else Fraction(0)
+
+    __rmul__ = __mul__
+
+    def inverse(self) -> Any:
+        """1 / x; raises ZeroDivisionError for a number that is 0."""
+        if self.sign() == 0:
+            raise ZeroDivisionError("division by zero")
+        number, mono, rest = primitive(self.num) if len(self.num) > 1 else (*_single(self.num), CONSTANT)
+        more, down = raise_to(mono, -1)
+        den = {f: -n for f, n in self.den.items()}
+        if len(rest) > 1:
+            f = factor(rest)
+            den[f] = den.get(f, 0) + 1
+        out = make({down: more / number}, den)
+        if isinstance(out, Real):
+            out._sign = self._sign
+        return out
+
+    def __truediv__(self, other: Any) -> Any:
+        if isinstance(other, Real):
+            return Fraction(1) if self is other and self.sign() else self * other.inverse()
+        if isinstance(other, float) and not np.isfinite(other):
+            return Fraction(0) if isinf(other) else nan
+        x = plain(other)
+        if x is None:
+            return NotImplemented
+        return self * (1 / Fraction(x))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self.inverse() * other
+
+    def __pow__(self, n: Any) -> Any:
+        if not isinstance(n, int):
+            return NotImplemented
+        if n < 0:
+            return self.inverse() ** -n
+        return make(to_power(self.num, n), {f: k * n for f, k in self.den.items()})
+
+    def __abs__(self) -> Any:
+        return -self if self.sign() < 0 else self
+
+    # -- what it is worth
+    def around(self, digits: int) -> intervals.Interval:
+        """An interval around it."""
+        if digits not in self._bounds:
+            out = around(self.num, digits, atom_around)
+            for f, n in self.den.items():
+                out = intervals.multiply(out, intervals.whole_power(f.around(digits), -n, digits), digits)
+            self._bounds[digits] = out
+        return self._bounds[digits]
+
+    def sign(self, what: Any = None) -> int:
+        """-1, 0 or 1. `what` makes the words for a number whose sign cannot be told."""
+        if self._sign is None:
+            self._sign = self._find_sign(what)
+        return self._sign
+
+    def _find_sign(self, what: Any) -> int:
+        for digits in DIGITS:
+            lo, hi = self.around(digits)
+            if lo > 0 or hi < 0:
+                return 1 if lo > 0 else -1
+            if digits == DIGITS[1]:
+                from decgraph.runtime.reals.functions import unfolded
+                try:
+                    if not isinstance(zero := unfolded(self), Real) and zero == 0:
+                        return 0
+                except NotSeparated:
+                    pass
+        raise NotSeparated(what() if what else f"{self!r} cannot be told from 0 with {DIGITS[-1]} digits")
+
+    def _against(self, other: Any) -> int | None:
+        """The sign of the difference to another number; None for what is no number."""
+        if isinstance(other, float) and not np.isfinite(other):
+            return None if isnan(other) else -1 if other > 0 else 1
+        if isinstance(other, Real):
+            if self is other or self.num == other.num and self.den == other.den:
+                return 0
+            (lo, hi), (low, high) = self.around(DIGITS[0]), other.around(DIGITS[0])
+            if lo > high or hi < low:
+                return 1 if lo > high else -1
+        elif (x := plain(other)) is None:
+            return None
+        elif x == 0:
+            return self.sign()
+        else:
+            (lo, hi), (low, high) = self.around(DIGITS[0]), intervals.rational(x, DIGITS[0])
+            if lo > high or hi < low:
+                return 1 if lo > high else -1
+        d = self - other
+        if not isinstance(d, Real):
+            return (d > 0) - (d < 0)
+        return d.sign(lambda: f"{self!r} and {other!r} cannot be told apart with {DIGITS[-1]} digits")
+
+    def __eq__(self, other: Any) -> Any:
+        return self._against(other) == 0 if _number(other) else NotImplemented
+
+    def __lt__(self, other: Any) -> Any:
+        return (self._against(other) or 0) < 0 if _number(other) else NotImplemented
+
+    def __gt__(self, other: Any) -> Any:
+        return (self._against(other) or 0) > 0 if _number(other) else NotImplemented
+
+    def __le__(self, other: Any) -> Any:
+        return (1 if (sign := self._against(other)) is None else sign) <= 0 if _number(other) else NotImplemented
+
+    def __ge__(self, other: Any) -> Any:
+        return (-1 if (sign := self._against(other)) is None else sign) >= 0 if _number(other) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash("real")     # equal numbers may have different forms
+
+    def __bool__(self) -> bool:
+        return self.sign() != 0
+
+    def __float__(self) -> float:
+        lo, hi = self.around(DIGITS[0])
+        return float(lo) if not hi.is_finite() else float((lo + hi) / 2) if lo.is_finite() else -inf
+
+    def __floor__(self) -> int:
+        for digits in DIGITS:
+            lo, hi = self.around(digits)
+            if lo.is_finite() and hi.is_finite() and hi - lo < 1 and lo.adjusted() < digits:
+                low, high = (int(x.to_integral_value(rounding=ROUND_FLOOR)) for x in (lo, hi))
+                if low == high:
+                    return low
+                if digits >= DIGITS[1]:
+                    return high if self >= high else low
+        raise NotSeparated(f"{self!r} cannot be rounded down")
+
+    def __int__(self) -> int:
+        return -(-self).__floor__() if self < 0 else self.__floor__()
+
+    def __floordiv__(self, other: Any) -> Any:
+        q = self / other
+        return q.__floor__()
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return (other / self).__floor__()
+
+    def __mod__(self, other: Any) -> Any:
+        return self - other * (self // other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - self * (other // self)
+
+    def __str__(self) -> str:
+        lo, hi = self.around(DIGITS[0])
+        return f"{(lo + hi) / 2:.10f}" if lo.is_finite() and hi.is_finite() and abs(hi) < Decimal(10) ** 12 else repr(self)
+
+    def __repr__(self) -> str:
+        if len(self.num) + sum(len(f.poly) for f in self.den) > 8:
+            return f"about {float(self):.12g}"
+        top = _text(self.num)
+        parts = [f"({_text(f.poly)})" + (f"^{n}" if n != 1 else "") for f, n in self.den.items()]
+        return f"({top}) / {' '.join(parts)}" if parts else top
+
+
+def _number(x: Any) -> bool:
+    return isinstance(x, Real | float) or plain(x) is not None
+
+
+def _text(p: Polynomial) -> str:
+    terms = []
+    for m, c in p.items():
+        what = " ".join(repr(a) + (f"^({e})" if e != 1 else "") for a, e in m)
+        terms.append(what if c == 1 and what else f"{c} {what}".strip())
+    return " + ".join(terms)
+
+
+def _single(p: Polynomial) -> tuple[Fraction, Any]:
+    (m, c), = p.items()
+    return c, m
+
+
+def _over(x: Real, den: dict[Factor, int]) -> Polynomial:
+    """The numerator of x over a multiple of its denominator."""
+    out = x.num
+    for f, n in den.items():
+        k = n - x.den.get(f, 0)
+        if k:
+            out = times(out, to_power(f.poly, k))
+    return out
+
+
+def make(num: Polynomial, den: dict[Factor, int]) -> Any:
+    """The number num / den, cancelled where that is easy, as a Fraction where it is one."""
+    if not num:
+        return Fraction(0)
+    out = {f: n for f, n in den.items() if n}
+    for f in [f for f, n in out.items() if n > 0]:
+        while out.get(f, 0) > 0:
+            q = divided(num, f.poly)
+            if q is None:
+                break
+            num, out[f] = q, out[f] - 1
+    out = {f: n for f, n in out.items() if n}
+    if not out and len(num) == 1 and () in num:
+        return num[()]
+    return Real(num, out)
+
+
+def atom_around(a: Atom, e: Any, digits: int) -> intervals.Interval:
+    """An interval around a power of an atom."""
+    found: intervals.Interval | None = a.cache.get((e, digits))
+    if found is None:
+        if a.kind == "base":
+            found = intervals.root(a.parts, e, digits)
+        elif a.kind == "e":
+            found = intervals.exp(intervals.rational(e, digits + 20), digits)
+        else:
+            from decgraph.runtime.reals.functions import worth
+            found = intervals.whole_power(worth(a, digits), e, digits)
+        a.cache[e, digits] = found
+    return found
+
+
+__all__ = ["CONSTANT", "Factor", "Real", "atom_around", "factor", "make", "plain", "raised"]
