@@ -1,0 +1,64 @@
+"""Programs that attack the check: a wrong one is never proved, and its true twin, which looks much the same, is.
+
+That the wrong ones are wrong, and that their twins are not where these are, is simulated (attacks/simulate.py), with nothing
+of the check.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attack_worlds import WORLDS, world_of
+from simulate import judge
+
+import decgraph
+
+FOLDER = Path(__file__).parent / "attacks"
+NAMES = sorted(path.stem for path in (FOLDER / "wrong").glob("*.dec"))
+SIMULATED = [name for name in NAMES if not world_of(name).by_hand]
+
+
+def verdict(path: Path) -> str:
+    """What the check says of a program; `refused` where it does not take the claim at all."""
+    try:
+        return str(decgraph.check(path).verdict)
+    except decgraph.DecError:
+        return "refused"
+
+
+def test_every_wrong_program_has_a_true_twin() -> None:
+    assert [path.stem for path in sorted((FOLDER / "true").glob("*.dec"))] == NAMES
+    assert len(NAMES) >= 145
+
+
+def test_every_world_is_that_of_an_attack() -> None:
+    assert [key for key in WORLDS if not any(name.startswith(key) for name in NAMES)] == []
+
+
+@pytest.mark.parametrize("side", ["wrong", "true"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_programs_load(name: str, side: str) -> None:
+    assert decgraph.load(FOLDER / side / f"{name}.dec").name == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_program_is_not_proved(name: str) -> None:
+    # A claim of a program about itself may be refused; every other claim has to be looked at.
+    legal = ("refuted", "undecided", "refused") if name.startswith("refines_itself") else ("refuted", "undecided")
+    assert verdict(FOLDER / "wrong" / f"{name}.dec") in legal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_its_true_twin_is_proved(name: str) -> None:
+    assert verdict(FOLDER / "true" / f"{name}.dec") == "proved"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SIMULATED)
+def test_simulation_tells_them_apart(name: str) -> None:
+    for side in ("wrong", "true"):
+        found = judge(FOLDER / side / f"{name}.dec", world_of(name))
+        assert found.false == (side == "wrong"), f"{side}: {found.why}"
