@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from decgraph.backends.exact.states import free_values
+from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul"})
@@ -89,6 +90,13 @@ def random_from_before(f: Function) -> list[Value]:
         return fixed[v]
 
     return [v for v in inside if not is_fixed(v)]
+
+
+def carried_types(f: Function) -> list[Type]:
+    """The types of states and of what the loop of an algorithm carries or reads from before it."""
+    loop = loop_of(f)
+    carried = [v.type for v in loop.regions[1].args[1:]] if loop is not None else []
+    return [s.type for s in f.states] + carried + [v.type for v in random_from_before(f)]
 
 
 @lru_cache(maxsize=256)
@@ -173,4 +181,4 @@ def neighbours(values: Iterable[int], low: int, high: int) -> list[int]:
     return sorted({n for v in values for n in (v - 1, v, v + 1) if low <= n <= high})
 
 
-__all__ = ["Facts", "LARGEST", "facts", "loop_of", "neighbours", "random_from_before"]
+__all__ = ["Facts", "LARGEST", "carried_types", "facts", "loop_of", "neighbours", "random_from_before"]

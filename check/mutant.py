@@ -94,7 +94,7 @@ ROUNDS = 3
 
 
 def plant(module: Module, planting: Planting | None, mutants: Sequence[Mutant], cases: Cases,
-          progress: Callable[[str, int, int], None] | None = None) -> list[Kill]:
+          progress: Callable[[str, int, int], None] | None = None, tally: Tally | None = None) -> list[Kill]:
     """Plant every mutant that applies and look for a world that shows it. `cases` gives the worlds of a module:
     those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again."""
     plain = cases(module, ExactMachine, 0)

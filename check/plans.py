@@ -19,7 +19,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from decgraph.check.constants import LARGEST, Facts, facts, neighbours
+from decgraph.check.constants import LARGEST, Facts, carried_types, facts, neighbours
+from decgraph.check.starts import wholes
 from decgraph.check.tables import Style
 from decgraph.check.worlds import FEATURES, Plan
 from decgraph.ir.data.topology import Topology
@@ -60,7 +61,8 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
         yield Plan("resumed", 1000 + n, vocab, Style(sorts[n % 4], shared=n), prompt=1 + n % 3, committed=1 + n % 3, limit=8,
                    length=2, features=("eos",) if n % 3 == 2 else ())
     if known.states or known.carries:
-        for n in range(9 * rounds):
+        turns = len(wholes(known)) if any(t.elem == "int" and not t.dims for t in carried_types(f)) else 0
+        for n in range(max(9 * rounds, min(60, 2 * turns))):
             yield Plan("carried", 1100 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), prompt=2 + n % 2, committed=n % 3,
                        arbitrary=n, limit=8, length=2 if sampled else 3, tight=n % 3 == 1,
                        params=defaults(f, known) if n % 3 == 2 else ())

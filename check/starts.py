@@ -18,7 +18,7 @@ import numpy as np
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.values import Lru, Suffixes
-from decgraph.check.constants import Facts, random_from_before
+from decgraph.check.constants import LARGEST, Facts, random_from_before
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
 from decgraph.ir.data.tree import Node, Tree
 from decgraph.ir.ops.draws import NoiseKey
@@ -75,15 +75,19 @@ class Arbitrary:
     def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:
         """An arbitrary value in the place of `old`. Raises NoValue."""
         r = random.Random(f"{self.seed} {name}")
-        out = _value(m, name, t, old, r, self.facts)
+        if t.elem == "int" and not t.dims and not np.shape(old):      # every number that matters comes up, each in its turn
+            options = wholes(self.facts)
+            out: Any = options[(self.seed + len(self.given)) % len(options)]
+        else:
+            out = _value(m, name, t, old, r, self.facts)
         self.given[name] = out
         return out
 
 
-def whole(r: random.Random, facts: Facts) -> int:
-    """A small number, or one next to a constant of the program."""
-    near = [n + d for n in facts.counts if n <= 64 for d in (-1, 0, 1) if n + d >= 0]
-    return r.choice([0, 1, 2, 3, r.choice(near or [4])])
+def wholes(facts: Facts) -> list[int]:
+    """Small numbers, and those next to the constants of the program."""
+    near = {n + d for n in facts.counts if n <= LARGEST for d in (-1, 0, 1) if n + d >= 0}
+    return sorted({0, 1, 2, 3} | near)
 
 
 def part(r: random.Random, facts: Facts) -> Fraction:
@@ -113,7 +117,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
             rows[i] = _law(m, f"{r.random()} {n}")
         return Dist(rows) if shape else Dist(box0(rows[()]))
     if t.elem in ("int", "bool", "real", "prob", "token", "position") and t.elem != "position":
-        make: Any = {"int": lambda: whole(r, facts), "bool": lambda: r.random() < 0.5, "token": lambda: r.randrange(size)}.get(
+        make: Any = {"int": lambda: r.choice(wholes(facts)), "bool": lambda: r.random() < 0.5, "token": lambda: r.randrange(size)}.get(
             t.elem, lambda: part(r, facts))
         shape = np.shape(old)
         if not shape:

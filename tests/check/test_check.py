@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from decgraph.check import check_algorithm, report
+from decgraph.check import check_algorithm, survey
 from decgraph.check.algorithm import find
 from decgraph.errors import DecError
 
@@ -46,22 +46,22 @@ algorithm broken(target: causal, drafter: causal, gamma: int in 1..32 = 4):
 
 
 def few_runs(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    made = report.cases
-    monkeypatch.setattr(report, "cases", lambda *a, **k: [replace(c, limit=limit) for c in made(*a, **k)])
+    made = survey.world
+    monkeypatch.setattr(survey, "world", lambda *a, **k: replace(made(*a, **k), limit=limit))
 
 
 def test_nothing_decided_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     few_runs(monkeypatch, 20)
     found = check_algorithm(WIDE, models=6)
     assert (found.verdict, found.models, found.planted) == ("undecided", 0, 0)
-    assert found.notes[0] == "world 0 was not decided: more than 20 runs"
-    assert found.notes[-1] == "the others are no smaller and were not tried"
+    assert found.notes[0] == "world 1 (base) was not decided: more than 20 runs"
+    assert found.reasons[0] == "the first 6 worlds could not be decided and the others were not tried"
 
 
 def test_a_world_that_is_too_large_is_decided_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     few_runs(monkeypatch, 60)
     found = check_algorithm("speculative", models=6, mutants=False)
-    assert (found.verdict, found.models, found.notes) == ("proved", 6, [])
+    assert (found.verdict, found.reasons) == ("proved", []) and 0 < found.shrunk < found.models
 
 
 def test_nothing_claimed() -> None:
@@ -106,6 +106,22 @@ def test_an_unknown_name_has_a_suggestion() -> None:
 
 def test_progress_is_reported() -> None:
     said: list[tuple[str, int, int]] = []
-    check_algorithm("speculative", models=2, mutants=False, progress=lambda *what: said.append(what))
-    assert [s[1:] for s in said] == [(0, 2), (1, 2)]
-    assert said[0][0] == "refines autoregressive(target) in distribution"
+    found = check_algorithm("speculative", models=2, mutants=False, progress=lambda *what: said.append(what))
+    claim = [s for s in said if s[0] == "refines autoregressive(target) in distribution"]
+    assert [s[1] for s in claim] == list(range(len(claim))) and {s[2] for s in claim} == {len(claim)}
+    assert found.models >= len(claim) - 3
+
+
+def test_the_time_is_kept_and_said() -> None:
+    found = check_algorithm(WIDE, seconds=0.5, mutants=False)
+    assert found.verdict == "undecided" and found.seconds < 20
+    assert found.reasons == ["the 0.5 seconds that it was given are over"]
+
+
+def test_an_interruption_keeps_what_is_known() -> None:
+    def press(what: str, done: int, of: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    found = check_algorithm("speculative", models=2, mutants=False, progress=press)
+    assert found.interrupted and found.verdict == "undecided" and found.reasons == ["interrupted"] and found.runs > 0
