@@ -77,7 +77,8 @@ def check_algorithm(algorithm: Any, *, vocab: int = 3, models: int = 20, params:
     if vocab < 2 or models < 1:
         raise DecError("a check needs at least 2 tokens and 1 model")
     return check_module(module, vocab=vocab, models=models, params=given, progress=progress, mutants=mutants,
-                        adversary=adversary, externs=externs, seconds=seconds, planting=Planting(text, module.path) if text else None)
+                        adversary=adversary, externs=externs, seconds=seconds,
+                        planting=Planting(text, module.path) if text else None)
 
 
 def check_all(algorithms: Sequence[Any] = (), *, jobs: int = 1, **options: Any) -> Iterator[Report]:

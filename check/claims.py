@@ -37,9 +37,9 @@ from decgraph.runtime.session import check_params
 
 @dataclass
 class Case:
-    """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the specification goes on (None: the whole text). length: new tokens whose law is
-    compared. start: the state in which the first step begins. ran: takes note of what of the program runs. plan: what the world was
-    made from. limit: most runs."""
+    """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
+    specification goes on (None: the whole text). length: new tokens whose law is compared. start: the state in which the
+    first step begins. ran: takes note of what of the program runs. plan: what the world was made from. limit: most runs."""
 
     module: Module
     function: Function
@@ -78,7 +78,8 @@ class Case:
         return Program(self.module, f.name, models, check_params(f, params), ExactMachine, self.externs, self.detokenizer)
 
     def setup(self) -> Callable[[ExactMachine], None]:
-        """What puts a machine into the start: arbitrary carried values, and what earlier requests of the session left behind."""
+        """What puts a machine into the start: arbitrary carried values, and what earlier requests of the session left
+        behind."""
         left = earlier_requests(self) if self.start.session else None
         known = facts(self.module, self.function) if self.start.arbitrary is not None else None
 
@@ -140,7 +141,8 @@ def begun(case: Case) -> Case:
     if plan is None or not plan.committed or case.start.committed or not stepwise(case.function):
         return case
     lucky = World(coupled=True)
-    program = case.spec() if case.claim.kind == "refines" else Program(case.module, case.function.name, case.models, case.params)
+    program = case.spec() if case.claim.kind == "refines" else Program(case.module, case.function.name, case.models,
+                                                                       case.params)
     lucky.restart(ByChance(plan.seed))
     m = program.machine(case.request, lucky)
     m.until = lambda m: m.committed() >= plan.committed
@@ -157,7 +159,8 @@ def earlier_requests(case: Case) -> dict[Any, Any]:
         world = World(coupled=True)
         world.restart(ByChance(100 * n + (case.plan.seed if case.plan is not None else 0)))
         prompt = tuple(t for t in reversed(case.request.prompt)) if n % 2 == 0 else case.request.prompt[:1]
-        request = replace(case.request, prompt=prompt, request_id=case.request.request_id + 1 + n, limit=max(3, case.request.limit))
+        request = replace(case.request, prompt=prompt, request_id=case.request.request_id + 1 + n,
+                          limit=max(3, case.request.limit))
         m = case.program().machine(request, world)
         m.shared = shared
         execute(m)
@@ -224,8 +227,8 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
 
 
 def in_tokens(case: Case, tally: Tally) -> Failure | None:
-    """With the same noise, the same tokens: for everything that the noise can be. From another start than the beginning one step
-    is compared with as many tokens of the specification."""
+    """With the same noise, the same tokens: for everything that the noise can be. From another start than the beginning one
+    step is compared with as many tokens of the specification."""
     a, b = case.program(), case.spec()
     world = World(coupled=True, ran=case.ran)
     setup, done = case.setup(), case.start.committed
@@ -249,12 +252,14 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
     for choices, (ours, theirs) in runs(both, case.limit):
         tally.count()
         if ours != theirs:
-            return Failure(case, "tokens", {(ours, True): Fraction(1)}, {(theirs, True): Fraction(1)}, Fraction(1), choices.points)
+            return Failure(case, "tokens", {(ours, True): Fraction(1)}, {(theirs, True): Fraction(1)}, Fraction(1),
+                           choices.points)
     return None
 
 
 def every_token(case: Case, tally: Tally) -> Failure | None:
-    """`ensures` and `keeps support`: of every token that is committed, at its context (or, on a canvas, when it was decided)."""
+    """`ensures` and `keeps support`: of every token that is committed, at its context (or, on a canvas, when it was
+    decided)."""
     a = case.program()
     world = World(coupled=True, ran=case.ran)
     setup, done = case.setup(), case.start.committed

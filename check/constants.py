@@ -1,7 +1,7 @@
 """What a program compares with what: its constants, which of them its parameters meet, and what its canvases are made of.
 
-The worlds of a check are made for the program: contexts, vocabularies and parameters stand on both sides of every number that it
-names (check/plans.py).
+The worlds of a check are made for the program: contexts, vocabularies and parameters stand on both sides of every number that
+it names (check/plans.py).
 """
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LARGEST = 64          # contexts, vocabularies and texts of up to so many tokens
 class Facts:
     """What worlds must straddle.
 
-    counts: whole numbers that something is compared with (lengths, depths, steps, counts). tokens: ids that tokens are compared
-    with, or are made of. widths: how many tokens a truncation keeps, where it is a constant. met: for each parameter the constants
-    that it meets. length, block: the parameters that a canvas and its blocks are made of. carries: whether the loop of the algorithm
-    carries values or reads random ones from before it. states, session, batch: of which scopes there are states. text, extern,
-    automaton, window, memory: whether the program reads text, calls functions, walks automata, asks how much room there is, keeps
-    memories.
+    counts: whole numbers that something is compared with (lengths, depths, steps, counts). tokens: ids that tokens are
+    compared with, or are made of. widths: how many tokens a truncation keeps, where it is a constant. met: for each parameter
+    the constants that it meets. length, block: the parameters that a canvas and its blocks are made of. carries: whether the
+    loop of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there
+    are states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks
+    how much room there is, keeps memories.
     """
 
     counts: tuple[int, ...] = ()
@@ -85,7 +85,8 @@ def random_from_before(f: Function) -> list[Value]:
         if v not in fixed:
             op = made.get(v)
             fixed[v] = op is not None and not op.regions and op.opcode in (
-                "const", "map", "model.derive", "list", "vocab_size", "as_int", "len", "topology", "request", "level.get", "tile") \
+                "const", "map", "model.derive", "list", "vocab_size", "as_int", "len", "topology", "request", "level.get",
+                "tile") \
                 and all(is_fixed(o) for o in op.operands)
         return fixed[v]
 
@@ -164,7 +165,8 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         length=name_in(canvas.operands[0]) if canvas is not None and canvas.operands else "",
         block=name_in(blocks.operands[1]) if blocks is not None and len(blocks.operands) > 1 else "",
         carries=loop is not None and (bool(loop.results) or bool(random_from_before(f))), states=bool(f.states),
-        session=any(s.scope != "sequence" for s in f.states), batch="batch.top" in opcodes or any(s.scope == "batch" for s in f.states),
+        session=any(s.scope != "sequence" for s in f.states),
+        batch="batch.top" in opcodes or any(s.scope == "batch" for s in f.states),
         text=bool(opcodes & {"text_of", "completes"}), extern="extern" in opcodes,
         memory=any(o.startswith("memory") or o in ("model.memory", "model.derive", "model.layers") for o in opcodes)
         or any("given" in op.attrs.get("with", ()) for op in ops) or bool(f.policies),

@@ -79,8 +79,8 @@ class Counterexample:
 
     def to_json(self) -> dict[str, Any]:
         law = lambda d: {_spelled(k, True): str(v) for k, v in sorted(d.items())}
-        return {"claim": self.claim, "kind": self.kind, "prompt": list(self.prompt), "start": self.start, "request": self.request,
-                "functions": list(self.functions),
+        return {"claim": self.claim, "kind": self.kind, "prompt": list(self.prompt), "start": self.start,
+                "request": self.request, "functions": list(self.functions),
                 "params": {k: str(v) for k, v in self.params.items()}, "models": self.tables, "decisions": self.decisions,
                 "ours": law(self.ours), "theirs": law(self.theirs), "total_variation": str(self.distance), "words": self.words}
 

@@ -1,9 +1,10 @@
-"""Whether everything in a program was looked at: the outcomes that its ops must have come to in decided worlds, and the lines of
-those that none has.
+"""Whether everything in a program was looked at: the outcomes that its ops must have come to in decided worlds, and the lines
+of those that none has.
 
-Demanded are both sides of every condition and comparison, both operands of a minimum or maximum of single numbers, a truncation that
-cuts and one that does not, and loops over a number of times that turn as seldom and as often as their bounds allow. Conditions that
-lowering made of `accept`, `break` and `emit` are not the author's and are left out; so is what only follows from types.
+Demanded are both sides of every condition and comparison, both operands of a minimum or maximum of single numbers, a
+truncation that cuts and one that does not, and loops over a number of times that turn as seldom and as often as their bounds
+allow. Conditions that lowering made of `accept`, `break` and `emit` are not the author's and are left out; so is what only
+follows from types.
 """
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from decgraph.ir.values import Function, Op, Value
 
 WORDS = {
     ("if", "true"): "was never true", ("if", "false"): "was always true", ("map", "true"): "was never true",
-    ("map", "false"): "was always true", ("renorm", "cut"): "never cut a token off", ("renorm", "whole"): "always cut a token off",
-    ("each", "ran"): "never ran",
+    ("map", "false"): "was always true", ("renorm", "cut"): "never cut a token off",
+    ("renorm", "whole"): "always cut a token off", ("each", "ran"): "never ran",
 }
 FORCEABLE = frozenset({"true", "false", "left", "right"})
 
@@ -49,7 +50,8 @@ class Missing:
             times = {"never": "always turned at least once", "once": "never turned exactly once",
                      "again": "never turned more than once", "ran": "never turned"}[self.outcome]
             return f"{where}: this loop {times}"
-        what = {"if": "this condition", "renorm": "this truncation", "each": "what stands here"}.get(op.opcode, "this comparison")
+        what = {"if": "this condition", "renorm": "this truncation", "each": "what stands here"}.get(
+            op.opcode, "this comparison")
         if self.outcome in ("left", "right", "above", "zero", "low", "inside", "high"):
             fn = op.attrs["fn"]
             return f"{where}: this {fn} was never decided by its {self.outcome} side"
@@ -85,7 +87,8 @@ def _fixed(op: Op, made: dict[Value, Op]) -> bool:
     """Whether an op works on constants alone, or is part of what lowering made of control flow."""
     if any(v.name.startswith("%") for v in (*op.operands, *op.results)):
         return True
-    return bool(op.operands) and all(o in made and (made[o].opcode == "const" or (made[o].opcode == "map" and _fixed(made[o], made)))
+    return bool(op.operands) and all(o in made
+                                     and (made[o].opcode == "const" or (made[o].opcode == "map" and _fixed(made[o], made)))
                                      for o in op.operands)
 
 
@@ -124,8 +127,8 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
 
 
 def marked(text: str, f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) -> str:
-    """The program with a mark before every line of which something was never seen: `!` where nothing has run that way, `~` where it
-    was forced and made no difference."""
+    """The program with a mark before every line of which something was never seen: `!` where nothing has run that way, `~`
+    where it was forced and made no difference."""
     known = set(harmless)
     open_: dict[int, list[Missing]] = {}
     for m in missing(f, ran, path):

@@ -1,8 +1,8 @@
 """What no world has shown: looked for among worlds of every sort, and where none is found, forced.
 
-A branch that never ran may hide anything. First many worlds are sampled, a few runs each, for one that comes to it, and that world is
-decided. What is still missing is forced: the condition is answered by an adversary, the comparison is given the other outcome, whatever
-it computes. If the claims hold then too, it does not matter that no world came to it.
+A branch that never ran may hide anything. First many worlds are sampled, a few runs each, for one that comes to it, and that
+world is decided. What is still missing is forced: the condition is answered by an adversary, the comparison is given the
+other outcome, whatever it computes. If the claims hold then too, it does not matter that no world came to it.
 """
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Mappi
 
 def holds_when_forced(module: Module, f: Function, ran: Ran, key: Outcome, tally: Tally, options: Mapping[str, Any]) -> set[
         Outcome] | None:
-    """The outcomes that were met with one op forced, where every claim holds with it; None where one does not, or nothing shows."""
+    """The outcomes that were met with one op forced, where every claim holds with it; None where one does not, or nothing
+    shows."""
     shown: set[Outcome] = set()
     for claim in f.claims:
         forced = Ran(ran.watched, forced={key[0]: "any" if key[1] in ("true", "false") and claim.mode != "" else key[1]})

@@ -1,8 +1,9 @@
 """What a program is given from outside and a check does not know: functions of the caller, and the other sequences of a batch.
 
-A function is any function of its declared type: same arguments, same answer. In a proof an adversary answers, as it likes, each time
-other arguments are asked for; a claim that survives holds for every function. Where the adversary wins, the claim may still hold: its
-answers may need to know more than the arguments. So functions drawn at random are tried as well, and only one of them refutes.
+A function is any function of its declared type: same arguments, same answer. In a proof an adversary answers, as it likes,
+each time other arguments are asked for; a claim that survives holds for every function. Where the adversary wins, the claim
+may still hold: its answers may need to know more than the arguments. So functions drawn at random are tried as well, and only
+one of them refutes.
 """
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 What the worlds are there for stands in their labels:
 
 - base: small models, contexts and parameters of every style, half of the requests plain;
-- resumed: a step begins after one to three committed tokens; carried: with carried values of any kind; session: in a later request;
+- resumed: a step begins after one to three committed tokens; carried: with carried values of any kind; session: in a later
+  request;
 - parameter: the default, both ends, and the neighbours of the constants that a parameter meets, where most rows are certain;
 - context, vocabulary: as long and as large as the program's constants are;
 - deep: texts that are certain up to a late token and open from there on, run to their end;
@@ -43,7 +44,8 @@ def base(f: Function, known: Facts, claim: Claim, i: int, vocab: int) -> Plan:
         if span == 3:
             style = replace(style, rare=2)
         return Plan("base", i, size, style, free=i % 3 == 1 or known.memory, prompt=1 + i % 3, temperature=0 if greedy else 1,
-                    features=() if "stop" in features or "limit 1" in features else features, limit=span, length=span, span=span)
+                    features=() if "stop" in features or "limit 1" in features else features, limit=span, length=span,
+                    span=span)
     temperature: Any = 1
     if i % 7 == 5 or "repetition_penalty" in features:
         style, temperature = replace(style, sort="plain", power=2), (DOUBLE, HALF)[i % 2] if i % 7 == 5 else 1
@@ -63,8 +65,8 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
     if known.states or known.carries:
         turns = len(wholes(known)) if any(t.elem == "int" and not t.dims for t in carried_types(f)) else 0
         for n in range(max(9 * rounds, min(60, 2 * turns))):
-            yield Plan("carried", 1100 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), prompt=2 + n % 2, committed=n % 3,
-                       arbitrary=n, limit=8, length=2 if sampled else 3, tight=n % 3 == 1,
+            yield Plan("carried", 1100 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), prompt=2 + n % 2,
+                       committed=n % 3, arbitrary=n, limit=8, length=2 if sampled else 3, tight=n % 3 == 1,
                        params=defaults(f, known) if n % 3 == 2 else ())
         for n in range(3 if sampled else 0):
             yield Plan("steps", 1200 + n, 2, Style(sorts[n % 4], shared=n), prompt=1 + n, steps=2 + n % 2, limit=4, length=4,
@@ -109,8 +111,8 @@ def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
             default = [Fraction(str(p.default))] if p.has_default and p.default is not None else []
             near = [Fraction(x) + d for x in met.get(p.name, ()) for d in (Fraction(-1, 50), Fraction(0), Fraction(1, 50))]
             span = high_f - low_f
-            for x in dict.fromkeys([*default, low_f, low_f + span / 1000, low_f + span / 4, low_f + span / 2, high_f - span / 1000,
-                                    high_f, *near]):
+            for x in dict.fromkeys([*default, low_f, low_f + span / 1000, low_f + span / 4, low_f + span / 2,
+                                    high_f - span / 1000, high_f, *near]):
                 if low_f <= x <= high_f:
                     yield p.name, x
         elif t.elem == "bool":
@@ -122,27 +124,29 @@ def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
 
 
 def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, Any]) -> Iterator[Plan]:
-    """Every value that a parameter must be tried at: once where most rows are certain, once greedily, small ones as they are."""
+    """Every value that a parameter must be tried at: once where most rows are certain, once greedily, small ones as they
+    are."""
     for n, (name, value) in enumerate(values_of(f, known)):
         if name in given:
             continue
         seed = 2000 + 3 * n
         pinned = ((name, value),)
         if known.masked:
-            yield Plan("parameter", seed, vocab, Style("mixed", shared=seed), free=known.memory, temperature=0, limit=4, length=4,
-                       span=4, params=pinned)
+            yield Plan("parameter", seed, vocab, Style("mixed", shared=seed), free=known.memory, temperature=0, limit=4,
+                       length=4, span=4, params=pinned)
             yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1, rare=2), free=known.memory, limit=3, length=3,
                        span=3, params=pinned)
             continue
         big = (value > 3 if isinstance(value, int) and not isinstance(value, bool) else isinstance(value, Topology))
         if not big:
-            yield Plan("parameter", seed, vocab, Style(("plain", "mixed")[n % 2], shared=seed), limit=5, length=3, params=pinned,
+            yield Plan("parameter", seed, vocab, Style(("plain", "mixed")[n % 2], shared=seed), limit=5, length=3,
+                       params=pinned, tight=True)
+            yield Plan("parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned,
                        tight=True)
-            yield Plan("parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned, tight=True)
             continue
         limit = min(12, value + 2) if isinstance(value, int) else 6
-        yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=5), limit=limit, length=limit, steps=None, params=pinned,
-                   tight=True, runs=250)
+        yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=5), limit=limit, length=limit, steps=None,
+                   params=pinned, tight=True, runs=250)
         if not isinstance(value, int) or value <= 12:
             yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True)
         if value <= 7 if isinstance(value, int) else False:
@@ -160,7 +164,8 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         return
     lengths = sorted({m for n in known.counts if 1 < n <= LARGEST for m in (n - 1, n, n + 1) if m > 3})
     for n, length in enumerate(lengths[:24]):
-        yield Plan("context", 3000 + n, 2 if n % 2 else vocab, Style("plain", shared=n), prompt=length, limit=3, length=2, tight=True)
+        yield Plan("context", 3000 + n, 2 if n % 2 else vocab, Style("plain", shared=n), prompt=length, limit=3, length=2,
+                   tight=True)
     sizes = sorted({min(LARGEST, t + 2) for t in known.tokens + known.widths if t + 2 > vocab})
     for n, size in enumerate(sizes[:8]):
         yield Plan("vocabulary", 3500 + 2 * n, size, Style("plain", shared=n, support=3, among=known.tokens), limit=3, length=2,
@@ -191,7 +196,8 @@ def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
 def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
     """Everything that a request can ask for, one thing at a time and some together."""
     sets: list[tuple[str, ...]] = [(name,) for name in FEATURES]
-    sets += [("eos", "top_k"), ("min_length", "bans"), ("repetition_penalty", "top_p"), ("several eos", "stop"), ("bias", "min_p")]
+    sets += [("eos", "top_k"), ("min_length", "bans"), ("repetition_penalty", "top_p"), ("several eos", "stop"),
+             ("bias", "min_p")]
     for n, features in enumerate(sets):
         power = 2 if "repetition_penalty" in features else 1
         style = Style("plain", shared=5000 + n, power=power)
@@ -203,12 +209,13 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         yield Plan("request", 5000 + n, vocab, style, features=features, limit=3, length=2, tight=True)
         if any("penalty" in name for name in features):
             for k in range(2):
-                yield Plan("request", 5050 + 2 * n + k, vocab, replace(style, shared=5050 + 2 * n + k), features=features, prompt=1 + k,
-                           committed=2, repeat=True, limit=6, length=2, tight=True)
+                yield Plan("request", 5050 + 2 * n + k, vocab, replace(style, shared=5050 + 2 * n + k), features=features,
+                           prompt=1 + k, committed=2, repeat=True, limit=6, length=2, tight=True)
     for n, t in enumerate((DOUBLE, HALF, DOUBLE)):
         style = Style(("plain", "plain", "zeros")[n], shared=5100 + n, power=2)
         span = 2 if known.masked else 0
-        yield Plan("request", 5100 + n, 2 if known.masked else vocab, style, temperature=t, limit=3, length=span or 2, tight=not span,
+        yield Plan("request", 5100 + n, 2 if known.masked else vocab, style, temperature=t, limit=3, length=span or 2,
+                   tight=not span,
                    span=span, free=known.memory and known.masked, features=("top_k",) if n == 2 else (), runs=2000)
     for n in range(0 if known.masked else 3):
         yield Plan("window", 5200 + n, vocab if n else 2, Style("plain", shared=5200 + n), window=1 + n, limit=6, length=3,
@@ -237,13 +244,13 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         for sort in free:
             for _ in range(2 if rare in (2, 3) else 1):
                 n += 1
-                yield Plan("canvas", 6000 + n, 2, Style(("plain", "zeros")[n % 2], shared=n, rare=rare), free=sort, prompt=1 + n % 2,
-                           limit=cells, length=cells, span=cells, params=_block(known, block), runs=400)
+                yield Plan("canvas", 6000 + n, 2, Style(("plain", "zeros")[n % 2], shared=n, rare=rare), free=sort,
+                           prompt=1 + n % 2, limit=cells, length=cells, span=cells, params=_block(known, block), runs=400)
     for cells, open_ in () if known.memory else ((4, 2), (5, 2), (7, 2), (8, 2)):     # certain until the last cells are open
         for block in (cells, (cells + 1) // 2):
             n += 1
-            yield Plan("canvas", 6000 + n, 2, Style("plain", shared=n, point_until=1 + cells - open_ + 1), prompt=1, limit=cells,
-                       length=cells, span=cells, params=_block(known, block), runs=300)
+            yield Plan("canvas", 6000 + n, 2, Style("plain", shared=n, point_until=1 + cells - open_ + 1), prompt=1,
+                       limit=cells, length=cells, span=cells, params=_block(known, block), runs=300)
 
 
 def _block(known: Facts, block: int) -> tuple[tuple[str, Any], ...]:
@@ -255,8 +262,8 @@ def remembering(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
     if known.masked or not known.memory:
         return
     for n in range(4):
-        yield Plan("layers", 7000 + n, vocab if n % 2 else 2, Style("zeros" if n == 3 else "plain", shared=n), free=True, prompt=2 + n,
-                   committed=n % 2, limit=4, length=2, tight=True)
+        yield Plan("layers", 7000 + n, vocab if n % 2 else 2, Style("zeros" if n == 3 else "plain", shared=n), free=True,
+                   prompt=2 + n, committed=n % 2, limit=4, length=2, tight=True)
 
 
 def first_plans(module: Module, claim: Claim, vocab: int, models: int, first: int = 0) -> list[Plan]:
@@ -270,7 +277,8 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
     f = module.entry
     known = facts(module, f)
     rounds = 1 if models < 40 else models // 20
-    out = [*started(f, known, claim, vocab, rounds), *parameters(f, known, claim, vocab, given), *straddling(known, claim, vocab),
+    out = [*started(f, known, claim, vocab, rounds), *parameters(f, known, claim, vocab, given),
+           *straddling(known, claim, vocab),
            *deep(known, claim, vocab), *requested(known, claim, vocab), *canvases(known, claim, vocab),
            *remembering(known, claim, vocab), *(chance_plan(module, claim, vocab, 700 + n) for n in range(16 * rounds))]
     if models < QUICK:      # a quick look: some of each sort
@@ -303,8 +311,8 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     sort = r.choice(("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed"))
     sizes = [2, 3, 4, *(min(LARGEST, t + 2) for t in known.tokens + known.widths)]
     size = r.choice(sizes)
-    style = Style(sort, support=3 if size > 5 else 0, among=known.tokens, shared=seed, rare=6 if big else r.choice((0, 0, 3, 8)),
-                  window=r.choice((None, None, 1, 2)) if not known.masked else None)
+    style = Style(sort, support=3 if size > 5 else 0, among=known.tokens, shared=seed,
+                  rare=6 if big else r.choice((0, 0, 3, 8)), window=r.choice((None, None, 1, 2)) if not known.masked else None)
     if known.masked:
         span = r.randint(1, 6)
         greedy = span > 4 or r.random() < 0.5
@@ -317,7 +325,8 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     limit = r.choice((2, 4, 8, 12))
     features = (r.choice(FEATURES),) if r.random() < 0.5 else ()
     power = 2 if "repetition_penalty" in features else 1
-    return Plan("searched", 9000 + seed, size, replace(style, power=power), runs=120 if big else 300, free=known.memory and r.random() < 0.5,
+    return Plan("searched", 9000 + seed, size, replace(style, power=power), runs=120 if big else 300,
+                free=known.memory and r.random() < 0.5,
                 prompt=r.choice(lengths), temperature=0 if r.random() < 0.2 or claim.mode == "greedy" else 1, features=features,
                 limit=limit, length=min(limit, 3), steps=None if style.rare else r.choice((1, 1, 2)),
                 arbitrary=seed if known.stepwise and (known.states or known.carries) and r.random() < 0.6 else None,

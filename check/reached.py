@@ -43,8 +43,8 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
 def values_that_come_late(survey: Survey, vocab: int) -> str:
     """In words, what a long text carries that its first steps did not; nothing where all values come up early."""
     for n in range(6):
-        plan = Plan("sampled", 8100 + n, 2 if n % 2 else vocab, Style("plain", shared=n, rare=3 * (n % 3)), prompt=2, limit=TEXT, steps=None,
-                    tight=n % 2 == 0)
+        plan = Plan("sampled", 8100 + n, 2 if n % 2 else vocab, Style("plain", shared=n, rare=3 * (n % 3)), prompt=2,
+                    limit=TEXT, steps=None, tight=n % 2 == 0)
         case = survey.make(plan)
         if case is None:
             continue
@@ -71,7 +71,8 @@ def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
             if left_seen([*values, *self.own.values()]):
                 raise Unknown("draws that were looked at")
             signer = Signer(self.world.races, self.committed_context())
-            notes.setdefault((signer.of(list(values)), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()})), i)
+            notes.setdefault((signer.of(list(values)), signer.of(self.own),
+                              signer.of({str(k): v for k, v in self.shared.items()})), i)
         engine.turn(self, op, i, values)
     return turn
 

@@ -32,13 +32,13 @@ class Report:
     """What a check found.
 
     verdict: `proved`: in every world that was decided (`models` of them, at least half of those tried) each claim holds
-    exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), everything in the program ran
-    in them, both ways, and every planted bug was found. `refuted`: there is a world in which a claim does not hold, and
-    `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
+    exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), everything in the
+    program ran in them, both ways, and every planted bug was found. `refuted`: there is a world in which a claim does not
+    hold, and `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
 
     shrunk: worlds that were decided only after their parameters and lengths were made smaller. states: "any" where steps were
-    decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried. missing:
-    what no decided world has shown. tried: what the worlds were made of. seen, harmless: outcomes for `--coverage`.
+    decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried.
+    missing: what no decided world has shown. tried: what the worlds were made of. seen, harmless: outcomes for `--coverage`.
 
     controllers: for a proved algorithm whose drafting is steered by probabilities, entropies, coins or states: "any" if the
     claims hold however those conditions answer, "own" if they need theirs (a convergence test does), "undecided", or nothing.
@@ -93,8 +93,8 @@ def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Ma
                  progress: Progress | None = None, engine: type[ExactMachine] = ExactMachine, planting: Planting | None = None,
                  mutants: bool = False, adversary: bool = True, externs: Mapping[str, Any] | None = None,
                  seconds: float | None = None) -> Report:
-    """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks for.
-    Past `seconds`, and when it is interrupted, the report says what is known by then."""
+    """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks
+    for. Past `seconds`, and when it is interrupted, the report says what is known by then."""
     f = module.entry
     started = time.perf_counter()
     tally = Tally(until=None if seconds is None else started + seconds)
@@ -138,7 +138,8 @@ def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progre
         elif survey.arbitrary and not states:
             states = "any"
         if failure is None and survey.from_functions is not None:
-            report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its arguments alone")
+            report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its "
+                                  "arguments alone")
         if failure is None:
             searched(survey, f, options["vocab"], progress)
             failure = survey.failure
@@ -190,7 +191,8 @@ def against_controllers(module: Module, tally: Tally, **options: Any) -> str:
     engine = adversarial(options["engine"])
     decided, open_ = 0, False
     for claim in module.entry.claims:
-        survey = Survey(module, claim, tally, None, Tried(), params=options["params"], engine=engine, externs=options["externs"])
+        survey = Survey(module, claim, tally, None, Tried(), params=options["params"], engine=engine,
+                        externs=options["externs"])
         for plan in first_plans(module, claim, options["vocab"], options["models"]):
             case = survey.make(plan)
             if case is None:

@@ -1,9 +1,10 @@
 """Where a step begins: after tokens that were committed, with carried values of any kind, in the second request of a session.
 
-A proof by induction needs the step from every state that it can be in. `Arbitrary` gives states, values that the loop carries and
-values made before it any value of their type: small numbers and the program's constants, any token, any table, index or tree, and for
-draws any law. A draw that is carried is drawn from that law when it is first looked at, which is what it is worth only while nothing
-has looked at it: `SEEN` says whether a step leaves draws behind that were looked at, and then only runs from a real start count.
+A proof by induction needs the step from every state that it can be in. `Arbitrary` gives states, values that the loop carries
+and values made before it any value of their type: small numbers and the program's constants, any token, any table, index or
+tree, and for draws any law. A draw that is carried is drawn from that law when it is first looked at, which is what it is
+worth only while nothing has looked at it: `SEEN` says whether a step leaves draws behind that were looked at, and then
+only runs from a real start count.
 """
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def wholes(facts: Facts) -> list[int]:
 def part(r: random.Random, facts: Facts) -> Fraction:
     """A probability, or a number next to a constant of the program."""
     near = [n + d for n in facts.numbers for d in (Fraction(-1, 100), Fraction(0), Fraction(1, 100))]
-    return r.choice([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1), r.choice(near or [Fraction(1, 3)])])
+    return r.choice([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1),
+                     r.choice(near or [Fraction(1, 3)])])
 
 
 def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, facts: Facts) -> Any:
@@ -113,7 +115,8 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         return Suffixes(old.depth, (*texts, tuple(m.committed_context())) if texts else old.texts)
     if isinstance(old, Lru):
         width = max((len(e) for rows in old.rows.values() for e in rows), default=2)
-        rows = {v: tuple({tuple(r.randrange(size) for _ in range(width)) for _ in range(r.choice((r.randint(0, old.capacity), 2 * old.capacity)))})[:old.capacity]
+        rows = {v: tuple({tuple(r.randrange(size) for _ in range(width))
+                          for _ in range(r.choice((r.randint(0, old.capacity), 2 * old.capacity)))})[:old.capacity]
                 for v in range(size) if r.random() < 0.7}
         return Lru(old.capacity, rows)
     if isinstance(old, Tree) or (t.elem == "tree" and old is None and str(t.of[1]) in ("token", "any")):     # None: empty
@@ -127,8 +130,8 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
             rows[i] = _law(m, f"{r.random()} {n}")
         return Dist(rows) if shape else Dist(box0(rows[()]))
     if t.elem in ("int", "bool", "real", "prob", "token", "position") and t.elem != "position":
-        make: Any = {"int": lambda: r.choice(wholes(facts)), "bool": lambda: r.random() < 0.5, "token": lambda: r.randrange(size)}.get(
-            t.elem, lambda: part(r, facts))
+        make: Any = {"int": lambda: r.choice(wholes(facts)), "bool": lambda: r.random() < 0.5,
+                     "token": lambda: r.randrange(size)}.get(t.elem, lambda: part(r, facts))
         shape = np.shape(old)
         if not shape:
             if t.dims and all(d.kind == "k" for d in t.dims):

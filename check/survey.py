@@ -79,9 +79,10 @@ def _span(counts: Counter[int]) -> str:
 
 @dataclass
 class Survey:
-    """The worlds of one claim. ran: what of the program ran in decided worlds (None: nobody asks). from_any: the first failure
-    from carried values of any kind, which says little until runs reach such values; from_functions: the first from an adversary's answers
-    in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many worlds each outcome was seen."""
+    """The worlds of one claim. ran: what of the program ran in decided worlds (None: nobody asks). from_any: the first
+    failure from carried values of any kind, which says little until runs reach such values; from_functions: the first from an
+    adversary's answers in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
+    worlds each outcome was seen."""
 
     module: Module
     claim: Claim
@@ -138,7 +139,8 @@ class Survey:
             return None
         if plan.arbitrary is None:
             self.tried += 1
-        sizes = (0,) if plan.label == "parameter" else (0, 2) if plan.label != "base" else (0, 1, 2) if self.large < 3 else (1, 2)
+        sizes = (
+            (0,) if plan.label == "parameter" else (0, 2) if plan.label != "base" else (0, 1, 2) if self.large < 3 else (1, 2))
         failure, why, size = self.attempt(case, sizes)
         if plan.arbitrary is not None:
             if failure is not None:

@@ -1,8 +1,9 @@
 """Tables of the worlds: rows of every sort that a claim may depend on, drawn from a seed in fractions.
 
-Rows of small weights alone hide much: no probability is ever below 1/19 or zero, nothing is certain, nothing ties, and a text of
-forty tokens has too many runs to follow. A style says what rows look like; `point_until` and `rare` make most of them certain, the
-same token for every model of the world, so that late steps, deep drafts and large parameters are reached in a few runs.
+Rows of small weights alone hide much: no probability is ever below 1/19 or zero, nothing is certain, nothing ties, and a text
+of forty tokens has too many runs to follow. A style says what rows look like; `point_until` and `rare` make most of them
+certain, the same token for every model of the world, so that late steps, deep drafts and large parameters are reached in a
+few runs.
 """
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ class Style:
     """What the rows of a world look like.
 
     sort: "plain" (weights 1 to 9), "zeros" (a quarter of the tokens have no mass), "peaked" (one token has 0.96 to 0.9999),
-    "tails" (masses down to 1e-4), "ties" (equal masses), "sure" (every second row is certain), "mixed" (each row of a sort of its
-    own). power: weights are perfect powers, so that temperatures and penalties stay rational. support: how many tokens have mass
-    (0: all). among: tokens that are among those with mass where `support` leaves others without. point_until: rows after fewer
-    tokens than this are certain. rare: all rows but one in `rare` are certain (0: none). window: how many of the last tokens a row
-    depends on. shared: the seed of certain rows, equal for all models of a world.
+    "tails" (masses down to 1e-4), "ties" (equal masses), "sure" (every second row is certain), "mixed" (each row of a sort of
+    its own). power: weights are perfect powers, so that temperatures and penalties stay rational. support: how many tokens
+    have mass (0: all). among: tokens that are among those with mass where `support` leaves others without. point_until: rows
+    after fewer tokens than this are certain. rare: all rows but one in `rare` are certain (0: none). window: how many of the
+    last tokens a row depends on. shared: the seed of certain rows, equal for all models of a world.
     """
 
     sort: str = "plain"

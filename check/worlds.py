@@ -31,13 +31,13 @@ PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 class Plan:
     """What a world is made of.
 
-    label: what it is there for, in a word or two. seed: of everything that is drawn. vocab: tokens. style: of the tables' rows.
-    free: free models (hashes of what they were computed from) in the place of tables. prompt: its length. temperature, features:
-    the request's; a feature is a name in FEATURES. limit: most new tokens; length: of how many the law is compared. steps: decoding
-    steps before the specification goes on (None: the whole text). committed: tokens that a start has behind it. arbitrary: the seed
-    of arbitrary carried values. session: requests answered before. params: values that the world is about; span: cells of a canvas.
-    window: the models' context length beyond prompt and limit (None: no limit). tight: parameters that are not named are as small as
-    they can be.
+    label: what it is there for, in a word or two. seed: of everything that is drawn. vocab: tokens. style: of the tables'
+    rows. free: free models (hashes of what they were computed from) in the place of tables. prompt: its length. temperature,
+    features: the request's; a feature is a name in FEATURES. limit: most new tokens; length: of how many the law is compared.
+    steps: decoding steps before the specification goes on (None: the whole text). committed: tokens that a start has behind
+    it. arbitrary: the seed of arbitrary carried values. session: requests answered before. params: values that the world is
+    about; span: cells of a canvas. window: the models' context length beyond prompt and limit (None: no limit). tight:
+    parameters that are not named are as small as they can be.
     """
 
     label: str = "base"
@@ -185,7 +185,8 @@ def _features(size: int, r: random.Random) -> dict[str, Any]:
 
 
 FEATURES = tuple(_features(3, random.Random(0)))
-WITHOUT_TEXT = tuple(name for name in FEATURES if name not in ("stop", "repetition_penalty"))     # for any tables, and no tokenizer
+# for any tables, and no tokenizer
+WITHOUT_TEXT = tuple(name for name in FEATURES if name not in ("stop", "repetition_penalty"))
 
 
 def request_for(size: int, seed: int, limit: int, *, greedy: bool = False, plain: bool = False, prompt: int | None = None,
@@ -239,7 +240,8 @@ def world(module: Any, claim: Any, plan: Plan, *, given: Mapping[str, Any] | Non
     drawn = plan.seed if plan.seed % 3 else None
     functions = functions_for(module.externs, externs or {}, plan.vocab, near=known.numbers, seed=drawn)
     case = Case(module, f, claim, models, params, request, steps=plan.steps, length=plan.length, given=frozenset(pinned),
-                detokenizer=detokenizer_for(plan.vocab), plan=plan, externs=functions, limit=plan.runs, others=others_for(plan) if known.batch else None,
+                detokenizer=detokenizer_for(plan.vocab), plan=plan, externs=functions, limit=plan.runs,
+                others=others_for(plan) if known.batch else None,
                 start=Start(arbitrary=plan.arbitrary, session=plan.session), **extra)
     if any(isinstance(x, AnyFunction) for x in functions.values()):     # what an adversary multiplies must be small
         case = narrow(case)
@@ -247,7 +249,8 @@ def world(module: Any, claim: Any, plan: Plan, *, given: Mapping[str, Any] | Non
 
 
 def others_for(plan: Plan) -> tuple[Any, ...] | None:
-    """The scores of other sequences' candidates in a batch, as logarithms of probabilities; in every third world an adversary's."""
+    """The scores of other sequences' candidates in a batch, as logarithms of probabilities; in every third world an
+    adversary's."""
     if plan.seed % 3 == 0:
         return None
     r = random.Random(f"others {plan.seed}")

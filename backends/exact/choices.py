@@ -64,7 +64,8 @@ class Choices:
         return live[taken][1]
 
     def arrive(self, state: Hashable) -> None:
-        """The run is in `state`, which says all that its future depends on. Raises Arrived where another way led here before."""
+        """The run is in `state`, which says all that its future depends on. Raises Arrived where another way led here
+        before."""
         if self.known is None:
             return
         here = tuple(p.taken for p in self.points)

@@ -1,8 +1,8 @@
-"""What of a program ran: both sides of every condition, comparison and choice, and how often loops turned. With this the checker
-says `proved` only of programs of which everything was looked at.
+"""What of a program ran: both sides of every condition, comparison and choice, and how often loops turned. With this the
+checker says `proved` only of programs of which everything was looked at.
 
-An outcome is a pair (id of an op, what came of it). What an op can come to is in `outcomes`; the ops that a run is watched for are
-those of one function (its rules and helpers are inlined in it), and of the functions that it runs.
+An outcome is a pair (id of an op, what came of it). What an op can come to is in `outcomes`; the ops that a run is watched
+for are those of one function (its rules and helpers are inlined in it), and of the functions that it runs.
 """
 from __future__ import annotations
 

@@ -91,7 +91,8 @@ class ExactMachine(Machine):
     steps: int | None = None
     full_support = False
     begin: Any = None      # gives states and carried values their start (check/states.py); None: the program's own
-    watch_canvas: Any = None    # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas
+    # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas
+    watch_canvas: Any = None
     step = 0               # turn of the outer `while not done`
     read_before: list[tuple[str, tuple[Fraction, ...]]] = []   # sites whose noise an earlier step has read, and from what law
 
@@ -236,7 +237,8 @@ class ExactMachine(Machine):
             race = self.world.races[place] = Race(len(q))
             for site, law in self.read_before:
                 if place.site == site and len(law) == len(q):
-                    race.read(law, int(self.world.choices.choose(list(law), list(range(len(law))), f"{name}, in an earlier step")))
+                    race.read(law, int(self.world.choices.choose(list(law), list(range(len(law))),
+                                                                 f"{name}, in an earlier step")))
         known = race.known(q)
         if known is not None:
             return known
@@ -423,7 +425,8 @@ class ExactMachine(Machine):
             options = getattr(f, "answers", None) if not callable(f) else None
             if options is None:
                 return super().extern_once(name, f, args)
-            self.world.adversary[key] = self.world.choices.choose([Fraction(0)] * len(options), options, f"{name}{args}", "adversary")
+            self.world.adversary[key] = self.world.choices.choose([Fraction(0)] * len(options), options, f"{name}{args}",
+                                                                  "adversary")
         return self.world.adversary[key]
 
     others: Sequence[Any] | None = None      # scores of other sequences' candidates; None: an adversary's
@@ -434,7 +437,8 @@ class ExactMachine(Machine):
         best = lookup("select.top").meaning(self, op, x, k, *by)[0]
         count = len(best.items) if isinstance(best, Draws) else len(best)
         if self.others is None:
-            where = f"how many candidates of this sequence are among the batch's best{f', line {op.loc.line}' if op.loc.line else ''}"
+            line = f", line {op.loc.line}" if op.loc.line else ""
+            where = f"how many candidates of this sequence are among the batch's best{line}"
             mine = int(self.world.choices.choose([Fraction(0)] * (count + 1), list(range(count + 1)), where, "adversary"))
         else:
             keys = sorted((v for v in np.ravel(np.asarray(by[0], dtype=object))), reverse=True)

@@ -27,8 +27,8 @@ class Unknown(Exception):
 
 
 class Signer:
-    """Signatures of values in one run. Unseen draws are numbered in the order in which they are met. context: what paths are told
-    relative to, so that what follows the text alone is the same in every step (None: paths are told whole)."""
+    """Signatures of values in one run. Unseen draws are numbered in the order in which they are met. context: what paths are
+    told relative to, so that what follows the text alone is the same in every step (None: paths are told whole)."""
 
     def __init__(self, races: Mapping[Any, Any], context: tuple[int, ...] | None = None) -> None:
         self.races = races
@@ -202,8 +202,8 @@ def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
 
 @lru_cache(maxsize=256)
 def settled_walks(f: Function) -> frozenset[int]:
-    """Verifications, by the id of their op, of which the rest of a decoding step reads the accepted tokens only: they stand in the
-    body of `while not done`, what they accept is committed as it is, and nothing else is."""
+    """Verifications, by the id of their op, of which the rest of a decoding step reads the accepted tokens only: they stand
+    in the body of `while not done`, what they accept is committed as it is, and nothing else is."""
     out: set[int] = set()
     for loop in f.body.ops:
         if loop.opcode != "while" or loop.attrs.get("bound") != "done" or loop.attrs.get("stops"):
