@@ -56,7 +56,7 @@ WORLD_LIMIT = 400     # runs in one world; more than that, and it is tried with 
 
 def judge(case: Case, steps: int = 1) -> str | None:
     """How a mutant shows in one world; None where it does not, or where the world is too large."""
-    case = replace(case, limit=WORLD_LIMIT, steps=max(case.steps, steps))
+    case = replace(case, limit=WORLD_LIMIT, steps=case.steps and max(case.steps, steps))
     try:
         if deep(case, Tally()) is not None:     # the quickest
             return "tokens"
