@@ -108,11 +108,11 @@ def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
         elif t.elem in ("prob", "real"):
             low_f = Fraction(str(p.low)) if p.low is not None else Fraction(0)
             high_f = Fraction(str(p.high)) if p.high is not None else Fraction(1) if t.elem == "prob" else low_f + 4
-            default = [Fraction(str(p.default))] if p.has_default and p.default is not None else []
-            near = [Fraction(x) + d for x in met.get(p.name, ()) for d in (Fraction(-1, 50), Fraction(0), Fraction(1, 50))]
+            usual = [Fraction(str(p.default))] if p.has_default and p.default is not None else []
+            beside = [Fraction(x) + d for x in met.get(p.name, ()) for d in (Fraction(-1, 50), Fraction(0), Fraction(1, 50))]
             span = high_f - low_f
-            for x in dict.fromkeys([*default, low_f, low_f + span / 1000, low_f + span / 4, low_f + span / 2,
-                                    high_f - span / 1000, high_f, *near]):
+            for x in dict.fromkeys([*usual, low_f, low_f + span / 1000, low_f + span / 4, low_f + span / 2,
+                                    high_f - span / 1000, high_f, *beside]):
                 if low_f <= x <= high_f:
                     yield p.name, x
         elif t.elem == "bool":

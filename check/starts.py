@@ -125,10 +125,10 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         return _draws(m, name, t, old, r)
     if t.elem == "dist":
         shape = old.shape if isinstance(old, Dist) else ()
-        rows = np.empty(shape, dtype=object)
+        laws = np.empty(shape, dtype=object)
         for n, i in enumerate(np.ndindex(shape)):
-            rows[i] = _law(m, f"{r.random()} {n}")
-        return Dist(rows) if shape else Dist(box0(rows[()]))
+            laws[i] = _law(m, f"{r.random()} {n}")
+        return Dist(laws) if shape else Dist(box0(laws[()]))
     if t.elem in ("int", "bool", "real", "prob", "token", "position") and t.elem != "position":
         make: Any = {"int": lambda: r.choice(wholes(facts)), "bool": lambda: r.random() < 0.5,
                      "token": lambda: r.randrange(size)}.get(t.elem, lambda: part(r, facts))

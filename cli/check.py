@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -76,7 +76,7 @@ def command(
         raise typer.Exit(output.USER_ERROR)
 
 
-def decide(names: list[str], one: Any, options: dict[str, Any], jobs: int, coverage: bool, json: bool) -> list[Any]:
+def decide(names: Sequence[str], one: Any, options: dict[str, Any], jobs: int, coverage: bool, json: bool) -> list[Any]:
     """The reports, shown as they come."""
     reports: list[Any] = []
     with progress_bar("checking" if one is None else one.name, show=not json and at_terminal()) as progress:

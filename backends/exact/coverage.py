@@ -137,13 +137,13 @@ def result_of(m: Any, op: Op, out: Any) -> set[str]:
         before, after = _numbers(m.env[op.operands[0]]), _numbers(out[0])
         return {"cut" if any(x > 0 and y == 0 for x, y in zip(before, after, strict=True)) else "whole"}
     fn = op.attrs["fn"]
-    values = [_numbers(m.env[v]) for v in op.operands]
-    width = max(len(v) for v in values)
-    rows = [v * width if len(v) == 1 else v for v in values]
-    if any(len(r) != width for r in rows):
+    operands = [_numbers(m.env[v]) for v in op.operands]
+    width = max(len(v) for v in operands)
+    columns = [v * width if len(v) == 1 else v for v in operands]
+    if any(len(c) != width for c in columns):
         return set(kinds)       # operands that line up by dimensions of their own: not told apart
     found: set[str] = set()
-    for row in zip(*rows, strict=True):
+    for row in zip(*columns, strict=True):
         if fn == "relu":
             found.add("above" if row[0] > 0 else "zero")
         elif fn == "clamp":

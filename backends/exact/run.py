@@ -246,10 +246,10 @@ class ExactMachine(Machine):
         if self.world.coupled and race.reads:
             weights = [Fraction(1, len(options))] * len(options)     # only what is possible matters to a claim in tokens
         else:
-            law = race.weights(q)
-            if law is None:
+            given = race.weights(q)
+            if given is None:
                 raise Unlikely(f"three different draws read the noise of {name}")
-            weights = [law[y] for y in options]
+            weights = [given[y] for y in options]
         y = self.world.choices.choose(weights, options, name)
         race.read(q, y)
         return int(y)

@@ -90,7 +90,8 @@ class Signer:
 
     def tree(self, t: Tree, root: int = 0) -> Hashable:
         """A tree below a node: its draws in growth order, with where they hang and the author's columns."""
-        inside, out = {root: 0}, [("tree", self.of(t.base) if root == 0 else None)]
+        inside = {root: 0}
+        out: list[Hashable] = [("tree", self.of(t.base) if root == 0 else None)]
         for i in range(root + 1, len(t.nodes)):
             n = t.nodes[i]
             if n.parent in inside:
