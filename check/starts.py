@@ -141,6 +141,11 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         for i in np.ndindex(shape):
             out[i] = make()
         return out
+    if t.elem == "list" and isinstance(old, np.ndarray) and old.dtype.kind == "i":     # a list of rows that stack
+        return np.array([r.randrange(size) for _ in range(old.size)], dtype=np.int64).reshape(old.shape)
+    if isinstance(old, list) and old:       # rows of what is there, other ones
+        element = t.of[0] if t.elem == "list" and t.of and isinstance(t.of[0], Type) else Type("any")
+        return [_value(m, f"{name} {n}", element, x, r, facts) for n, x in enumerate(old)]
     if t.elem == "text":
         return r.choice(["", "a", "ab", "b a"])
     if t.elem == "set":
