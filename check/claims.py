@@ -58,6 +58,7 @@ class Case:
     plan: Any = None
     ran: Any = None
     others: tuple[Any, ...] | None = None
+    flags: set[str] = field(default_factory=set)
 
     def program(self) -> Program:
         return Program(self.module, self.function.name, self.models, self.params, self.engine, self.externs, self.detokenizer,
@@ -87,7 +88,7 @@ class Case:
             if left is not None:
                 m.shared.update(left)
             if known is not None and self.start.arbitrary is not None:
-                m.begin = Arbitrary(self.start.arbitrary, known)
+                m.begin = Arbitrary(self.start.arbitrary, known, self.flags)
 
         return prepare
 

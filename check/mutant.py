@@ -56,13 +56,13 @@ WORLD_LIMIT = 400     # runs in one world; more than that, and it is tried with 
 
 def judge(case: Case, steps: int = 1) -> str | None:
     """How a mutant shows in one world; None where it does not, or where the world is too large."""
-    case = replace(case, limit=WORLD_LIMIT, steps=case.steps and max(case.steps, steps))
+    case = replace(case, limit=WORLD_LIMIT, steps=None if case.steps is None else max(case.steps, steps))
     try:
         if deep(case, Tally()) is not None:     # the quickest
             return "tokens"
     except DecError:
         return "error"
-    fewer = () if case.steps == steps else (replace(case, steps=steps),)
+    fewer = () if case.steps in (steps, None) else (replace(case, steps=steps),)
     for small in (case, *fewer, least(case)):
         try:
             failure = decide(small, Tally())

@@ -3,7 +3,7 @@
 A proof by induction needs the step from every state that it can be in. `Arbitrary` gives states, values that the loop carries
 and values made before it any value of their type: small numbers and the program's constants, any token, any table, index or
 tree, and for draws any law. A draw that is carried is drawn from that law when it is first looked at, which is what it is
-worth only while nothing has looked at it: `seen_draws` says whether a step leaves draws behind that were looked at, and then
+worth only while nothing has looked at it: `SEEN` says whether a step leaves draws behind that were looked at, and then
 only runs from a real start count.
 """
 from __future__ import annotations
@@ -20,12 +20,16 @@ import numpy as np
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.values import Lru, Suffixes
 from decgraph.check.constants import LARGEST, Facts, random_from_before
+from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
 from decgraph.ir.data.tree import Node, Tree
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import Type
 from decgraph.runtime.models.free import small_weights
 from decgraph.runtime.noise import Key
+
+
+SEEN = "draws that were looked at are carried on"
 
 
 class NoValue(Exception):
@@ -53,10 +57,11 @@ class Start:
 
 
 class Arbitrary:
-    """Carried values from a seed. `given` lists what was set, for a counterexample."""
+    """Carried values from a seed. `given` lists what was set, for a counterexample. flags: gets SEEN where a step leaves draws behind
+    that were looked at."""
 
-    def __init__(self, seed: int, facts: Facts) -> None:
-        self.seed, self.facts = seed, facts
+    def __init__(self, seed: int, facts: Facts, flags: set[str]) -> None:
+        self.seed, self.facts, self.flags = seed, facts, flags
         self.given: dict[str, Any] = {}
 
     def states(self, m: ExactMachine) -> None:
@@ -72,6 +77,11 @@ class Arbitrary:
         types = [v.type for v in op.regions[1].args[1:]]
         return [self.value(m, op.regions[1].args[n + 1].name or f"carried {n}", t, old)
                 for n, (t, old) in enumerate(zip(types, values, strict=True))]
+
+    def left(self, m: ExactMachine, values: Sequence[Any]) -> None:
+        """What a step carries on."""
+        if left_seen([*values, *m.own.values(), *m.shared.values()]):
+            self.flags.add(SEEN)
 
     def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:
         """An arbitrary value in the place of `old`. Raises NoValue."""
@@ -109,8 +119,8 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
                           for _ in range(r.choice((r.randint(0, old.capacity), 2 * old.capacity)))})[:old.capacity]
                 for v in range(size) if r.random() < 0.7}
         return Lru(old.capacity, rows)
-    if isinstance(old, Tree):
-        return _tree(m, name, old, r)
+    if isinstance(old, Tree) or (t.elem == "tree" and old is None and str(t.of[1]) in ("token", "any")):     # None: empty
+        return _tree(m, name, old or Tree.start(m.context(), None, m.num.zero), r)
     if t.elem == "draw":
         return _draws(m, name, t, old, r)
     if t.elem == "dist":
@@ -170,7 +180,7 @@ def _draws(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random) -> A
 
 
 def _tree(m: ExactMachine, name: str, old: Tree, r: random.Random) -> Tree:
-    if not isinstance(old.base, tuple):
+    if isinstance(old.base, Canvas):
         raise NoValue(f"{name} (a tree of canvases)")
     start = Tree.start(m.context(), old.capacity, m.num.zero)
     nodes = list(start.nodes)
@@ -211,4 +221,4 @@ def _seen(v: Any) -> bool:
     return False
 
 
-__all__ = ["Arbitrary", "NoValue", "Start", "left_seen"]
+__all__ = ["SEEN", "Arbitrary", "NoValue", "Start", "left_seen"]

@@ -12,7 +12,7 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.laws import OutOfTime, Tally
-from decgraph.check.starts import NoValue
+from decgraph.check.starts import SEEN, NoValue
 from decgraph.check.worlds import Plan, least, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
@@ -103,6 +103,7 @@ class Survey:
     from_functions: Failure | None = None
     shown: Counter[Any] = field(default_factory=Counter)
     no_value: str = ""
+    seen_draws: bool = False
     erred: bool = False
     failure: Failure | None = None
     large: int = 0
@@ -146,6 +147,7 @@ class Survey:
                 self.from_any = self.from_any or failure
             elif not why:
                 self.arbitrary += 1
+            self.seen_draws = self.seen_draws or SEEN in case.flags
             return None
         self.large += size > 0 and plan.label == "base"
         if why:

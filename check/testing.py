@@ -50,8 +50,8 @@ def assert_refines(algorithm: Any, specification: str = "autoregressive", *, mod
     "greedy". arguments: what the specification gets, by its parameters' names: names of the algorithm's parameters, or
     values; by default its parameters get those of the same name and its models, in order, the algorithm's.
 
-    >>> assert_refines("eagle2", mode="tokens", models=2).models
-    2
+    >>> assert_refines("eagle2", mode="tokens", models=2).verdict
+    'proved'
 
     Raises AssertionError with a minimal counterexample where it does not, and where nothing could be decided:
 

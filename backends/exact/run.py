@@ -116,7 +116,9 @@ class ExactMachine(Machine):
             self.arrive(op, i, values)
 
     def left(self, op: Any, values: tuple[Any, ...]) -> None:
-        """Called before the step that is not run any more: what would be carried into it."""
+        """Called before the step that is not run any more, with what would be carried into it."""
+        if self.begin is not None:
+            self.begin.left(self, values)
 
     most_turns = 2_000
 

@@ -203,6 +203,9 @@ class ModuleLowering:
             near = lw.items.near(name, S.Algorithm)
             lw.fail(s.spec.span, f"refines names an algorithm; `{name}` is none that is in reach",
                     f"did you mean {near}?" if near else "refines autoregressive(target) in distribution", code="E230")
+        if spec.name == lw.function:
+            lw.fail(s.spec.span, f"`{spec.name}` claims to refine itself, which every program does",
+                    "name another algorithm: refines autoregressive(target) in distribution", code="E410")
         if s.mode not in ("tokens", "distribution", None):
             lw.fail(s.span, f"refines ... in tokens or in distribution, not in {s.mode}", code="E410")
         args: list[tuple[str, Any]] = []

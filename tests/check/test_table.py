@@ -30,8 +30,8 @@ def test_every_program_is_in_the_table() -> None:
 @pytest.mark.parametrize("name", SOUND)
 def test_sound(name: str) -> None:
     report = check_module(module(name), models=6)
-    assert (report.verdict, report.notes) == ("proved", [])
-    assert report.models == 6
+    assert (report.verdict, report.reasons) == ("proved", [])
+    assert report.models > 20
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -66,7 +66,7 @@ def test_shipped_and_sound(name: str) -> None:
 def test_shipped_and_sound_in_a_small_world(name: str) -> None:
     report = check_algorithm(name, models=2, mutants=False)
     assert report.verdict == "proved"
-    assert report.models == 2
+    assert report.models >= 10
 
 
 @pytest.mark.parametrize(("name", "answer"), [("stop_after", "any"), ("position_keys", "any")])
@@ -76,9 +76,10 @@ def test_controllers(name: str, answer: str) -> None:
 
 
 def test_dropping_by_an_adversary_is_not_lossless() -> None:
-    """At a threshold that never applies the program is lossless; the adversary's answer shows what it rests on."""
+    """At a threshold that never applies no world shows the dropping, and forced it is not lossless: nothing is proved."""
     report = check_module(module("stop_and_drop"), models=10, params={"eta": 0})
-    assert (report.verdict, report.controllers) == ("proved", "own")
+    assert report.verdict == "undecided"
+    assert any("was never true" in reason for reason in report.reasons), report.reasons
 
 
 def test_a_convergence_test_is_no_controller() -> None:
