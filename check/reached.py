@@ -36,7 +36,8 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
     if not late:
         return None, ""
     why = "it does not hold for every value that a step may carry on" if survey.from_any is not None else \
-        "a step may carry draws on that were looked at" if survey.seen_draws else f"no arbitrary value is made of {survey.no_value}"
+        "a step may carry draws on that were looked at" if survey.seen_draws else \
+        f"no arbitrary value is made of {survey.no_value}"
     return None, f"{why}, and those that runs reach are too many to follow ({late})"
 
 

@@ -28,7 +28,6 @@ from decgraph.ir.types import Type
 from decgraph.runtime.models.free import small_weights
 from decgraph.runtime.noise import Key
 
-
 SEEN = "draws that were looked at are carried on"
 
 
@@ -57,8 +56,8 @@ class Start:
 
 
 class Arbitrary:
-    """Carried values from a seed. `given` lists what was set, for a counterexample. flags: gets SEEN where a step leaves draws behind
-    that were looked at."""
+    """Carried values from a seed. `given` lists what was set, for a counterexample. flags: gets SEEN where a step leaves
+    draws behind that were looked at."""
 
     def __init__(self, seed: int, facts: Facts, flags: set[str]) -> None:
         self.seed, self.facts, self.flags = seed, facts, flags
