@@ -8,8 +8,8 @@ follows from types.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -56,6 +56,14 @@ class Missing:
             fn = op.attrs["fn"]
             return f"{where}: this {fn} was never decided by its {self.outcome} side"
         return f"{where}: {what} {WORDS.get((op.opcode, self.outcome), 'was never ' + self.outcome)}"
+
+
+def pinned(f: Function, given: Mapping[str, Any] | None) -> Function:
+    """The function with the ranges of parameters that are given narrowed to their values: what needs
+    others is not asked for."""
+    given = {n: v for n, v in (given or {}).items() if isinstance(v, int | float | Fraction) and not isinstance(v, bool)}
+    return replace(f, params=tuple(replace(p, low=given[p.name], high=given[p.name]) if p.name in given else p
+                                   for p in f.params))
 
 
 def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:

@@ -14,7 +14,7 @@ from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import Unlikely, World
 from decgraph.check.claims import ByChance, begun
-from decgraph.check.coverage import demanded, missing
+from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.laws import Tally, execute
 from decgraph.check.plans import chance_plan, first_plans, further_plans
 from decgraph.check.starts import NoValue
@@ -33,7 +33,7 @@ ROUNDS = 3          # how often what was forced may lead to something else that 
 def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, int, int], None] | None) -> None:
     """Decide worlds that show what is missing, as far as sampling finds them."""
     assert survey.ran is not None
-    wanted = [(id(op), kind) for op, kind in demanded(f, survey.ran)]
+    wanted = [(id(op), kind) for op, kind in demanded(pinned(f, survey.params), survey.ran)]
     open_ = {key for key in wanted if survey.shown[key] < OFTEN}
     last = 0
     for seed in range(SEARCHED):
@@ -75,8 +75,9 @@ def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Mappi
     """Of what is missing, the outcomes with which the claims hold when they are forced."""
     out: set[Outcome] = set()
     refused: set[Outcome] = set()
+    asked = pinned(f, options["params"])
     for _ in range(ROUNDS):
-        open_ = [m for m in missing(f, ran, module.path, out) if m.forceable and m.key not in refused]
+        open_ = [m for m in missing(asked, ran, module.path, out) if m.forceable and m.key not in refused]
         if not open_:
             break
         for m in open_:

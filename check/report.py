@@ -11,7 +11,7 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.adversary import adversarial, controllers
 from decgraph.check.claims import Case
 from decgraph.check.counterexample import Counterexample, explain, smaller
-from decgraph.check.coverage import Missing, missing
+from decgraph.check.coverage import Missing, missing, pinned
 from decgraph.check.forced import harmless, searched
 from decgraph.check.laws import OutOfTime, Tally
 from decgraph.check.mutant import Kill, plant
@@ -152,7 +152,7 @@ def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progre
         report.reasons += survey.reasons
     report.verdict, report.states = "proved", states
     report.harmless = harmless(module, f, ran, tally, options)
-    report.missing = missing(f, ran, module.path, report.harmless)
+    report.missing = missing(pinned(f, options["params"]), ran, module.path, report.harmless)
     report.not_seen = [str(m) for m in report.missing]
     report.reasons += list(dict.fromkeys(report.not_seen))
     if 2 * lost > tried:
