@@ -125,9 +125,14 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
     """What was demanded and not seen, in the order of lines."""
     known = ran.seen | set(harmless)
     loops = {id(op) for op in ran.watched.values() if op.opcode == "for" and (id(op), "again") in known}
+    made = {v: op for op in ran.watched.values() if op.opcode == "bernoulli" for v in op.results}
+    coin = lambda op: op if op.opcode == "bernoulli" else made.get(op.operands[0]) if op.opcode == "if" else None
+    # A coin whose probability was 0 or 1 in every world has one side only: a draft from the target itself is always accepted.
+    sure = {id(op) for op in ran.watched.values() if (c := coin(op)) is not None and (id(c), "varies") not in known
+            and ((id(c), "true") in known or (id(c), "false") in known)}
     out = []
     for op, kind in demanded(f, ran):
-        if (id(op), kind) in known or (id(op) in loops and kind == "once"):
+        if id(op) in sure or (id(op), kind) in known or (id(op) in loops and kind == "once"):
             continue
         out.append(Missing(op, kind, op.loc.line, "" if op.loc.path in ("", path) else op.loc.path))
     out.sort(key=lambda m: (m.path, m.line))

@@ -184,7 +184,8 @@ def _features(size: int, r: random.Random) -> dict[str, Any]:
     }
 
 
-FEATURES = tuple(_features(3, random.Random(0)))
+FIRST = ("eos", "top_k", "min_length", "bans", "top_p", "presence_penalty", "bias", "repetition_penalty", "allow", "limit 1")
+FEATURES = (*FIRST, *(name for name in _features(3, random.Random(0)) if name not in FIRST))
 # for any tables, and no tokenizer
 WITHOUT_TEXT = tuple(name for name in FEATURES if name not in ("stop", "repetition_penalty"))
 

@@ -102,6 +102,8 @@ class Ran:
             out = force_result(m, op, out, force)
         for what in result_of(m, op, out):
             self.seen.add((id(op), what))
+        if op.opcode == "bernoulli" and any(0 < p < 1 for p in _numbers(m.env[op.operands[0]]) if not hasattr(p, "a")):
+            self.seen.add((id(op), "varies"))
         return out
 
     def entered(self, region: Any) -> None:

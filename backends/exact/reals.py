@@ -28,6 +28,8 @@ def real(x: Any) -> Any:
         return real(x.value)
     if isinstance(x, float | np.floating) and not np.isfinite(x):
         raise OpError(f"{x} stands where a finite number is needed", "0 / 0 and inf - inf are no numbers")
+    if not isinstance(x, int | float | Fraction | np.generic):      # a number of another sort, such as a symbol
+        return x
     return Fraction(x.item() if isinstance(x, np.generic) else x)
 
 

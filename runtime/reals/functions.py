@@ -185,6 +185,9 @@ def shares(weights: Sequence[Any]) -> list[Any]:
     if all(isinstance(w, int | Fraction) for w in weights):
         total = sum(weights)
         return [Fraction(w) / total for w in weights]
+    if not all(isinstance(w, int | Fraction | Real) for w in weights):      # numbers of another sort, such as symbols
+        whole = sum(weights)
+        return list(weights) if whole == 1 else [w / whole for w in weights]
     key = tuple(key_of(w) for w in weights)
     if key not in _known:
         if len(_known) > 20_000:
