@@ -187,7 +187,7 @@ def shares(weights: Sequence[Any]) -> list[Any]:
         return [Fraction(w) / total for w in weights]
     if not all(isinstance(w, int | Fraction | Real) for w in weights):      # numbers of another sort, such as symbols
         whole = sum(weights)
-        return list(weights) if whole == 1 else [w / whole for w in weights]
+        return [w / whole for w in weights]
     key = tuple(key_of(w) for w in weights)
     if key not in _known:
         if len(_known) > 20_000:
