@@ -42,8 +42,9 @@ def test_every_program_of_docs_with_a_function_is_proved(text: str) -> None:
     assert check_algorithm(text, mutants=False, models=4).verdict == "proved"
 
 
-@pytest.mark.parametrize(("returns", "condition"), [("bool", "sure(text_of(ctx), max(q))"), ("int", "sure(text_of(ctx), max(q)) > 7"),
-                                                    ("float", "sure(text_of(ctx), max(q)) < 0.3")])
+@pytest.mark.parametrize(("returns", "condition"), [
+    ("bool", "sure(text_of(ctx), max(q))"), ("int", "sure(text_of(ctx), max(q)) > 7"),
+    ("float", "sure(text_of(ctx), max(q)) < 0.3")])
 def test_what_steers_drafting_may_be_any_function(returns: str, condition: str) -> None:
     text = STEERED.format(type=returns, condition=condition, rule="rejection against target(t)")
     assert check_algorithm(text, mutants=False, models=4).verdict == "proved"
