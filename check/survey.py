@@ -117,7 +117,8 @@ class Survey:
             return None
 
     def note(self, plan: Any, why: str) -> None:
-        self.notes.append(f"world {self.tried} ({plan.label if plan is not None else ''}) was not decided: {why}")
+        self.notes.append(f"world {self.tried} ({plan.label if plan is not None else ''}) was not decided: "
+                          f"{why.splitlines()[0].removeprefix('error: ') if why else ''}")
 
     def run(self, plans: Sequence[Plan], progress: Callable[[str, int, int], None] | None = None) -> Failure | None:
         """Decide worlds until one fails."""
