@@ -37,12 +37,14 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
         return None, ""
     why = "it does not hold for every value that a step may carry on" if survey.from_any is not None else \
         "a step may carry draws on that were looked at" if survey.seen_draws else \
-        f"no arbitrary value is made of {survey.no_value}"
+        f"no arbitrary value is made of {survey.no_value}" if survey.no_value else \
+        "no step from carried values of any kind could be decided"
     return None, f"{why}, and those that runs reach are too many to follow ({late})"
 
 
 def values_that_come_late(survey: Survey, vocab: int) -> str:
     """In words, what a long text carries that its first steps did not; nothing where all values come up early."""
+    followed = 0
     for n in range(6):
         plan = Plan("sampled", 8100 + n, 2 if n % 2 else vocab, Style("plain", shared=n, rare=3 * (n % 3)), prompt=2,
                     limit=TEXT, steps=None, tight=n % 2 == 0)
@@ -60,10 +62,11 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
             continue
         except Unknown as error:
             return f"a value of type {error}"
+        followed += 1
         late = [step for step in notes.values() if step > LATE]
         if late:
             return f"a new one in step {late[0]}"
-    return ""
+    return "" if followed else "no long text could be followed"
 
 
 def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:

@@ -130,7 +130,7 @@ def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progre
         plans = [*first_plans(module, claim, options["vocab"], options["models"]),
                  *further_plans(module, claim, options["vocab"], options["models"], options["params"] or {})]
         failure = survey.run(plans, progress)
-        if failure is None and (survey.from_any is not None or survey.seen_draws or survey.no_value):
+        if failure is None and not survey.reasons and not survey.inductive:
             failure, reason = from_reached_states(survey, options["vocab"])
             states = "reached"
             if failure is None and reason:

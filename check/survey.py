@@ -11,6 +11,7 @@ from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely
 from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.constants import facts
 from decgraph.check.laws import OutOfTime, Tally
 from decgraph.check.starts import SEEN, NoValue
 from decgraph.check.worlds import Plan, least, world
@@ -107,6 +108,14 @@ class Survey:
     erred: bool = False
     failure: Failure | None = None
     large: int = 0
+
+    @property
+    def inductive(self) -> bool:
+        """Whether the claim was decided from carried values of any kind, where anything is carried: a program of which no such
+        world could be decided rests on its real starts, like one that such a world refutes."""
+        known = facts(self.module, self.module.entry)
+        carried = known.stepwise and (known.states or known.carries)
+        return self.from_any is None and not self.seen_draws and not self.no_value and (not carried or self.arbitrary > 0)
 
     def make(self, plan: Plan) -> Case | None:
         """The world of a plan, or None where it cannot be made."""

@@ -8,6 +8,7 @@ import pytest
 
 from decgraph.check import check_algorithm, survey
 from decgraph.check.algorithm import find
+from decgraph.check.laws import Tally
 from decgraph.errors import DecError
 
 WIDE = """
@@ -125,3 +126,15 @@ def test_an_interruption_keeps_what_is_known() -> None:
 
     found = check_algorithm("speculative", models=2, mutants=False, progress=press)
     assert found.interrupted and found.verdict == "undecided" and found.reasons == ["interrupted"] and found.runs > 0
+
+
+@pytest.mark.parametrize(("text", "carries"), [(WIDE, True), (FORGETS, False)])
+def test_without_a_step_from_any_value_there_is_no_induction(text: str, carries: bool) -> None:
+    """Where something is carried and no world from arbitrary values was decided, only real starts count."""
+    module, _ = find(text)
+    seen = survey.Survey(module, module.entry.claims[0], Tally(), None, survey.Tried())
+    assert seen.inductive is not carries
+    seen.arbitrary = 1
+    assert seen.inductive
+    seen.seen_draws = True
+    assert not seen.inductive

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decgraph.backends.exact import run
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.reals import Log, NotSeparated, power
 from decgraph.backends.exact.run import World, exact_machine
@@ -30,7 +29,6 @@ NUMBERS: list[Any] = [0, 1, 2, -1, -3, F(0), F(1), F(1, 2), F(-1, 2), F(-7, 3), 
                       Log(F(2)), Log(F(1, 3), 2), power(F(2), F(1, 2)), -power(F(2), F(1, 2)), power(F(3), F(7, 10)) - 2,
                       Log(F(1, 3)).value, 1 - power(F(1, 2), F(1, 3))]
 # The machine of backends/exact/run.py names the line of what it gives up, which is not the numbers' to do.
-names_lines = pytest.mark.skipif(not hasattr(run, "real"), reason="the exact machine does not name lines")
 LOGIC = ("and", "or", "not", "select")
 
 
@@ -161,7 +159,6 @@ TESTS = ["max(0 * q + v) > 0.3", "all(v == v)", "min(0 * q + v) <= a", "argmax(0
 LAWS = ["p", "softmax(0 * q + v)", "normalize(relu(0 * q + v))", "warp(0 * q + v)", "softmax(log(q) * v)"]
 
 
-@names_lines
 @settings(max_examples=400)
 @given(expressions(), st.sampled_from(TESTS), st.sampled_from(LAWS))
 def test_no_python_exception_leaves_the_exact_machine(expression: str, test: str, law: str) -> None:
@@ -180,7 +177,6 @@ def test_no_python_exception_leaves_the_exact_machine(expression: str, test: str
         assert not any(f"{e.__name__}:" in str(got) for e in PYTHON), str(got)
 
 
-@names_lines
 @pytest.mark.parametrize("expression", ["2 ^ 1000000000", "9 ^ 9 ^ 9 ^ 9", "(0.5 + n) ^ 123456789123", "exp(exp(exp(1000)))",
                                         "max(q ^ 10000000)", "exp(10 ^ 30)"])
 def test_numbers_that_grow_are_given_up_at_their_line(expression: str) -> None:
@@ -190,7 +186,6 @@ def test_numbers_that_grow_are_given_up_at_their_line(expression: str) -> None:
     assert time.perf_counter() - started < 5
 
 
-@names_lines
 def test_repeated_squaring_is_given_up() -> None:
     text = """
 algorithm numbers(target: causal, a: float in -100..100 = 0.5, n: int in 0..100 = 3):
@@ -205,7 +200,6 @@ algorithm numbers(target: causal, a: float in -100..100 = 0.5, n: int in 0..100 
     assert isinstance(got, NotSeparated) and "200000 bits" in str(got) and ":6:" in got.place
 
 
-@names_lines
 @pytest.mark.parametrize("step", ["sqrt(v + 1)", "v + log(0.5)", "exp(-v)", "log(2 + v)", "v ^ 0.7 + 1", "v * exp(v)",
                                   "v / (v + 0.1)", "max(softmax(log(q) * v))", "v * sqrt(2) + 1"])
 def test_long_loops_end(step: str) -> None:

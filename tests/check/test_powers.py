@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from decgraph.backends.exact import run
 from decgraph.check import check_algorithm
 from decgraph.check.algorithm import find
 from decgraph.check.claims import decide
@@ -17,7 +16,6 @@ from decgraph.check.laws import Tally
 from decgraph.check.report import cases
 
 # The machine of backends/exact/run.py draws from weights that are reals (`real`), which is not this file's to see to.
-beyond_rationals = pytest.mark.skipif(not hasattr(run, "real"), reason="the exact machine draws from rationals only")
 PROGRAMS = Path(__file__).parent / "powers"
 Case = tuple[str, dict[str, Any]]
 RATIONAL: list[Case] = [("contrastive", {}), ("guidance", {}), ("mixture", {})]
@@ -71,13 +69,11 @@ def test_wrong_programs_are_refuted(case: Case) -> None:
     is_refuted(case)
 
 
-@beyond_rationals
 @pytest.mark.parametrize("case", REAL, ids=str)
 def test_true_programs_beyond_the_rationals_are_proved(case: Case) -> None:
     is_proved(case)
 
 
-@beyond_rationals
 @pytest.mark.parametrize("case", WRONG_REAL, ids=named)
 def test_wrong_programs_beyond_the_rationals_are_refuted(case: Case) -> None:
     is_refuted(case)
@@ -107,7 +103,6 @@ REQUESTS: list[dict[str, Any]] = [
 ]
 
 
-@beyond_rationals
 @pytest.mark.parametrize("fields", REQUESTS, ids=str)
 @pytest.mark.parametrize("right", [True, False])
 def test_requests_beyond_the_rationals_are_decided(fields: dict[str, Any], right: bool) -> None:
@@ -122,7 +117,6 @@ def test_requests_beyond_the_rationals_are_decided(fields: dict[str, Any], right
             assert failure.kind == "law" and failure.distance > 0
 
 
-@beyond_rationals
 def test_what_cannot_be_told_is_undecided_at_its_line() -> None:
     text = """
 algorithm nested(target: causal, drafter: causal):
