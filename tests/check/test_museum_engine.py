@@ -147,7 +147,6 @@ def test_a_recurrent_state_is_refused() -> None:
         engine_of(from_module(transformers.MambaForCausalLM(config), name="odd"))
 
 
-@pytest.mark.xfail(strict=True, reason="a captured forward takes a length of 8 for the head's dimension of 8: issue 10")
 def test_requests_of_all_lengths_in_one_session() -> None:
     """A short request, a long one, a short one again: storage that was made for one serves the others."""
     s = session("speculative", gamma=4)

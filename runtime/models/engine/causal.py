@@ -191,7 +191,7 @@ class CausalEngine:
                     raise
                 self._drop(min(others, key=lambda pair: pair[0])[1])
                 self._compact()
-        while len(self._steps) < rows:
+        while len(self._steps) < self.store.rows:  # the store rounds up, and short ways look at all the rows it has
             self._steps = torch.arange(2 * len(self._steps), device=self.layout.device)
 
     def _compact(self) -> None:
@@ -284,7 +284,7 @@ class CausalEngine:
         except DecError as error:
             return error
         count = made.total
-        length = min(-(-(made.rows + 1) // ROWS) * ROWS, len(self._steps))  # no row lies behind the context's end
+        length = -(-(made.rows + 1) // ROWS) * ROWS
         straight = made.linear and made.tokens is None and 0 < count <= self.chunk and length <= self.store.rows
         number = made.slot.number
         if not straight or number >= self.store.slots or hasattr(self.step, "bucket"):
