@@ -258,7 +258,8 @@ class Real:
     def __floor__(self) -> int:
         for digits in DIGITS:
             lo, hi = self.around(digits)
-            if lo.is_finite() and hi.is_finite() and hi - lo < 1 and lo.adjusted() < digits:
+            # The sizes first: a difference of numbers beyond the decimal module's range is an error there.
+            if lo.is_finite() and hi.is_finite() and max(lo.adjusted(), hi.adjusted()) < digits and hi - lo < 1:
                 low, high = (int(x.to_integral_value(rounding=ROUND_FLOOR)) for x in (lo, hi))
                 if low == high:
                     return low

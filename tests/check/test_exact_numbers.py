@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decgraph.backends.exact.numbers import EXACT
-from decgraph.backends.exact.reals import Log, NotSeparated, power
+from decgraph.backends.exact.reals import Log, NotSeparated, exp, power, rounded_down
 from decgraph.backends.exact.run import World, exact_machine
 from decgraph.backends.reference.machine import Machine
 from decgraph.dsl.lower import load_text
@@ -219,3 +219,14 @@ algorithm numbers(target: causal, a: float in -100..100 = 0.5, n: int in 0..100 
     got = outcome(text)
     assert isinstance(got, tuple) or isinstance(got, NotSeparated) and got.place
     assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize("exponent", [10**4, 10**6, 10**7, 10**9])
+def test_numbers_beyond_what_decimals_hold_are_given_up(exponent: int) -> None:
+    with pytest.raises((NotSeparated, OpError)):
+        rounded_down(exp(F(exponent)))
+
+
+def test_a_power_of_e_is_rounded_down() -> None:
+    assert rounded_down(exp(F(50))) == 5184705528587072464087
+    assert rounded_down(exp(F(-50))) == 0
