@@ -108,15 +108,20 @@ def plain_request(r: Request) -> Request:
     return Request(prompt=r.prompt, limit=r.limit, temperature=r.temperature)
 
 
-def smaller(failure: Failure, tries: int = 40) -> Failure:
-    """The same failure in a smaller world, as far as a few dozen tries find one: fewer tokens of vocabulary, a plain request,
-    a shorter prompt, smaller parameters, simpler tables, a shorter law."""
-    best = failure
-    for candidate in _candidates(failure.case)[:tries]:
+SHRINKING = 600     # runs, all tries together
+
+
+def smaller(failure: Failure) -> Failure:
+    """The same failure in a smaller world, as far as a few tries find one: fewer tokens of vocabulary, a plain request, a
+    shorter prompt, smaller parameters, simpler tables, a shorter law."""
+    best, spent = failure, Tally()
+    for candidate in _candidates(failure.case):
         if not _size(candidate) < _size(best.case):
             continue
+        if spent.runs > SHRINKING:
+            break
         try:
-            again = decide(replace(candidate, limit=300), Tally())
+            again = decide(replace(candidate, limit=100), spent)
         except (TooMany, Unlikely, NotSeparated, DecError):
             continue
         if again is not None:

@@ -2,7 +2,7 @@
 of those that none has.
 
 Demanded are both sides of every condition and comparison, both operands of a minimum or maximum of single numbers, a
-truncation that cuts and one that does not, and loops over a number of times that turn as seldom and as often as their bounds
+truncation that cuts and one that does not, draws that could have been another token, and loops over a number of times that turn as seldom and as often as their bounds
 allow. Conditions that lowering made of `accept`, `break` and `emit` are not the author's and are left out; so is what only
 follows from types.
 """
@@ -21,6 +21,7 @@ WORDS = {
     ("if", "true"): "was never true", ("if", "false"): "was always true", ("map", "true"): "was never true",
     ("map", "false"): "was always true", ("renorm", "cut"): "never cut a token off",
     ("renorm", "whole"): "always cut a token off", ("each", "ran"): "never ran",
+    ("draw", "open"): "could never have been another token", ("draw.many", "open"): "could never have been other tokens",
 }
 FORCEABLE = frozenset({"true", "false", "left", "right"})
 
@@ -50,7 +51,8 @@ class Missing:
             times = {"never": "always turned at least once", "once": "never turned exactly once",
                      "again": "never turned more than once", "ran": "never turned"}[self.outcome]
             return f"{where}: this loop {times}"
-        what = {"if": "this condition", "renorm": "this truncation", "each": "what stands here"}.get(
+        what = {"if": "this condition", "renorm": "this truncation", "each": "what stands here", "draw": "this draw",
+                "draw.many": "this draw"}.get(
             op.opcode, "this comparison")
         if self.outcome in ("left", "right", "above", "zero", "low", "inside", "high"):
             fn = op.attrs["fn"]
@@ -73,6 +75,7 @@ def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
     for op in f.body.walk():
         made.update(dict.fromkeys(op.results, op))
     ranges = {p.value: (p.low, p.high) for p in f.params}
+    chance = any(c.mode not in ("greedy", "") or c.kind == "keeps_support" for c in f.claims)
     out: list[tuple[Op, str]] = []
     for op in ran.watched.values():
         kinds = outcomes(op)
@@ -81,6 +84,9 @@ def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
                 out += [(op, k) for k in kinds]
         elif op.opcode in ("for", "while"):
             out += [(op, k) for k in turns_of(op, made, ranges)]
+        elif op.opcode in ("draw", "draw.many"):
+            if chance:
+                out.append((op, "open"))
         elif op.opcode == "map" and op.attrs["fn"] in PICKS:
             if not op.results[0].type.dims and op.attrs["fn"] in ("minimum", "maximum") and not _fixed(op, made):
                 out += [(op, k) for k in kinds]
@@ -133,6 +139,8 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
     out = []
     for op, kind in demanded(f, ran):
         if id(op) in sure or (id(op), kind) in known or (id(op) in loops and kind == "once"):
+            continue
+        if kind == "open" and (id(op), "certain") not in known:     # nobody looks at its token
             continue
         out.append(Missing(op, kind, op.loc.line, "" if op.loc.path in ("", path) else op.loc.path))
     out.sort(key=lambda m: (m.path, m.line))

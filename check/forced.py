@@ -6,7 +6,7 @@ other outcome, whatever it computes. If the claims hold then too, it does not ma
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,8 @@ SEARCHED = 120      # worlds that are sampled
 IN_VAIN = 50        # ... after which, if none of them showed anything, the search ends
 SAMPLES = 3         # runs of each
 OFTEN = 3           # worlds in which each outcome is wanted: in one of them it may make no difference
+AGAIN = 12          # ... where a world that shows it is known, whose tables can be drawn anew
+VARIED = 60         # worlds with tables drawn anew
 ROUNDS = 3          # how often what was forced may lead to something else that was not seen
 
 
@@ -38,7 +40,7 @@ def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, i
     last = 0
     for seed in range(SEARCHED):
         if not open_ or survey.failure is not None or seed - last > IN_VAIN:
-            return
+            break
         if progress is not None:
             progress("looking for what no world has shown", seed, SEARCHED)
         plan = chance_plan(survey.module, survey.claim, vocab, seed)
@@ -46,6 +48,24 @@ def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, i
             survey.one(plan)
             last = seed
             open_ = {key for key in wanted if survey.shown[key] < OFTEN}
+
+
+    varied(survey, wanted)
+
+
+def varied(survey: Survey, wanted: Sequence[Outcome]) -> None:
+    """Decide worlds that have shown an outcome that few have, with other tables: what is wrong there need not show in the
+    first of them."""
+    left = VARIED
+    for key in wanted:
+        plan = survey.shown_by.get(key)
+        for n in range(AGAIN if plan is not None else 0):
+            if left == 0 or survey.failure is not None or survey.shown[key] >= AGAIN:
+                break
+            assert plan is not None
+            sort = plan.style.sort if n % 3 == 2 else "plain"
+            survey.one(replace(plan, label="searched", style=replace(plan.style, sort=sort), tables=n + 1))
+            left -= 1
 
 
 def sampled(survey: Survey, plan: Plan) -> set[Outcome]:

@@ -24,7 +24,8 @@ class Mutant:
     why: what is wrong with it. applies: whether it can matter to an algorithm with these facts (where it provably cannot,
     the reason stands beside the mutant). sees: the smallest world that is expected to show it. bugs: where it was seen in
     the wild. rewrite: the patch of the program; engine: the broken machine; one of the two. worlds: numbers of the worlds
-    that show it best, tried first. steps: turns of the outer loop that it takes.
+    that show it best, tried first. steps: iterations of the outer loop that it takes. asks: only a request that asks for
+    something can show it.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Mutant:
     engine: type[ExactMachine] | None = None
     worlds: tuple[int, ...] = ()
     steps: int = 1
+    asks: bool = False
 
 
 @dataclass
@@ -76,6 +78,11 @@ def judge(case: Case, steps: int = 1) -> str | None:
     return None
 
 
+def asking(case: Case) -> bool:
+    """Whether the request asks for more than a number of tokens."""
+    return case.plan is None or bool(case.plan.features) or case.plan.temperature not in (0, 1)
+
+
 def applicable(facts: Profile, mutants: Sequence[Mutant], planting: Planting | None) -> Iterator[tuple[Mutant, str | None]]:
     """The mutants that can matter, with the patched text of those that are patches."""
     for m in mutants:
@@ -90,13 +97,15 @@ def applicable(facts: Profile, mutants: Sequence[Mutant], planting: Planting | N
 
 
 Cases = Callable[[Module, type[ExactMachine], int], Sequence[Case]]
+Without = Callable[[Case], Case]
 ROUNDS = 3
 
 
-def plant(module: Module, planting: Planting | None, mutants: Sequence[Mutant], cases: Cases,
+def plant(module: Module, planting: Planting | None, mutants: Sequence[Mutant], cases: Cases, without: Without,
           progress: Callable[[str, int, int], None] | None = None, tally: Tally | None = None) -> list[Kill]:
     """Plant every mutant that applies and look for a world that shows it. `cases` gives the worlds of a module:
-    those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again."""
+    those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again.
+    `without` gives the same world without the bug: an error shows a bug only where the program has none of its own."""
     plain = cases(module, ExactMachine, 0)
     facts = profile(plain[:8])
     todo = list(applicable(facts, mutants, planting))
@@ -106,11 +115,11 @@ def plant(module: Module, planting: Planting | None, mutants: Sequence[Mutant], 
             progress(f"mutant {m.name}", i, len(todo))
         if tally is not None:
             tally.check_time()
-        out.append(one(module, planting, m, text, cases))
+        out.append(one(module, planting, m, text, cases, without))
     return out
 
 
-def one(module: Module, planting: Planting | None, m: Mutant, text: str | None, cases: Cases) -> Kill:
+def one(module: Module, planting: Planting | None, m: Mutant, text: str | None, cases: Cases, without: Without) -> Kill:
     """One mutant: the first world that shows it."""
     if text is not None:
         assert planting is not None
@@ -121,12 +130,17 @@ def one(module: Module, planting: Planting | None, m: Mutant, text: str | None, 
     tried = 0
     for turn in range(ROUNDS):
         worlds = cases(module, m.engine or ExactMachine, turn)
-        order = [i for i in m.worlds if i < len(worlds)] + [i for i in range(len(worlds)) if i not in m.worlds]
+        first = [i for i in m.worlds if i < len(worlds)] if turn == 0 else []
+        order = first + [i for i in range(len(worlds)) if i not in first]
+        if m.asks:
+            order = [i for i in order if asking(worlds[i])]
         # The smallest parameters first, which are quick; drafts of one edit hide what there is to see of canvases.
         quick = [least(worlds[i]) for i in order[:3] if not masked(worlds[i].function)]
         for case in [*quick, *(worlds[i] for i in order)]:
             tried += 1
             how = judge(case, m.steps)
+            if how == "error" and judge(without(case), m.steps) == "error":
+                continue
             if how is not None:
                 size = next(iter(case.models.values())).vocab.size
                 return Kill(m.name, m.why, True, {"how": how, "vocab": size, "models": tried})

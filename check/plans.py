@@ -30,6 +30,7 @@ from decgraph.ir.values import Claim, Function, Module
 RUNS = {"parameter": 200, "deep": 300, "searched": 300}     # most runs in worlds of which there are many, or which are long
 QUICK = 10      # fewer worlds of the first kind than this, and of the others there are fewer too
 BASE_SORTS = ("plain", "plain", "zeros", "plain", "peaked", "mixed", "tails", "plain", "ties", "sure")
+LATER = (("top_k",), ("bans",), ("repetition_penalty",), ("min_length",))
 HALF, DOUBLE = Fraction(1, 2), Fraction(2)
 
 
@@ -71,6 +72,9 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
         for n in range(3 if sampled else 0):
             yield Plan("steps", 1200 + n, 2, Style(sorts[n % 4], shared=n), prompt=1 + n, steps=2 + n % 2, limit=4, length=4,
                        tight=True, runs=1500)
+        for n, features in enumerate(LATER if sampled else ()):     # what a request asks for holds in the next step, too
+            yield Plan("steps", 1250 + n, vocab, Style("plain", shared=1250 + n, power=2 if "repetition_penalty" in features
+                       else 1), prompt=1 + n % 2, steps=2, limit=3, length=3, tight=True, features=features)
     if known.session or known.batch:
         for n in range(3 * rounds):
             yield Plan("session", 1300 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), prompt=2, session=1 + n % 2,
@@ -144,9 +148,10 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             yield Plan("parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned,
                        tight=True)
             continue
-        limit = min(12, value + 2) if isinstance(value, int) else 6
-        yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=5), limit=limit, length=limit, steps=None,
-                   params=pinned, tight=True, runs=250)
+        huge = isinstance(value, int) and value > 12     # beyond what any text here reaches: a few short runs
+        limit = 6 if huge or not isinstance(value, int) else value + 2
+        yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=8 if huge else 5), limit=limit, length=limit,
+                   steps=None, params=pinned, tight=True, runs=40 if huge else 250)
         if not isinstance(value, int) or value <= 12:
             yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True)
         if value <= 7 if isinstance(value, int) else False:

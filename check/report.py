@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from decgraph.backends.exact.coverage import Ran
@@ -178,7 +178,12 @@ def plant_all(module: Module, report: Report, planting: Planting | None, tally: 
                     continue
         return out
 
-    report.mutants = plant(module, planting, MUTANTS, every, progress, tally)
+    def without(case: Case) -> Case:
+        assert case.plan is not None
+        sound = world(module, case.claim, case.plan, given=options["params"], engine=options["engine"], externs=options["externs"])
+        return replace(sound, params=case.params, length=case.length, request=case.request)
+
+    report.mutants = plant(module, planting, MUTANTS, every, without, progress, tally)
     report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)
     for kill in report.survivors:
         report.reasons.append(f"the planted bug `{kill.name}` was not found: {kill.why}")

@@ -170,7 +170,7 @@ def _fresh(m: ExactMachine, name: str, key: str, n: int) -> Draw:
     """A draw from any law that nothing has looked at."""
     row = _law(m, key)
     place = Key(m.request.seed, m.request.request_id, f"carried:{name}", (), (n,))
-    return Draw(None, row, "shaped", resolve=partial(m.late_token, place, row, "shaped", f"{name}, carried, number {n}"))
+    return Draw(None, row, "shaped", resolve=partial(m.late_token, None, place, row, "shaped", f"{name}, carried, number {n}"))
 
 
 def _draws(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random) -> Any:

@@ -83,7 +83,7 @@ class Survey:
     """The worlds of one claim. ran: what of the program ran in decided worlds (None: nobody asks). from_any: the first
     failure from carried values of any kind, which says little until runs reach such values; from_functions: the first from an
     adversary's answers in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
-    worlds each outcome was seen."""
+    worlds each outcome was seen; shown_by: in which first."""
 
     module: Module
     claim: Claim
@@ -103,6 +103,7 @@ class Survey:
     from_any: Failure | None = None
     from_functions: Failure | None = None
     shown: Counter[Any] = field(default_factory=Counter)
+    shown_by: dict[Any, Plan] = field(default_factory=dict)
     no_value: str = ""
     seen_draws: bool = False
     erred: bool = False
@@ -205,6 +206,9 @@ class Survey:
                     self.ran.seen |= small.ran.seen
                     self.ran.used |= small.ran.used
                     self.shown.update(small.ran.seen)
+                    if small.plan is not None and size == 0:
+                        for key in small.ran.seen:
+                            self.shown_by.setdefault(key, small.plan)
                 self.seen.add(small)
             return failure, "", size
         return None, why, 2

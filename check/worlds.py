@@ -37,7 +37,7 @@ class Plan:
     steps: decoding steps before the specification goes on (None: the whole text). committed: tokens that a start has behind
     it. arbitrary: the seed of arbitrary carried values. session: requests answered before. params: values that the world is
     about; span: cells of a canvas. window: the models' context length beyond prompt and limit (None: no limit). tight:
-    parameters that are not named are as small as they can be.
+    parameters that are not named are as small as they can be. tables: other tables for what is otherwise the same world.
     """
 
     label: str = "base"
@@ -60,6 +60,7 @@ class Plan:
     window: int | None = None
     tight: bool = False
     runs: int = 700
+    tables: int = 0
 
 
 def models_for(function: Function, size: int, seed: int, *, free: bool = False, style: Style | None = None,
@@ -231,7 +232,7 @@ def world(module: Any, claim: Any, plan: Plan, *, given: Mapping[str, Any] | Non
     params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
     heads = max([HEADS, *(len(v) for v in params.values() if isinstance(v, Topology))])
     context = None if plan.window is None else plan.prompt + plan.window
-    models = models_for(f, plan.vocab, plan.seed, free=plan.free, style=plan.style, context=context, layers=layers_for(params),
+    models = models_for(f, plan.vocab, plan.seed + 7919 * plan.tables, free=plan.free, style=plan.style, context=context, layers=layers_for(params),
                         heads=min(8, heads))
     request = request_for(plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features,
                           temperature=plan.temperature)

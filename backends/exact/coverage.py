@@ -33,6 +33,8 @@ def outcomes(op: Op) -> tuple[str, ...]:
         return ("cut", "whole")
     if op.opcode == "each":
         return ("ran",)
+    if op.opcode in ("draw", "draw.many"):
+        return ("open",)
     if op.opcode == "map" and op.attrs["fn"] in COMPARISONS | LOGIC and op.results[0].type.elem == "bool":
         return ("true", "false")
     if op.opcode in ASKED and op.results[0].type.elem == "bool":
@@ -85,7 +87,7 @@ class Ran:
 
     def apply(self, m: Any, op: Op, run: Callable[[Op], Any]) -> Any:
         """Run one op, taking note of what it comes to."""
-        if id(op) not in self.watched or op.opcode == "if":
+        if id(op) not in self.watched or op.opcode in ("if", "draw", "draw.many"):
             return run(op)
         if op.opcode in ("for", "while", "each"):
             body = op.regions[-1]
@@ -105,6 +107,11 @@ class Ran:
         if op.opcode == "bernoulli" and any(0 < p < 1 for p in _numbers(m.env[op.operands[0]]) if not hasattr(p, "a")):
             self.seen.add((id(op), "varies"))
         return out
+
+    def looked_at(self, op: Op, row: Any) -> None:
+        """The token of a draw was asked for: whether it could have been another one."""
+        if id(op) in self.watched and (id(op), "open") not in self.seen:
+            self.seen.add((id(op), "open" if sum(x > 0 for x in row) > 1 else "certain"))
 
     def entered(self, region: Any) -> None:
         self.turns[id(region)] = self.turns.get(id(region), 0) + 1

@@ -218,13 +218,15 @@ class ExactMachine(Machine):
     # -- draws
     def draw(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
         place = self.key(key, (lane,), row, index)
-        return Draw(None, row, face, resolve=partial(self.late_token, place, row, face, said(op, place, self.module.path,
-                                                                                            key.kind == "output")))
+        name = said(op, place, self.module.path, key.kind == "output")
+        return Draw(None, row, face, resolve=partial(self.late_token, op, place, row, face, name))
 
     def said(self, op: Any, place: Any) -> str:
         return said(op, place, self.module.path)
 
-    def late_token(self, place: Any, row: Row, face: str, name: str) -> int:
+    def late_token(self, op: Any, place: Any, row: Row, face: str, name: str) -> int:
+        if self.world.ran is not None:
+            self.world.ran.looked_at(op, row.face(face))
         return self.race_token(place, row.face(face), name)
 
     def race_token(self, place: Any, q: Any, name: str) -> int:
@@ -259,7 +261,7 @@ class ExactMachine(Machine):
             out = []
             for j in range(k):
                 place = self.key(key, (lane, j), row)
-                resolve = partial(self.late_token, place, row, face, f"{self.said(op, place)}, number {j}")
+                resolve = partial(self.late_token, op, place, row, face, f"{self.said(op, place)}, number {j}")
                 out.append(Draw(None, row, face, group=lane, rank=j, resolve=resolve))
             return out
         if not self.full_support:

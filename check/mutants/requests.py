@@ -56,9 +56,9 @@ def below(f: Profile) -> bool:
 
 MUTANTS = (
     Mutant("constraints-at-the-root-only", "bans and the minimum length are forgotten at drafted nodes", below,
-           "V = 2, one draft, a ban", "M20, M55", engine=NoConstraints, worlds=(7, 5)),
+           "V = 2, one draft, a ban", "M20, M55", engine=NoConstraints, worlds=(7, 5), asks=True),
     Mutant("shaping-at-the-root-only", "top-k, top-p, min-p, penalties and biases are forgotten at drafted nodes", below,
-           "V = 3, one draft, top-k", "M06, M21, M54; ar.md L5", engine=NoShaping, worlds=(3, 9, 13, 11)),
+           "V = 3, one draft, top-k", "M06, M21, M54; ar.md L5", engine=NoShaping, worlds=(3, 9, 13, 11), asks=True),
     Mutant("shaping-of-the-root's-path", "penalties and the minimum length at a node count the root's path", below,
-           "V = 2, one draft, a penalty", "M51, M52", engine=RootPath, worlds=(11, 5)),
+           "V = 2, one draft, a penalty", "M51, M52", engine=RootPath, worlds=(11, 5), asks=True),
 )

@@ -101,7 +101,8 @@ MUTANTS = (
     Mutant("points-as-drawn", "the likeliest tokens are tested as if they had been drawn",
            lambda f: f.law and f.points and "distribution" in f.modes, "V = 2, one draft", "M03, M13", engine=PointsAsDrawn),
     Mutant("law-of-the-raw-face", "drafts are drawn from the shaped distribution and tested with the unshaped one", tested,
-           "V = 3, top-k or top-p", "M02, M06; ar.md L5, L6", engine=RawLaw, worlds=(3, 9, 11, 13)),
+           "V = 3, top-k or top-p", "M02, M06; ar.md L5, L6", engine=RawLaw, worlds=(3, 9, 11, 13),
+           asks=True),
 )
 
 __all__ = ["Draws", "MUTANTS"]

@@ -244,7 +244,8 @@ def commit(lw: Lowering, s: S.Commit) -> None:
     if isinstance(e, S.Attr) and e.name == "accepted" and isinstance(e.value, S.Name):
         name = e.value.name
         if name in lw.states and lw.states[name].type.elem == "tree":
-            t = lw.one("tree.reroot", lw.env[name], v, span=s.span, name=name)
+            carried = lw.env[name] if name in lw.env else expr(lw, e.value)     # a step may verify what others drafted
+            t = lw.one("tree.reroot", carried, v, span=s.span, name=name)
             lw.emit("state.write", t, span=s.span, state=name, type=lw.states[name].type)
 
 

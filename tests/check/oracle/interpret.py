@@ -78,6 +78,8 @@ class Machine:
         for s in self.program.states:
             if s.scope == "session" and s.name in kept:
                 self.states[s.name] = kept[s.name]
+                if isinstance(kept[s.name], Tree):      # drafts below an earlier text are drafts below this one
+                    self.states[s.name].base = self.context
             elif s.type.startswith("suffixes"):
                 self.states[s.name] = self.request.prompt
             elif s.type.startswith("tree"):
@@ -245,12 +247,18 @@ class Machine:
             below = 0 if at is None else trees.nodes(at)[0].id
             made = []
             for x in value[1]:
+                if not self.fits(tree, below):
+                    break
                 made.append(trees.hang(tree, below, trees.point(self, x)))
                 below = made[-1]
             tree.new = made
             return
         pairs = trees.places(self, tree, value, at)
-        tree.new = [trees.hang(tree, parent, x) for parent, x in pairs]
+        tree.new = [trees.hang(tree, parent, x) for parent, x in pairs if self.fits(tree, parent)]
+
+    def fits(self, tree: Tree, parent: int) -> bool:
+        """Whether a node under `parent` is within the request's limit: nodes beyond it are not grown."""
+        return len(tree.context(parent)) < len(self.request.prompt) + self.request.limit
 
     def committed(self, x: Any, written: Any) -> None:
         if isinstance(x, Path):
