@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check import check_algorithm, check_all
 from decgraph.check.algorithm import find
-from decgraph.check.mutant import applicable, judge, one
+from decgraph.check.mutant import Mutant, applicable, judge, one
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.planting import Planting
 from decgraph.check.profile import profile
 from decgraph.check.report import cases
+from decgraph.check.worlds import world
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Small ones first; a mutant is planted in the first of these that it applies to.
@@ -32,8 +34,11 @@ def host(name: str):
         return [c for claim in module.entry.claims
                 for c in cases(module, claim, vocab=3, models=20, params=None, engine=engine, first=20 * turn)]
 
+    def without(case):
+        return replace(world(module, case.claim, case.plan), params=case.params, length=case.length, request=case.request)
+
     facts = profile(worlds(module, ExactMachine, 0)[:8])
-    return module, planting, worlds, {m.name: (m, text) for m, text in applicable(facts, MUTANTS, planting)}
+    return module, planting, worlds, without, {m.name: (m, text) for m, text in applicable(facts, MUTANTS, planting)}
 
 
 def test_names_and_reasons() -> None:
@@ -47,14 +52,26 @@ def test_names_and_reasons() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
 def test_killed(mutant) -> None:
     for name in HOSTS:
-        module, planting, worlds, known = host(name)
+        module, planting, worlds, without, known = host(name)
         if mutant.name in known:
             m, text = known[mutant.name]
-            kill = one(module, planting, m, text, worlds)
+            kill = one(module, planting, m, text, worlds, without)
             assert kill.killed, f"{mutant.name} survives in {name}"
             assert kill.by["how"] != "refused" or mutant.name == "residual-not-normalised", kill.by
             return
     pytest.fail(f"{mutant.name} applies to none of {', '.join(HOSTS)}")
+
+
+class Same(ExactMachine):
+    """A bug that is none."""
+
+
+@pytest.mark.parametrize("name", ["speculative", "pearl", "speculative_jacobi", "freedave"])
+def test_no_bug_is_never_found(name: str) -> None:
+    """Nor does an error that the program itself ends with in a world count as one of the bug's."""
+    module, planting, worlds, without, _ = host(name)
+    kill = one(module, planting, Mutant("none", "nothing is wrong", lambda f: True, "V = 2", engine=Same), None, worlds, without)
+    assert not kill.killed, kill.by
 
 
 @pytest.mark.parametrize(("name", "algorithm"), [
@@ -63,7 +80,7 @@ def test_killed(mutant) -> None:
     ("points-as-drawn", "eagle2"), ("siblings-seen", "speculative"), ("path-not-gathered", "speculative")])
 def test_what_does_not_apply_is_equivalent(name: str, algorithm: str) -> None:
     """The reasons why a mutant does not apply, held against the checker: no world shows it."""
-    module, _, worlds, known = host(algorithm)
+    module, _, worlds, _, known = host(algorithm)
     assert name not in known
     mutant = next(m for m in MUTANTS if m.name == name)
     assert [judge(c, mutant.steps) for c in worlds(module, mutant.engine, 0)[:2]] == [None] * 2
