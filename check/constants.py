@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from decgraph.backends.exact.states import free_values
+from decgraph.backends.exact.states import free_values, read_again
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Value
 
@@ -164,7 +164,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         met=tuple((k, tuple(sorted(v))) for k, v in sorted(met.items())),
         length=name_in(canvas.operands[0]) if canvas is not None and canvas.operands else "",
         block=name_in(blocks.operands[1]) if blocks is not None and len(blocks.operands) > 1 else "",
-        carries=loop is not None and (bool(loop.results) or bool(random_from_before(f))), states=bool(f.states),
+        carries=loop is not None and (any(read_again(f, loop)) or bool(random_from_before(f))), states=bool(f.states),
         session=any(s.scope != "sequence" for s in f.states),
         batch="batch.top" in opcodes or any(s.scope == "batch" for s in f.states),
         text=bool(opcodes & {"text_of", "completes"}), extern="extern" in opcodes,

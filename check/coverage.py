@@ -2,9 +2,9 @@
 of those that none has.
 
 Demanded are both sides of every condition and comparison, both operands of a minimum or maximum of single numbers, a
-truncation that cuts and one that does not, draws that could have been another token, and loops over a number of times that turn as seldom and as often as their bounds
-allow. Conditions that lowering made of `accept`, `break` and `emit` are not the author's and are left out; so is what only
-follows from types.
+truncation that cuts and one that does not, draws that could have been another token, and loops over a number of times that
+turn as seldom and as often as their bounds allow. Conditions that lowering made of `accept`, `break` and `emit` are not the
+author's and are left out; so is what only follows from types.
 """
 from __future__ import annotations
 

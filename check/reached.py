@@ -10,7 +10,7 @@ from typing import Any
 
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine, Unlikely, World
-from decgraph.backends.exact.states import Signer, Unknown
+from decgraph.backends.exact.states import Signer, Unknown, carried_on
 from decgraph.check.claims import ByChance, Failure, begun
 from decgraph.check.laws import execute
 from decgraph.check.starts import left_seen
@@ -72,10 +72,11 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
 def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
     def turn(self: Any, op: Any, i: int, values: tuple[Any, ...] = ()) -> None:
         if op.attrs.get("bound") == "done" and self.parent is None:
-            if left_seen([*values, *self.own.values()]):
+            kept = carried_on(self.function, op, values)
+            if left_seen([*kept, *self.own.values()]):
                 raise Unknown("draws that were looked at")
             signer = Signer(self.world.races, self.committed_context())
-            notes.setdefault((signer.of(list(values)), signer.of(self.own),
+            notes.setdefault((signer.of(kept), signer.of(self.own),
                               signer.of({str(k): v for k, v in self.shared.items()})), i)
         engine.turn(self, op, i, values)
     return turn

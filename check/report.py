@@ -180,7 +180,8 @@ def plant_all(module: Module, report: Report, planting: Planting | None, tally: 
 
     def without(case: Case) -> Case:
         assert case.plan is not None
-        sound = world(module, case.claim, case.plan, given=options["params"], engine=options["engine"], externs=options["externs"])
+        sound = world(module, case.claim, case.plan, given=options["params"], engine=options["engine"],
+                      externs=options["externs"])
         return replace(sound, params=case.params, length=case.length, request=case.request)
 
     report.mutants = plant(module, planting, MUTANTS, every, without, progress, tally)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.states import carried_on, read_again
 from decgraph.backends.reference.values import Lru, Suffixes
 from decgraph.check.constants import LARGEST, Facts, random_from_before
 from decgraph.ir.data.canvas import Canvas
@@ -73,13 +74,13 @@ class Arbitrary:
         for n, v in enumerate(random_from_before(m.function)):
             if v in m.env:
                 m.env[v] = self.value(m, v.name or f"value {n} made before the loop", v.type, m.env[v])
-        types = [v.type for v in op.regions[1].args[1:]]
-        return [self.value(m, op.regions[1].args[n + 1].name or f"carried {n}", t, old)
-                for n, (t, old) in enumerate(zip(types, values, strict=True))]
+        args, used = op.regions[1].args[1:], read_again(m.function, op)
+        return [self.value(m, a.name or f"carried {n}", a.type, old) if read else old
+                for n, (a, old, read) in enumerate(zip(args, values, used, strict=True))]
 
-    def left(self, m: ExactMachine, values: Sequence[Any]) -> None:
+    def left(self, m: ExactMachine, op: Any, values: Sequence[Any]) -> None:
         """What a step carries on."""
-        if left_seen([*values, *m.own.values(), *m.shared.values()]):
+        if left_seen([*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]):
             self.flags.add(SEEN)
 
     def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:

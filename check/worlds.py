@@ -232,8 +232,8 @@ def world(module: Any, claim: Any, plan: Plan, *, given: Mapping[str, Any] | Non
     params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
     heads = max([HEADS, *(len(v) for v in params.values() if isinstance(v, Topology))])
     context = None if plan.window is None else plan.prompt + plan.window
-    models = models_for(f, plan.vocab, plan.seed + 7919 * plan.tables, free=plan.free, style=plan.style, context=context, layers=layers_for(params),
-                        heads=min(8, heads))
+    models = models_for(f, plan.vocab, plan.seed + 7919 * plan.tables, free=plan.free, style=plan.style, context=context,
+                        layers=layers_for(params), heads=min(8, heads))
     request = request_for(plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features,
                           temperature=plan.temperature)
     if plan.repeat:

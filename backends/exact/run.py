@@ -118,7 +118,7 @@ class ExactMachine(Machine):
     def left(self, op: Any, values: tuple[Any, ...]) -> None:
         """Called before the step that is not run any more, with what would be carried into it."""
         if self.begin is not None:
-            self.begin.left(self, values)
+            self.begin.left(self, op, values)
 
     most_turns = 2_000
 

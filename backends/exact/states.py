@@ -201,6 +201,27 @@ def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
     return out
 
 
+@lru_cache(maxsize=1024)
+def read_again(f: Function, loop: Op) -> tuple[bool, ...]:
+    """Of every value that a while loop of a function carries, whether an iteration reads it before setting it, or what follows
+    the loop does."""
+    read = {v for op in f.body.walk() for v in op.operands if v in loop.results}
+    for r in loop.regions:
+        for op in r.ops:
+            read.update(op.operands)
+            read.update(v for inner in op.regions for v in free_values(inner.ops, inner.yields, inner.args))
+        args = r.args[1:]
+        read.update(v for j, v in enumerate(r.yields) if r is loop.regions[0] or j >= len(args) or v is not args[j])
+    count = len(loop.regions[1].args) - 1
+    after = [loop.results[j] in read if j < len(loop.results) else True for j in range(count)]
+    return tuple(after[j] or any(r.args[j + 1] in read for r in loop.regions if len(r.args) > j + 1) for j in range(count))
+
+
+def carried_on(f: Function, loop: Op, values: Sequence[Any]) -> list[Any]:
+    """Those of the values that a while loop carries which something reads."""
+    return [v for v, used in zip(values, read_again(f, loop), strict=True) if used]
+
+
 @lru_cache(maxsize=256)
 def settled_walks(f: Function) -> frozenset[int]:
     """Verifications, by the id of their op, of which the rest of a decoding step reads the accepted tokens only: they stand
@@ -221,4 +242,4 @@ def settled_walks(f: Function) -> frozenset[int]:
     return frozenset(out)
 
 
-__all__ = ["Signer", "Unknown", "free_values", "live_values", "settled_walks"]
+__all__ = ["Signer", "Unknown", "carried_on", "free_values", "live_values", "read_again", "settled_walks"]

@@ -70,7 +70,8 @@ class Same(ExactMachine):
 def test_no_bug_is_never_found(name: str) -> None:
     """Nor does an error that the program itself ends with in a world count as one of the bug's."""
     module, planting, worlds, without, _ = host(name)
-    kill = one(module, planting, Mutant("none", "nothing is wrong", lambda f: True, "V = 2", engine=Same), None, worlds, without)
+    none = Mutant("none", "nothing is wrong", lambda f: True, "V = 2", engine=Same)
+    kill = one(module, planting, none, None, worlds, without)
     assert not kill.killed, kill.by
 
 
