@@ -28,6 +28,7 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Module
 
 RUNS = {"parameter": 200, "deep": 300, "searched": 300}     # most runs in worlds of which there are many, or which are long
+FAR = 64        # larger values of parameters are tried greedily
 QUICK = 10      # fewer worlds of the first kind than this, and of the others there are fewer too
 BASE_SORTS = ("plain", "plain", "zeros", "plain", "peaked", "mixed", "tails", "plain", "ties", "sure")
 LATER = (("top_k",), ("bans",), ("repetition_penalty",), ("min_length",))
@@ -148,10 +149,13 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             yield Plan("parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned,
                        tight=True)
             continue
-        huge = isinstance(value, int) and value > 12     # beyond what any text here reaches: a few short runs
-        limit = 6 if huge or not isinstance(value, int) else value + 2
-        yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=8 if huge else 5), limit=limit, length=limit,
-                   steps=None, params=pinned, tight=True, runs=40 if huge else 250)
+        if isinstance(value, int) and value > 12:   # drafts far beyond the text, which are long: certain from there on
+            yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=0 if value > FAR else 4, point_from=5), limit=3,
+                       length=3, steps=None, params=pinned, tight=True, runs=40, temperature=int(value <= FAR))
+            continue
+        limit = value + 2 if isinstance(value, int) else 6
+        yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=5), limit=limit, length=limit, steps=None,
+                   params=pinned, tight=True, runs=250)
         if not isinstance(value, int) or value <= 12:
             yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True)
         if value <= 7 if isinstance(value, int) else False:
@@ -313,6 +317,7 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     values = list(values_of(f, known))
     pinned = dict(r.sample(values, min(len(values), r.randint(0, 3)))) if values else {}
     big = any((isinstance(v, int) and v > 5) or (isinstance(v, Topology) and v.size > 8) for v in pinned.values())
+    huge = any(isinstance(v, int) and v > 12 for v in pinned.values())
     sort = r.choice(("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed"))
     sizes = [2, 3, 4, *(min(LARGEST, t + 2) for t in known.tokens + known.widths)]
     size = r.choice(sizes)
@@ -330,9 +335,10 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     limit = r.choice((2, 4, 8, 12))
     features = (r.choice(FEATURES),) if r.random() < 0.5 else ()
     power = 2 if "repetition_penalty" in features else 1
-    return Plan("searched", 9000 + seed, size, replace(style, power=power), runs=120 if big else 300,
-                free=known.memory and r.random() < 0.5,
-                prompt=r.choice(lengths), temperature=0 if r.random() < 0.2 or claim.mode == "greedy" else 1, features=features,
+    length = r.choice(lengths)
+    style = replace(style, power=power, point_from=length + 3 if huge else 0)
+    return Plan("searched", 9000 + seed, size, style, runs=30 if huge else 120 if big else 300,
+                free=known.memory and r.random() < 0.5, prompt=length, temperature=0 if r.random() < 0.2 or claim.mode == "greedy" else 1, features=features,
                 limit=limit, length=min(limit, 3), steps=None if style.rare else r.choice((1, 1, 2)),
                 arbitrary=seed if known.stepwise and (known.states or known.carries) and r.random() < 0.6 else None,
                 window=r.choice((None, None, None, 1, 3)), params=tuple(pinned.items()), tight=r.random() < 0.5,

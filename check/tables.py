@@ -31,7 +31,7 @@ class Style:
     its own). power: weights are perfect powers, so that temperatures and penalties stay rational. support: how many tokens
     have mass (0: all). among: tokens that are among those with mass where `support` leaves others without. point_until: rows
     after fewer tokens than this are certain. rare: all rows but one in `rare` are certain (0: none). window: how many of the
-    last tokens a row depends on. shared: the seed of certain rows, equal for all models of a world.
+    last tokens a row depends on. point_from: rows after as many tokens or more are certain (0: none). shared: the seed of certain rows, equal for all models of a world.
     """
 
     sort: str = "plain"
@@ -42,6 +42,7 @@ class Style:
     rare: int = 0
     window: int | None = None
     shared: int = 0
+    point_from: int = 0
 
     def __str__(self) -> str:
         words = [self.sort] + [f"{k} {v}" for k, v in (("power", self.power), ("support", self.support), ("certain before",
@@ -59,9 +60,9 @@ def tokens_in(key: Any) -> tuple[int, ...]:
 @lru_cache(maxsize=200_000)
 def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
     """The row of an entry: `size` fractions that sum to one."""
-    path = tokens_in(key) if style.point_until or style.rare else ()
+    path = tokens_in(key) if style.point_until or style.rare or style.point_from else ()
     allowed = _support(style, size, key)
-    if len(path) < style.point_until or (style.rare and hash32((style.shared, 7, *path)) % style.rare):
+    if len(path) < style.point_until or 0 < style.point_from <= len(path) or (style.rare and hash32((style.shared, 7, *path)) % style.rare):
         token = allowed[hash32((style.shared, *path)) % len(allowed)]
         return tuple(Fraction(v == token) for v in range(size))
     weights = _weights(style, f"{seed}:{key!r}", len(allowed))

@@ -136,13 +136,10 @@ class Effects:
         return min(r.eos) if r.eos else 0
 
     def fits(self: Any, tree: Tree, parent: int) -> bool:
-        """Whether a node under `parent` is inside the context window and the request's limit."""
-        return not isinstance(tree.base, tuple) or len(tree.base) + tree.nodes[parent].depth + 1 <= self.reach()
-
-    def reach(self: Any) -> int:
-        """The longest text that can be committed, in tokens with the prompt: no draft beyond it is of use."""
-        longest = self.base + self.request.limit
-        return int(longest if self.window is None else min(longest, self.window))
+        """Whether a node under `parent` is inside the context window."""
+        if self.window is None or not isinstance(tree.base, tuple):
+            return True
+        return len(tree.base) + tree.nodes[parent].depth + 1 <= self.window
 
     def canvas_room(self: Any) -> int:
         room = self.request.limit - self.committed()

@@ -166,11 +166,6 @@ class Effects:
             return self.mask_token
         return min(r.eos) if r.eos else 0
 
-    def reach(self: Any) -> int:
-        """The longest text that can be committed, in tokens with the prompt: no draft beyond it is of use."""
-        longest = self.base + self.request.limit
-        return int(longest if self.window is None else min(longest, self.window))
-
     def canvas_room(self: Any) -> int:
         left = self.request.limit - self.committed()
         return max(0, left if self.window is None else min(left, self.window - len(self.tokens)))

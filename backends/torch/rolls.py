@@ -123,7 +123,7 @@ class Rolls:
         leaves, count = t.leaves(), hi - lo
         leaf, length = int(leaves[0]), t.base.length
         depth = int(t.depth[leaf])
-        fits = length + depth + count <= self.reach()
+        fits = self.window is None or length + depth + count <= self.window
         if count < 2 or len(leaves) > 1 or not fits or not hasattr(self.engine(model), "roll"):
             for i in range(lo, hi):
                 q = yield self.evaluate(model, t.leaves(), {"tree": t}, alone=alone)

@@ -60,6 +60,7 @@ SPECIAL: dict[str, Any] = {
     "no": lambda lw, e: lw.const(False), "false": lambda lw, e: lw.const(False),
     "inf": lambda lw, e: lw.const("inf", REAL),
     "greedy": lambda lw, e: lw.one("request", span=e.span, field="greedy"),
+    "room": lambda lw, e: lw.one("request", span=e.span, field="room"),
     "prompt": lambda lw, e: lw.one("request", span=e.span, field="prompt", vocab=lw.vocab),
     "eos": lambda lw, e: lw.one("request", span=e.span, field="eos", vocab=lw.vocab),
     "pad": lambda lw, e: lw.one("request", span=e.span, field="pad", vocab=lw.vocab),

@@ -47,8 +47,8 @@ def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: 
         tokens, draw = np.array([_edge_token(e) for e in edges], dtype=np.int64), None
     ok = (tokens >= 0) if draw is not None else np.array([e is not None for e in edges], dtype=bool)
     places = np.flatnonzero(ok)
-    if not isinstance(t.base, Canvas):
-        room = m.reach() - t.base.length
+    if m.window is not None and not isinstance(t.base, Canvas):
+        room = m.window - t.base.length
         if chain:
             places = places[:max(0, room - int(t.depth[parents[0]]))] if len(places) else places
         elif len(places):

@@ -247,18 +247,12 @@ class Machine:
             below = 0 if at is None else trees.nodes(at)[0].id
             made = []
             for x in value[1]:
-                if not self.fits(tree, below):
-                    break
                 made.append(trees.hang(tree, below, trees.point(self, x)))
                 below = made[-1]
             tree.new = made
             return
         pairs = trees.places(self, tree, value, at)
-        tree.new = [trees.hang(tree, parent, x) for parent, x in pairs if self.fits(tree, parent)]
-
-    def fits(self, tree: Tree, parent: int) -> bool:
-        """Whether a node under `parent` is within the request's limit: nodes beyond it are not grown."""
-        return len(tree.context(parent)) < len(self.request.prompt) + self.request.limit
+        tree.new = [trees.hang(tree, parent, x) for parent, x in pairs]
 
     def committed(self, x: Any, written: Any) -> None:
         if isinstance(x, Path):
