@@ -58,13 +58,18 @@ def varied(survey: Survey, wanted: Sequence[Outcome]) -> None:
     first of them."""
     left = VARIED
     for key in wanted:
-        plan = survey.shown_by.get(key)
+        # A draw that was certain wherever it was looked at: the same worlds, with fewer rows that are certain.
+        certain = key[1] == "open" and survey.shown[key] == 0
+        plan = survey.shown_by.get((key[0], "certain") if certain else key)
         for n in range(AGAIN if plan is not None else 0):
             if left == 0 or survey.failure is not None or survey.shown[key] >= AGAIN:
                 break
             assert plan is not None
-            sort = plan.style.sort if n % 3 == 2 else "plain"
-            survey.one(replace(plan, label="searched", style=replace(plan.style, sort=sort), tables=n + 1))
+            style = replace(plan.style, sort=plan.style.sort if n % 3 == 2 else "plain")
+            if certain:
+                style = replace(style, shared=style.shared + n // 3, rare=(0, 2, 4)[n % 3] if style.rare else 0,
+                                point_until=max(0, style.point_until - 1 - n % 3))
+            survey.one(replace(plan, label="searched", style=style, tables=n + 1))
             left -= 1
 
 
