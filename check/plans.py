@@ -150,8 +150,9 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
                        tight=True)
             continue
         if isinstance(value, int) and value > 12:   # drafts far beyond the text, which are long: certain from there on
-            yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=0 if value > FAR else 4, point_from=5), limit=3,
-                       length=3, steps=None, params=pinned, tight=True, runs=40, temperature=int(value <= FAR))
+            style = Style("plain", shared=seed, rare=0 if value > FAR else 4, point_from=5)
+            yield Plan("parameter", seed, vocab, style, limit=3, length=3, steps=None, params=pinned, tight=True, runs=40,
+                       temperature=int(value <= FAR))
             continue
         limit = value + 2 if isinstance(value, int) else 6
         yield Plan("parameter", seed, vocab, Style("plain", shared=seed, rare=5), limit=limit, length=limit, steps=None,
@@ -337,8 +338,9 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     power = 2 if "repetition_penalty" in features else 1
     length = r.choice(lengths)
     style = replace(style, power=power, point_from=length + 3 if huge else 0)
+    greedy = r.random() < 0.2 or claim.mode == "greedy"
     return Plan("searched", 9000 + seed, size, style, runs=30 if huge else 120 if big else 300,
-                free=known.memory and r.random() < 0.5, prompt=length, temperature=0 if r.random() < 0.2 or claim.mode == "greedy" else 1, features=features,
+                free=known.memory and r.random() < 0.5, prompt=length, temperature=0 if greedy else 1, features=features,
                 limit=limit, length=min(limit, 3), steps=None if style.rare else r.choice((1, 1, 2)),
                 arbitrary=seed if known.stepwise and (known.states or known.carries) and r.random() < 0.6 else None,
                 window=r.choice((None, None, None, 1, 3)), params=tuple(pinned.items()), tight=r.random() < 0.5,

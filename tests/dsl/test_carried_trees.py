@@ -22,8 +22,8 @@ PROGRAM = """algorithm waits(target: causal, drafter: causal):
 BODIES = {
     "at once": "        commit t.accepted",
     "in both branches": "        if n > 2:\n            commit t.accepted\n        else:\n            commit t.accepted",
-    "after another commit": "        if n > 2:\n            commit argmax(target(ctx))\n            commit t.accepted\n        else:\n"
-                            "            commit t.accepted",
+    "after another commit": "        if n > 2:\n            commit argmax(target(ctx))\n            commit t.accepted\n"
+                            "        else:\n            commit t.accepted",
 }
 
 
