@@ -69,6 +69,8 @@ class Ranges:
         self.env: dict[Value, Interval] = {p.value: declared(p) for p in f.params}
         self.cells: dict[Any, Interval] = {LAW: SHARE}
         self.reached: set[int] = set()
+        self.lengths = {op.results[0]: op.operands[0] for op in f.body.walk() if op.opcode == "len"}
+        self.at_least: dict[Value, Any] = {}    # of vectors that a loop goes over: their length inside it
         self.round, self.changed = 0, True
         ops = [o for r in (f.body, *(s.init for s in f.states)) for o in r.walk()]
         ends = [e for o in ops if o.opcode == "const" for e in _ends(constant(o))]
@@ -153,7 +155,12 @@ class Ranges:
             counter = counted(Interval(0, 0), xs[0]) if limited else NONNEGATIVE
             can = can and self.enter(op.regions[0], (counter, *held))[0].truths[0]
         if can:
+            over = self.lengths.get(op.operands[1]) if op.opcode == "for" else None
+            before = dict(self.at_least)
+            if over is not None and xs[0].low >= 0:
+                self.at_least[over] = max(self.at_least.get(over, 0), xs[0].low + 1)
             out = self.enter(body, (counter, *held))[1 if op.attrs.get("stops") else 0:]
+            self.at_least = before
             held = [self.join(v, x) for v, x in zip(body.args[1:], out, strict=True)]
         return held
 
@@ -182,6 +189,8 @@ class Ranges:
             return UNKNOWN if grows else hull(xs[0], xs[1], *([NONNEGATIVE] if attrs["mode"] == "sum" else []))
         if code == "as_int":
             return whole(xs[0])
+        if code == "len" and op.operands[0] in self.at_least:
+            return Interval(self.at_least[op.operands[0]], INF)
         if code in COUNTS and (not COUNTS[code] or any(attrs.get(a) in COUNTS[code] for a in ("field", "column", "what"))):
             return NONNEGATIVE
         return self.distribution(op, xs)

@@ -154,3 +154,29 @@ def test_a_condition_is_no_hindrance_only_if_it_always_holds(tmp_path: Path, kee
     path = tmp_path / "kept.dec"
     path.write_text(KEPT.format(keep=keep))
     assert decgraph.check(path, mutants=False).verdict == verdict
+
+
+def test_a_loop_over_a_vector_turns_where_the_vector_is_not_empty() -> None:
+    """A condition that only an empty vector meets is never met inside a loop over it."""
+    text = """rule reject(p: dist, children: draws):
+    for x in children:
+        if len(children) == 0:
+            accept x
+        if bernoulli(p[x] / x.law[x]):
+            accept x
+        p = normalize(relu(p - x.law))
+    y ~ p
+    emit y
+
+algorithm goes_over(target: causal, drafter: causal):
+    refines autoregressive(target) in distribution
+
+    while not done:
+        draft t:
+            x ~ drafter(t.leaves)
+            grow x
+        verify t by reject against target(t)
+        commit t.accepted
+"""
+    found = check_algorithm(text, mutants=False, models=3)
+    assert (found.verdict, found.not_seen) == ("proved", [])
