@@ -178,5 +178,5 @@ algorithm goes_over(target: causal, drafter: causal):
         verify t by reject against target(t)
         commit t.accepted
 """
-    found = check_algorithm(text, mutants=False, models=3)
+    found = decgraph.check(text, mutants=False)
     assert (found.verdict, found.not_seen) == ("proved", [])
