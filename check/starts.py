@@ -204,7 +204,8 @@ class NoiseRead:
         self.key = old
         weights = small_weights(f"noise {r.random()}", m.vocab_size)
         if old.kind == "race":
-            m.read_before.append((old.site, tuple(weights)))
+            token = r.choice([v for v, w in enumerate(weights) if w > 0])
+            m.read_before.append((old.site, tuple(weights), token))
 
 
 def left_seen(values: Sequence[Any]) -> bool:

@@ -94,7 +94,8 @@ class ExactMachine(Machine):
     # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas
     watch_canvas: Any = None
     step = 0               # turn of the outer `while not done`
-    read_before: list[tuple[str, tuple[Fraction, ...]]] = []   # sites whose noise an earlier step has read, and from what law
+    # Sites whose noise an earlier step has read, from what law, and what came of it: the text has told.
+    read_before: list[tuple[str, tuple[Fraction, ...], int]] = []
 
     def on(self, world: World, steps: int | None = None) -> ExactMachine:
         """Set the world, and how many turns of the outer `while not done` to run (None: all)."""
@@ -237,10 +238,9 @@ class ExactMachine(Machine):
         race = self.world.races.get(place)
         if race is None:
             race = self.world.races[place] = Race(len(q))
-            for site, law in self.read_before:
+            for site, law, token in self.read_before:
                 if place.site == site and len(law) == len(q):
-                    race.read(law, int(self.world.choices.choose(list(law), list(range(len(law))),
-                                                                 f"{name}, in an earlier step")))
+                    race.read(law, token)
         known = race.known(q)
         if known is not None:
             return known
