@@ -19,7 +19,7 @@ PROGRAM = """algorithm two_commits(target: causal, drafter: causal):
 
 
 def test_noise_that_an_earlier_step_has_read() -> None:
-    """The first step commits two tokens or more, so that only a longer text shows that the second drafts with the same noise."""
+    """The first step commits two tokens or more: only a longer text shows that the second one drafts with the same noise."""
     once = PROGRAM.format(before="    noise g[vocab]: race\n", inside="")
     assert decgraph.check(once, mutants=False).verdict == "refuted"
 
