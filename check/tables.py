@@ -30,9 +30,9 @@ class Style:
     "tails" (masses down to 1e-4), "ties" (equal masses), "sure" (every second row is certain), "mixed" (each row of a sort of
     its own). power: weights are perfect powers, so that temperatures and penalties stay rational. support: how many tokens
     have mass (0: all). among: tokens that are among those with mass where `support` leaves others without. point_until: rows
-    after fewer tokens than this are certain; point_from: those after as many or more (0: none). rare: all rows but one in
-    `rare` are certain (0: none). window: how many of the last tokens a row depends on. shared: the seed of certain rows, equal
-    for all models of a world.
+    after fewer tokens than this are certain, and those of cells of a canvas that have their token; point_from: rows after as
+    many tokens or more are certain (0: none). rare: all rows but one in `rare` are certain (0: none). window: how many of the
+    last tokens a row depends on. shared: the seed of certain rows, equal for all models of a world.
     """
 
     sort: str = "plain"
@@ -58,12 +58,18 @@ def tokens_in(key: Any) -> tuple[int, ...]:
     return (key,) if isinstance(key, int) else ()
 
 
+def decided(key: Any) -> bool:
+    """Whether an entry is that of a cell of a canvas that has its token already."""
+    return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], tuple) and isinstance(key[1], int) \
+        and key[1] < len(key[0]) and isinstance(key[0][key[1]], int)
+
+
 @lru_cache(maxsize=200_000)
 def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
     """The row of an entry: `size` fractions that sum to one."""
     path = tokens_in(key) if style.point_until or style.rare or style.point_from else ()
     allowed = _support(style, size, key)
-    sure = len(path) < style.point_until or 0 < style.point_from <= len(path)
+    sure = len(path) < style.point_until or 0 < style.point_from <= len(path) or (style.point_until > 0 and decided(key))
     if sure or (style.rare and hash32((style.shared, 7, *path)) % style.rare):
         token = allowed[hash32((style.shared, *path)) % len(allowed)]
         return tuple(Fraction(v == token) for v in range(size))

@@ -235,6 +235,8 @@ class ExactMachine(Machine):
         q = tuple([real(x) for x in q])
         if not any(x > 0 for x in q):
             raise DecError(f"{name} is drawn from a distribution without mass")
+        if sum(x > 0 for x in q) == 1:      # certain: it says nothing about the noise
+            return next(v for v, x in enumerate(q) if x > 0)
         race = self.world.races.get(place)
         if race is None:
             race = self.world.races[place] = Race(len(q))

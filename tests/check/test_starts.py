@@ -27,3 +27,25 @@ def test_noise_that_an_earlier_step_has_read() -> None:
 def test_noise_of_each_step_is_its_own() -> None:
     anew = PROGRAM.format(before="", inside="        noise g[vocab]: race\n")
     assert decgraph.check(anew, mutants=False).verdict == "proved"
+
+
+CELLS = """algorithm draws_cells(model: masked, length: int in 1..8 = 2, block: int in 1..4 = 2):
+    refines static_masked(model, length, block) in distribution
+
+    canvas c: length
+    for b in blocks(c, block):
+        while any(c.masked[b]):
+            p = model(c)
+            if length > 4:
+                x ~ p{late}
+            else:
+                x ~ p
+            unmask c[b] where first_max(p.raw[x]) with x
+    commit c
+"""
+
+
+def test_a_large_canvas_draws_again_with_noise_of_its_own() -> None:
+    """With the noise of the output, which is that of the cell, a cell that waits is drawn with the same noise again."""
+    assert decgraph.check(CELLS.format(late=" as output"), mutants=False).verdict == "refuted"
+    assert decgraph.check(CELLS.format(late=""), mutants=False).verdict == "proved"
