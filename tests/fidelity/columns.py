@@ -29,6 +29,11 @@ def drafts(case: Case, call: dict[str, Any]) -> set[Path]:
     return tree_paths(call["fed"], call.get("parents") or case["tree_parents"])
 
 
+def stands(case: Case, call: dict[str, Any]) -> int:
+    """How many committed tokens a recorded call stands on, the last one included, which is fed."""
+    return call["past"] + 1 if call["past"] else len(case["prompt"])
+
+
 def shown(paths: Sequence[set[Path]]) -> list[list[Path]]:
     """Drafts in an order that reads well where they differ."""
     return [sorted(p) for p in paths]
@@ -43,20 +48,25 @@ def compared(
     skip: int = 0,
     drafter: int | None = None,
     length: int | None = None,
+    end: int | None = None,
 ) -> Outcome:
     """Both sides' columns.
 
     calls: the recorded calls that count, default all. target: the recorded number of target calls, default `target_forwards`.
     skip: calls of ours before the first of them. drafter: recorded drafter calls, where they are compared. length: compare so
-    much of the text, where the recorded loop runs past its limit or stops before it.
+    much of the text, where the recorded loop runs past its limit or stops before it. end: the length of the whole text, where
+    the recorded drafts reach into the last place or past it: those are left out, since decgraph does not draft them.
     """
     calls = case["calls"] if calls is None else calls
+    given = [drafts(case, c) for c in calls]
+    if end is not None:
+        given = [{d for d in g if stands(case, c) + len(d) < end} for g, c in zip(given, calls, strict=True)]
     ours = run.calls[skip:]
     recorded: dict[str, Any] = {
         "tokens": tuple(case["output"][:length]),
         "target calls": case["target_forwards"] if target is None else target,
         "accepted": [c["accepted"] for c in calls],
-        "drafted": shown([drafts(case, c) for c in calls]),
+        "drafted": shown(given),
     }
     made: dict[str, Any] = {
         "tokens": run.tokens[:length],

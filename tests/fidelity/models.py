@@ -11,13 +11,13 @@ from functools import cache
 from typing import Any
 
 import torch
+from fidelity.entry import GOLDEN
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.zoo.modeling import EagleConfig, EagleHead, ExitAdapter, ExitConfig
-from fidelity.entry import GOLDEN
 
 
 def folder(name: str) -> Any:
@@ -41,7 +41,7 @@ def weights(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def output_matrix(target: Any) -> Tensor:
     """The target's output matrix [V, width]."""
-    found: Tensor = target.net.model.get_output_embeddings().weight.detach()
+    found: Tensor = target.net._out.weight.detach()
     return found
 
 
@@ -52,13 +52,14 @@ class MedusaHeads(nn.Module):
         super().__init__()
         back = torch.linalg.pinv(output_matrix(target).double())
         names = [f"{i}.0.linear" for i in range(count)]
-        self.config = target.net.model.config
+        self.config = target.net.base.config
         self.inner = [(read[f"{n}.weight"].float(), read[f"{n}.bias"].float()) for n in names]
         self.outer = [(back @ read[f"{i}.1.weight"].double()).float() for i in range(count)]
 
     def forward(self, hidden: Tensor) -> list[Tensor]:
         """[batch, length, width] -> one of that shape per head."""
-        return [(hidden + nn.functional.silu(hidden @ a.T + b)) @ out.T for (a, b), out in zip(self.inner, self.outer, strict=True)]
+        both = zip(self.inner, self.outer, strict=True)
+        return [(hidden + nn.functional.silu(hidden @ a.T + b)) @ out.T for (a, b), out in both]
 
 
 @cache
@@ -81,7 +82,7 @@ def eagle(name: str = "eagle_head", target: str = "target") -> Any:
     module.layer.input_layernorm = nn.Identity()
     named = {k.replace("layers.0.", "layer."): v.float() for k, v in read.items()}
     if "embed_tokens.weight" not in named:
-        named["embed_tokens.weight"] = model.net.model.get_input_embeddings().weight.detach()
+        named["embed_tokens.weight"] = model.net.embedding.detach()
     missing, unexpected = module.load_state_dict(named, strict=False)
     assert not unexpected and not missing, (missing, unexpected)
     return HFFeatures(module.eval().requires_grad_(False), model, name)
@@ -94,8 +95,8 @@ _LLAMA = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
 class Renormed(nn.Module):
     """A layer whose states are handed on so that the target's norm and matrix give the logits that another norm would.
 
-    Of all states with those logits under the target's matrix the shortest has some length; what the matrix does not see is added
-    until it has the length that the norm leaves alone.
+    Of all states with those logits under the target's matrix the shortest has some length; what the matrix does not see is
+    added until it has the length that the norm leaves alone.
     """
 
     def __init__(self, layer: nn.Module, gain: Tensor, eps: float, target: Any) -> None:
