@@ -136,7 +136,7 @@ class Effects:
         return min(r.eos) if r.eos else 0
 
     def fits(self: Any, tree: Tree, parent: int) -> bool:
-        """Whether a node under `parent` is of use: inside the context window, before the tree's end, not behind a closed one."""
+        """Whether a node under `parent` is of use: inside the context window, before the tree's end, not behind an end."""
         if not isinstance(tree.base, tuple):
             return True
         longest = len(tree.base) + tree.nodes[parent].depth + 1
@@ -151,8 +151,8 @@ class Effects:
         return not any(self.fits(tree, int(n)) for n in nodes)
 
     def bounds(self: Any, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
-        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until of
-        tree.new)."""
+        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
+        of tree.new)."""
         place = "place" in until or ("greedy place" in until and self.request.greedy)
         return (self.base + self.request.limit - place if "limit" in until else None,
                 frozenset(self.request.eos) if "ends" in until else frozenset())

@@ -185,8 +185,8 @@ class Effects:
         return not bool(open_.any())
 
     def bounds(self: Any, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
-        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until of
-        tree.new)."""
+        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
+        of tree.new)."""
         place = "place" in until or ("greedy place" in until and self.request.greedy)
         return (self.base + self.request.limit - place if "limit" in until else None,
                 frozenset(self.request.eos) if "ends" in until else frozenset())
