@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fidelity import models
-from fidelity.columns import compared
+from fidelity.columns import compared, cut
 from fidelity.entry import Case, Entry, Outcome
 from fidelity.watched import run
 
@@ -38,7 +38,7 @@ def kangaroo(case: Case, backend: str) -> Outcome:
     gamma = p["SPECULATIVE_DECODING_STEPS"]      # the recorded loop stops so many tokens before its limit
     done = run("kangaroo", prompt, both, backend, limit=len(case["output"]) - len(prompt) + gamma, gamma=gamma,
                eta=p["threshold"], exit=2)
-    done.calls = done.calls[: len(case["calls"])]
+    cut(done, case, case["calls"][-1])
     return compared(case, done, target=case["deep_forwards"], length=len(case["output"]))
 
 

@@ -24,6 +24,9 @@ def tree_paths(fed: Sequence[int], parents: Sequence[int]) -> set[Path]:
 
 def drafts(case: Case, call: dict[str, Any]) -> set[Path]:
     """What a recorded call verified."""
+    if "paths" in call:
+        found: set[Path] = call["paths"]
+        return found
     if "proposed" in call:
         return chain_paths(call["proposed"])
     return tree_paths(call["fed"], call.get("parents") or case["tree_parents"])
@@ -32,6 +35,11 @@ def drafts(case: Case, call: dict[str, Any]) -> set[Path]:
 def stands(case: Case, call: dict[str, Any]) -> int:
     """How many committed tokens a recorded call stands on, the last one included, which is fed."""
     return call["past"] + 1 if call["past"] else len(case["prompt"])
+
+
+def cut(run: Watched, case: Case, last: dict[str, Any]) -> None:
+    """Drop our calls that stand on more text than the last recorded one."""
+    run.calls = [c for c in run.calls if c.past <= stands(case, last)]
 
 
 def shown(paths: Sequence[set[Path]]) -> list[list[Path]]:

@@ -31,6 +31,12 @@ def causal(name: str) -> Any:
     return hf.load_causal(folder(name), reuse=True)
 
 
+@cache
+def exit_of(name: str, layers: int) -> Any:
+    """The first layers of a model, with its norm and matrix."""
+    return causal(name).derive("exit", layers)
+
+
 def weights(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The configuration and the weights in a folder, by their published names."""
     at = folder(name)
@@ -65,7 +71,7 @@ class MedusaHeads(nn.Module):
 @cache
 def medusa(name: str = "medusa_heads", target: str = "target") -> Any:
     """The target with Medusa heads of the published layout."""
-    config, read = weights(name)
+    read = {key.removeprefix("medusa_head."): value for key, value in weights(name)[1].items()}
     model = causal(target)
     count = len({key.split(".")[0] for key in read})
     return model.with_heads(HFHeads(MedusaHeads(read, count, model), model, name))
@@ -113,7 +119,6 @@ class Renormed(nn.Module):
         y = self.layer(states, *args, **how).double()
         shortest = (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)) @ self.to.T
         rest = self.width * (1 - self.eps) - shortest.pow(2).sum(-1, keepdim=True)
-        assert bool((rest > 0).all()), "no state has these logits"
         return (shortest + rest.sqrt() * self.unseen).float()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fidelity.entry import Entry, entries, outcome, recording
+from fidelity.page import PAGE, page
 
 
 def every(backends: Any) -> list[Any]:
@@ -43,3 +44,7 @@ def test_what_is_excused_exists(entry: Entry) -> None:
     names = {str(c["id"]) for c in recording(entry.file)["cases"]}
     assert {name for name, _ in entry.differs} <= names | {"*"} and set(entry.leaves_out) <= names
     assert not {name for name, _ in entry.differs} & set(entry.leaves_out)
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python tests/fidelity/page.py"
