@@ -219,6 +219,9 @@ class Machine:
     def fits(self, tree: Tree, parent: int) -> bool:
         return len(tree) < 8
 
+    def bounds(self, until: Any) -> tuple[Any, Any]:
+        return None, frozenset()
+
     def add_log(self, up: Any, edge: Any) -> Any:
         if not isinstance(edge, Draw):
             return up

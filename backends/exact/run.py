@@ -103,6 +103,10 @@ class ExactMachine(Machine):
         self.found_on_canvas: list[int] = []
         return self
 
+    def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
+        """Drafts that are of no use are tried as well: they must do no harm, and their tokens would have to be looked at."""
+        return None, frozenset()
+
     def adopt(self, parent: Any) -> None:
         self.world = parent.world
 

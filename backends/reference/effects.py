@@ -136,10 +136,26 @@ class Effects:
         return min(r.eos) if r.eos else 0
 
     def fits(self: Any, tree: Tree, parent: int) -> bool:
-        """Whether a node under `parent` is inside the context window."""
-        if self.window is None or not isinstance(tree.base, tuple):
+        """Whether a node under `parent` is of use: inside the context window, before the tree's end, not behind an end."""
+        if not isinstance(tree.base, tuple):
             return True
-        return len(tree.base) + tree.nodes[parent].depth + 1 <= self.window
+        longest = len(tree.base) + tree.nodes[parent].depth + 1
+        inside = all(n is None or longest <= n for n in (self.window, tree.extent))
+        return inside and not (parent != 0 and tree.closes and edge_token(tree.nodes[parent].edge) in tree.closes)
+
+    def full(self: Any, tree: Tree | None, which: str) -> bool:
+        """Whether nothing fits under the leaves, the frontier or the new nodes of a tree."""
+        if tree is None:
+            return False
+        nodes = tree.leaves() if which == "leaves" else getattr(tree, which)
+        return not any(self.fits(tree, int(n)) for n in nodes)
+
+    def bounds(self: Any, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
+        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
+        of tree.new)."""
+        place = "place" in until or ("greedy place" in until and self.request.greedy)
+        return (self.base + self.request.limit - place if "limit" in until else None,
+                frozenset(self.request.eos) if "ends" in until else frozenset())
 
     def canvas_room(self: Any) -> int:
         room = self.request.limit - self.committed()

@@ -166,6 +166,31 @@ class Effects:
             return self.mask_token
         return min(r.eos) if r.eos else 0
 
+
+    def room(self: Any, tree: Tree) -> int:
+        """How deep a tree may grow."""
+        ends = [n for n in (self.window, tree.extent) if n is not None]
+        return int(min(ends)) - tree.base.length if ends else 1 << 30
+
+    def full(self: Any, tree: Tree | None, which: str) -> bool:
+        """Whether nothing fits under the leaves, the frontier or the new nodes of a tree."""
+        if tree is None or not isinstance(tree.base, Context):
+            return False
+        if not tree.closes and len(tree) <= self.room(tree):      # not even a chain is that deep
+            return False
+        nodes = tree.leaves() if which == "leaves" else getattr(tree, which)
+        open_ = tree.depth[nodes] < self.room(tree)
+        if tree.closes:
+            open_ &= ~tree.closed(nodes)
+        return not bool(open_.any())
+
+    def bounds(self: Any, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
+        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
+        of tree.new)."""
+        place = "place" in until or ("greedy place" in until and self.request.greedy)
+        return (self.base + self.request.limit - place if "limit" in until else None,
+                frozenset(self.request.eos) if "ends" in until else frozenset())
+
     def canvas_room(self: Any) -> int:
         left = self.request.limit - self.committed()
         return max(0, left if self.window is None else min(left, self.window - len(self.tokens)))

@@ -27,6 +27,7 @@ from decgraph.backends.torch.segments import Segment, build_segment
 from decgraph.backends.torch.texts import atom, function_name, hint_of, negated, summary
 from decgraph.backends.torch.uses import Uses
 from decgraph.errors import DecError
+from decgraph.ir.places import loop_tree
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import functions_of
 
@@ -280,10 +281,19 @@ class _Writer:
         self.line(f"for {self.name(counter)} in range({', '.join(ends if ends[0] != '0' else ends[1:])}):", op)
         self.depth += 1
         before = len(self.out)
+        self.filled(op, results)
         self.turned(op, region, results, carried)
         if len(self.out) == before:
             self.line("pass")
         self.depth -= 1
+
+    def filled(self, op: Op, results: Sequence[str]) -> None:
+        """No turn of a loop that drafts where nothing fits any more."""
+        if "fills" in op.attrs and loop_tree(op) >= 0:
+            self.line(f"if m.full({results[loop_tree(op)]}, {op.attrs['fills'].rpartition('.')[2]!r}):")
+            self.depth += 1
+            self.line("break")
+            self.depth -= 1
 
     def rolled(self, op: Op, chain: Chain) -> None:
         """A loop that drafts a chain, said to the machine as one thing (rolls.py)."""
@@ -340,6 +350,7 @@ class _Writer:
         head, marked = len(self.out), self.marked
         self.line("while True:", op)
         self.depth += 1
+        self.filled(op, results)
         self.region(cond)
         within = f"{counter} < {limit}" if limit else ""
         goes_on = self.use(cond.yields[0])

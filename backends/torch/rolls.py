@@ -120,12 +120,15 @@ class Rolls:
     def roll(self: Any, model: Any, t: Tree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *,
              alone: bool = False) -> Generator[Any, Any, Tree]:
         """The tree after the loop; `key_of(i)` is the noise of turn i. A generator of model calls."""
-        leaves, count = t.leaves(), hi - lo
-        leaf, length = int(leaves[0]), t.base.length
+        leaves, length = t.leaves(), t.base.length
+        leaf = int(leaves[0])
         depth = int(t.depth[leaf])
-        fits = self.window is None or length + depth + count <= self.window
-        if count < 2 or len(leaves) > 1 or not fits or not hasattr(self.engine(model), "roll"):
+        count = min(hi - lo, self.room(t) - depth)
+        over = bool(t.closes) and bool(t.closed(leaves[:1])[0])
+        if count < 2 or len(leaves) > 1 or over or not hasattr(self.engine(model), "roll"):
             for i in range(lo, hi):
+                if self.full(t, "leaves"):
+                    break
                 q = yield self.evaluate(model, t.leaves(), {"tree": t}, alone=alone)
                 t, _ = grow(self, t, draw(self, q, key_of(i)))
             return t
@@ -151,8 +154,9 @@ class Rolls:
             return chosen[j]
 
         uids = self.next_uids(count)
-        scores = yield RollCall(self, first.engine, Roll(first.ask, uids.tolist(), choose), alone)
-        tokens = np.array(chosen, dtype=np.int64)
+        scores = yield RollCall(self, first.engine, Roll(first.ask, uids.tolist(), choose, t.closes), alone)
+        count = len(chosen)
+        tokens, nodes, uids = np.array(chosen, dtype=np.int64), nodes[:count], uids[:count]
         depths = depth + 1 + np.arange(count)
         rows = Rows(scores, self.request, positions=length + depths - 1, nodes=nodes, label=model.name,
                     path=lambda i: (*root, *chosen[:i]))

@@ -20,7 +20,7 @@ class Tree:
     token, parent, depth, uid: int64[N]; the root's token is -1, uids are unique in a run and survive pruning. group, place:
     which growth made a node's edge and where in it (`growths[group]`, flattened). logprob: float64[N], NaN where nothing has
     asked yet. columns: the author's, lists of N values (None: never set). edges: for trees of canvases, soft nodes and steps,
-    the edges themselves.
+    the edges themselves. extent, closes: the longest text that it drafts, and tokens under which it grows nothing.
     """
 
     base: Any
@@ -36,11 +36,17 @@ class Tree:
     edges: tuple[Any, ...] = (None,)
     new: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     frontier: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    extent: int | None = None
+    closes: frozenset[int] = frozenset()
 
     @staticmethod
-    def start(base: Any) -> Tree:
+    def start(base: Any, extent: int | None = None, closes: frozenset[int] = frozenset()) -> Tree:
         zero = np.zeros(1, dtype=np.int64)
-        return Tree(base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1))
+        return Tree(base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), extent=extent, closes=closes)
+
+    def closed(self, nodes: Ids) -> Any:
+        """Which nodes end the text, so that nothing is grown under them."""
+        return np.isin(self.token[nodes], list(self.closes)) & (nodes > 0)
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -121,7 +127,7 @@ class Tree:
         return Tree(self.base, cat(self.token, tokens), cat(self.parent, parents), cat(self.depth, depths), cat(self.uid, uids),
                     cat(self.group, np.full(k, len(self.growths) if draws is not None else -1)), cat(self.place, place),
                     cat(self.logprob, logprob), (*self.growths, draws) if draws is not None else self.growths, wide,
-                    (*self.edges, *edges) if edges else self.edges, ids, ids)
+                    (*self.edges, *edges) if edges else self.edges, ids, ids, self.extent, self.closes)
 
     def only(self, kept: Ids, root: int = 0) -> Tree:
         """The tree of the nodes `kept` (in growth order, their parents among them, the first one the root)."""

@@ -14,6 +14,7 @@ from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.capacity import note_capacities
+from decgraph.ir.places import note_places
 from decgraph.ir.types import BOOL, NONE, REAL, Dim, Type, join
 from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
 
@@ -266,6 +267,7 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
                                   type_of(lw, item.returns, item.name))
     module = Module(lowering.functions, main, source.path, externs)
     note_capacities(module)
+    note_places(module)
     if check_labels:
         from decgraph.dsl.lower.labels import findings
         wrong = [d for d in findings(module, names, source) if d.severity == "error"]

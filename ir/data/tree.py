@@ -22,7 +22,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """`base`: the root's state (a tuple of tokens, or a Canvas). `nodes[0]` is the root. `accepted` after a walk."""
+    """`base`: the root's state (a tuple of tokens, or a Canvas). `nodes[0]` is the root. `accepted` after a walk. `extent`
+    and `closes`: the longest text that it drafts, and tokens under which it grows nothing."""
 
     base: Any
     nodes: tuple[Node, ...]
@@ -30,6 +31,8 @@ class Tree:
     frontier: tuple[int, ...] = (0,)
     capacity: int | None = None
     zero: Any = 0.0
+    extent: int | None = None
+    closes: frozenset[int] = frozenset()
 
     @staticmethod
     def start(base: Any, capacity: int | None = None, zero: Any = 0.0) -> Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.ir.ops.common import as_int, need, stack
+from decgraph.ir.places import loop_tree
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import INT, LEVEL, Dim, Type, join, listing
 
@@ -24,10 +25,20 @@ def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tu
     return tuple(out)
 
 
+def _full(m: Any, op: Any, vals: tuple[Any, ...]) -> bool:
+    """Whether a turn of a loop that drafts would only ask where nothing fits."""
+    if "fills" not in op.attrs:
+        return False
+    n = loop_tree(op)
+    return n >= 0 and bool(m.full(vals[n], op.attrs["fills"].rpartition(".")[2]))
+
+
 @op("for")
 class For:
     """Run the body for i in lo..hi (hi excluded). Attributes: bound (static), stops (the body first yields "stop now"), lanes
-    (the turns are independent copies). Operands lo, hi, then the carried values; region (i, *carried) -> ([stop], *carried)."""
+    (the turns are independent copies), fills (where turns ask a model before they grow a tree, such as "t.leaves": none is
+    begun once nothing fits under those nodes). Operands lo, hi, then the carried values; region (i, *carried) -> ([stop],
+    *carried)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(len(types) >= 2 and types[0].is_number and types[1].is_number, "for needs integer bounds")
@@ -41,6 +52,8 @@ class For:
     def meaning(m: Any, op: Any, lo: Any, hi: Any, *vals: Any) -> Any:
         vals = tuple(vals)
         for i in range(as_int(lo), as_int(hi)):
+            if _full(m, op, vals):
+                break
             out = m.region(op.regions[0], (i, *vals))
             if op.attrs.get("stops"):
                 vals = tuple(out[1:])
@@ -50,14 +63,14 @@ class For:
                 vals = tuple(out)
         return vals
 
-    attrs = ("bound?", "stops?", "site?", "lanes?")
+    attrs = ("bound?", "stops?", "site?", "lanes?", "fills?")
     label, batch = "region", "region"
 
 
 @op("while")
 class While:
     """Run the body while the condition holds. Attribute bound: "done" (the loop of an algorithm), "progress" (something
-    decreases), or a static bound as a second kind of end: operand 0 when attribute limited is set.
+    decreases), or a static bound as a second kind of end: operand 0 when attribute limited is set; fills as for `for`.
     Regions: cond (i, *carried) -> bool; body (i, *carried) -> ([stop], *carried)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
@@ -78,7 +91,7 @@ class While:
         if op.attrs.get("limited"):
             limit, vals = as_int(vals[0]), vals[1:]
         vals, i = m.carried(op, tuple(vals)), 0
-        while (limit is None or i < limit) and m.num.truth(m.region(op.regions[0], (i, *vals))[0]):
+        while (limit is None or i < limit) and not _full(m, op, vals) and m.num.truth(m.region(op.regions[0], (i, *vals))[0]):
             m.turn(op, i, vals)
             out = m.region(op.regions[1], (i, *vals))
             i += 1
@@ -90,7 +103,7 @@ class While:
                 vals = tuple(out)
         return vals
 
-    attrs = ("bound?", "stops?", "limited?", "site?")
+    attrs = ("bound?", "stops?", "limited?", "site?", "fills?")
     label, batch = "region", "region"
 
 

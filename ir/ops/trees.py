@@ -24,9 +24,18 @@ def nodes_type(t: Type, kind: str = "nodes", bound: int | None = None) -> Type:
     return Type("node", (t.of[0],), (Dim(kind, str(t.of[0]), bound),))
 
 
+def bounded(m: Any, op: Any, t: Tree) -> Tree:
+    """The tree with what its attribute until means in this run."""
+    if "until" not in op.attrs:
+        return t
+    extent, closes = m.bounds(op.attrs["until"])
+    return replace(t, extent=extent, closes=closes)
+
+
 @op("tree.new")
 class TreeNew:
-    """A tree of a root alone: the committed context, a context node, or a canvas (attribute tree: its name)."""
+    """A tree of a root alone: the committed context, a context node, or a canvas (attribute tree: its name; until: where it
+    ends before the context window does, see ir/places.py)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         if not types:
@@ -37,15 +46,16 @@ class TreeNew:
         return (Type("tree", (attrs["tree"], attrs.get("edge", "token"), attrs.get("vocab", "V"))),)
 
     def meaning(m: Any, op: Any, base: Any = None) -> Any:
-        return (Tree.start(m.context() if base is None else base, op.attrs.get("capacity"), m.num.zero),)
+        t = Tree.start(m.context() if base is None else base, op.attrs.get("capacity"), m.num.zero)
+        return (bounded(m, op, t),)
 
-    attrs = ("tree", "edge?", "capacity?", "vocab?")
+    attrs = ("tree", "edge?", "capacity?", "vocab?", "until?")
     label, batch = "none", "ragged"
 
 
 @op("tree.continue")
 class TreeContinue:
-    """A carried tree, on the context as it is now (an empty one where nothing was carried)."""
+    """A carried tree, on the context as it is now (an empty one where nothing was carried). Attribute until as for tree.new."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "draft")
@@ -53,10 +63,10 @@ class TreeContinue:
 
     def meaning(m: Any, op: Any, t: Any) -> Any:
         if t is None:
-            return (Tree.start(m.context(), None, m.num.zero),)
-        return (replace(t, base=m.context(), frontier=tuple(t.leaves()), new=tuple(t.leaves())),)
+            return (bounded(m, op, Tree.start(m.context(), None, m.num.zero)),)
+        return (bounded(m, op, replace(t, base=m.context(), frontier=tuple(t.leaves()), new=tuple(t.leaves()))),)
 
-    attrs = ("tree",)
+    attrs = ("tree", "until?")
     label, batch = "none", "ragged"
 
 
@@ -64,7 +74,8 @@ class TreeContinue:
 class TreeGrow:
     """Append edges: draws (or edits, steps, soft cells), in order, at given nodes or, for draws, where their law was
     evaluated. Operands tree, edges, [at], column values; attributes has_at, columns (names), chain (each under the one
-    before). Nodes past the context window or the request's limit are not grown. Results: the tree, the new nodes."""
+    before). Nodes past the context window are not grown, nor those that are of no use (attribute until of tree.new). Results:
+    the tree, the new nodes."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")

@@ -42,13 +42,24 @@ def committed(events: list[Any]) -> list[Path]:
     return [tuple(e.tokens) for e in events if isinstance(e, Committed)]
 
 
+def steps(result: Any, depth: int, limit: int) -> list[tuple[list[tuple[int, int, int]], Path]]:
+    """Drafts and new tokens of the steps whose whole trees, `depth` deep, are of use: the last ones draft less."""
+    out, done = [], 0
+    for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
+        if done + depth < limit:
+            out.append((tree, new))
+        done += len(new)
+    assert out
+    return out
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_prompt_lookup_takes_the_first_match(seed: int) -> None:
     k, reach = 3, 2
     prompt = (0, 1, 2, 0, 1, 3, 0, 1)
     result = run("prompt_lookup", tables(seed), {"k": k, "reach": reach}, prompt=prompt, seed=seed, limit=20)
     text = prompt
-    for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
+    for tree, new in steps(result, k, 20):
         copied: Path = ()
         for n in range(reach, 0, -1):
             starts = [i for i in range(len(text) - n) if text[i:i + n] == text[-n:]]
@@ -71,8 +82,9 @@ def test_token_recycling_fills_its_tree_from_the_table(seed: int) -> None:
         result = ask(prompt=prompt, seed=seed, limit=12)
         text = prompt
         for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
-            first = [table[text[-1]][r] for r in range(3)]
-            second = [(1 + i, table[t][r]) for i, t in enumerate(first) for r in range(2)]
+            room = 12 - (len(text) - len(prompt)) - 1      # the last place is the target's
+            first = [table[text[-1]][r] for r in range(3 if room else 0)]
+            second = [(1 + i, table[t][r]) for i, t in enumerate(first) for r in range(2 if room > 1 else 0)]
             assert [(p, t) for _, p, t in tree] == [(0, t) for t in first] + second
             paths = [text, *((*text, t) for t in first), *((*text, first[p - 1], t) for p, t in second)]
             for path in paths:
@@ -99,7 +111,8 @@ def test_lookahead_draws_its_window_and_pool_as_published(seed: int) -> None:
         fresh = [likeliest(target, path) for path in seen]
         guesses = [list(gram) for gram in pool.get(text[-1], [])] if full else []
         window = [t for r in rows for t in r]
-        assert [t for _, _, t in tree] == window + [t for gram in guesses for t in gram]
+        room = 24 - (len(text) - len(prompt)) - 1      # the last place is the target's
+        assert [t for _, _, t in tree] == window + [t for gram in guesses for t in gram[:room]]
         if full:
             column = [text[-1], *rows[0]]
             for j in range(w):
@@ -180,14 +193,14 @@ def test_medusa_takes_the_longest_typical_path(seed: int) -> None:
 
 def test_medusa_with_more_levels_than_heads_drafts_as_deep_as_there_are_heads() -> None:
     result = run("medusa_match", tables(1), {"shape": "1x1x1x1x1"}, limit=12)
-    assert {len(tree) for tree in drafts(result.events)[1:]} == {3}
+    assert {len(tree) for tree, _ in steps(result, 5, 12)[1:]} == {3}
 
 
 def test_stochastic_beams_hold_the_width_and_differ() -> None:
     """RSD-S: every level of the tree has `width` different prefixes, wherever their parents stand."""
     widths: set[tuple[int, ...]] = set()
     for seed in range(12):
-        for tree in drafts(run("rsd_s", tables(4), {"width": 3, "depth": 2}, seed=seed, limit=6).events):
+        for tree, _ in steps(run("rsd_s", tables(4), {"width": 3, "depth": 2}, seed=seed, limit=6), 2, 6):
             paths: dict[int, Path] = {0: ()}
             for node, parent, token in tree:
                 paths[node] = (*paths[parent], token)
@@ -203,7 +216,7 @@ def test_stochastic_beam_is_a_sample_of_sequences_without_replacement() -> None:
     pairs: dict[Path, int] = {}
     runs = 500
     for seed in range(runs):
-        tree = drafts(run("rsd_s", models, {"width": 2, "depth": 2}, seed=seed, limit=1).events)[0]
+        tree = drafts(run("rsd_s", models, {"width": 2, "depth": 2}, seed=seed, limit=2).events)[0]
         paths: dict[int, Path] = {0: ()}
         for node, parent, token in tree:
             paths[node] = (*paths[parent], token)
@@ -268,7 +281,7 @@ def test_rsd_s_is_a_stochastic_beam(seed: int) -> None:
     models = tables(seed)
     result = run("rsd_s", models, {"width": width, "depth": depth}, prompt=prompt, seed=seed, limit=9)
     text = prompt
-    for turn, (tree, new) in enumerate(zip(drafts(result.events), committed(result.events), strict=True)):
+    for turn, (tree, new) in enumerate(steps(result, depth, 9)):
         # (node, path, log-probability, score) of a level, and what it should hold next
         level: list[tuple[int, Path, float, float]] = [(0, (), 0.0, 0.0)]
         left = list(tree)

@@ -16,18 +16,19 @@ from decgraph.backends.torch.walk import canvas_at
 
 
 @lowering("tree.new")
-def new(m: Any, base: Any = None) -> Tree:
+def new(m: Any, base: Any = None, *, until: tuple[str, ...] = ()) -> Tree:
     """A tree of a root alone."""
-    return Tree.start(m.context() if base is None else base)
+    return Tree.start(m.context() if base is None else base, *m.bounds(until))
 
 
 @lowering("tree.continue")
-def resume(m: Any, t: Tree | None) -> Tree:
+def resume(m: Any, t: Tree | None, *, until: tuple[str, ...] = ()) -> Tree:
     """A carried tree, on the context as it is now."""
+    extent, closes = m.bounds(until)
     if t is None:
-        return Tree.start(m.context())
+        return Tree.start(m.context(), extent, closes)
     leaves = t.leaves()
-    return replace(t, base=m.context(), frontier=leaves, new=leaves)
+    return replace(t, base=m.context(), frontier=leaves, new=leaves, extent=extent, closes=closes)
 
 
 @lowering("tree.grow")
@@ -47,12 +48,16 @@ def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: 
         tokens, draw = np.array([_edge_token(e) for e in edges], dtype=np.int64), None
     ok = (tokens >= 0) if draw is not None else np.array([e is not None for e in edges], dtype=bool)
     places = np.flatnonzero(ok)
-    if m.window is not None and not isinstance(t.base, Canvas):
-        room = m.window - t.base.length
+    if not isinstance(t.base, Canvas):
+        room = m.room(t)
         if chain:
             places = places[:max(0, room - int(t.depth[parents[0]]))] if len(places) else places
+            if t.closes and len(places):
+                places = until_closed(t, int(parents[0]), places, tokens)
         elif len(places):
             places = places[t.depth[parents[places]] + 1 <= room]
+            if t.closes:
+                places = places[~t.closed(parents[places])]
     if chain and len(places):
         first = int(parents[0])
         ups = np.concatenate(([first], np.arange(len(t), len(t) + len(places) - 1)))
@@ -79,6 +84,14 @@ def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: 
     if draw is not None and m.listener is not None:
         m.grew(tree, tree.new, draw, places)
     return tree, tree.new
+
+
+def until_closed(t: Tree, parent: int, places: Any, tokens: Any) -> Any:
+    """The beginning of a chain that ends with the first token that ends the text."""
+    if bool(t.closed(np.array([parent]))[0]):
+        return places[:0]
+    ends = np.flatnonzero(np.isin(tokens[places], list(t.closes)))
+    return places[:int(ends[0]) + 1] if len(ends) else places
 
 
 def _edge_token(e: Any) -> int:

@@ -8,7 +8,7 @@ means equal token and equal ancestors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -71,12 +71,14 @@ class Roll:
     """A chain of cells below an ask's one row, each drawn from the row before it.
 
     uids: ids for the cells, in order: as many rows are computed, the ask's own first. choose: from the next row's
-    scores [1, V] to its token; it is called once a row, in order, and what it raises is the roll's answer.
+    scores [1, V] to its token; it is called once a row, in order, and what it raises is the roll's answer. ends: tokens
+    behind which no more are wanted: the chain may be shorter than `uids`.
     """
 
     ask: Ask
     uids: Sequence[int]
     choose: Callable[[Tensor], int]
+    ends: Collection[int] = ()
 
 
 @dataclass

@@ -19,14 +19,17 @@ _TOLD = (DecError, LookupError, ValueError, ArithmeticError)  # what choosing a 
 
 
 def roll(engine: Any, rolls: Sequence[Roll]) -> list[Tensor | Exception]:  # Any: a CausalEngine
-    """Scores float32 [len(uids), V] per roll, all of one length; or the roll's error. To be called without gradients."""
+    """Scores float32 [cells, V] per roll, all of one length unless they end before it; or the roll's error. To be called
+    without gradients."""
     asks = [one.ask for one in rolls]
     rows: list[list[Tensor]] = [[] for _ in rolls]
     out: list[Tensor | Exception | None] = [None] * len(rolls)
     tokens: list[list[int]] = [[] for _ in rolls]
     count = len(rolls[0].uids)
     for j in range(count):
-        going = [n for n in range(len(rolls)) if out[n] is None]
+        going = [n for n in range(len(rolls)) if out[n] is None and not (j and tokens[n][-1] in rolls[n].ends)]
+        if not going:
+            break
         got: list[Any] | None = None
         if j and len(going) == 1:
             one = one_more(engine, asks[going[0]], rolls[going[0]], j, tokens[going[0]][-1])

@@ -44,8 +44,10 @@ def eagle2(m, target, head, depth, k, budget):
     i = 0
     while not done(m):  # eagle2.dec:9
         m.turn('stdlib/eagle2.dec:9:5', i)
-        t = tree_new(m, context(m))  # eagle2.dec:10
+        t = tree_new(m, context(m), until=('limit', 'place', 'ends'))  # eagle2.dec:10
         for i_2 in range(depth):  # eagle2.dec:11
+            if m.full(t, 'frontier'):
+                break
             frontier = tree_nodes(m, t, which='frontier')  # eagle2.dec:12
             memory = yield m.memory(target, context(m, parent=True), {})
             q = yield m.evaluate(head, frontier, {'tree': t, 'given': memory})

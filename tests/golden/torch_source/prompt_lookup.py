@@ -1,5 +1,5 @@
 def t_at_11(m, ctx, found):
-    t = tree_new(m, ctx)  # prompt_lookup.dec:11
+    t = tree_new(m, ctx, until=('limit', 'place', 'ends'))  # prompt_lookup.dec:11
     t_2, _ = tree_grow(m, t, found, chain=True)  # prompt_lookup.dec:12
     return t_2
 

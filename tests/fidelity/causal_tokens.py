@@ -1,0 +1,38 @@
+"""Decoders whose calls depend on guesses drawn at random, which stdlib makes otherwise: their texts; early exits."""
+
+from __future__ import annotations
+
+from fidelity import models
+from fidelity.columns import compared
+from fidelity.entry import Case, Entry, Outcome
+from fidelity.watched import run
+
+
+def lookahead(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    n = len(case["output"]) - len(case["prompt"])
+    done = run("lookahead", case["prompt"], {"target": models.causal("target")}, backend, limit=n, w=p["WINDOW_SIZE"],
+               n=p["LEVEL"], g=p["GUESS_SET_SIZE"])
+    return Outcome({"tokens": tuple(case["output"])}, {"tokens": done.tokens})
+
+
+def jacobi(case: Case, backend: str) -> Outcome:
+    n = len(case["output"]) - len(case["prompt"])
+    done = run("jacobi", case["prompt"], {"target": models.causal("target")}, backend, limit=n,
+               length=case["parameters"]["n_token_seq_length"])
+    return Outcome({"tokens": tuple(case["output"])}, {"tokens": done.tokens})
+
+
+def early_exit(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    target = models.causal("target")
+    both = {"target": target, "drafter": models.exit_of("target", p["assistant_early_exit"])}
+    done = run("speculative", case["prompt"], both, backend, limit=p["max_new_tokens"], gamma=p["num_assistant_tokens"])
+    return compared(case, done, drafter=case["drafter_forwards"])
+
+
+ENTRIES = [
+    Entry("ar/lookahead", "lookahead", lookahead, note="the first window is random there, the prompt here: texts are compared"),
+    Entry("ar/cllm_jacobi", "jacobi", jacobi, note="the first guesses are random tokens there, padding here: texts are compared"),
+    Entry("ar/hf_early_exit", "speculative", early_exit, note="the drafter is the target's first layers"),
+]

@@ -1,0 +1,79 @@
+"""docs/fidelity.md, made by replaying everything: `python tests/fidelity/page.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fidelity.entry import FOLDER, GOLDEN, Entry, columns, entries, outcome, recording
+
+PAGE = FOLDER.parents[1] / "docs" / "fidelity.md"
+HEAD = """# Fidelity
+
+*Made by `python tests/fidelity/page.py`, which replays everything; change the entries in tests/fidelity, not this page.*
+
+Published code was run on tiny models and written down call by call ([how](../tests/fidelity/golden/ar/README.md)). Here the
+same prompts go through decgraph. A number is how many cases agree; `tests/fidelity/test_fidelity.py` holds every case to it,
+and fails where a difference is not explained below, as it does where an explained difference has gone. Accepted and drafted
+tokens are compared call by call, as the target was asked; `drafted` as the set of paths of a call's tree. Where a recorded loop
+runs past its limit, ours does too, and is compared up to the last recorded call. Drafts that transformers' prompt lookup makes
+behind the limit are left out: decgraph makes none.
+"""
+TITLES = {"causal": "Autoregressive decoders", "rule": "Rules of verification", "masked": "Masked decoders"}
+
+
+def source(entry: Entry) -> str:
+    """Repository and commit, or version."""
+    s = recording(entry.file)["source"]
+    return f"{s['repo']} {str(s.get('commit') or s.get('version') or '')[:12]}".strip()
+
+
+def rows(entry: Entry) -> list[str]:
+    """A line of the table for each backend."""
+    out, names = [], columns(entry)
+    for backend in entry.backends:
+        found = [outcome(entry, case, backend) for case in entry.cases]
+        counts = ", ".join(f"{c} {sum(c not in o.differing for o in found)}/{len(found)}" for c in names)
+        first = f"{entry.file} | {source(entry)} | {entry.program}" if backend == entry.backends[0] else " | | "
+        out.append(f"| {first} | {backend} | {counts} |")
+    return out
+
+
+def remarks(entry: Entry) -> list[str]:
+    """What is said of an entry: its mapping, its differences, the cases left out."""
+    out = [f"- {entry.file}: {entry.note}."] if entry.note else []
+    out += [f"- {entry.file}, case {case}, {column}: {why}" for (case, column), why in entry.differs.items()]
+    return out + [f"- {entry.file}, case {case} is not replayed: {why}" for case, why in entry.leaves_out.items()]
+
+
+def without() -> list[str]:
+    """Recordings that no program of stdlib replays yet."""
+    known = {e.file for e in entries()}
+    files = [str(p.relative_to(GOLDEN).with_suffix("")) for p in sorted(GOLDEN.glob("*/*.json")) if p.stem != "index"]
+    return [f for f in files if f not in known]
+
+
+def page() -> str:
+    """The whole page."""
+    out = [HEAD]
+    for kind, title in TITLES.items():
+        found = [e for e in entries() if e.kind == kind]
+        if not found:
+            continue
+        out.append(f"## {title}\n\n| recording | source | program | backend | cases that agree |\n|---|---|---|---|---|")
+        for e in found:
+            out += rows(e)
+        out.append("")
+        said = [line for e in found for line in remarks(e)]
+        out += [*said, ""] if said else []
+    out.append("## Not replayed yet\n\nRecordings without an entry: " + ", ".join(without()) + ".\n")
+    return "\n".join(out)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE}: {len(entries())} entries")
