@@ -57,9 +57,8 @@ def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
     if canvas is None:
         lw.fail(lw.span, "a cache policy comes after the canvas it serves", "canvas c: length, then cache model by dual",
                 code="E380")
-    nothing = lw.one("canvas.get", canvas, field="all")
-    nothing = lw.one("take_first", nothing, lw.const(0))
-    lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, nothing, span=lw.span, **{"with": ("at",)})[0]
+    nothing = none_of(lw, lw.one("canvas.get", canvas, field="all"))
+    lw.env[f"%mem.{name}"] = empty_memory(lw, model, canvas, nothing)
     lw.env[f"%entered.{name}"] = lw.const(-1, INT)
     lw.env[f"%calls.{name}"] = lw.const(0, INT)
     lw.env[f"%calls.in.{name}"] = lw.const(0, INT)
@@ -96,7 +95,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
 
     def clauses(at: int) -> None:
         if at >= len(policy.clauses):
-            lw.env["%R"], lw.env["%G"] = every, lw.one("memory.only", mem, none_of(lw, every), span=e.span, kind="only")
+            lw.env["%R"], lw.env["%G"] = every, empty_memory(lw, model, canvas, none_of(lw, every))
             return
         c = policy.clauses[at]
         if c.event == "otherwise":
@@ -119,6 +118,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
                 code="E380")
 
     def act(c: S.Clause) -> None:
+        anew = any(a.verb == "recompute" and isinstance(a.what, S.Name) and a.what.name == "all" for a in c.actions)
         recompute: Value | None = None
         rest: S.Action | None = None
         given: Value | None = None
@@ -138,7 +138,9 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
             given = lw.one("positions", every, recompute, span=e.span, kind="minus") if rest is None or (
                 rest.verb == "reuse") else none_of(lw, every)
         lw.env["%R"] = recompute
-        lw.env["%G"] = lw.one("memory.only", mem, given, span=e.span, kind="only")
+        # `all` is the context too. Whatever else is recomputed, be it every cell, keeps what is held of the context.
+        lw.env["%G"] = (empty_memory(lw, model, canvas, none_of(lw, every)) if anew
+                        else lw.one("memory.only", mem, given, span=e.span, kind="only"))
 
     def place(w: S.Expr) -> Value:
         if isinstance(w, S.Onward):
@@ -162,6 +164,11 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
     if "at" in extra:
         return lw.one("gather", p, b, span=e.span)
     return p
+
+
+def empty_memory(lw: Lowering, model: Value, canvas: Value, nothing: Value) -> Value:
+    """The memory that holds nothing, of the context neither."""
+    return lw.emit("model.memory", model, canvas, nothing, span=lw.span, **{"with": ("at",)})[0]
 
 
 def none_of(lw: Lowering, every: Value) -> Value:
