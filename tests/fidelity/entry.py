@@ -1,0 +1,96 @@
+"""What an entry of the harness is: a recording, what replays it, and the columns in which both are compared."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+FOLDER = Path(__file__).parent
+GOLDEN = FOLDER / "golden"
+Case = dict[str, Any]
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The columns of one case: what the recording has and what decgraph gave."""
+
+    recorded: Columns
+    ours: Columns
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """The columns that are not equal."""
+        assert self.recorded.keys() == self.ours.keys()
+        return tuple(c for c in self.recorded if self.recorded[c] != self.ours[c])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recording and what replays it. Adding a file is one of these in a list `ENTRIES` of a module `causal_*.py`,
+    `masked_*.py` or `rules_*.py` beside this one.
+
+    file: "ar/hf_assisted", under golden/. program: the stdlib program, or the rule, by the name that readers know. replay: from
+    a case and a backend to both sides' columns. kind: the chapter of the page. backends: all that replay it; the first cases of
+    every file also go through triton where `triton` says how many. differs: for (case, column) a sentence that says why the two
+    differ; those columns must differ, all others must agree. leaves_out: cases that are not replayed, each with its reason.
+    note: how official parameters map, where that needs saying.
+    """
+
+    file: str
+    program: str
+    replay: Callable[[Case, str], Outcome]
+    kind: Literal["causal", "masked", "rule"] = "causal"
+    backends: tuple[str, ...] = ("torch", "reference")
+    triton: int = 0
+    differs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    leaves_out: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def cases(self) -> list[Case]:
+        """The cases that are replayed."""
+        return [c for c in recording(self.file)["cases"] if str(c["id"]) not in self.leaves_out]
+
+    def expected(self, case: Case) -> set[str]:
+        """The columns in which a case is known to differ."""
+        return {column for (name, column) in self.differs if name in (str(case["id"]), "*")}
+
+
+@cache
+def recording(file: str) -> dict[str, Any]:
+    """A file of golden/."""
+    found: dict[str, Any] = json.loads((GOLDEN / f"{file}.json").read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """All entries, by chapter and file."""
+    found: list[Entry] = []
+    for prefix in ("causal", "rules", "masked"):
+        for path in sorted(FOLDER.glob(f"{prefix}_*.py")):
+            module = importlib.import_module(f"fidelity.{path.stem}")
+            found += getattr(module, "ENTRIES", [])
+    return tuple(found)
+
+
+_OUTCOMES: dict[tuple[str, str, str, str], Outcome] = {}
+
+
+def outcome(entry: Entry, case: Case, backend: str) -> Outcome:
+    """A case replayed; the page and the tests ask for the same ones."""
+    key = (entry.file, entry.program, str(case["id"]), backend)
+    if key not in _OUTCOMES:
+        _OUTCOMES[key] = entry.replay(case, backend)
+    return _OUTCOMES[key]
+
+
+def columns(entry: Entry) -> Sequence[str]:
+    """The names of an entry's columns."""
+    return list(outcome(entry, entry.cases[0], entry.backends[0]).recorded)

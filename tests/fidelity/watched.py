@@ -1,0 +1,118 @@
+"""A run, watched: what the target was given in each call, and what verification accepted of it.
+
+It is read where a machine asks its models, not from statistics: a call's drafts are the paths below the committed text whose
+rows were asked for, so what was grown and pruned again is not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import decgraph
+from decgraph.backends.registry import machine
+from decgraph.passes.plan import Plan
+from decgraph.runtime import trace
+from decgraph.runtime.request import Request
+
+Path = tuple[int, ...]
+
+
+@dataclass
+class Call:
+    """One call of the target: how much text it stands on, the drafted paths below it, how many drafts were accepted."""
+
+    past: int
+    drafted: set[Path]
+    accepted: int = 0
+
+
+@dataclass
+class Watched:
+    """A run: its text, the target's calls, the rows of every drafter call in order, and the result."""
+
+    tokens: Path
+    calls: list[Call]
+    drafter: list[int]
+    result: Any
+    committed: list[Path] = field(default_factory=list)
+
+
+def run(
+    program: str,
+    prompt: Sequence[int],
+    models: Mapping[str, Any],
+    backend: str,
+    *,
+    limit: int,
+    eos: Sequence[int] = (),
+    temperature: float = 0,
+    shared: Mapping[str, Any] | None = None,
+    externs: Mapping[str, Any] | None = None,
+    text: str | None = None,
+    **params: Any,
+) -> Watched:
+    """Decode a prompt with a program of stdlib (or `text`) on a backend, all passes on."""
+    algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
+    session = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
+    log: list[Any] = []
+    session.machine = watching(machine(backend), log)
+    session.shared.update({(session.function.name, k): v for k, v in (shared or {}).items()})
+    request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature)
+    result = session.run(request, listener=log.append)
+    if result.error is not None:
+        raise result.error
+    out = Watched((*prompt, *result.tokens), [], [], result)
+    for e in log:
+        match e:
+            case Call():
+                out.calls.append(e)
+            case trace.ModelCall(role="draft"):
+                out.drafter.append(e.rows)
+            case trace.Accepted():
+                out.calls[-1].accepted += 1
+            case trace.Committed():
+                out.committed.append(e.tokens)
+    return out
+
+
+def watching(kind: Any, log: list[Any]) -> Any:
+    """A machine's class that also writes the target's calls into `log`, among the events."""
+
+    class Watching(kind):  # type: ignore[misc]
+        def note(self, model: Any, paths: Sequence[Path]) -> None:
+            """A call of the main model at these whole paths, one after the shortest of which the others begin."""
+            if model is not self.main_model() or not paths:
+                return
+            root = min(paths, key=len)
+            assert all(p[: len(root)] == root for p in paths)
+            log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}))
+
+    if hasattr(kind, "evaluate_together"):  # torch and what builds on it: a call is made here, answered elsewhere
+        class Watched_(Watching):
+            def evaluate(self, model: Any, place: Any, extra: Any, **how: Any) -> Any:
+                call = super().evaluate(model, place, extra, **how)
+                if not self.uncounted and getattr(call, "engine", None) is not None and how.get("part") is None:
+                    self.note(model, call.ask.paths())
+                return call
+
+            def evaluate_together(self, model: Any, parts: Any, **how: Any) -> Any:
+                call = super().evaluate_together(model, parts, **how)
+                if getattr(call, "engine", None) is not None:
+                    self.note(model, [p for ask in call.asks for p in ask.paths()])
+                return call
+    else:
+        from decgraph.ir.data.dist import resolve_path
+
+        class Watched_(Watching):  # type: ignore[no-redef]
+            def evaluate(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
+                if self.joined is None and op.attrs.get("part") != "heads":
+                    self.note(model, [resolve_path(s) for s in self.place_states(place, extra)[0]])
+                return super().evaluate(op, model, place, extra)
+
+            def evaluate_parts(self, op: Any, model: Any, parts: Any) -> Any:
+                self.note(model, [resolve_path(s) for place, extra in parts for s in self.place_states(place, extra)[0]])
+                return super().evaluate_parts(op, model, parts)
+
+    return Watched_
