@@ -84,10 +84,12 @@ class CanvasAsk:
 @dataclass(frozen=True)
 class CanvasAnswer:
     """logits: [rows, V] or [C, rows, V], float32 (Hugging Face) or float64, on the model's device, not to be written
-    to. The mask's own logit is -inf. memory: `given` overwritten at what was computed, if it was asked for."""
+    to. The mask's own logit is -inf. memory: `given` overwritten at what was computed, if it was asked for. computed: the
+    cells that were computed for it, of all canvases together; 0 where the answer was remembered."""
 
     logits: Tensor
     memory: Any = None  # Any: an `AnyKept`
+    computed: int = 0
 
 
 class MaskedEngine(Protocol):
