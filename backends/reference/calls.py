@@ -226,7 +226,7 @@ class Calls:
                         None if store is None else new)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
-        return Dist(out)
+        return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))
 
     # -- memories and derived models
     def memory(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Held:

@@ -101,7 +101,7 @@ def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Ca
         if tree is None:
             return Dist(rows, np.arange(width), "shaped", None if at is None else which)
         index = np.stack([order[c.key()] * width + np.arange(width) for c in nodes])
-        return Dist(rows, index)
+        return Dist(rows, index, inner=None if at is None else which)
 
     return Call(m, engine, ask, finish)
 

@@ -66,13 +66,22 @@ def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
         lw.env[f"%mem.past{n}.{name}"] = nothing
 
 
-def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Value], e: S.Call) -> Value:
-    """A call at positions b of a model with a policy. The first clause that applies says what is recomputed and reused."""
+def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Value], e: S.Call) -> Value:
+    """A call at positions b of a model with a policy. The first clause that applies says what is recomputed and reused. A call on
+    a tree of canvases sees what its canvas's next call would, and leaves the memory and the counts as they are: its
+    canvases are tried, and the program goes on from one of them."""
     name = model.name
     policy, args = lw.policies[name]
+    tried = place.type.elem == "tree"
+    canvas = canvas_of(lw, place) if tried else place
     if "given" in extra:
         lw.fail(e.span, "this call says given =, and the model has a cache policy", "use one or the other", code="E380")
     every = lw.one("canvas.get", canvas, span=e.span, field="all")
+    spans = [q.name for q in policy.params if q.type is not None and q.type.name == "span"]
+    if spans and "at" not in extra:
+        lw.fail(e.span, f"policy `{policy.name}` is about a span `{spans[0]}`, and this call does not say which",
+                f"say where scores are wanted: {name}(..., at = b). A call that reads the whole canvas takes a policy without a span",
+                code="E380")
     b = extra.get("at", every)
     mem, entered, calls = (lw.env[f"%{k}.{name}"] for k in ("mem", "entered", "calls"))
     start = lw.one("as_int", lw.one("positions", b, span=e.span, kind="start"), span=e.span)
@@ -126,7 +135,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
             if isinstance(a.what, S.Rest):
                 rest = a
                 continue
-            ps = place(a.what)
+            ps = cells(a.what)
             if a.verb == "recompute":
                 recompute = ps if recompute is None else lw.one("positions", recompute, ps, span=e.span, kind="union")
             elif a.verb == "reuse":
@@ -142,7 +151,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
         lw.env["%G"] = (empty_memory(lw, model, canvas, none_of(lw, every)) if anew
                         else lw.one("memory.only", mem, given, span=e.span, kind="only"))
 
-    def place(w: S.Expr) -> Value:
+    def cells(w: S.Expr) -> Value:
         if isinstance(w, S.Onward):
             s = expr(lw, w.start)
             return lw.one("positions", canvas, lw.one("as_int", s, span=e.span), span=e.span, kind="from")
@@ -151,7 +160,9 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
     clauses(0)
     recomputed, given = lw.env["%R"], lw.env["%G"]
     lw.env, lw.source, lw.history = saved, source, history
-    p = lw.emit("model.eval", model, canvas, recomputed, given, span=e.span, **{"with": ("at", "given")})[0]
+    p = lw.emit("model.eval", model, place, recomputed, given, span=e.span, **{"with": ("at", "given")})[0]
+    if tried:
+        return lw.one("gather", p, b, span=e.span, axis=1) if "at" in extra else p
     lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, recomputed, given, span=e.span,
                                      **{"with": ("at", "given")})[0]
     lw.env[f"%entered.{name}"] = start
@@ -161,14 +172,17 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
         for n, v in enumerate([decided, *past[:-1]]):
             lw.env[f"%mem.past{n}.{name}"] = v
     lw.env[f"%calls.{name}"] = lw.one("map", calls, lw.const(1), span=e.span, fn="add")
-    if "at" in extra:
-        return lw.one("gather", p, b, span=e.span)
-    return p
+    return lw.one("gather", p, b, span=e.span) if "at" in extra else p
 
 
 def empty_memory(lw: Lowering, model: Value, canvas: Value, nothing: Value) -> Value:
     """The memory that holds nothing, of the context neither."""
     return lw.emit("model.memory", model, canvas, nothing, span=lw.span, **{"with": ("at",)})[0]
+
+
+def canvas_of(lw: Lowering, tree: Value) -> Value:
+    """The canvas that a tree of edits starts from, by its name."""
+    return next(v for v in reversed(lw.env.values()) if v.type.elem == "canvas" and v.type.of[0] == tree.type.of[2])
 
 
 def none_of(lw: Lowering, every: Value) -> Value:

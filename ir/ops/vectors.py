@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.data.dist import Dist, Draws, Path, box
+from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack, truncated
 from decgraph.ir.table import OpError, op
@@ -153,7 +153,8 @@ def _whole(x: Any) -> Any:
 @op("gather")
 class Gather:
     """v[i] along the first dimensions: one index operand per dimension, lined up with each other. Where v ranges over a
-    part of a tree or canvas, an index that is a node or position names its member."""
+    part of a tree or canvas, an index that is a node or position names its member. Attribute axis 1: the one index, of
+    positions, is along the second dimension of distributions."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v, *ix = types
@@ -175,9 +176,15 @@ class Gather:
                 need(d.kind == "k" or d.of == i.of[0] or not d.of, f"a node of tree {i.of[0]} looks into values of tree {d.of}")
             if i.elem == "token" and d.kind == "vocab" and d.of and i.vocab:
                 need(d.of == i.vocab, f"a token of vocabulary {i.vocab} indexes vocabulary {d.of}")
+        if attrs.get("axis"):
+            need(v.elem == "dist" and len(v.dims) == 2 and [i.elem for i in ix] == ["position"] and len(ix[0].dims) == 1,
+                 f"positions are looked up in distributions at every canvas of a tree, not in {v}")
+            return (Type(v.elem, v.of, (v.dims[0], *ix[0].dims)),)
         return (Type(v.elem, v.of, broadcast(ix) + v.dims[len(ix):]),)
 
     def meaning(m: Any, op: Any, v: Any, *ix: Any) -> Any:
+        if op.attrs.get("axis"):
+            return (Dist(v.rows[:, locate(v.inner, ix[0])], v.face, v.at, np.asarray(ix[0])),)
         if isinstance(v, list) or op.operands[0].type.elem == "topology":
             return (v[as_int(ix[0])],)
         index = [_whole(array(m, i)) for i in ix]
@@ -186,22 +193,21 @@ class Gather:
         if len(index) > 1:
             index = [spread(i, t.dims, want) for i, t in zip(index, types)]
         index = [i[()] if i.shape == () else i for i in index]
-        if isinstance(v, Dist):
-            named = types[0].elem in ("node", "position")
-            if len(index) == 1 and named:
+        if isinstance(v, (Dist, Draws)):
+            if len(index) == 1 and types[0].elem in ("node", "position"):
                 return (v.take(index[0]),)
-            rows = v.rows[tuple(index)]
-            from decgraph.ir.data.dist import box0
-            return (Dist(rows if isinstance(rows, np.ndarray) else box0(rows), v.face),)
-        if isinstance(v, Draws):
-            from decgraph.ir.data.dist import box0, locate
-            if types[0].elem in ("node", "position") and len(index) == 1:
-                picked = v.items[locate(v.at, index[0])]
-            else:
-                picked = v.items[tuple(index)]
-            return (Draws(picked if isinstance(picked, np.ndarray) else box0(picked)),)
+            index = [locate(at, i) if t.elem in ("node", "position") else i
+                     for i, t, at in zip(index, types, (v.at, v.inner, *[None] * len(index)))]
+            inner = None if len(index) > 1 else v.inner
+            at, inner = (None, inner) if np.ndim(index[0]) else (inner, None)
+            if isinstance(v, Dist):
+                rows = v.rows[tuple(index)]
+                return (Dist(rows if isinstance(rows, np.ndarray) else box0(rows), v.face, at, inner),)
+            items = v.items[tuple(index)]
+            return (Draws(items if isinstance(items, np.ndarray) else box0(items), at, inner=inner),)
         return (np.asarray(v)[tuple(index)],)
 
+    attrs = ("axis?",)
     label, batch = "join", "ragged"
 
 
@@ -225,9 +231,9 @@ class Slice:
         hi = as_int(ends[-1]) if op.attrs.get("has_hi") else None
         cut = slice(lo, hi)
         if isinstance(v, Dist):
-            return (Dist(v.rows[cut], v.face, None if v.at is None else v.at[cut]),)
+            return (v.pick(cut, None if v.at is None else v.at[cut]),)
         if isinstance(v, Draws):
-            return (Draws(v.items[cut], None if v.at is None else v.at[cut], v.chain),)
+            return (v.pick(cut, None if v.at is None else v.at[cut]),)
         if isinstance(v, Path):
             return (Path(v.tokens[cut], base=v.base),)
         return (v[cut],)

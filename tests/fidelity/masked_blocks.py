@@ -35,6 +35,7 @@ def fast(cache: str | None) -> Replay:
             which: tuple[str, dict[str, Any]] = "fast_dllm" if cache else "fast_dllm_uncached", {"threshold": "tau"}
         elif "factor" in p:
             which = "fast_dllm_factor", {"factor": "factor"}
+            return replay(which[0], "llama_bidir", block | which[1], cache or "none")(case, backend)
         else:
             which = "llada", {"steps": "steps"}
         return replay(which[0], "llama_bidir", block | which[1], cache)(case, backend)
@@ -57,4 +58,7 @@ ENTRIES = [
       for kind in ("none", "prefix", "dual")),
     *(Entry(f"dllm/freedave_static_{kind}", f"static_masked, cache {kind}",
             replay("static_masked", "llama_bidir", {"block_length": "block"}, kind), "masked") for kind in ("prefix", "dual")),
+    *(Entry(f"dllm/freedave_{kind}", f"freedave, cache {kind}",
+            replay("freedave", "llama_bidir", {"block_length": "block", "draft_steps": "d"}, kind, repeats=False), "masked")
+      for kind in ("prefix", "dual")),
 ]
