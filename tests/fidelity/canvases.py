@@ -7,7 +7,7 @@ is what differs between the canvases of two calls, so an edit that no event tell
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -63,12 +63,13 @@ def model(name: str) -> Model:
 @dataclass
 class Asked:
     """A call: the canvas with its prompt (that of a tree's root), how many canvases were computed and which positions of each;
-    `repeated`: its answer was remembered, nothing was computed."""
+    `repeated`: its answer was remembered, nothing was computed; `drafts`: it is about a tree of canvases."""
 
     cells: tuple[int, ...]
     canvases: int
     computed: tuple[int, ...]
     repeated: bool = False
+    drafts: bool = False
 
 
 @dataclass
@@ -78,13 +79,8 @@ class Run:
     output: tuple[int, ...]
     calls: list[Asked]
     result: Any
-    events: list[Any] = field(default_factory=list)
+    events: list[Any]
 
-    def decided(self) -> list[Decided]:
-        """By call, the (position, token) that it led to."""
-        canvases = [*(c.cells for c in self.calls), self.output]
-        return [{(i, b) for i, (a, b) in enumerate(zip(x, y, strict=True)) if a != b}
-                for x, y in zip(canvases, canvases[1:], strict=False)]
 
 
 def run(program: str, name: str, prompt: Sequence[int], length: int, backend: str, *, cache: str | None = None,
@@ -118,7 +114,8 @@ def watching(kind: Any, calls: list[Asked]) -> Any:
             length = ask.cells.shape[-1]
             computed = range(length) if ask.fresh is None or ask.given is None else ask.fresh
             cells = (*root.base.ids(), *np.where(root.token < 0, MASK, root.token).tolist())
-            asked = Asked(cells, 1 if ask.cells.dim() == 1 else len(ask.cells), tuple(map(int, computed)))
+            asked = Asked(cells, 1 if ask.cells.dim() == 1 else len(ask.cells), tuple(map(int, computed)),
+                          drafts=root is not place)
             calls.append(asked)
             finish = call.finish
 
@@ -141,7 +138,8 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
             cells = tuple(MASK if not isinstance(c, int) else c for c in self.cells(root))
             fresh, _ = self.fresh(root, extra.get("at"), extra.get("given"))
             given = extra.get("given") is not None and fresh is not None
-            calls.append(Asked(cells, 1, tuple(fresh) if given else tuple(range(len(cells)))))
+            calls.append(Asked(cells, 1, tuple(fresh) if given else tuple(range(len(cells))),
+                               drafts=root is not place))
             return super().eval_canvases(op, model, place, extra)
 
         def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None) -> None:
@@ -152,19 +150,34 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
     return Watched
 
 
+def steps(r: Run) -> list[Decided]:
+    """By call, the (position, token) decided before the next one."""
+    canvases = [*(c.cells for c in r.calls), r.output]
+    return [{(i, b) for i, (a, b) in enumerate(zip(x, y, strict=True)) if a != b}
+            for x, y in zip(canvases, canvases[1:], strict=False)]
+
+
+def verified(r: Run) -> list[Decided]:
+    """By computed call, what it led to. A draft that needs no verification is decided before the call whose canvases all hold it,
+    and belongs to that."""
+    out: list[Decided] = []
+    first: Decided = set()
+    for call, after, found in zip(r.calls, [*r.calls[1:], None], steps(r), strict=True):
+        if not call.repeated:
+            out.append(first)
+            first = set()
+        if after is not None and after.drafts:
+            first = found
+        else:
+            out[-1] |= found
+    return out
+
+
 def compared(case: Case, runs: Sequence[Run], *, repeats: bool = True) -> Outcome:
     """Both sides' columns; a run for every row of the recording's batch. repeats: whether a call on a canvas that was just
     computed counts: published loops make it, decgraph remembers its answer."""
     made = [[c for c in r.calls if repeats or not c.repeated] for r in runs]
-    decided: list[list[Decided]] = []
-    for r in runs:
-        steps: list[Decided] = []
-        for call, found in zip(r.calls, r.decided(), strict=True):
-            if call.repeated and not repeats and steps:
-                steps[-1] |= found
-            else:
-                steps.append(found)
-        decided.append(steps)
+    decided = [steps(r) for r in runs] if repeats else [verified(r) for r in runs]
     rows = range(len(runs))
     return Outcome(
         {
@@ -177,7 +190,7 @@ def compared(case: Case, runs: Sequence[Run], *, repeats: bool = True) -> Outcom
         {
             "output": tuple(r.output for r in runs),
             "forwards": max(map(len, made)),
-            "decided": [[sorted(d) for d in steps] for steps in decided],
+            "decided": [[sorted(d) for d in row] for row in decided],
             "cells computed": [c.computed for c in max(made, key=len)],
             "tokens evaluated": sum((c.canvases or 1) * len(c.computed) for calls in made for c in calls),
         },
