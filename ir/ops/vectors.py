@@ -426,9 +426,25 @@ class Contains:
     label, batch = "all", "pointwise"
 
 
+def _where_held(index: list[Any], types: list[Type], shape: tuple[int, ...], values: Any) -> tuple[list[Any], Any]:
+    """Indices and values where all masks among the indices hold, the masks as whole numbers."""
+    masks = [(i, n) for i, t, n in zip(index, types, shape) if t.elem == "bool"]
+    for mask, n in masks:
+        if len(mask) != n or len(mask) != len(masks[0][0]):
+            raise OpError(f"a mask of {len(mask)} as an index of a dimension of {n}")
+    held = np.flatnonzero(np.logical_and.reduce([np.asarray(mask, dtype=bool) for mask, _ in masks]))
+    size = len(masks[0][0])
+    for i, t in zip(index, types):
+        if t.elem != "bool" and i.ndim and len(i) != size:
+            raise OpError(f"an index of {len(i)} beside a mask of {size}")
+    out = [held if t.elem == "bool" else i[held] if i.ndim else i for i, t in zip(index, types)]
+    return out, values[held] if values.ndim and len(values) == size else values
+
+
 @op("scatter")
 class Scatter:
-    """v with v[i] set to x (mode "last": of colliding rows the last in order wins), or added to (mode "sum")."""
+    """v with v[i] set to x (mode "last": of colliding rows the last in order wins), or added to (mode "sum"). An index of bools
+    is a mask over its dimension: the others and x, where they line up with it, are read where it holds."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v, x, *ix = types
@@ -438,6 +454,7 @@ class Scatter:
         for i in ix:
             need(i.is_token or i.elem in ("int", "node", "position", "bool"), f"an index must be a whole number, a token, a "
                  f"node or a position, got {i}")
+            need(i.elem != "bool" or len(i.dims) == 1, f"a condition as an index is a mask over one dimension, got {i}")
         each = max((i.dims for i in ix), key=len, default=())
         need(len(x.dims) <= len(each) + len(v.dims) - len(ix), f"{x} does not fit where {v} is set at {len(each) or 'one'} "
              f"{'vector' if each else 'place'}")
@@ -454,12 +471,12 @@ class Scatter:
             return (out,)
         index = [np.asarray(array(m, i)) for i in ix]
         types = [o.type for o in op.operands[2:]]
-        if len(index) == 1 and types[0].elem == "bool":
-            index = [np.flatnonzero(index[0])] if np.asarray(v).ndim >= 1 and types[0].dims else index
         a = np.array(array(m, v), dtype=object if m.num.exact else None)
         if a.dtype.kind == "i" and np.asarray(array(m, x)).dtype.kind == "f":
             a = a.astype(np.float64)
         values = np.asarray(array(m, x))
+        if any(t.elem == "bool" for t in types):
+            index, values = _where_held(index, types, a.shape, values)
         want = max((t.dims for t in types), key=len, default=())
         flat = [np.broadcast_to(spread(i, t.dims, want), np.broadcast_shapes(*[spread(j, u.dims, want).shape for j, u
                 in zip(index, types)])) for i, t in zip(index, types)]
