@@ -355,7 +355,8 @@ class _Writer:
             self.line("break")
             self.depth -= 1
         where = repr(str(op.loc))
-        self.line(f"m.turn({where}, {counter})" if op.attrs.get("bound") == "done" else f"m.bounded({where}, {counter})")
+        check = {"done": "turn", "cells": "waits"}.get(str(op.attrs.get("bound")), "bounded")
+        self.line(f"m.{check}({where}, {counter})")
         self.turned(op, body, results, body.args[1:])
         self.line(f"{counter} += 1")   # last: what a turn yields may be its number
         self.depth -= 1

@@ -54,8 +54,8 @@ ENTRIES = [
     Entry("dllm/dream_topk_margin", "dream_margin", replay("dream_margin", "qwen2_bidir_shift", DREAM), "masked"),
     *(Entry(f"dllm/fast_dllm_v1_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind), "masked",
             differs=BUG) for kind in ("none", "prefix", "dual")),
-    *(Entry(f"dllm/fast_dllm_v1_nvlabs_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind), "masked")
-      for kind in ("none", "prefix", "dual")),
+    *(Entry(f"dllm/fast_dllm_v1_nvlabs_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind),
+            "masked") for kind in ("none", "prefix", "dual")),
     *(Entry(f"dllm/freedave_static_{kind}", f"static_masked, cache {kind}",
             replay("static_masked", "llama_bidir", {"block_length": "block"}, kind), "masked") for kind in ("prefix", "dual")),
     *(Entry(f"dllm/freedave_{kind}", f"freedave, cache {kind}",
