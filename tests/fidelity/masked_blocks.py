@@ -43,11 +43,21 @@ def fast(cache: str | None) -> Replay:
     return go
 
 
+def prophet(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    need = p["early_exit_thresholds"]
+    (row,) = case["prompt"]
+    done = run("prophet", "llama_bidir", row, p["gen_length"], backend, block=p["block_length"], steps=p["steps"],
+               answer=p["answer_start_offset"], early=need["early"], middle=need["mid"], late=need["late"])
+    return compared(case, [done])
+
+
 LLADA = {"block_length": "block", "steps": "steps"}
 DREAM = {"steps": "steps", "eps": "eps"}
 BUG = {("factor1_upstream_bug", c): FACTOR_BUG for c in ("output", "forwards", "decided", "cells computed", "tokens evaluated")}
 
 ENTRIES = [
+    Entry("dllm/prophet", "prophet", prophet, "masked"),
     Entry("dllm/llada_low_confidence", "llada", replay("llada", "llama_bidir", LLADA), "masked"),
     Entry("dllm/dream_entropy", "dream", replay("dream", "qwen2_bidir_shift", DREAM), "masked"),
     Entry("dllm/dream_maskgit_plus", "dream_confidence", replay("dream_confidence", "qwen2_bidir_shift", DREAM), "masked"),
