@@ -222,8 +222,8 @@ class Calls:
                 path = tuple(self.mask_token if x is MASK or isinstance(x, Soft) else x for x in cells[:base + i])
                 out[s, j] = self.model_row(model, lambda sc=computed[j]: sc, path, i, None)
         fresh, given = self.fresh(states[0], at, extra.get("given"))
-        self.count_call(model, len(which) * len(memo), len(memo) * (len(fresh) if given is not None else len(states[0].base) + n),
-                        None if store is None else new)
+        each = len(states[0].base) + n if given is None or fresh is None else len(fresh)
+        self.count_call(model, len(which) * len(memo), len(memo) * each, None if store is None else new)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
         return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))

@@ -67,8 +67,8 @@ def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
 
 
 def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Value], e: S.Call) -> Value:
-    """A call at positions b of a model with a policy. The first clause that applies says what is recomputed and reused. A call on
-    a tree of canvases sees what its canvas's next call would, and leaves the memory and the counts as they are: its
+    """A call at positions b of a model with a policy. The first clause that applies says what is recomputed and reused. A call
+    on a tree of canvases sees what its canvas's next call would, and leaves the memory and the counts as they are: its
     canvases are tried, and the program goes on from one of them."""
     name = model.name
     policy, args = lw.policies[name]
@@ -80,7 +80,7 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
     spans = [q.name for q in policy.params if q.type is not None and q.type.name == "span"]
     if spans and "at" not in extra:
         lw.fail(e.span, f"policy `{policy.name}` is about a span `{spans[0]}`, and this call does not say which",
-                f"say where scores are wanted: {name}(..., at = b). A call that reads the whole canvas takes a policy without a span",
+                f"say where scores are wanted: {name}(..., at = b); for a whole canvas take a policy without a span",
                 code="E380")
     b = extra.get("at", every)
     mem, entered, calls = (lw.env[f"%{k}.{name}"] for k in ("mem", "entered", "calls"))

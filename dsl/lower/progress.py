@@ -91,7 +91,8 @@ def waits_for_cells(s: S.While | S.Loop) -> bool:
     """Whether a loop without a bound of its own ends when cells are decided."""
     conds: list[S.Node] = [s.cond] if isinstance(s, S.While) else [c.cond for t in s.body for c in S.walk(t)
                                                                  if isinstance(c, S.Break) and c.cond is not None]
-    return s.at_most is None and any(isinstance(c, S.Attr) and c.name in ("masked", "decided") for e in conds for c in S.walk(e))
+    fields = {c.name for e in conds for c in S.walk(e) if isinstance(c, S.Attr)}
+    return s.at_most is None and not fields.isdisjoint(("masked", "decided"))
 
 
 def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> None:
@@ -125,8 +126,8 @@ def _decisions(body: Iterable[S.Stmt], canvas: str) -> list[S.Expr | None]:
 
 
 def _witness(lw: Lowering, cond: S.Node, body: tuple[S.Stmt, ...], seen: frozenset[str] = frozenset()) -> bool:
-    """Whether a condition holds somewhere whatever the numbers are: a choice that is never empty, through helpers and names set in
-    the loop. A comparison of two numbers is none, however they were found; a rank below n is one where n is at least 1."""
+    """Whether a condition holds somewhere whatever the numbers are: a choice that is never empty, through helpers and names set
+    in the loop. A comparison of two numbers is none, however they were found; a rank below n is one where n is at least 1."""
     again = partial(_witness, lw, body=body, seen=seen)
     match cond:
         case S.Compare(op="<" | "<=", left=S.Call(func=S.Name("rank")), right=n):

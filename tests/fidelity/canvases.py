@@ -1,7 +1,7 @@
 """Masked runs, watched: which cells every call computed, and what was decided between one call and the next.
 
-It is read where a machine asks its models: the canvas that a call is about, and the positions that it computes. What was decided
-is what differs between the canvases of two calls, so an edit that no event tells of is seen as well.
+It is read where a machine asks its models: the canvas that a call is about, and the positions that it computes. What was
+decided is what differs between the canvases of two calls, so an edit that no event tells of is seen as well.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import transformers
+from fidelity.entry import GOLDEN, Case, Outcome
 
 import decgraph
 from decgraph.backends.registry import machine
@@ -22,7 +23,6 @@ from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import Cell, Memory, Model, Scores, Vocab
 from decgraph.runtime.request import Request
-from fidelity.entry import GOLDEN, Case, Outcome
 
 MASK = 127
 Decided = set[tuple[int, int]]
@@ -158,8 +158,8 @@ def steps(r: Run) -> list[Decided]:
 
 
 def verified(r: Run) -> list[Decided]:
-    """By computed call, what it led to. A draft that needs no verification is decided before the call whose canvases all hold it,
-    and belongs to that."""
+    """By computed call, what it led to. A draft that needs no verification is decided before the call whose canvases all hold
+    it, and belongs to that."""
     out: list[Decided] = []
     first: Decided = set()
     for call, after, found in zip(r.calls, [*r.calls[1:], None], steps(r), strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
-
 from fidelity.canvases import MASK, run
 from fidelity.entry import GOLDEN
 
@@ -28,15 +27,15 @@ BY_POLICY = ("    cache model by mine\n    p = model(c, at = c.all)", "    q = m
 
 
 def plain(keep: bool) -> list[int]:
-    """Both calls by transformers: everything, then the canvas on the prompt's keys and values of the first call, or everything."""
+    """Both calls by transformers: everything, then the canvas on the prompt's rows of the first call, or everything."""
     folder = GOLDEN / "dllm/models/llama_bidir"
     net = transformers.LlamaForCausalLM.from_pretrained(folder, attn_implementation="eager")
 
     def forward(tokens: list[int], past: transformers.DynamicCache, start: int) -> torch.Tensor:
         n = len(tokens)
         with torch.no_grad():
-            out = net(torch.tensor([tokens]), attention_mask=torch.zeros(1, 1, n, start + n), past_key_values=past, use_cache=True,
-                      position_ids=torch.arange(start, start + n)[None])
+            out = net(torch.tensor([tokens]), attention_mask=torch.zeros(1, 1, n, start + n), past_key_values=past,
+                      use_cache=True, position_ids=torch.arange(start, start + n)[None])
         logits: torch.Tensor = out.logits[0, :, :MASK]
         return logits
 

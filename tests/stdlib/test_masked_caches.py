@@ -22,7 +22,8 @@ def tokens(module: Module, name: str, backend: str) -> tuple[int, ...]:
     params = {p.name: p.default for p in module.functions[name].params if p.has_default}
     params.update({k: v for k, v in {"length": 6, "block": 3, "steps": 4, "width": 2}.items() if k in params})
     model = TableModel(3, 4, kind="masked", name="model")
-    m = machine(backend)(module, name, {"model": model}, params, Request((1, 2), limit=6, eos=frozenset(), temperature=0.7, seed=3))
+    request = Request((1, 2), limit=6, eos=frozenset(), temperature=0.7, seed=3)
+    m = machine(backend)(module, name, {"model": model}, params, request)
     m.run_function()
     committed: tuple[int, ...] = tuple(m.committed_tokens())
     return committed

@@ -63,7 +63,8 @@ class CanvasModel(Protocol):
              active: Tensor | None) -> tuple[Scores, Memory | None]:
         """Scores at the canvas positions `at` (None: all), and, with `keep`, the caches afterwards.
 
-        Without a memory everything is computed; with one, the cells and the prompt where `given` does not hold it. active: bool[B], whose caches may be written (None: everybody's).
+        Without a memory everything is computed; with one, the cells and the prompt where `given` does not hold it.
+        active: bool[B], whose caches may be written (None: everybody's).
         """
         ...
 
