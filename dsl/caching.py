@@ -17,7 +17,8 @@ from decgraph.ir.values import Module
 def with_policy(file: S.File, name: str, policy: str) -> S.File:
     """The file with `cache model by policy` in algorithm `name`, for its first masked model, in place of the policy it has.
 
-    The line stands after the first canvas. Raises DecError where there is no masked model or no canvas to cache.
+    The line stands after the first canvas; policy "none" is no line. Raises DecError where there is no masked model or no
+    canvas to cache.
     """
     item = file.named(name)
     if not isinstance(item, S.Algorithm):
@@ -34,6 +35,8 @@ def with_policy(file: S.File, name: str, policy: str) -> S.File:
         body.append(stmt)
         if isinstance(stmt, S.Canvas) and not placed:
             placed = True
+            if policy == "none":
+                continue
             line = S.CachePolicy(S.Name(masked, span=stmt.span), S.Name(policy, span=stmt.span), span=stmt.span)
             body.append(line)
     if not placed:

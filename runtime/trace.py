@@ -135,6 +135,7 @@ class Stats:
                     calls[e.model] = calls.get(e.model, 0) + 1
                     target += e.role == "target"
                     draft += e.role == "draft"
+                    open_depth = 0
                 case Drafted():
                     drafted += 1
                 case Rejected():

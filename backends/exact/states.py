@@ -54,9 +54,9 @@ class Signer:
                 return ("array", value.shape, value.dtype.str, value.tobytes())
             return ("array", value.shape, *(self.of(x) for x in value.ravel()))
         if isinstance(value, Draws):
-            return ("draws", self.of(value.items))
+            return ("draws", self.of(value.items), self.of(value.at), self.of(value.inner))
         if isinstance(value, Dist):
-            return ("dist", value.face, self.of(value.rows), self.of(value.at))
+            return ("dist", value.face, self.of(value.rows), self.of(value.at), self.of(value.inner))
         if isinstance(value, Row):
             return self.row(value)
         if isinstance(value, tuple | list):

@@ -179,16 +179,15 @@ class Calls:
         return tuple(out)
 
     def fresh(self: Any, c: Canvas, at: Any, given: Held | None) -> tuple[list[int] | None, Any]:
-        """Absolute positions that a call computes, and the memory it sees. A call that computes the whole canvas computes
-        everything, the context too."""
+        """Absolute positions that a call computes (None: all), and the memory it sees: with one, its cells, and the context
+        where that is not held. Where that is everything, nothing of the memory is seen."""
         base = len(c.base)
-        wanted = [base + int(i) for i in np.ravel(np.asarray(at))] if at is not None else None
-        if wanted is None or len(set(wanted)) == len(c):
-            return None, None
+        wanted = [base + int(i) for i in (range(len(c)) if at is None else np.ravel(np.asarray(at)))]
         if given is None:
-            return wanted, None
+            return (None if at is None or len(set(wanted)) == len(c) else wanted), None
         held = given.memory.positions
-        return sorted({*wanted, *(i for i in range(base) if i not in held)}), given.memory
+        fresh = sorted({*wanted, *(i for i in range(base) if i not in held)})
+        return (None, None) if len(fresh) == base + len(c) else (fresh, given.memory)
 
     def eval_canvases(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
         states, shape, _ = self.place_states(place, extra)
@@ -222,13 +221,12 @@ class Calls:
             for j, i in enumerate(which):
                 path = tuple(self.mask_token if x is MASK or isinstance(x, Soft) else x for x in cells[:base + i])
                 out[s, j] = self.model_row(model, lambda sc=computed[j]: sc, path, i, None)
-        fresh, _ = self.fresh(states[0], at, extra.get("given"))
-        self.count_call(model, len(which) * len(memo), len(memo) * (len(fresh) if fresh is not None and extra.get("given")
-                                                                    is not None else len(states[0].base) + n),
-                        None if store is None else new)
+        fresh, given = self.fresh(states[0], at, extra.get("given"))
+        each = len(states[0].base) + n if given is None or fresh is None else len(fresh)
+        self.count_call(model, len(which) * len(memo), len(memo) * each, None if store is None else new)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
-        return Dist(out)
+        return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))
 
     # -- memories and derived models
     def memory(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Held:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.canvas import Canvas, Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, resolve_path
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.data.tree import Tree, edge_token
@@ -261,7 +261,14 @@ class Effects:
             self.listener(event)
 
     def grew(self: Any, tree: Tree, node: int, edge: Any) -> None:
-        if self.listener is None or not isinstance(edge, Draw):
+        if self.listener is None:
+            return
+        if isinstance(edge, Edit):
+            drawn = isinstance(edge.value, Draw)
+            score = float(edge.value.source.face("raw")[edge.token]) if drawn else 1.0
+            label = edge.value.source.label if drawn else ""
+            self.emit_event(trace.Drafted(node, tree.nodes[node].parent, edge.token, score, label or "point"))
+        if not isinstance(edge, Draw):
             return
         self.emit_event(trace.Drafted(node, tree.nodes[node].parent, edge.token,
                                               float(edge.source.face("raw")[edge.token]), edge.source.label or "point"))

@@ -6,6 +6,7 @@ stores stand in the files beside it. The exact checker runs the same machine ove
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.table import OpError, load
 from decgraph.ir.values import Function, Module, Op, Region, Value
+from decgraph.runtime.idle import idle
 
 
 class Machine(Randomness, Calls, Walk, Effects, Stores):
@@ -109,7 +111,10 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
                 raise DecError(f"{op.loc}: a turn of `while not done` committed nothing and decided nothing",
                                hint="commit at least one token on every way through the loop")
             self.last_turn = now
-        elif i > self.most_turns:
+            return
+        if op.attrs.get("bound") == "cells":
+            self.idle = idle(self.idle, str(op.loc), i, (self.committed(), self.decided))
+        if i > self.most_turns:
             raise DecError(f"{op.loc}: this loop has turned {i} times without ending", hint="bound it: while condition at "
                            "most n:")
 
@@ -120,6 +125,7 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
     most_turns = 100_000
     last_turn = (-1, -1)
     decided = 0
+    idle: Mapping[str, Any] = MappingProxyType({})
 
     def decide(self, op: Op, cond: Any) -> bool:
         return self.num.truth(cond)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.canvas import Canvas, Edit
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, box
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.runtime import trace
@@ -41,7 +41,7 @@ class Walk:
             if not self.num.truth(has):
                 emitted = single(token) if self.num.truth(emits) else None
                 self.report_step(t, children, None, depth)
-                if emitted is not None:
+                if emitted is not None and not isinstance(t.base, Canvas):
                     self.emit_event(trace.Emitted(edge_token(emitted), "residual" if children else (
                         "bonus" if depth else "plain")))
                 return self.walked(op, t, node, emitted)
@@ -77,11 +77,14 @@ class Walk:
         return Path(tokens, node=node, depth=t.nodes[node].depth, emitted=emitted)
 
     def report_step(self: Any, t: Tree, children: list[int], child: int | None, depth: int) -> None:
-        if self.listener is None or isinstance(t.base, Canvas):
+        if child is not None and isinstance(t.base, Canvas):
+            made = t.nodes[child].edge
+            self.unmasked(t.base, [made.position], [made.value])
+        if self.listener is None:
             return
         for c in children:
             edge = t.nodes[c].edge
-            if not isinstance(edge, Draw):
+            if not isinstance(edge, (Draw, Edit)):
                 continue
             if c == child:
                 self.emit_event(trace.Accepted(c, edge.token, depth + 1))

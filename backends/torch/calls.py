@@ -122,7 +122,7 @@ class Calls:
             found = self.engines[model] = engine_of(model)
         return found
 
-    def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
+    def count_call(self: Any, model: Any, rows: int, cells: int, computed: int | None = None) -> None:
         if self.uncounted:
             return
         target = model is self.main
@@ -130,7 +130,7 @@ class Calls:
         if self.listener is None:
             return
         role: Literal["target", "draft"] = "target" if target else "draft"
-        self.emit_event(trace.ModelCall(model.name, rows, cells, role))
+        self.emit_event(trace.ModelCall(model.name, rows, cells, role, computed))
 
     def evaluate_together(self: Any, model: Any, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False) -> Any:
         """The meaning of `model.evals`: parts under one context are one ask over one tree, whose draws stay apart."""

@@ -84,9 +84,8 @@ def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Ca
     at, base, n = extra.get("at"), canvases[0].base.length, len(canvases[0])
     which = np.arange(n) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
     engine, ask, fresh = asked(m, model, canvases, extra, [base + int(i) for i in which], False)
-    computed = base + n if fresh is None or ask.given is None else len(fresh)
-    m.count_call(model, len(which) * len(canvases), len(canvases) * computed)
-    width = len(which)
+    each = base + n if fresh is None or ask.given is None else len(fresh)
+    counted, width = not m.uncounted, len(which)
 
     def path(i: int) -> tuple[int, ...]:
         c = canvases[i // width] if width else canvases[0]
@@ -94,13 +93,15 @@ def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Ca
         return (*c.base.ids(), *(int(t) for t in cells))
 
     def finish(answer: Any) -> Dist:
+        if counted and answer.computed:     # what the engine remembered is no call
+            m.count_call(model, width * len(canvases), len(canvases) * each, answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
         everywhere = np.tile(which, len(canvases))
         rows = Rows(scores, m.request, positions=base + everywhere, nodes=everywhere, path=path, label=model.name)
         if tree is None:
             return Dist(rows, np.arange(width), "shaped", None if at is None else which)
         index = np.stack([order[c.key()] * width + np.arange(width) for c in nodes])
-        return Dist(rows, index)
+        return Dist(rows, index, inner=None if at is None else which)
 
     return Call(m, engine, ask, finish)
 

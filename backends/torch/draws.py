@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, ids_on, locate
+from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, ids_on, locate, picked_places
 from decgraph.backends.torch.transfer import fetched
 
 
@@ -20,14 +20,16 @@ class Draws:
     that a walk offers them as.
     """
 
-    __slots__ = ("tokens", "rows", "row", "face", "rank", "group", "members", "point", "race", "at", "tag", "ids")
+    __slots__ = ("tokens", "rows", "row", "face", "rank", "group", "members", "point", "race", "at", "tag", "ids",
+                 "inner")
 
     def __init__(self, tokens: Ids, rows: Rows | None = None, row: Ids | None = None, face: str = "shaped", *,
                  rank: Ids | None = None, group: Ids | None = None, members: Ids | None = None, point: bool = False,
-                 race: Ids | None = None, at: Ids | None = None, tag: str = "", ids: Ids | None = None) -> None:
+                 race: Ids | None = None, at: Ids | None = None, tag: str = "", ids: Ids | None = None,
+                 inner: Ids | None = None) -> None:
         self.tokens, self.rows, self.row, self.face = tokens, rows, row, face
         self.rank, self.group, self.members, self.point = rank, group, members, point
-        self.race, self.at, self.tag, self.ids = race, at, tag, ids
+        self.race, self.at, self.tag, self.ids, self.inner = race, at, tag, ids, inner
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -37,12 +39,14 @@ class Draws:
         """Elements by a NumPy index."""
         def part(a: Ids | None) -> Ids | None:
             return None if a is None else np.asarray(a[where])
+        at, inner = picked_places(where, at, self.inner)
         return Draws(np.asarray(self.tokens[where]), self.rows, part(self.row), self.face, rank=part(self.rank),
                      group=part(self.group), members=self.members, point=self.point, race=part(self.race), at=at, tag=self.tag,
-                     ids=part(self.ids))
+                     ids=part(self.ids), inner=inner)
 
     def take(self, index: Any) -> Draws:
-        return self.pick(locate(self.at, index))
+        """Draws at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
+        return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
 
     def ravel(self) -> Draws:
         return self if self.tokens.ndim == 1 else self._flat()
@@ -77,7 +81,7 @@ class Draws:
         if self.point or self.rows is None or self.row is None:
             return Dist(Values(None, request, ones=self.tokens.reshape(-1), size=size), flat)
         if self.rank is None or not self.rank.any():
-            return Dist(self.rows, self.row, self.face, self.at)
+            return Dist(self.rows, self.row, self.face, self.at, self.inner)
         assert self.group is not None and self.members is not None
         table = self.rows.face(self.face)
         self.rows.looked_at(self.row)

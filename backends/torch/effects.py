@@ -279,6 +279,15 @@ class Effects:
             label = rows.label if rows is not None else ""
             self.emit_event(trace.Drafted(n, int(tree.parent[n]), int(tree.token[n]), float(probs[i]), label or "point"))
 
+    def grew_edits(self: Any, tree: Tree, ids: Any) -> None:
+        """The events of edits that were drafted."""
+        for n in ids.tolist():
+            value = tree.edges[n].value
+            drawn = isinstance(value, Draws)
+            label = value.rows.label if drawn and value.rows is not None else ""
+            self.emit_event(trace.Drafted(n, int(tree.parent[n]), int(tree.token[n]), float(value.prob()) if drawn else 1.0,
+                                          label or "point"))
+
     def unmasked(self: Any, positions: Sequence[int], tokens: Sequence[int], draws: Any) -> None:
         self.decided += len(positions)
         self.tally.unmasked += len(positions)

@@ -21,6 +21,7 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.table import OpError
 from decgraph.ir.values import Module
+from decgraph.runtime.idle import idle
 from decgraph.runtime.noise import Key, output_key
 from decgraph.runtime.trace import Tally
 
@@ -50,6 +51,7 @@ class Machine(Calls, Rolls, Effects, Stores):
         self.vocab_size = main.vocab.size if main is not None else 0
         self.mask_token = next((m.mask for m in self.models.values() if m.mask is not None), -1)
         self.last_turn, self.decided, self.uids, self.uncounted = (-1, -1), 0, 0, False
+        self.idle: dict[str, Any] = {}
         self.start_effects()
 
     # -- running
@@ -140,6 +142,11 @@ class Machine(Calls, Rolls, Effects, Stores):
             raise DecError(f"{where}: a turn of `while not done` committed nothing and decided nothing",
                            hint="commit at least one token on every way through the loop")
         self.last_turn = now
+
+    def waits(self, where: str, i: int) -> None:
+        """Called before every turn of a loop that waits for cells to be decided."""
+        self.idle = idle(self.idle, where, i, (self.committed(), self.decided))
+        self.bounded(where, i)
 
     def bounded(self, where: str, i: int) -> None:
         """Called before every turn of other loops."""

@@ -65,6 +65,20 @@ class Program:
         return None
 
 
+UNASKED = {"memory.layer": "a layer of its memory", "memory.put": "a layer of its memory", "model.embed": "embeddings",
+           "memory.scores": "the attention that its memory got"}
+"""What models of no engine can be asked for."""
+
+
+def refuse_unasked(f: Function) -> None:
+    """Raise DecError, at its place, for what would fail in the middle of a run."""
+    for op in f.body.walk():
+        if op.opcode in UNASKED:
+            where = f"{op.loc}: " if op.loc.line else ""
+            raise DecError(f"{where}there is no way yet to ask a model for {UNASKED[op.opcode]}",
+                           hint="models give distributions and memories; their layers stay their own")
+
+
 _PROGRAMS: WeakKeyDictionary[Function, dict[Kit, Program]] = WeakKeyDictionary()
 
 
@@ -73,6 +87,7 @@ def program_of(module: Module, name: str, kit: Kit = TORCH) -> Program:
     f = module.functions[name]
     made = _PROGRAMS.setdefault(f, {})
     if kit not in made:
+        refuse_unasked(f)
         made[kit] = compile_function(f, kit)
     return made[kit]
 
@@ -366,7 +381,8 @@ class _Writer:
             self.line("break")
             self.depth -= 1
         where = repr(str(op.loc))
-        self.line(f"m.turn({where}, {counter})" if op.attrs.get("bound") == "done" else f"m.bounded({where}, {counter})")
+        check = {"done": "turn", "cells": "waits"}.get(str(op.attrs.get("bound")), "bounded")
+        self.line(f"m.{check}({where}, {counter})")
         self.turned(op, body, results, body.args[1:])
         self.line(f"{counter} += 1")   # last: what a turn yields may be its number
         self.depth -= 1

@@ -124,12 +124,12 @@ class Values(Rows):
 
 class Dist:
     """An array of distributions: rows `index` (int64[*shape]) of `rows`, seen by one face. `at` names what axis 0 ranges over
-    (node ids or positions) where it is a part."""
+    (node ids or positions) where it is a part, `inner` what axis 1 does (positions, of canvases in a tree)."""
 
-    __slots__ = ("rows", "index", "face", "at")
+    __slots__ = ("rows", "index", "face", "at", "inner")
 
-    def __init__(self, rows: Rows, index: Ids, face: str = "shaped", at: Ids | None = None) -> None:
-        self.rows, self.index, self.face, self.at = rows, index, face, at
+    def __init__(self, rows: Rows, index: Ids, face: str = "shaped", at: Ids | None = None, inner: Ids | None = None) -> None:
+        self.rows, self.index, self.face, self.at, self.inner = rows, index, face, at, inner
 
     @staticmethod
     def all(rows: Rows, at: Ids | None = None, face: str = "shaped") -> Dist:
@@ -154,11 +154,12 @@ class Dist:
         return ones[self.index]
 
     def seen(self, face: str) -> Dist:
-        return Dist(self.rows, self.index, face, self.at)
+        return Dist(self.rows, self.index, face, self.at, self.inner)
 
     def pick(self, where: Any, at: Ids | None = None) -> Dist:
-        """Elements along axis 0 (an int, a slice, or int64 indices)."""
-        return Dist(self.rows, np.asarray(self.index[where]), self.face, at)
+        """Elements along axis 0 (an int, a slice, or int64 indices), or of several axes (a tuple)."""
+        at, inner = picked_places(where, at, self.inner)
+        return Dist(self.rows, np.asarray(self.index[where]), self.face, at, inner)
 
     def take(self, index: Any) -> Dist:
         """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
@@ -214,6 +215,13 @@ def take(values: Tensor, index: Ids) -> Tensor:
 def ids_on(ids: Ids, device: Any) -> Tensor:
     """int64 ids on a device: a copy, since NumPy's may be views that cannot be written to."""
     return torch.from_numpy(np.array(ids, dtype=np.int64)).to(device)
+
+
+def picked_places(where: Any, at: Ids | None, inner: Ids | None) -> tuple[Ids | None, Ids | None]:
+    """(at, inner) of what an index leaves: a single element of axis 0 is what axis 1 was, two indices leave nothing of both."""
+    if isinstance(where, tuple):
+        return at, None
+    return (inner, None) if isinstance(where, int | np.integer) else (at, inner)
 
 
 def locate(at: Ids | None, index: Any) -> Any:

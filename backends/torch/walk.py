@@ -39,19 +39,22 @@ def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str) -> Any:
             if isinstance(draws, Draws):
                 draws.ids = children
         has, taken, emits, token = rule(depth, row, draws)
-        if len(children) and not edits:
+        if len(children):
             m.tally.test(depth + 1, bool(has))
         if not has:
             emitted = token if emits else None
-            if m.listener is not None and not edits:
+            if m.listener is not None:
                 report_step(m, t, children, None, depth)
-                if emitted is not None:
+                if emitted is not None and not edits:
                     kind: Any = "residual" if len(children) else "bonus" if depth else "plain"
                     m.emit_event(trace.Emitted(_token(emitted), kind))
             return _walked(t, node, emitted)
         child = _child(children, draws, taken)
-        if m.listener is not None and not edits:
+        if m.listener is not None:
             report_step(m, t, children, child, depth)
+        if edits:
+            made = t.edges[child]
+            m.unmasked([made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
         node, depth = child, depth + 1
         if emits:
             return _walked(t, node, token)

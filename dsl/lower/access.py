@@ -124,6 +124,7 @@ def _level(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
 
 
 def _position(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    v = lw.narrowed.get(v, v)
     if e.name in ("start", "stop") and v.type.dims:
         return lw.one("positions", v, span=e.span, kind=e.name)
     if e.name == "index":

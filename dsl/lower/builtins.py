@@ -80,7 +80,15 @@ _simple("first_max", "first_max", 1)
 _simple("cumsum", "scan", 1, fn="cumsum")
 _simple("leading", "scan", 1, fn="leading")
 _simple("point", "draw.point", 1)
-_simple("len", "len", 1)
+
+
+@builtin("len")
+def length(lw: Lowering, e: S.Call) -> Value:
+    """How many there are; of a span inside `unmask` those of the span, masked or not."""
+    (x,), _ = args(lw, e, 1)
+    return lw.one("len", lw.narrowed.get(x, x), span=e.span)
+
+
 _simple("spread", "schedule", 2)
 _simple("maxpool", "maxpool", 2)
 

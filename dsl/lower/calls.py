@@ -96,15 +96,15 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     attrs: dict[str, Any] = {"with": tuple(names)}
     if part:
         attrs["part"] = part
-    if model.type.of[0] == "masked" and place.type.elem == "canvas" and model.name in lw.policies:
+    if model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
         return policy_call(lw, model, place, extra, e)
     return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
 
 
-def policy_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Value], e: S.Call) -> Value:
+def policy_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Value], e: S.Call) -> Value:
     """A call of a model with a cache policy: the policy says what is recomputed and what is reused."""
     from decgraph.dsl.lower.policies import governed_call
-    return governed_call(lw, model, canvas, extra, e)
+    return governed_call(lw, model, place, extra, e)
 
 
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:

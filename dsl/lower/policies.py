@@ -57,9 +57,8 @@ def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
     if canvas is None:
         lw.fail(lw.span, "a cache policy comes after the canvas it serves", "canvas c: length, then cache model by dual",
                 code="E380")
-    nothing = lw.one("canvas.get", canvas, field="all")
-    nothing = lw.one("take_first", nothing, lw.const(0))
-    lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, nothing, span=lw.span, **{"with": ("at",)})[0]
+    nothing = none_of(lw, lw.one("canvas.get", canvas, field="all"))
+    lw.env[f"%mem.{name}"] = empty_memory(lw, model, canvas, nothing)
     lw.env[f"%entered.{name}"] = lw.const(-1, INT)
     lw.env[f"%calls.{name}"] = lw.const(0, INT)
     lw.env[f"%calls.in.{name}"] = lw.const(0, INT)
@@ -67,13 +66,22 @@ def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
         lw.env[f"%mem.past{n}.{name}"] = nothing
 
 
-def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Value], e: S.Call) -> Value:
-    """A call at positions b of a model with a policy. The first clause that applies says what is recomputed and reused."""
+def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Value], e: S.Call) -> Value:
+    """A call at positions b of a model with a policy. The first clause that applies says what is recomputed and reused. A call
+    on a tree of canvases sees what its canvas's next call would, and leaves the memory and the counts as they are: its
+    canvases are tried, and the program goes on from one of them."""
     name = model.name
     policy, args = lw.policies[name]
+    tried = place.type.elem == "tree"
+    canvas = canvas_of(lw, place) if tried else place
     if "given" in extra:
         lw.fail(e.span, "this call says given =, and the model has a cache policy", "use one or the other", code="E380")
     every = lw.one("canvas.get", canvas, span=e.span, field="all")
+    spans = [q.name for q in policy.params if q.type is not None and q.type.name == "span"]
+    if spans and "at" not in extra:
+        lw.fail(e.span, f"policy `{policy.name}` is about a span `{spans[0]}`, and this call does not say which",
+                f"say where scores are wanted: {name}(..., at = b); for a whole canvas take a policy without a span",
+                code="E380")
     b = extra.get("at", every)
     mem, entered, calls = (lw.env[f"%{k}.{name}"] for k in ("mem", "entered", "calls"))
     start = lw.one("as_int", lw.one("positions", b, span=e.span, kind="start"), span=e.span)
@@ -96,7 +104,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
 
     def clauses(at: int) -> None:
         if at >= len(policy.clauses):
-            lw.env["%R"], lw.env["%G"] = every, lw.one("memory.only", mem, none_of(lw, every), span=e.span, kind="only")
+            lw.env["%R"], lw.env["%G"] = every, empty_memory(lw, model, canvas, none_of(lw, every))
             return
         c = policy.clauses[at]
         if c.event == "otherwise":
@@ -119,6 +127,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
                 code="E380")
 
     def act(c: S.Clause) -> None:
+        anew = any(a.verb == "recompute" and isinstance(a.what, S.Name) and a.what.name == "all" for a in c.actions)
         recompute: Value | None = None
         rest: S.Action | None = None
         given: Value | None = None
@@ -126,7 +135,7 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
             if isinstance(a.what, S.Rest):
                 rest = a
                 continue
-            ps = place(a.what)
+            ps = cells(a.what)
             if a.verb == "recompute":
                 recompute = ps if recompute is None else lw.one("positions", recompute, ps, span=e.span, kind="union")
             elif a.verb == "reuse":
@@ -138,9 +147,11 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
             given = lw.one("positions", every, recompute, span=e.span, kind="minus") if rest is None or (
                 rest.verb == "reuse") else none_of(lw, every)
         lw.env["%R"] = recompute
-        lw.env["%G"] = lw.one("memory.only", mem, given, span=e.span, kind="only")
+        # `all` is the context too. Whatever else is recomputed, be it every cell, keeps what is held of the context.
+        lw.env["%G"] = (empty_memory(lw, model, canvas, none_of(lw, every)) if anew
+                        else lw.one("memory.only", mem, given, span=e.span, kind="only"))
 
-    def place(w: S.Expr) -> Value:
+    def cells(w: S.Expr) -> Value:
         if isinstance(w, S.Onward):
             s = expr(lw, w.start)
             return lw.one("positions", canvas, lw.one("as_int", s, span=e.span), span=e.span, kind="from")
@@ -149,7 +160,9 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
     clauses(0)
     recomputed, given = lw.env["%R"], lw.env["%G"]
     lw.env, lw.source, lw.history = saved, source, history
-    p = lw.emit("model.eval", model, canvas, recomputed, given, span=e.span, **{"with": ("at", "given")})[0]
+    p = lw.emit("model.eval", model, place, recomputed, given, span=e.span, **{"with": ("at", "given")})[0]
+    if tried:
+        return lw.one("gather", p, b, span=e.span, axis=1) if "at" in extra else p
     lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, recomputed, given, span=e.span,
                                      **{"with": ("at", "given")})[0]
     lw.env[f"%entered.{name}"] = start
@@ -159,9 +172,17 @@ def governed_call(lw: Lowering, model: Value, canvas: Value, extra: dict[str, Va
         for n, v in enumerate([decided, *past[:-1]]):
             lw.env[f"%mem.past{n}.{name}"] = v
     lw.env[f"%calls.{name}"] = lw.one("map", calls, lw.const(1), span=e.span, fn="add")
-    if "at" in extra:
-        return lw.one("gather", p, b, span=e.span)
-    return p
+    return lw.one("gather", p, b, span=e.span) if "at" in extra else p
+
+
+def empty_memory(lw: Lowering, model: Value, canvas: Value, nothing: Value) -> Value:
+    """The memory that holds nothing, of the context neither."""
+    return lw.emit("model.memory", model, canvas, nothing, span=lw.span, **{"with": ("at",)})[0]
+
+
+def canvas_of(lw: Lowering, tree: Value) -> Value:
+    """The canvas that a tree of edits starts from, by its name."""
+    return next(v for v in reversed(lw.env.values()) if v.type.elem == "canvas" and v.type.of[0] == tree.type.of[2])
 
 
 def none_of(lw: Lowering, every: Value) -> Value:

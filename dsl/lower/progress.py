@@ -5,8 +5,10 @@ What is checked is the shape of a program, so a loop may be refused that would e
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.expressions import children
 from decgraph.dsl.lower.state import Lowering
 
 WITNESSES = frozenset(("first_max", "rank", "top", "first", "argmax", "argmin", "by_factor", "sure"))
@@ -85,6 +87,14 @@ def _at_least_one(lw: Lowering, e: S.Expr) -> bool:
 # ------------------------------------------------------------ canvases
 
 
+def waits_for_cells(s: S.While | S.Loop) -> bool:
+    """Whether a loop without a bound of its own ends when cells are decided."""
+    conds: list[S.Node] = [s.cond] if isinstance(s, S.While) else [c.cond for t in s.body for c in S.walk(t)
+                                                                 if isinstance(c, S.Break) and c.cond is not None]
+    fields = {c.name for e in conds for c in S.walk(e) if isinstance(c, S.Attr)}
+    return s.at_most is None and not fields.isdisjoint(("masked", "decided"))
+
+
 def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> None:
     """A loop until no cell is masked decides at least one cell a turn: unconditionally, or by a choice that is never empty."""
     canvases = {c.value.name for e in conds for c in S.walk(e)
@@ -115,25 +125,46 @@ def _decisions(body: Iterable[S.Stmt], canvas: str) -> list[S.Expr | None]:
     return out
 
 
-def _witness(lw: Lowering, cond: S.Expr, body: tuple[S.Stmt, ...]) -> bool:
-    """Whether a condition is built on a choice that is never empty, through helpers and names set in the loop."""
-    seen: set[str] = set()
+def _witness(lw: Lowering, cond: S.Node, body: tuple[S.Stmt, ...], seen: frozenset[str] = frozenset()) -> bool:
+    """Whether a condition holds somewhere whatever the numbers are: a choice that is never empty, through helpers and names set
+    in the loop. A comparison of two numbers is none, however they were found; a rank below n is one where n is at least 1."""
+    again = partial(_witness, lw, body=body, seen=seen)
+    match cond:
+        case S.Compare(op="<" | "<=", left=S.Call(func=S.Name("rank")), right=n):
+            return cond.op == "<=" or _at_least_one(lw, n)
+        case S.Compare(op=">" | ">=", left=n, right=S.Call(func=S.Name("rank"))):
+            return cond.op == ">=" or _at_least_one(lw, n)
+        case S.Compare(op="==" | "in"):
+            return _chooses(lw, cond, body)
+        case S.Compare():
+            return False
+        case S.Call(func=S.Name(name)) if name in WITNESSES:
+            return name != "rank"
+        case S.Call(func=S.Name(name)) if isinstance(item := lw.items.get(name), S.Def) and name not in seen:
+            given = [r.values for n in item.body for r in S.walk(n) if isinstance(r, S.Return)]
+            return any(_witness(lw, v, item.body, seen | {name}) for values in given for v in values)
+        case S.Name(name) if name not in seen:
+            return any(_witness(lw, v, body, seen | {name}) for v in _values(body, name))
+    return any(map(again, children(cond)))
+
+
+def _values(body: tuple[S.Stmt, ...], name: str) -> list[S.Node]:
+    """What a name is set to in a body."""
+    return [v for s in body for a in S.walk(s) if isinstance(a, S.Assign)
+            for t, v in zip(a.targets, a.values, strict=False) if isinstance(t, S.Name) and t.name == name]
+
+
+def _chooses(lw: Lowering, cond: S.Node, body: tuple[S.Stmt, ...]) -> bool:
+    """Whether cells are compared with ones that were chosen: `i == argmax(cells, by = s)`, `c.all in top(...)`."""
     todo: list[S.Node] = [cond]
+    seen: set[str] = set()
     while todo:
         for n in S.walk(todo.pop()):
-            if isinstance(n, S.Call) and isinstance(n.func, S.Name):
-                if n.func.name in WITNESSES:
-                    return True
-                item = lw.items.get(n.func.name)
-                if isinstance(item, S.Def) and n.func.name not in seen:
-                    seen.add(n.func.name)
-                    todo += item.body
-            elif isinstance(n, S.Name) and n.name not in seen:
+            if isinstance(n, S.Call) and isinstance(n.func, S.Name) and n.func.name in WITNESSES:
+                return True
+            if isinstance(n, S.Name) and n.name not in seen:
                 seen.add(n.name)
-                for a in (a for s in body for a in S.walk(s) if isinstance(a, S.Assign)):
-                    for t, v in zip(a.targets, a.values, strict=False):
-                        if isinstance(t, S.Name) and t.name == n.name:
-                            todo.append(v)
+                todo += _values(body, n.name)
     return False
 
 

@@ -9,6 +9,7 @@ from decgraph.dsl.lower.builtins_more import SEVERAL
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
 from decgraph.dsl.lower.expr import element_type, expr, iterable
 from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, show, suite
+from decgraph.dsl.lower.progress import waits_for_cells
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.targets import assign_to, grow_value, set_name
 from decgraph.dsl.lower.verify import verify
@@ -43,7 +44,7 @@ def while_(lw: Lowering, s: S.While) -> None:
     done = isinstance(s.cond, S.Unary) and s.cond.op == "not" and isinstance(s.cond.operand, S.Name) and (
         s.cond.operand.name == "done")
     operands: list[Value] = []
-    attrs: dict[str, Any] = {"bound": "done" if done else "progress"}
+    attrs: dict[str, Any] = {"bound": "done" if done else "cells" if waits_for_cells(s) else "progress"}
     if s.at_most is not None:
         operands.append(number(lw, s.at_most, "a bound"))
         attrs = {"bound": "limit", "limited": True}
@@ -60,7 +61,7 @@ def number(lw: Lowering, e: S.Expr, what: str) -> Value:
 
 def loop_(lw: Lowering, s: S.Loop) -> None:
     operands: list[Value] = []
-    attrs: dict[str, Any] = {"bound": "progress"}
+    attrs: dict[str, Any] = {"bound": "cells" if waits_for_cells(s) else "progress"}
     if s.at_most is not None:
         operands, attrs = [number(lw, s.at_most, "a bound")], {"bound": "limit", "limited": True}
     loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: lw.const(True), statement=statement,

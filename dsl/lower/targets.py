@@ -3,9 +3,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.expressions import children
 from decgraph.dsl.lower.expr import BINARY, expr
 from decgraph.dsl.lower.flow import show
 from decgraph.dsl.lower.state import Lowering
@@ -195,7 +196,8 @@ def _canvas_target(lw: Lowering, target: S.Expr) -> tuple[str, Value, Value]:
 
 def unmask(lw: Lowering, s: S.Unmask) -> None:
     """Decide cells that are still masked. Inside its clauses, what ranges over the positions means their open rows, so that
-    a choice of "the surest" is a choice among cells that are still open."""
+    a choice of "the surest" is a choice among cells that are still open. Where a span begins and ends, how long it is and which
+    block it is are said of the span itself."""
     name, c, ps = _canvas_target(lw, s.target)
     masked = lw.one("canvas.get", c, span=s.span, field="masked")
     at = lw.one("gather", masked, ps, span=s.span)
@@ -203,6 +205,9 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
     saved = dict(lw.env)
     cid = str(c.type.of[0])
     used = {n.name for e in (s.where, s.with_) if e is not None for n in S.walk(e) if isinstance(n, S.Name)}
+    lw.narrowed[open_] = ps
+    if s.where is not None:
+        refuse_unnamed(lw, s.where)
     for k, v in list(lw.env.items()):
         t = v.type
         if k not in used or k == name or not t.dims or t.elem in ("tree", "canvas") or k.startswith("%"):
@@ -210,18 +215,51 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
         d = t.dims[0]
         if v is ps:
             lw.env[k] = open_
+        elif d.kind == "part" and d.of == cid and t.elem in ("dist", "draw") and len(t.dims) == 1:
+            lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)     # they know their places, of whatever part they are
         elif d.kind == "part" and d.of == cid and t.elem != "position":
             lw.env[k] = lw.one("compact", v, at, span=s.span, name=k)
-        elif d.kind == "cells" and d.of == cid and t.elem in ("dist", "draw", "token", "prob", "real", "bool"):
+        elif d.kind == "cells" and d.of == cid and t.elem in ("dist", "draw", "token", "prob", "real", "bool", "int"):
             lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)
     mask = expr(lw, s.where) if s.where is not None else None
     if mask is not None and (mask.type.elem != "bool"):
         lw.fail(s.where.span if s.where else s.span, f"`where` needs a condition, got {show(mask.type)}", code="E210")
     value = expr(lw, s.with_)
+    for what, e in ((mask, s.where), (value, s.with_)):
+        if what is not None and e is not None and what.type.dims and what.type.dims[0].kind == "k" != open_.type.dims[0].kind:
+            unnamed(lw, e, "this")
     lw.env = saved
     extra = [mask] if mask is not None else []
     lw.env[name] = lw.emit("canvas.put", c, open_, value, *extra, span=s.span, names=(name,), kind="token",
                            has_mask=mask is not None, open=True)[0]
+
+
+FOLDS = frozenset(("len", "any", "all", "count", "sum", "mean", "max", "min", "argmax", "argmin", "entropy"))
+
+
+def refuse_unnamed(lw: Lowering, where: S.Expr) -> None:
+    """Raise DecError for a vector of which nobody knows what it ranges over, standing where one over the cells would: it has a
+    row for every cell, and the others for those that are still masked. One that is indexed, folded or searched is fine."""
+    def visit(e: S.Node) -> None:
+        if isinstance(e, S.Name):
+            v = lw.env.get(e.name)
+            if v is not None and v.type.dims and v.type.dims[0].kind == "k" and v.type.elem not in ("tree", "canvas"):
+                unnamed(lw, e, f"`{e.name}`")
+            return
+        if isinstance(e, S.Call) and isinstance(e.func, S.Name) and e.func.name in FOLDS:
+            return
+        skipped = (e.value if isinstance(e, S.Index) else e.right if isinstance(e, S.Compare) and "in" in e.op else None)
+        for part in children(e):
+            if not (part is skipped and isinstance(part, S.Name)):
+                visit(part)
+
+    visit(where)
+
+
+def unnamed(lw: Lowering, e: S.Expr, what: str) -> NoReturn:
+    lw.fail(e.span, f"{what} is a vector of which it is not known that it ranges over the cells; inside `unmask` vectors have a "
+            "row for each cell that is still masked", "select outside: c[b where c.masked[b] and condition] = x; or index it: v[i]",
+            code="E381")
 
 
 def remask(lw: Lowering, s: S.Remask) -> None:

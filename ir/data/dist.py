@@ -76,13 +76,15 @@ class Draw:
 
 
 class Dist:
-    """An array of distributions. `at` names what axis 0 ranges over (node ids or positions) when it is a part."""
+    """An array of distributions. `at` names what axis 0 ranges over (node ids or positions) when it is a part, `inner` what
+    axis 1 does (positions, of canvases in a tree)."""
 
-    __slots__ = ("rows", "face", "at")
+    __slots__ = ("rows", "face", "at", "inner")
 
-    def __init__(self, rows: np.ndarray, face: str = "shaped", at: np.ndarray | None = None) -> None:
+    def __init__(self, rows: np.ndarray, face: str = "shaped", at: np.ndarray | None = None,
+                 inner: np.ndarray | None = None) -> None:
         self.rows: Any = rows  # an array of Row
-        self.face, self.at = face, at
+        self.face, self.at, self.inner = face, at, inner
 
     @staticmethod
     def of(rows: Iterable[Row], face: str = "shaped", at: np.ndarray | None = None) -> Dist:
@@ -104,26 +106,38 @@ class Dist:
         return np.stack(vectors).reshape(self.rows.shape + vectors[0].shape)
 
     def seen(self, face: str) -> Dist:
-        return Dist(self.rows, face, self.at)
+        return Dist(self.rows, face, self.at, self.inner)
 
     def take(self, index: Any) -> Dist:
         """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
-        where = self.locate(index)
-        rows = self.rows[where]
-        return Dist(rows if isinstance(rows, np.ndarray) else box0(rows), self.face,
-                    np.asarray(index) if np.ndim(index) else None)
+        rows = self.rows[locate(self.at, index)]
+        at, inner = (np.asarray(index), self.inner) if np.ndim(index) else (self.inner, None)
+        return Dist(rows if isinstance(rows, np.ndarray) else box0(rows), self.face, at, inner)
 
-    def locate(self, index: Any) -> Any:
-        return locate(self.at, index)
+    def pick(self, where: Any, at: np.ndarray | None = None) -> Dist:
+        """Elements along axis 0, by their places; `at`: what they are."""
+        return Dist(self.rows[where], self.face, at, self.inner)
 
 
 class Draws:
-    """An array of draws (axis order: where drawn, then rank)."""
+    """An array of draws (axis order: where drawn, then rank). `at`, `inner`: see `Dist`."""
 
-    __slots__ = ("items", "at", "chain")
+    __slots__ = ("items", "at", "chain", "inner")
 
-    def __init__(self, items: np.ndarray, at: np.ndarray | None = None, chain: bool = False) -> None:
-        self.items, self.at, self.chain = items, at, chain
+    def __init__(self, items: np.ndarray, at: np.ndarray | None = None, chain: bool = False,
+                 inner: np.ndarray | None = None) -> None:
+        self.items, self.at, self.chain, self.inner = items, at, chain, inner
+
+    def take(self, index: Any) -> Draws:
+        """Draws at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
+        items = self.items[locate(self.at, index)]
+        if not np.ndim(index):
+            return Draws(items if isinstance(items, np.ndarray) else box0(items), self.inner)
+        return Draws(items, np.asarray(index), inner=self.inner)
+
+    def pick(self, where: Any, at: np.ndarray | None = None) -> Draws:
+        """Elements along axis 0, by their places; `at`: what they are."""
+        return Draws(self.items[where], at, self.chain, self.inner)
 
     @property
     def shape(self) -> tuple[int, ...]:

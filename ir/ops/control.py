@@ -69,8 +69,9 @@ class For:
 
 @op("while")
 class While:
-    """Run the body while the condition holds. Attribute bound: "done" (the loop of an algorithm), "progress" (something
-    decreases), or a static bound as a second kind of end: operand 0 when attribute limited is set; fills as for `for`.
+    """Run the body while the condition holds. Attribute bound: "done" (the loop of an algorithm), "cells" (it waits for
+    cells to be decided), "progress" (something decreases), or a static bound as a second kind of end: operand 0 when
+    attribute limited is set; fills as for `for`.
     Regions: cond (i, *carried) -> bool; body (i, *carried) -> ([stop], *carried)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:

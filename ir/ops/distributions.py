@@ -25,7 +25,7 @@ def like(q: Any, a: Any) -> Dist:
     if isinstance(q, Dist) and q.shape == rows.shape:
         for i in np.ndindex(rows.shape):
             rows[i] = value_row(a[i], q.rows[i])
-        return Dist(rows, "shaped", q.at)
+        return Dist(rows, "shaped", q.at, q.inner)
     return Dist(rows)
 
 
@@ -103,7 +103,7 @@ class Warp:
             old = s.rows[i] if is_dist else None
             path = paths[n] if paths is not None else (old.path if old is not None else m.context())
             rows[i] = m.warp_row(a[i], path, is_dist and s.face != "logits", old)
-        return (Dist(rows, "shaped", s.at if is_dist else None),)
+        return (Dist(rows, "shaped", s.at, s.inner) if is_dist else Dist(rows),)
 
     label, batch = "join", "pointwise"
 

@@ -51,16 +51,16 @@ def need_dist(t: Type, what: str) -> None:
          f"{what} needs a distribution, got {t}", hint)
 
 
-def rows_of(value: Any) -> tuple[np.ndarray, str, np.ndarray | None]:
-    """Rows of a dist, or of an array of probabilities [*dims, V]."""
+def rows_of(value: Any) -> tuple[np.ndarray, str, np.ndarray | None, np.ndarray | None]:
+    """Rows of a dist, or of an array of probabilities [*dims, V]; the face, and what axes 0 and 1 range over."""
     if isinstance(value, Dist):
-        return value.rows, value.face, value.at
+        return value.rows, value.face, value.at, value.inner
     from decgraph.ir.data.dist import value_row
     a = np.asarray(value)
     rows = np.empty(a.shape[:-1], dtype=object)
     for i in np.ndindex(a.shape[:-1]):
         rows[i] = value_row(a[i])
-    return rows, "shaped", None
+    return rows, "shaped", None, None
 
 
 def index_for(key: NoiseKey, i: tuple[int, ...], n: int) -> Any:
@@ -81,11 +81,11 @@ class DrawOp:
         return (drawn(types[0]),)
 
     def meaning(m: Any, op: Any, q: Any, key: NoiseKey) -> Any:
-        rows, face, at = rows_of(q)
+        rows, face, at, inner = rows_of(q)
         items = np.empty(rows.shape, dtype=object)
         for n, i in enumerate(np.ndindex(rows.shape)):
             items[i] = m.draw(op, rows[i], face, key, n, index_for(key, i, rows.ndim))
-        return (Draws(items, at),)
+        return (Draws(items, at, inner=inner),)
 
     label, batch, exact = "draw", "pointwise", "choice"
 
@@ -102,11 +102,11 @@ class DrawMany:
         return (t.with_dims(t.dims + (Dim("k", "", attrs.get("bound")),)),)
 
     def meaning(m: Any, op: Any, q: Any, k: Any, key: NoiseKey) -> Any:
-        rows, face, at = rows_of(q)
+        rows, face, at, inner = rows_of(q)
         k = as_int(k)
         groups = [m.draw_many(op, rows[i], face, k, op.attrs["replace"], key, n)
                   for n, i in enumerate(np.ndindex(rows.shape))]
-        return (Draws(pad(groups, rows.shape, k), at),)
+        return (Draws(pad(groups, rows.shape, k), at, inner=inner),)
 
     attrs = ("replace", "bound?")
     label, batch, exact = "draw", "ragged", "choice"
@@ -132,12 +132,12 @@ class DrawRace:
         return (t.with_dims(t.dims + (Dim("vocab", t.vocab),)),)
 
     def meaning(m: Any, op: Any, q: Any, key: NoiseKey, under: Any = None) -> Any:
-        rows, face, at = rows_of(q)
+        rows, face, at, inner = rows_of(q)
         bounds = np.asarray(under, dtype=object).ravel() if under is not None else [None] * rows.size
         groups = [m.draw_race(op, rows[i], face, key, n, bounds[n if len(bounds) > 1 else 0])
                   for n, i in enumerate(np.ndindex(rows.shape))]
         size = max((len(g) for g in groups), default=0)
-        return (Draws(pad(groups, rows.shape, size), at),)
+        return (Draws(pad(groups, rows.shape, size), at, inner=inner),)
 
     attrs = ("has_under?",)
     label, batch, exact = "draw", "ragged", "choice"
@@ -198,7 +198,7 @@ class DrawGet:
             for i in np.ndindex(x.shape):
                 d = x.items[i]
                 rows[i] = law_row(d)
-            return (Dist(rows, "shaped", x.at),)
+            return (Dist(rows, "shaped", x.at, x.inner),)
         values = np.empty(x.shape, dtype=object)
         for i in np.ndindex(x.shape):
             d = x.items[i]

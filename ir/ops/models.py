@@ -37,12 +37,12 @@ class ModelEval:
                  "declare one with `canvas c: length` and call model(c)")
             if place.elem == "tree":
                 need(place.of[1] == "edit", "a masked model is evaluated on canvases; this is a tree of tokens")
-                return (out.with_dims((Dim("nodes", str(place.of[0])), Dim("cells", str(place.of[2])))),)
-            c = str(place.of[0])
+            c = str(place.of[2 if place.elem == "tree" else 0])
+            cells = Dim("cells", c)
             if "at" in extra:
                 need(extra["at"].elem == "position", f"at = needs positions of the canvas, got {extra['at']}")
-                return (out.with_dims((Dim("part", c, extra["at"].dims[0].bound if extra["at"].dims else 1),)),)
-            return (out.with_dims((Dim("cells", c),)),)
+                cells = Dim("part", c, extra["at"].dims[0].bound if extra["at"].dims else 1)
+            return (out.with_dims((Dim("nodes", str(place.of[0])), cells) if place.elem == "tree" else (cells,)),)
         need(place.elem in ("node", "tree"), f"a {kind} model is evaluated at a context or at nodes of a tree, got {place}",
              "say model(ctx), model(t) or model(t.leaves)")
         if kind == "features":

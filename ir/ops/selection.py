@@ -89,7 +89,7 @@ class TopK:
             order = m.num.order([vector], True)[:k]
             seen = _seen(row, q.face)
             groups.append([point(m, v, source=seen) for v in map(int, order)])
-        return (Draws(pad(groups, q.shape, min(k, m.vocab_size)), q.at),)
+        return (Draws(pad(groups, q.shape, min(k, m.vocab_size)), q.at, inner=q.inner),)
 
     attrs = ("bound?",)
     label, batch = "point", "ragged"
@@ -257,9 +257,9 @@ class Compact:
         keep = np.flatnonzero(c)
         if isinstance(v, Dist):
             at = v.at if v.at is not None else np.arange(n)
-            return (Dist(v.rows[keep], v.face, at[keep]),)
+            return (v.pick(keep, at[keep]),)
         if isinstance(v, Draws):
-            return (Draws(v.items[keep], None if v.at is None else v.at[keep]),)
+            return (v.pick(keep, None if v.at is None else v.at[keep]),)
         if isinstance(v, list):
             return ([v[i] for i in keep],)
         return (np.atleast_1d(np.asarray(v))[keep],)
@@ -287,9 +287,9 @@ class TakeFirst:
         if t.elem == "bool" and op.results[0].type.elem == "position":
             return (np.flatnonzero(np.asarray(x))[:k],)
         if isinstance(x, Draws):
-            return (Draws(x.items[:k], None if x.at is None else x.at[:k]),)
+            return (x.pick(slice(k), None if x.at is None else x.at[:k]),)
         if isinstance(x, Dist):
-            return (Dist(x.rows[:k], x.face, (x.at if x.at is not None else np.arange(x.shape[0]))[:k]),)
+            return (x.pick(slice(k), (x.at if x.at is not None else np.arange(x.shape[0]))[:k]),)
         return (x[:k],)
 
     attrs = ("bound?",)

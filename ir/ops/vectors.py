@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.data.dist import Dist, Draws, Path, box
+from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack, truncated
 from decgraph.ir.table import OpError, op
@@ -153,7 +153,8 @@ def _whole(x: Any) -> Any:
 @op("gather")
 class Gather:
     """v[i] along the first dimensions: one index operand per dimension, lined up with each other. Where v ranges over a
-    part of a tree or canvas, an index that is a node or position names its member."""
+    part of a tree or canvas, an index that is a node or position names its member. Attribute axis 1: the one index, of
+    positions, is along the second dimension of distributions."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v, *ix = types
@@ -175,9 +176,15 @@ class Gather:
                 need(d.kind == "k" or d.of == i.of[0] or not d.of, f"a node of tree {i.of[0]} looks into values of tree {d.of}")
             if i.elem == "token" and d.kind == "vocab" and d.of and i.vocab:
                 need(d.of == i.vocab, f"a token of vocabulary {i.vocab} indexes vocabulary {d.of}")
+        if attrs.get("axis"):
+            need(v.elem == "dist" and len(v.dims) == 2 and [i.elem for i in ix] == ["position"] and len(ix[0].dims) == 1,
+                 f"positions are looked up in distributions at every canvas of a tree, not in {v}")
+            return (Type(v.elem, v.of, (v.dims[0], *ix[0].dims)),)
         return (Type(v.elem, v.of, broadcast(ix) + v.dims[len(ix):]),)
 
     def meaning(m: Any, op: Any, v: Any, *ix: Any) -> Any:
+        if op.attrs.get("axis"):
+            return (Dist(v.rows[:, locate(v.inner, ix[0])], v.face, v.at, np.asarray(ix[0])),)
         if isinstance(v, list) or op.operands[0].type.elem == "topology":
             return (v[as_int(ix[0])],)
         index = [_whole(array(m, i)) for i in ix]
@@ -186,22 +193,21 @@ class Gather:
         if len(index) > 1:
             index = [spread(i, t.dims, want) for i, t in zip(index, types)]
         index = [i[()] if i.shape == () else i for i in index]
-        if isinstance(v, Dist):
-            named = types[0].elem in ("node", "position")
-            if len(index) == 1 and named:
+        if isinstance(v, (Dist, Draws)):
+            if len(index) == 1 and types[0].elem in ("node", "position"):
                 return (v.take(index[0]),)
-            rows = v.rows[tuple(index)]
-            from decgraph.ir.data.dist import box0
-            return (Dist(rows if isinstance(rows, np.ndarray) else box0(rows), v.face),)
-        if isinstance(v, Draws):
-            from decgraph.ir.data.dist import box0, locate
-            if types[0].elem in ("node", "position") and len(index) == 1:
-                picked = v.items[locate(v.at, index[0])]
-            else:
-                picked = v.items[tuple(index)]
-            return (Draws(picked if isinstance(picked, np.ndarray) else box0(picked)),)
+            index = [locate(at, i) if t.elem in ("node", "position") else i
+                     for i, t, at in zip(index, types, (v.at, v.inner, *[None] * len(index)))]
+            inner = None if len(index) > 1 else v.inner
+            at, inner = (None, inner) if np.ndim(index[0]) else (inner, None)
+            if isinstance(v, Dist):
+                rows = v.rows[tuple(index)]
+                return (Dist(rows if isinstance(rows, np.ndarray) else box0(rows), v.face, at, inner),)
+            items = v.items[tuple(index)]
+            return (Draws(items if isinstance(items, np.ndarray) else box0(items), at, inner=inner),)
         return (np.asarray(v)[tuple(index)],)
 
+    attrs = ("axis?",)
     label, batch = "join", "ragged"
 
 
@@ -225,9 +231,9 @@ class Slice:
         hi = as_int(ends[-1]) if op.attrs.get("has_hi") else None
         cut = slice(lo, hi)
         if isinstance(v, Dist):
-            return (Dist(v.rows[cut], v.face, None if v.at is None else v.at[cut]),)
+            return (v.pick(cut, None if v.at is None else v.at[cut]),)
         if isinstance(v, Draws):
-            return (Draws(v.items[cut], None if v.at is None else v.at[cut], v.chain),)
+            return (v.pick(cut, None if v.at is None else v.at[cut]),)
         if isinstance(v, Path):
             return (Path(v.tokens[cut], base=v.base),)
         return (v[cut],)
@@ -420,9 +426,25 @@ class Contains:
     label, batch = "all", "pointwise"
 
 
+def _where_held(index: list[Any], types: list[Type], shape: tuple[int, ...], values: Any) -> tuple[list[Any], Any]:
+    """Indices and values where all masks among the indices hold, the masks as whole numbers."""
+    masks = [(i, n) for i, t, n in zip(index, types, shape) if t.elem == "bool"]
+    for mask, n in masks:
+        if len(mask) != n or len(mask) != len(masks[0][0]):
+            raise OpError(f"a mask of {len(mask)} as an index of a dimension of {n}")
+    held = np.flatnonzero(np.logical_and.reduce([np.asarray(mask, dtype=bool) for mask, _ in masks]))
+    size = len(masks[0][0])
+    for i, t in zip(index, types):
+        if t.elem != "bool" and i.ndim and len(i) != size:
+            raise OpError(f"an index of {len(i)} beside a mask of {size}")
+    out = [held if t.elem == "bool" else i[held] if i.ndim else i for i, t in zip(index, types)]
+    return out, values[held] if values.ndim and len(values) == size else values
+
+
 @op("scatter")
 class Scatter:
-    """v with v[i] set to x (mode "last": of colliding rows the last in order wins), or added to (mode "sum")."""
+    """v with v[i] set to x (mode "last": of colliding rows the last in order wins), or added to (mode "sum"). An index of bools
+    is a mask over its dimension: the others and x, where they line up with it, are read where it holds."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v, x, *ix = types
@@ -432,6 +454,7 @@ class Scatter:
         for i in ix:
             need(i.is_token or i.elem in ("int", "node", "position", "bool"), f"an index must be a whole number, a token, a "
                  f"node or a position, got {i}")
+            need(i.elem != "bool" or len(i.dims) == 1, f"a condition as an index is a mask over one dimension, got {i}")
         each = max((i.dims for i in ix), key=len, default=())
         need(len(x.dims) <= len(each) + len(v.dims) - len(ix), f"{x} does not fit where {v} is set at {len(each) or 'one'} "
              f"{'vector' if each else 'place'}")
@@ -448,12 +471,12 @@ class Scatter:
             return (out,)
         index = [np.asarray(array(m, i)) for i in ix]
         types = [o.type for o in op.operands[2:]]
-        if len(index) == 1 and types[0].elem == "bool":
-            index = [np.flatnonzero(index[0])] if np.asarray(v).ndim >= 1 and types[0].dims else index
         a = np.array(array(m, v), dtype=object if m.num.exact else None)
         if a.dtype.kind == "i" and np.asarray(array(m, x)).dtype.kind == "f":
             a = a.astype(np.float64)
         values = np.asarray(array(m, x))
+        if any(t.elem == "bool" for t in types):
+            index, values = _where_held(index, types, a.shape, values)
         want = max((t.dims for t in types), key=len, default=())
         flat = [np.broadcast_to(spread(i, t.dims, want), np.broadcast_shapes(*[spread(j, u.dims, want).shape for j, u
                 in zip(index, types)])) for i, t in zip(index, types)]

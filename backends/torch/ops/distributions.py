@@ -32,7 +32,7 @@ def dist_of(m: Any, probs: Tensor, like: Any = None) -> Dist:
     index = np.arange(flat.shape[0]).reshape(shape)
     if isinstance(like, Dist) and like.shape == shape:
         rows = Values(flat, m.request, like=like.rows, index=like.index.reshape(-1))
-        return Dist(rows, index, "shaped", like.at)
+        return Dist(rows, index, "shaped", like.at, like.inner)
     return Dist(Values(flat, m.request), index)
 
 
@@ -83,7 +83,8 @@ def warp(m: Any, s: Any, *at: Any) -> Dist:
                 positions=np.array([len(path(i)) for i in range(int(flat.shape[0]))], dtype=np.int64))
     if is_dist and s.rows.nodes is not None:
         rows.nodes = s.rows.nodes[s.index.reshape(-1)]
-    return Dist(rows, np.arange(int(flat.shape[0])).reshape(shape), "shaped", s.at if is_dist else None)
+    index = np.arange(int(flat.shape[0])).reshape(shape)
+    return Dist(rows, index, "shaped", s.at, s.inner) if is_dist else Dist(rows, index)
 
 
 def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:

@@ -54,10 +54,10 @@ def draw(m: Any, q: Any, key: NoiseKey) -> Draws:
     q = as_dist(m, q)
     ones = q.points()
     if ones is not None and (type(q.rows) is Rows or bool((ones >= 0).all())):
-        return Draws(np.asarray(ones), q.rows, q.index, q.face, at=q.at)
+        return Draws(np.asarray(ones), q.rows, q.index, q.face, at=q.at, inner=q.inner)
     vectors = stream.fetched(q.vector())
     tokens = stream.races(vectors.reshape(-1, vectors.shape[-1]), _Keys(m, q, key)).reshape(q.shape)  # type: ignore[arg-type]
-    return Draws(tokens, q.rows, q.index, q.face, at=q.at)
+    return Draws(tokens, q.rows, q.index, q.face, at=q.at, inner=q.inner)
 
 
 @lowering("draw.many")
@@ -83,7 +83,7 @@ def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> Draws:
     rank = None if replace else np.broadcast_to(np.arange(k), shape)
     group = None if replace else np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape)
     return Draws(tokens.reshape(shape), q.rows, row, q.face, rank=rank, group=group, members=None if replace else tokens,
-                 at=q.at)
+                 at=q.at, inner=q.inner)
 
 
 @lowering("draw.race")
@@ -111,7 +111,7 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> Draws:
     return Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face,
                  rank=np.broadcast_to(np.arange(size), shape),
                  group=np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape), members=tokens,
-                 race=raced.reshape(shape), at=q.at)
+                 race=raced.reshape(shape), at=q.at, inner=q.inner)
 
 
 @lowering("draw.point")

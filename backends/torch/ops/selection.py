@@ -47,7 +47,8 @@ def topk(m: Any, q: Any, k: Any) -> Draws:
     q.rows.looked_at(q.index)
     tokens = best_tokens(vectors.reshape(-1, q.rows.size), int(k))
     shape = (*q.shape, tokens.shape[1])
-    return Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face, point=True, at=q.at)
+    return Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face, point=True, at=q.at,
+                 inner=q.inner)
 
 
 def element(xs: Any, i: int) -> Any:

@@ -79,8 +79,10 @@ def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: 
         logprob = np.where(unscored, t.logprobs()[ups] + logs, logprob) if len(places) else logprob
     tree = t.grow(draw, places, tokens[places], ups, depths, m.next_uids(len(places)), logprob, cols,
                   [] if draw is not None else [edges[int(i)] for i in places])
-    if draw is not None:
+    if draw is not None or isinstance(t.base, Canvas):
         m.tally.drafted += len(places)
+    if draw is None and isinstance(t.base, Canvas) and m.listener is not None:
+        m.grew_edits(tree, tree.new)
     if draw is not None and m.listener is not None:
         m.grew(tree, tree.new, draw, places)
     return tree, tree.new

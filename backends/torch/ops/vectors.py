@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decgraph.backends.torch.draws import Draws, Mixed, joined
 from decgraph.backends.torch.lowering import host, lowering, planned
-from decgraph.backends.torch.rows import Dist, Sparse, Values, ids_on
+from decgraph.backends.torch.rows import Dist, Sparse, Values, ids_on, locate
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Context, Path
@@ -141,6 +141,12 @@ def gather(op: Op) -> Any:
     single = len(types) == 1 and not types[0].dims
     wide = any(d.kind == "vocab" for d in op.result.type.dims)
 
+    if op.attrs.get("axis"):
+        def inner(m: Any, v: Any, b: Any) -> Any:
+            at = np.asarray(host(b))
+            return Dist(v.rows, v.index[:, locate(v.inner, at)], v.face, v.at, at)
+        return inner
+
     def call(m: Any, v: Any, *ix: Any) -> Any:
         if listed or isinstance(v, list):
             return v[int(host(ix[0]))]
@@ -151,6 +157,9 @@ def gather(op: Op) -> Any:
         else:
             where = tuple(spread(np.asarray(host(i)), t.dims, want) for i, t in zip(ix, types, strict=True))
         if isinstance(v, Dist | Draws | Mixed):
+            if isinstance(where, tuple) and isinstance(v, Dist | Draws):
+                where = tuple(locate(at, i) if t.elem in ("node", "position") else i
+                              for i, t, at in zip(where, types, (v.at, v.inner, *[None] * len(where)), strict=False))
             return v.take(where) if named else v.pick(where)
         if isinstance(v, Tensor):
             at = where if isinstance(where, tuple) else (where,)

@@ -63,8 +63,8 @@ class CanvasModel(Protocol):
              active: Tensor | None) -> tuple[Scores, Memory | None]:
         """Scores at the canvas positions `at` (None: all), and, with `keep`, the caches afterwards.
 
-        A call of the whole canvas sees no memory; a smaller one sees what `given` holds, and computes the prompt too where
-        that does not. active: bool[B], whose caches may be written (None: everybody's).
+        Without a memory everything is computed; with one, the cells and the prompt where `given` does not hold it.
+        active: bool[B], whose caches may be written (None: everybody's).
         """
         ...
 
@@ -191,7 +191,7 @@ class HFCanvas:
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
         active, cells = plain(active), plain(canvas.tokens)
         wanted = np.unique(which)
-        whole = len(wanted) == self.length or given is None
+        whole = given is None or (len(wanted) == self.length and not given.prompt)
         if whole:
             fresh, seen = np.arange(self.slots), np.ones(self.slots, dtype=bool)
         else:

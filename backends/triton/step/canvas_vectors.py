@@ -193,7 +193,7 @@ def gather(s: Any, op: Op, v: Any, *ix: Any) -> Any:
     if isinstance(v, Dist):
         raise NotStatic("which distributions are meant depends on data", op)
     if isinstance(v, Draws) and named and v.at is not None:
-        raise NotStatic("draws over a part are found by a position that depends on data", op)
+        i = _placed(s, op, v, i)
     return _of_vector(s, op, numbers(s, v, op), i)
 
 
@@ -204,6 +204,19 @@ def _picked(v: Any, ids: np.ndarray, live: Tensor | None, named: bool, op: Op) -
         return v.pick(ids, live, ids if named else None)
     where = located(v.at, ids)
     return v.pick(where, both(live, None if v.live is None else picked(v.live, where)), ids)
+
+
+def _placed(s: Any, op: Op, v: Draws, i: Any) -> Any:
+    """The places among the draws of a part of positions that depend on data. What lies outside of the part is a fault."""
+    if v.live is not None:
+        raise NotStatic("draws over a part whose length depends on data are found by a position that does", op)
+    assert v.at is not None
+    table = np.full(s.length, -1, dtype=np.int64)
+    table[v.at] = np.arange(len(v.at))
+    found = _of_array(s, op, table, i)
+    outside = (found.data < 0).reshape(s.batch, -1)
+    s.fault(outside if getattr(found, "live", None) is None else outside & found.live)
+    return replace(found, data=found.data.clamp_min(0))
 
 
 def _all_there(v: Any, op: Op) -> None:

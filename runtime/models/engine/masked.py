@@ -107,7 +107,8 @@ class HFMaskedEngine:
             known.update(self._computed(forward, missing))
         for n, plan in plans.items():
             try:
-                answers[n] = self._answered(plan, known)
+                new = {key: unit.width for key, unit in zip(plan.keys, plan.units, strict=True) if key in missing}
+                answers[n] = self._answered(plan, known, sum(new.values()))
                 self.memo.put(plan.ask.sequence, [(key, known[key]) for key in plan.keys])
             except DecError as error:
                 answers[n] = error
@@ -311,8 +312,8 @@ class HFMaskedEngine:
 
     # -- what is answered
 
-    def _answered(self, plan: _Plan, known: dict[Key, Entry]) -> CanvasAnswer:
-        """Raises DecError where scores are not numbers."""
+    def _answered(self, plan: _Plan, known: dict[Key, Entry], computed: int) -> CanvasAnswer:
+        """computed: cells of its canvases that were not remembered. Raises DecError where scores are not numbers."""
         ask = plan.ask
         entries = []
         for key in plan.keys:
@@ -331,7 +332,7 @@ class HFMaskedEngine:
         else:
             logits = torch.stack([e.logits for e in entries])
         memory = self._memory(ask, entries) if ask.keep else None
-        return CanvasAnswer(logits if ask.cells.dim() == 2 else logits[0], memory)
+        return CanvasAnswer(logits if ask.cells.dim() == 2 else logits[0], memory, computed)
 
     def _with_rows(self, entry: Entry, rows: np.ndarray) -> Entry:
         """The entry with these rows' scores, from the states it holds if it lacks some."""

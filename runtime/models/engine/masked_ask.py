@@ -84,10 +84,12 @@ class CanvasAsk:
 @dataclass(frozen=True)
 class CanvasAnswer:
     """logits: [rows, V] or [C, rows, V], float32 (Hugging Face) or float64, on the model's device, not to be written
-    to. The mask's own logit is -inf. memory: `given` overwritten at what was computed, if it was asked for."""
+    to. The mask's own logit is -inf. memory: `given` overwritten at what was computed, if it was asked for. computed: the
+    cells that were computed for it, of all canvases together; 0 where the answer was remembered."""
 
     logits: Tensor
     memory: Any = None  # Any: an `AnyKept`
+    computed: int = 0
 
 
 class MaskedEngine(Protocol):
@@ -115,19 +117,16 @@ def fresh_of(
     """(fresh, given) of an ask, from what a program says: `at` are cells of a canvas of `length` cells behind `base`
     tokens of context (None: all), `given` the memory it names.
 
-    A call that computes the whole canvas computes everything, the context too, and sees no memory. A smaller
-    one also computes the context where it is not held.
+    Without a memory everything is computed. With one, a call computes its cells and the context where that is not
+    held: also a call that computes the whole canvas keeps the context that it was given.
     """
-    if at is None:
-        return None, None
-    wanted = np.unique(np.asarray(at, dtype=np.int64)) + base
-    if given is None and not len(wanted):
-        return wanted, None  # nothing is asked for: its memory is empty
-    if len(wanted) == length:
-        return None, None
     if given is None:
-        return wanted, None
+        if at is None or (len(at) and len(np.unique(at)) == length):
+            return None, None
+        return np.unique(np.asarray(at, dtype=np.int64)) + base, None
+    wanted = (np.arange(length) if at is None else np.unique(np.asarray(at, dtype=np.int64))) + base
     held = np.zeros(base, bool)
     where = given.positions
     held[where[where < base]] = True
-    return np.concatenate([np.flatnonzero(~held), wanted]), given
+    fresh = np.concatenate([np.flatnonzero(~held), wanted])
+    return (None, None) if len(fresh) == base + length else (fresh, given)  # where all is computed, nothing held is seen

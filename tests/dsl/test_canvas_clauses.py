@@ -1,0 +1,148 @@
+"""What canvas programs say: spans inside `unmask`, trees of canvases, masks as indices, loops that decide nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import decgraph
+from decgraph.errors import DecError
+from decgraph.passes.plan import Plan
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
+
+BACKENDS = pytest.mark.parametrize("backend", ["reference", "torch"])
+HEAD = "algorithm a(model: masked, length: int in 1..64 = 8, tau: prob = 1.0, n: int in 0..4 = 1):\n    canvas c: length\n"
+LOOP = HEAD + """
+    for b in blocks(c, 4):
+        while any(c.masked[b]):
+            p = model(c)
+            x ~ p
+            {}
+    commit c
+"""
+
+
+def result(text: str, backend: str, **params: Any) -> Any:
+    model = TableModel(3, 2, kind="masked", name="model")
+    session = decgraph.parse(text).session({"model": model}, plan=Plan(backend=backend), **params)
+    return session.run(Request((1, 2), limit=8, eos=frozenset(), temperature=0))
+
+
+def calls(text: str, backend: str) -> int:
+    found = result(text, backend)
+    assert found.error is None and len(found.tokens) == 8, found.error
+    return int(found.stats.target_calls)
+
+
+@BACKENDS
+@pytest.mark.parametrize("condition", ["b.start == 0 or b.start == 4", "b.stop == b.start + 4", "b.index < 2", "len(b) == 4"])
+def test_a_span_in_unmask_is_itself(condition: str, backend: str) -> None:
+    """Also when some of its cells are decided."""
+    alone = LOOP.format("unmask c[b] where rank(p.raw[x]) < 1 with x")
+    said = LOOP.format(f"unmask c[b] where rank(p.raw[x]) < 1 and ({condition}) with x")
+    assert calls(said, backend) == calls(alone, backend) == 8
+
+
+@BACKENDS
+def test_rows_in_unmask_are_those_still_masked(backend: str) -> None:
+    alone = result(LOOP.format("unmask c[b] where rank(p.raw[x]) < 1 with x"), backend)
+    again = result(LOOP.format("unmask c[b] where rank(p.raw[b][x[b]]) < 1 with x[b]"), backend)
+    assert again.error is None and again.tokens == alone.tokens
+
+
+@pytest.mark.parametrize("condition", ["rank(p.raw[x] - late) < 1", "late < 0.5", "rank(p.raw[x]) < 1 and late < 0.5"])
+def test_a_vector_of_unknown_range_is_refused(condition: str) -> None:
+    text = LOOP.format(f"late = range_(0, 4) / 4\n            unmask c[b] where {condition} with x")
+    with pytest.raises(DecError, match="not known that it ranges over the cells") as error:
+        decgraph.parse(text)
+    assert "E381" in str(error.value) and "where" in str(error.value)
+    indexed = "unmask c[b] where rank(p.raw[x]) < 1 + int(late[0]) with x"
+    decgraph.parse(LOOP.format(f"late = range_(0, 4) / 4\n            {indexed}"))
+
+
+@BACKENDS
+def test_a_tree_of_canvases_at_some_cells_keeps_their_places(backend: str) -> None:
+    """Rows of a tree's root at the second block are those of the canvas itself, draws and numbers too."""
+    text = HEAD + """
+    b = span(c, 4, 4)
+    draft v of c:
+        grow edit(0, 1)
+    p = model(c, at = b)
+    q = model(v, at = b)
+    y ~ q
+    x ~ p
+    for i in 4..8:
+        c[span(c, i, 1)] = 1 if q[0][b[i - 4]].raw[0] == p[b[i - 4]].raw[0] and y[0][b[i - 4]] == x[b[i - 4]] else 0
+    c[span(c, 0, 4)] = 1
+    commit c
+"""
+    found = result(text, backend)
+    assert found.error is None and found.tokens == (1,) * 8, found.error
+
+
+@BACKENDS
+def test_a_mask_beside_an_index_is_a_mask(backend: str) -> None:
+    text = HEAD + """
+    p = model(c)
+    x = argmax(p.raw)
+    c[span(c, 0, 3)] = 1
+    t = zeros(length, vocab)
+    t[c.masked, x] += 1.0
+    s = t[c.all, x]
+    c[c.all where s > 0.5] = 2
+    commit c
+"""
+    found = result(text, backend)
+    assert found.error is None and found.tokens == (1, 1, 1, 2, 2, 2, 2, 2), found.error
+
+
+@BACKENDS
+def test_a_loop_that_decides_nothing_ends(backend: str) -> None:
+    text = HEAD + """
+    while any(c.masked):
+        p = model(c)
+        x ~ p
+        if max(p.raw[0]) > 2:
+            unmask c with x
+    commit c
+"""
+    found = result(text, backend)
+    assert found.error is not None and "decided no cell" in str(found.error) and ":4:" in str(found.error)
+
+
+@pytest.mark.parametrize("made", ["x ~ p", "x = argmax(p.raw)"])
+@pytest.mark.parametrize(("target", "ended"), [("c", "c.masked"), ("c[b]", "c.masked[b]")])
+@pytest.mark.parametrize(("condition", "fine"), [
+    ("p.raw[x] >= tau", False), ("tau <= p.raw[x]", False), ("rank(p.raw[x]) < n", False), ("max(p.raw) >= tau", False),
+    ("rank(p.raw[x]) < 1", True), ("sure(p.raw[x], tau)", True), ("p.raw[x] >= tau or first_max(p.raw[x])", True),
+])
+def test_a_threshold_alone_may_choose_nothing(condition: str, fine: bool, target: str, ended: str, made: str) -> None:
+    text = HEAD + f"""
+    for b in blocks(c, 4):
+        while any({ended}):
+            p = model(c, at = b)
+            {made}
+            unmask {target} where {condition} with x
+    commit c
+""".replace("model(c, at = b)", "model(c)")
+    if fine:
+        decgraph.parse(text)
+        return
+    with pytest.raises(DecError, match="E420"):
+        decgraph.parse(text)
+
+
+@pytest.mark.parametrize(("name", "line"), [("sparse_dllm", 13), ("lrd", 3)])
+def test_what_no_model_can_be_asked_is_refused_before_a_run(name: str, line: int) -> None:
+    with pytest.raises(DecError, match=f":{line}:.*no way yet"):
+        result((Path(__file__).parent / "programs" / f"{name}.dec").read_text(encoding="utf-8"), "torch")
+
+
+@BACKENDS
+def test_delayed_caches_run(backend: str) -> None:
+    text = (Path(__file__).parent / "programs" / "dkv_decode.dec").read_text(encoding="utf-8")
+    found = result(text, backend, block=4, steps=4)
+    assert found.error is None and len(found.tokens) == 8

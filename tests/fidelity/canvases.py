@@ -1,0 +1,205 @@
+"""Masked runs, watched: which cells every call computed, and what was decided between one call and the next.
+
+It is read where a machine asks its models: the canvas that a call is about, and the positions that it computes. What was
+decided is what differs between the canvases of two calls, so an edit that no event tells of is seen as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import transformers
+from fidelity.entry import GOLDEN, Case, Outcome
+
+import decgraph
+from decgraph.backends.registry import machine
+from decgraph.passes.plan import Plan
+from decgraph.runtime import trace
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_net import ATTENTION, Net
+from decgraph.runtime.models.interface import Cell, Memory, Model, Scores, Vocab
+from decgraph.runtime.request import Request
+
+MASK = 127
+Decided = set[tuple[int, int]]
+
+
+@cache
+def unshifted(name: str) -> HFMasked:
+    """A recorded model that reads the token of a cell at the cell."""
+    folder = GOLDEN / "dllm/models" / name
+    net = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation=ATTENTION).eval().requires_grad_(False)
+    return HFMasked(Net(net), name=name, vocab=Vocab(name, 128), context=512, family=name, mask=MASK)
+
+
+class Shifted(Model):
+    """Dream's convention: the scores of a cell stand at the cell before it. Whole canvases only."""
+
+    def __init__(self, inner: HFMasked) -> None:
+        self.kind, self.name, self.vocab, self.context = "masked", inner.name, inner.vocab, inner.context
+        self.family, self.mask, self.visibility, self.layers = inner.family, inner.mask, "full", inner.layers
+        self.inner = inner
+
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
+        """The scores one place to the left."""
+        assert given is None, "no recording replayed here has a cache and a shift"
+        wanted = [max(0, i - 1) for i in at]
+        order = sorted(set(wanted))
+        found = dict(zip(order, self.inner.eval_canvas(cells, order), strict=True))
+        return [found[i] for i in wanted]
+
+
+@cache
+def model(name: str) -> Model:
+    """A recorded masked model."""
+    inner = unshifted(name)
+    return Shifted(inner) if name.endswith("_shift") else inner
+
+
+@dataclass
+class Asked:
+    """A call: the canvas with its prompt (that of a tree's root), how many canvases were computed and which positions of each;
+    `repeated`: its answer was remembered, nothing was computed; `drafts`: it is about a tree of canvases."""
+
+    cells: tuple[int, ...]
+    canvases: int
+    computed: tuple[int, ...]
+    repeated: bool = False
+    drafts: bool = False
+
+
+@dataclass
+class Run:
+    """A run: the canvas at the end with its prompt, its calls, and its result."""
+
+    output: tuple[int, ...]
+    calls: list[Asked]
+    result: Any
+    events: list[Any]
+
+
+
+def run(program: str, name: str, prompt: Sequence[int], length: int, backend: str, *, cache: str | None = None,
+        text: str | None = None, **params: Any) -> Run:
+    """Decode a canvas behind a prompt greedily with a program of stdlib (or `text`) on a backend, all passes on."""
+    algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
+    algorithm = algorithm if cache is None else algorithm.cached(cache)
+    session = algorithm.session({"model": model(name)}, plan=Plan(backend=backend), length=length, **params)
+    calls: list[Asked] = []
+    events: list[Any] = []
+    session.machine = watching(machine(backend), calls)
+    result = session.run(Request(tuple(prompt), limit=length, eos=frozenset(), temperature=0), listener=events.append)
+    if result.error is not None:
+        raise result.error
+    return Run((*prompt, *result.tokens), calls, result, events)
+
+
+def watching(kind: Any, calls: list[Asked]) -> Any:
+    """A machine's class that also writes down its calls of canvases."""
+    if not hasattr(kind, "evaluate_together"):
+        return _watched_reference(kind, calls)
+    from decgraph.backends.torch.canvases import Canvas
+    from decgraph.backends.torch.trees import Tree
+
+    class Watched(kind):  # type: ignore[misc]
+        def evaluate(self, model: Any, place: Any, extra: Any, **how: Any) -> Any:
+            call = super().evaluate(model, place, extra, **how)
+            root = place.base if isinstance(place, Tree) else place
+            assert isinstance(root, Canvas)
+            ask = call.ask
+            length = ask.cells.shape[-1]
+            computed = range(length) if ask.fresh is None or ask.given is None else ask.fresh
+            cells = (*root.base.ids(), *np.where(root.token < 0, MASK, root.token).tolist())
+            asked = Asked(cells, 1 if ask.cells.dim() == 1 else len(ask.cells), tuple(map(int, computed)),
+                          drafts=root is not place)
+            calls.append(asked)
+            finish = call.finish
+
+            def finished(answer: Any) -> Any:
+                asked.canvases, asked.repeated = answer.computed // max(1, len(asked.computed)), not answer.computed
+                return finish(answer)
+
+            call.finish = finished
+            return call
+
+    return Watched
+
+
+def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
+    from decgraph.ir.data.tree import Tree
+
+    class Watched(kind):  # type: ignore[misc]
+        def eval_canvases(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
+            root = place.base if isinstance(place, Tree) else place
+            cells = tuple(MASK if not isinstance(c, int) else c for c in self.cells(root))
+            fresh, _ = self.fresh(root, extra.get("at"), extra.get("given"))
+            given = extra.get("given") is not None and fresh is not None
+            calls.append(Asked(cells, 1, tuple(fresh) if given else tuple(range(len(cells))),
+                               drafts=root is not place))
+            return super().eval_canvases(op, model, place, extra)
+
+        def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None) -> None:
+            width = max(1, len(calls[-1].computed))
+            calls[-1].canvases, calls[-1].repeated = (cells if computed is None else computed) // width, computed == 0
+            super().count_call(model, rows, cells, computed)
+
+    return Watched
+
+
+def steps(r: Run) -> list[Decided]:
+    """By call, the (position, token) decided before the next one."""
+    canvases = [*(c.cells for c in r.calls), r.output]
+    return [{(i, b) for i, (a, b) in enumerate(zip(x, y, strict=True)) if a != b}
+            for x, y in zip(canvases, canvases[1:], strict=False)]
+
+
+def verified(r: Run) -> list[Decided]:
+    """By computed call, what it led to. A draft that needs no verification is decided before the call whose canvases all hold
+    it, and belongs to that."""
+    out: list[Decided] = []
+    first: Decided = set()
+    for call, after, found in zip(r.calls, [*r.calls[1:], None], steps(r), strict=True):
+        if not call.repeated:
+            out.append(first)
+            first = set()
+        if after is not None and after.drafts:
+            first = found
+        else:
+            out[-1] |= found
+    return out
+
+
+def compared(case: Case, runs: Sequence[Run], *, repeats: bool = True) -> Outcome:
+    """Both sides' columns; a run for every row of the recording's batch. repeats: whether a call on a canvas that was just
+    computed counts: published loops make it, decgraph remembers its answer."""
+    made = [[c for c in r.calls if repeats or not c.repeated] for r in runs]
+    decided = [steps(r) for r in runs] if repeats else [verified(r) for r in runs]
+    rows = range(len(runs))
+    return Outcome(
+        {
+            "output": tuple(map(tuple, case["output"])),
+            "forwards": case["forwards"],
+            "decided": [[sorted((i, t) for row, i, t in c["decided"] if row == r) for c in case["calls"]] for r in rows],
+            "cells computed": [evaluated(c) for c in case["calls"]],
+            "tokens evaluated": case["tokens_evaluated"],
+        },
+        {
+            "output": tuple(r.output for r in runs),
+            "forwards": max(map(len, made)),
+            "decided": [[sorted(d) for d in row] for row in decided],
+            "cells computed": [c.computed for c in max(made, key=len)],
+            "tokens evaluated": sum((c.canvases or 1) * len(c.computed) for calls in made for c in calls),
+        },
+    )
+
+
+def evaluated(call: dict[str, Any]) -> tuple[int, ...]:
+    """The positions that a recorded call evaluated."""
+    return tuple(range(*call["range"])) if "range" in call else tuple(call["positions"][0])
+
+
+__all__ = ["Asked", "Run", "compared", "model", "run", "trace"]

@@ -1,0 +1,74 @@
+"""Canvases decided block after block, or all at once: LLaDA, Dream, Fast-dLLM with and without its caches, Prophet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fidelity.canvases import compared, run
+from fidelity.entry import Case, Entry, Outcome
+
+Replay = Callable[[Case, str], Outcome]
+FACTOR_BUG = "upstream is off by one where all ranks but the last pass: it decides the last as well (the recording says so)"
+
+
+def replay(program: str, model: str, named: Mapping[str, str], cache: str | None = None, repeats: bool = True) -> Replay:
+    """A program with the recording's parameters under our names (`named`: official name to ours)."""
+
+    def go(case: Case, backend: str) -> Outcome:
+        p = case["parameters"]
+        length = p.get("gen_length", p.get("max_gen_length"))
+        params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
+        return compared(case, [run(program, model, row, length, backend, cache=cache, **params) for row in case["prompt"]],
+                        repeats=repeats)
+
+    return go
+
+
+def fast(cache: str | None) -> Replay:
+    """Fast-dLLM: a quota a call (LLaDA's schedule), a threshold or a factor, under one of its caches."""
+    block = {"block_length": "block"}
+
+    def go(case: Case, backend: str) -> Outcome:
+        p = case["parameters"]
+        if "threshold" in p:
+            which: tuple[str, dict[str, Any]] = "fast_dllm" if cache else "fast_dllm_uncached", {"threshold": "tau"}
+        elif "factor" in p:
+            which = "fast_dllm_factor", {"factor": "factor"}
+            return replay(which[0], "llama_bidir", block | which[1], cache or "none")(case, backend)
+        else:
+            which = "llada", {"steps": "steps"}
+        return replay(which[0], "llama_bidir", block | which[1], cache)(case, backend)
+
+    return go
+
+
+def prophet(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    need = p["early_exit_thresholds"]
+    (row,) = case["prompt"]
+    done = run("prophet", "llama_bidir", row, p["gen_length"], backend, block=p["block_length"], steps=p["steps"],
+               answer=p["answer_start_offset"], early=need["early"], middle=need["mid"], late=need["late"])
+    return compared(case, [done])
+
+
+LLADA = {"block_length": "block", "steps": "steps"}
+DREAM = {"steps": "steps", "eps": "eps"}
+BUG = {("factor1_upstream_bug", c): FACTOR_BUG for c in ("output", "forwards", "decided", "cells computed", "tokens evaluated")}
+
+ENTRIES = [
+    Entry("dllm/prophet", "prophet", prophet, "masked"),
+    Entry("dllm/llada_low_confidence", "llada", replay("llada", "llama_bidir", LLADA), "masked"),
+    Entry("dllm/dream_entropy", "dream", replay("dream", "qwen2_bidir_shift", DREAM), "masked"),
+    Entry("dllm/dream_maskgit_plus", "dream_confidence", replay("dream_confidence", "qwen2_bidir_shift", DREAM), "masked"),
+    Entry("dllm/dream_topk_margin", "dream_margin", replay("dream_margin", "qwen2_bidir_shift", DREAM), "masked"),
+    *(Entry(f"dllm/fast_dllm_v1_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind), "masked",
+            differs=BUG) for kind in ("none", "prefix", "dual")),
+    *(Entry(f"dllm/fast_dllm_v1_nvlabs_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind),
+            "masked") for kind in ("none", "prefix", "dual")),
+    *(Entry(f"dllm/freedave_static_{kind}", f"static_masked, cache {kind}",
+            replay("static_masked", "llama_bidir", {"block_length": "block"}, kind), "masked") for kind in ("prefix", "dual")),
+    *(Entry(f"dllm/freedave_{kind}", f"freedave, cache {kind}",
+            replay("freedave", "llama_bidir", {"block_length": "block", "draft_steps": "d"}, kind, repeats=False), "masked")
+      for kind in ("prefix", "dual")),
+]
