@@ -16,6 +16,7 @@ from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.errors import DecError
 from decgraph.ir.table import OpError
 from decgraph.runtime import trace
+from decgraph.runtime.faults import title_of
 from decgraph.runtime.stop import StopMachine, StopState
 
 
@@ -23,7 +24,7 @@ class Effects:
     """The part of the machine that has effects."""
 
     def start_effects(self: Any) -> None:
-        self.title = f"request {self.request.request_id}"      # what messages call this run
+        self.title = title_of(self.request)
         self.syncs = 0      # how often the run waited for the device; see transfer.py
         self.tokens: list[int] = list(self.request.prompt)
         self.marks: list[int] = [-1] * len(self.tokens)
@@ -74,6 +75,10 @@ class Effects:
     def done(self: Any) -> bool:
         return bool(self._stop.done) or (self.window is not None and len(self.tokens) > self.window)
 
+    def full(self: Any) -> bool:
+        """Whether the text holds a token at every position of the context. One more can be committed, which no model reads."""
+        return self.window is not None and len(self.tokens) >= self.window
+
     def commit(self: Any, x: Any, tree: Any = None) -> None:
         """Feed tokens to the stop machine; cut exactly where it fires."""
         fed: list[int] = []
@@ -116,7 +121,7 @@ class Effects:
 
     def finish(self: Any) -> None:
         state = self.stop_state
-        self.reason = self.tally.stopped = str(state.reason if state.done else ("context" if self.done() else "end"))
+        self.reason = self.tally.stopped = str(state.reason if state.done else "context" if self.full() else "end")
         self.emit_event(trace.Stopped(self.reason))
 
     def returned(self: Any, values: Sequence[Any], has_tree: bool) -> None:
