@@ -43,7 +43,7 @@ class Effects:
     def done(self: Any) -> bool:
         return bool(self.stop_state.done) or (self.window is not None and len(self.tokens) > self.window)
 
-    def full(self: Any) -> bool:
+    def context_full(self: Any) -> bool:
         """Whether the text holds a token at every position of the context. One more can be committed, which no model reads."""
         return self.window is not None and len(self.tokens) >= self.window
 
@@ -85,7 +85,7 @@ class Effects:
 
     def finish(self: Any) -> None:
         state = self.stop_state
-        reason = state.reason if state.done else "context" if self.full() else "end"
+        reason = state.reason if state.done else "context" if self.context_full() else "end"
         self.emit_event(trace.Stopped(str(reason)))
         self.reason = str(reason)
 

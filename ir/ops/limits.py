@@ -62,7 +62,7 @@ def fits(x: Any, sizes: list[int], what: str) -> None:
     if shape is None:
         shape = (len(x),)
         for inner in x if len(sizes) > 1 else ():
-            if hasattr(inner, "__len__") or getattr(inner, "shape", ()):
+            if hasattr(inner, "__len__") or bool(getattr(inner, "shape", False)):
                 fits(inner, sizes[1:], what)
     for have, most in zip(shape, sizes, strict=False):
         if have > most:
