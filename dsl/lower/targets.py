@@ -257,9 +257,9 @@ def refuse_unnamed(lw: Lowering, where: S.Expr) -> None:
 
 
 def unnamed(lw: Lowering, e: S.Expr, what: str) -> NoReturn:
-    lw.fail(e.span, f"{what} is a vector of which it is not known that it ranges over the cells; inside `unmask` vectors have a "
-            "row for each cell that is still masked", "select outside: c[b where c.masked[b] and condition] = x; or index it: v[i]",
-            code="E381")
+    lw.fail(e.span, f"{what} is a vector of which it is not known that it ranges over the cells; inside `unmask` vectors have "
+            "a row for each cell that is still masked",
+            "select outside: c[b where c.masked[b] and condition] = x; or index it: v[i]", code="E381")
 
 
 def remask(lw: Lowering, s: S.Remask) -> None:
