@@ -71,6 +71,7 @@ class Analysis:
     """One function's calls, step by step as they stand."""
 
     def __init__(self, function: Function) -> None:
+        self.body = function.body
         self.step = step_of(function)
         self.made = definitions(function.body)
         self.calls = [(op, inside) for op, inside in nested(self.step, False)
@@ -175,7 +176,8 @@ class Analysis:
         if places[0].kind == "canvas" and any(p.kind == "canvases" for p in others):
             reason = "held: the canvas that was accepted is one of those that the last verification computed"
             return Kept(store, op.loc.line, asked, "nothing", (reason,))
-        if places[0].kind == "canvases" and others:
+        roots = {o.operands[0] for o in self.body.walk() if o.opcode == "tree.new" and o.attrs["tree"] == places[0].tree}
+        if places[0].kind == "canvases" and any(o.operands[1] in roots for o, _ in self.calls if o.attrs["reuse"] == store):
             reason = "held: the canvas at the root, computed by the call before it or by the last verification"
             computed = f"(c + the cells of the canvas) for all but the root of {places[0].tree}"
             return Kept(store, op.loc.line, asked, computed, (reason,))

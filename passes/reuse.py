@@ -107,7 +107,7 @@ class Stores:
         for extra in names:
             given = op.operands[at + 1:at + 1 + len(extra)]
             for name, value in zip(extra, given, strict=True):
-                if name == "given" and kind != "masked" and not (kind == "features" and self.own(value)):
+                if name == "given" and not (kind == "features" and self.own(value)):
                     return False
             at += 1 + len(extra)
         return True

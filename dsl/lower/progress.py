@@ -136,6 +136,8 @@ def _witness(lw: Lowering, cond: S.Node, body: tuple[S.Stmt, ...], seen: frozens
             return cond.op == ">=" or _at_least_one(lw, n)
         case S.Compare(op="==" | "in"):
             return _chooses(lw, cond, body)
+        case S.Compare(op=">=", right=S.Number() as least) | S.Compare(op="<=", left=S.Number() as least):
+            return least.value <= 0     # what is compared are probabilities, and the like
         case S.Compare():
             return False
         case S.Call(func=S.Name(name)) if name in WITNESSES:

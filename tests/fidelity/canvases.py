@@ -133,18 +133,26 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
     from decgraph.ir.data.tree import Tree
 
     class Watched(kind):  # type: ignore[misc]
+        before: set[Any] = set()
+
         def eval_canvases(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
             root = place.base if isinstance(place, Tree) else place
             cells = tuple(MASK if not isinstance(c, int) else c for c in self.cells(root))
             fresh, _ = self.fresh(root, extra.get("at"), extra.get("given"))
             given = extra.get("given") is not None and fresh is not None
-            calls.append(Asked(cells, 1, tuple(fresh) if given else tuple(range(len(cells))),
-                               drafts=root is not place))
+            asked = Asked(cells, 1, tuple(fresh) if given else tuple(range(len(cells))), drafts=root is not place)
+            calls.append(asked)
+            canvases = [self.cells(c) for c in self.place_states(place, extra)[0]]
+            states = {tuple(x if isinstance(x, int) else MASK for x in c) for c in canvases}
+            now = {(c, asked.computed) for c in states}
+            asked.repeated = now <= self.before     # the reference computes it again: a memory is no store of its own
+            self.before = now
             return super().eval_canvases(op, model, place, extra)
 
         def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None) -> None:
             width = max(1, len(calls[-1].computed))
-            calls[-1].canvases, calls[-1].repeated = (cells if computed is None else computed) // width, computed == 0
+            calls[-1].canvases = (cells if computed is None else computed) // width
+            calls[-1].repeated |= computed == 0
             super().count_call(model, rows, cells, computed)
 
     return Watched

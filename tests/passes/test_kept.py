@@ -109,7 +109,7 @@ def test_freedave_asks_for_no_canvas_twice() -> None:
     module = optimised("freedave")
     first, second = kept(module.entry)
     assert first.computed == "nothing"
-    assert "all but the root" in second.computed
+    assert second.computed == "all"     # the root has the first edit, which needs no call
     name = "freedave"
     events: list[object] = []
     for m in (decgraph.load(name).module, module):
@@ -118,7 +118,8 @@ def test_freedave_asks_for_no_canvas_twice() -> None:
                 Request(prompt=(0, 1), limit=12), listener=count.append).run_function()
         events.append(sum(isinstance(e, ModelCall) for e in count))
     before, after = events
-    assert after == before // 2 + 1             # one a step, and the very first canvas
+    # One a step; of the others those at the first canvas, and behind a block whose last cell needed no call.
+    assert before // 2 < after <= before // 2 + 1 + 12 // parameters(name)["block"]
 
 
 def test_a_head_computes_its_own_cells_again() -> None:

@@ -204,7 +204,7 @@ def test_prophet(seed: int, answer: int) -> None:
                 break
             rows = s.rows()
             gaps = [log(sorted(r)[-1] / sorted(r)[-2]) for r in rows[answer:answer + 5]]
-            need = 7.5 if at / steps < 0.33 else 5.0 if at / steps < 0.67 else 2.5
+            need = 7.5 if (at + 1) / steps < 0.33 else 5.0 if (at + 1) / steps < 0.67 else 2.5
             if gaps and sum(gaps) / len(gaps) >= need:
                 s.decide(s.open(range(LENGTH)), rows)
             else:
