@@ -3,8 +3,8 @@
 Of no use is a draft behind the last token that the request may have ("limit"), or under a token that ends the text ("ends").
 Nor does a draft save anything in the very last place: the row that would accept it could as well emit a token there ("place",
 "greedy place"). That is so where the rule always emits at a leaf, where the evidence has a row for every node, and where what
-it emits is, by the algorithm's claim, the token that would have been committed anyway: always for `in tokens`, for other claims in
-greedy requests. So a shorter limit still gives a beginning of the same text. Attribute `until` of tree.new and tree.continue
+it emits is, by the algorithm's claim, the token that would have been committed anyway: always for `in tokens`, for other claims
+in greedy requests. So a shorter limit still gives a beginning of the same text. Attribute `until` of tree.new and tree.continue
 says which of these hold: of trees that are verified, since others are not drafts of the text, and that no part of the program
 counts on: whose nodes are not picked by number, and whose growths name a place only in loops that stop when nothing fits.
 

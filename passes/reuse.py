@@ -86,7 +86,8 @@ class Stores:
         words = [self.word(v) for v in op.operands[1:]]
         if base is None or None in words:
             return None
-        return f"{base}.{op.attrs['how']}({', '.join(w for w in words if w is not None)})"
+        names = [f"{n} = " for n in op.attrs.get("named", ())] or [""] * len(words)
+        return f"{base}.{op.attrs['how']}({', '.join(f'{n}{w}' for n, w in zip(names, words, strict=True))})"
 
     def word(self, v: Value) -> str | None:
         """An argument of a derived model that is the same in every turn: a model, a constant or a parameter."""
@@ -95,6 +96,9 @@ class Stores:
         if v in self.params:
             return self.params[v].name
         op = self.made.get(v)
+        if op is not None and op.opcode == "list":
+            items = [self.word(item) for item in op.operands]
+            return None if None in items else f"[{', '.join(w for w in items if w is not None)}]"
         return str(op.attrs["value"]) if op is not None and op.opcode == "const" else None
 
     def exact(self, op: Op) -> bool:

@@ -91,11 +91,25 @@ class ModelMemory:
 
 @op("model.derive")
 class ModelDerive:
-    """A model made of another: attribute how, one of exit, skip, upto, head, adapter, quantized, speaking."""
+    """A model made of another: attribute how, one of exit (its first n layers), skip (without the layers of a set or vector),
+    upto (the states entering a layer), head (a trunk read with its norm and output), adapter (over a trunk), quantized (weights
+    in n bits), speaking. named, with skip: which halves of a layer the operands are of, of "attention" and "mlp", in order;
+    left out, one operand, of whole layers."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         base = _model(types[0], attrs["how"])
-        how = attrs["how"]
+        how, given = attrs["how"], types[1:]
+        if how == "skip":
+            names = tuple(attrs.get("named", ())) or ("layers",)
+            need(len(given) == len(names) and set(names) <= {"attention", "mlp"} or names == ("layers",) and len(given) == 1,
+                 "skip takes layers, or attention = and mlp =", "target.skip([1, 2]), target.skip(attention = [1], mlp = [2])")
+            for t in given:
+                need(t.elem == "set" or t.elem == "int" and len(t.dims) == 1, f"skip needs layers, a set or a vector, got {t}",
+                     "target.skip([1, 2]), or a parameter of type set")
+        elif how in ("exit", "upto", "quantized"):
+            need(len(given) == 1 and given[0].elem == "int" and not given[0].dims,
+                 f"{how} needs one whole number, got {', '.join(map(str, given))}",
+                 "target.quantized(4)" if how == "quantized" else f"target.{how}(2)")
         kind, vocab, family, vis = base.of
         if how == "adapter":
             up = _model(types[1], "an adapter's input")
@@ -113,7 +127,7 @@ class ModelDerive:
     def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:
         return (m.derive(op, base, args),)
 
-    attrs = ("how", "vocab?")
+    attrs = ("how", "vocab?", "named?")
     label, batch = "none", "scalar"
 
 
