@@ -33,6 +33,7 @@ def early_exit(case: Case, backend: str) -> Outcome:
 
 ENTRIES = [
     Entry("ar/lookahead", "lookahead", lookahead, note="the first window is random there, the prompt here: texts are compared"),
-    Entry("ar/cllm_jacobi", "jacobi", jacobi, note="the first guesses are random tokens there, padding here: texts are compared"),
+    Entry("ar/cllm_jacobi", "jacobi", jacobi,
+          note="the first guesses are random tokens there, padding here: texts are compared"),
     Entry("ar/hf_early_exit", "speculative", early_exit, note="the drafter is the target's first layers"),
 ]
