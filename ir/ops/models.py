@@ -77,7 +77,8 @@ class ModelMemory:
         need(place.elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {place}")
         need(not place.dims, f"memory is of one node, got {place}", "say target.memory(ctx.parent)")
         need(place.elem == "canvas" or "at" not in names,
-             "at = names positions of a canvas; a memory of a context is of all of it", "keep some of its positions with .only(...)")
+             "at = names positions of a canvas; a memory of a context is of all of it",
+             "keep some of its positions with .only(...)")
         for name, t in zip(names, types[2:]):
             need(name != "given" or t.elem == "memory", f"given = needs a memory, got {t}")
         return (Type("memory", (model.of[2],)),)
