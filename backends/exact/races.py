@@ -17,6 +17,7 @@ class Race:
         self.size = size
         self.reads: list[tuple[tuple[Fraction, ...], int]] = []
         self.least: dict[tuple[int, int], Fraction] = {}      # E_a >= least[a, b] * E_b
+        self.told: set[int] = set()     # tokens that certain draws gave, which say nothing about the noise
 
     def known(self, q: tuple[Fraction, ...]) -> int | None:
         for p, y in self.reads:

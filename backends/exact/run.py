@@ -240,8 +240,6 @@ class ExactMachine(Machine):
         q = tuple([real(x) for x in q])
         if not any(x > 0 for x in q):
             raise DecError(f"{name} is drawn from a distribution without mass")
-        if sum(x > 0 for x in q) == 1:      # certain: it says nothing about the noise
-            return next(v for v, x in enumerate(q) if x > 0)
         race = self.world.races.get(place)
         if race is None:
             race = self.world.races[place] = Race(len(q))
@@ -251,6 +249,12 @@ class ExactMachine(Machine):
         known = race.known(q)
         if known is not None:
             return known
+        if sum(x > 0 for x in q) == 1:      # certain: it says nothing about the noise, and is no read of it
+            only = next(v for v, x in enumerate(q) if x > 0)
+            if only not in race.told:
+                race.told.add(only)
+                self.world.choices.choose([Fraction(1)], [only], name)
+            return only
         options = race.possible(q)
         if self.world.coupled and race.reads:
             weights = [Fraction(1, len(options))] * len(options)     # only what is possible matters to a claim in tokens
