@@ -150,6 +150,8 @@ def show(session: Session, request: Any, text: str, *, quiet: bool) -> Result:
         stream.prompt(text)
         console.file.flush()
     result = session.run(request, listener=stream.hear)
+    if result.error is not None and isinstance(result.error.__cause__, BrokenPipeError):
+        raise result.error.__cause__  # nobody reads what is said: no fault of the run's
     stream.finish()
     print()
     if not quiet:

@@ -15,7 +15,12 @@ class DecError(Exception):
 
     >>> str(DecError("gamma is 40; it must be in 1..32"))
     'error: gamma is 40; it must be in 1..32'
+
+    `request` is what the message calls the request whose run ended with this error, "" outside of runs; what a model or
+    another function of the caller raised is its `__cause__`.
     """
+
+    request: str = ""
 
     def __init__(self, diagnostics: Any, *, hint: str = "") -> None:
         if isinstance(diagnostics, str) or not isinstance(diagnostics, Iterable):

@@ -11,6 +11,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
+from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request
@@ -39,8 +40,18 @@ class _Run:
     """A request under way."""
 
     machine: Any
+    request: Request
     events: list[Any]
     started: float
+
+
+def _outcome(run: _Run) -> BaseException | None:
+    """Runs it to its end; what ended it early."""
+    try:
+        run.machine.run_function()
+    except (Exception, KeyboardInterrupt) as problem:
+        return problem
+    return None
 
 
 def check_params(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,20 +160,15 @@ class Session:
                                f"file.py:{extern}, or externs={{{extern!r}: function}}")
         self.shared: dict[Any, Any] = {}
 
-    def run(
-        self, request: Request, *, listener: Callable[[Any], None] | None = None, keep_events: bool = True
-    ) -> Result:
-        """Run one request. An error after the start is returned in the result, with what was produced before it.
+    def run(self, request: Request, *, listener: Callable[[Any], None] | None = None,
+            keep_events: bool = True) -> Result:
+        """Run one request. Whatever is raised after the start, by a model or anything else that the run calls, is returned in
+        the result as a DecError that names the request and the line, with what was committed before it.
 
         Without `keep_events` (and a listener) the result has statistics but no events, and the run is faster.
         """
         run = self._start(request, listener, keep_events)
-        error: BaseException | None = None
-        try:
-            run.machine.run_function()
-        except (DecError, KeyboardInterrupt) as problem:
-            error = problem
-        return self._result(run, error)
+        return self._result(run, _outcome(run))
 
     def generate(
         self,
@@ -212,7 +218,10 @@ class Session:
                 try:
                     runs[number] = self._start(one, hearing(number), keep_events)
                 except DecError as problem:
-                    results[number] = Result((), "", Stats.of([]), "error", 0.0, error=problem)
+                    error = fault(problem, request=title_of(one))
+                    results[number] = Result((), "", Stats.of([]), "error", 0.0, error=error)
+                    if finished is not None:
+                        finished(number, results[number])
                     continue
                 yield number, runs[number].machine
 
@@ -220,16 +229,11 @@ class Session:
             if hasattr(self.machine, "run_many"):
                 self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
             else:
-                for number, machine in waiting():
-                    problem: BaseException | None = None
-                    try:
-                        machine.run_function()
-                    except DecError as error:
-                        problem = error
-                    except KeyboardInterrupt as stop:
-                        done(number, runs[number], stop)
-                        raise
+                for number, _ in waiting():
+                    problem = _outcome(runs[number])
                     done(number, runs[number], problem)
+                    if isinstance(problem, KeyboardInterrupt):
+                        raise problem
         except KeyboardInterrupt as stop:
             for number in range(len(asked)):
                 if number not in results and number in runs:
@@ -258,23 +262,32 @@ class Session:
                 listener(event)
 
         tallies = hasattr(self.machine, "run_many")   # it counts what it does though nobody listens
-        detokenizer = self.tokenizer.detokenizer if self.tokenizer is not None else None
-        machine = self.machine(self.module, self.function.name, self.models, self.params, request,
-                               listener=hear if keep_events or listener is not None or not tallies else None,
-                               shared=self.shared, externs=self.externs, detokenizer=detokenizer)
-        return _Run(machine, events, time.perf_counter())
+        try:
+            detokenizer = self.tokenizer.detokenizer if self.tokenizer is not None else None
+            machine = self.machine(self.module, self.function.name, self.models, self.params, request,
+                                   listener=hear if keep_events or listener is not None or not tallies else None,
+                                   shared=self.shared, externs=self.externs, detokenizer=detokenizer)
+        except DecError:
+            raise
+        except Exception as error:      # a tokenizer, or a model that does not say what it is
+            raise fault(error, request=title_of(request)) from error
+        return _Run(machine, request, events, time.perf_counter())
 
     def _result(self, run: _Run, problem: BaseException | None) -> Result:
         """What a run gave, whole or cut short."""
         if isinstance(problem, KeyboardInterrupt):
             error: DecError | None = DecError("interrupted")
             reason = "interrupted"
-        elif isinstance(problem, DecError):
-            error, reason = problem, "error"
+        elif problem is not None:
+            error, reason = fault(problem, request=title_of(run.request)), "error"
         else:
             error, reason = None, run.machine.reason
-        tokens = run.machine.committed_tokens()
-        text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
+        tokens, text = run.machine.committed_tokens(), ""
+        try:
+            text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
+        except Exception as wrong:      # the tokens are kept though nobody can read them
+            if error is None:
+                error, reason = fault(wrong, request=title_of(run.request), op="the text of its tokens"), "error"
         seconds = time.perf_counter() - run.started
         tally = getattr(run.machine, "tally", None)
         stats = Stats.of(run.events) if tally is None else tally.stats()

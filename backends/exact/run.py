@@ -90,6 +90,7 @@ class ExactMachine(Machine):
     world: World
     steps: int | None = None
     full_support = False
+    faults = (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError)
     begin: Any = None      # gives states and carried values their start (check/states.py); None: the program's own
     # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas
     watch_canvas: Any = None

@@ -15,7 +15,7 @@ from decgraph.ir.data.dist import Dist, Draw, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
 from decgraph.runtime import trace
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Scores, Soft
+from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Scores, Soft, check_size
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
 
@@ -123,8 +123,12 @@ class Calls:
     def model_row(self: Any, model: Any, scores: Callable[[], Scores], path: tuple[Any, ...], node: int | None, allow: Any,
                   position: int | None = None) -> Row:
         """A row whose faces come from a model's scores and the request."""
+        vocab = getattr(model, "vocab", None)       # `warp` has none
+
         def face(name: str) -> Any:
             s = scores()
+            if vocab is not None:
+                check_size(model.name, s.size, vocab.size)
             tokens = resolve_path(path)
             if name == "raw":
                 return self.vector(raw_probs(s, tokens, self.request, allow=self.ids(allow)))

@@ -21,6 +21,7 @@ from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.table import OpError, load
 from decgraph.ir.values import Function, Module, Op, Region, Value
+from decgraph.runtime.faults import fault, title_of
 
 
 class Machine(Randomness, Calls, Walk, Effects, Stores):
@@ -31,6 +32,8 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
     """
 
     num: Any = FLOAT
+    faults: tuple[type[Exception], ...] = (Exception,)
+    """What an op may raise that becomes an error of the run; other machines use exceptions to find their way."""
 
     def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, *,
                  listener: Callable[[Any], None] | None = None, shared: dict[Any, Any] | None = None,
@@ -56,13 +59,19 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
 
     # -- running
     def run_function(self) -> Any:
-        """Run the body to its end; returns the committed tokens."""
+        """Run the body to its end; returns the committed tokens. Raises DecError for whatever is raised on the way."""
         f = self.function
-        for p in f.params:
-            self.env[p.value] = self.models[p.name] if p.value.type.elem == "model" else self.parameter(p)
-        self.start_states()
-        self.region(f.body, [self.env[p.value] for p in f.params])
-        self.finish()
+        try:
+            for p in f.params:
+                self.env[p.value] = self.models[p.name] if p.value.type.elem == "model" else self.parameter(p)
+            self.start_states()
+            self.region(f.body, [self.env[p.value] for p in f.params])
+            self.finish()
+        except (InternalError, Stop):
+            raise
+        except self.faults as error:
+            told = fault(error, request=title_of(self.request))
+            raise told from told.__cause__
         return self.committed_tokens()
 
     def parameter(self, p: Any) -> Any:
@@ -81,12 +90,11 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
             self.op = op
             try:
                 out = apply(op)
-            except (DecError, InternalError, KeyboardInterrupt, Stop):
+            except (InternalError, Stop):
                 raise
-            except OpError as error:
-                raise self.failure(op, str(error), error.hint) from error
-            except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError) as error:
-                raise self.failure(op, f"{type(error).__name__}: {error}") from error
+            except self.faults as error:
+                told = self.failure(op, error)
+                raise told from told.__cause__
             for value, result in zip(op.results, out):
                 env[value] = result
         return [env[v] for v in region.yields]
@@ -96,10 +104,9 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
         env = self.env
         return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
 
-    def failure(self, op: Op, message: str, hint: str = "") -> DecError:
-        """An error of the program while it runs, at its line."""
-        where = f"{op.loc}: " if op.loc.line else ""
-        return DecError(f"{where}{op.opcode} cannot go on: {message}", hint=hint)
+    def failure(self, op: Op, error: Exception) -> DecError:
+        """What happened while an op was computed, as an error of this request at the op's line."""
+        return fault(error, request=title_of(self.request), place=str(op.loc) if op.loc.line else "", op=op.opcode)
 
     def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         """Called before every turn of a while loop: a place to notice a loop that makes no progress."""
@@ -152,7 +159,7 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
         return np.zeros_like(weights)
 
     def nothing(self, op: Op, what: str) -> Any:
-        raise self.failure(op, what, "make sure that there is at least one candidate")
+        raise OpError(what, "make sure that there is at least one candidate")
 
 
 def plain_zero(x: Any) -> Any:

@@ -51,6 +51,9 @@ class Call:
         """Asked of the engine by itself."""
         return self.take(self.engine.answer([self.ask]))
 
+    def again(self) -> None:
+        """To be asked once more: nothing of it was used."""
+
     def take(self, answers: Any) -> Any:
         """The value of the call from the engine's answers; raises what the engine answered with instead."""
         if isinstance(answers[0], BaseException):
@@ -76,6 +79,9 @@ class Together:
 
     def answer_alone(self) -> Any:
         return self.take(self.engine.answer(self.asks))
+
+    def again(self) -> None:
+        """To be asked once more: nothing of it was used."""
 
     def take(self, answers: Any) -> Any:
         """The values of all parts, in order."""

@@ -16,6 +16,7 @@ from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.errors import DecError
 from decgraph.ir.table import OpError
 from decgraph.runtime import trace
+from decgraph.runtime.faults import title_of
 from decgraph.runtime.stop import StopMachine, StopState
 
 
@@ -23,7 +24,7 @@ class Effects:
     """The part of the machine that has effects."""
 
     def start_effects(self: Any) -> None:
-        self.title = f"request {self.request.request_id}"      # what messages call this run
+        self.title = title_of(self.request)
         self.syncs = 0      # how often the run waited for the device; see transfer.py
         self.tokens: list[int] = list(self.request.prompt)
         self.marks: list[int] = [-1] * len(self.tokens)

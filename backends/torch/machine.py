@@ -21,6 +21,7 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.table import OpError
 from decgraph.ir.values import Module
+from decgraph.runtime.faults import fault
 from decgraph.runtime.noise import Key, output_key
 from decgraph.runtime.trace import Tally
 
@@ -58,10 +59,14 @@ class Machine(Calls, Rolls, Effects, Stores):
         watch(self)
         try:
             steps = self.steps()
-            answer: Any = None
+            call = next(steps)
             while True:
-                call = steps.send(answer)
-                answer = call.answer_alone()
+                try:
+                    answer = call.answer_alone()
+                except Exception as error:      # it is the driver's line that asked
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
         except StopIteration:
             return self.committed_tokens()
         finally:
@@ -105,18 +110,18 @@ class Machine(Calls, Rolls, Effects, Stores):
                 notice(f"`{name}` is not compiled: its forward is not a captured graph")
 
     def steps(self) -> Generator[Any, Any, None]:
-        """The run as a generator of model calls, each to be sent its answer. Raises DecError."""
-        values = [self.models[p.name] if p.value.type.elem == "model" else self.parameter(p) for p in self.function.params]
+        """The run as a generator of model calls, each to be sent its answer, or thrown what was raised instead. Raises DecError
+        for everything that is raised on the way."""
         try:
+            values = [self.models[p.name] if p.value.type.elem == "model" else self.parameter(p) for p in self.function.params]
             self.start_states(values)
             yield from self.program.driver(self, *values)
-        except (DecError, InternalError, KeyboardInterrupt, Stop):
+            self.finish()
+        except (InternalError, Stop):
             raise
-        except OpError as error:
-            raise self.failure(error, str(error), error.hint) from error
-        except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError, RuntimeError) as error:
-            raise self.failure(error, f"{type(error).__name__}: {error}") from error
-        self.finish()
+        except Exception as error:
+            told = self.failure(error)
+            raise told from told.__cause__
 
     def parameter(self, p: Any) -> Any:
         if p.name not in self.params:
@@ -126,12 +131,14 @@ class Machine(Calls, Rolls, Effects, Stores):
             return Topology.of(v)
         return self.num.const(v)
 
-    def failure(self, error: BaseException, message: str, hint: str = "") -> DecError:
-        """An error of the program while it runs, at its line."""
-        loc = self.program.place(error)
-        where = f"{loc[0]}: " if loc and loc[0] else ""
-        what = f"{loc[1]} " if loc else ""
-        return DecError(f"{where}{what}cannot go on: {message}", hint=hint)
+    def failure(self, error: Exception) -> DecError:
+        """What happened while the program ran, as an error of this request at the program's line."""
+        cause = error.__cause__
+        if isinstance(cause, StopIteration):        # what Python makes of one inside a generator says nothing
+            place, op = self.program.place(cause) or ("", "")
+            return fault(cause, request=self.title, place=place, op=op)
+        place, op = self.program.place(error) or ("", "")
+        return fault(error, request=self.title, place=place, op=op)
 
     def turn(self, where: str, i: int) -> None:
         """Called before every turn of `while not done`: a place to notice a loop that makes no progress."""

@@ -11,7 +11,7 @@ Tokens, laws, noise, statistics and events are those of the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,7 @@ class RollCall:
     engine: Any
     roll: Roll
     alone: bool = False
+    chosen: list[int] = field(default_factory=list)
 
     @property
     def kind(self) -> Any:
@@ -106,6 +107,10 @@ class RollCall:
 
     def answer_alone(self) -> Any:
         return self.take(self.answer_all([self])[0])
+
+    def again(self) -> None:
+        """To be asked from its start: forget what was chosen."""
+        self.chosen.clear()
 
     def take(self, answer: Any) -> Any:
         """The scores [count, V]; raises what the engine answered with instead."""
@@ -151,7 +156,7 @@ class Rolls:
             return chosen[j]
 
         uids = self.next_uids(count)
-        scores = yield RollCall(self, first.engine, Roll(first.ask, uids.tolist(), choose), alone)
+        scores = yield RollCall(self, first.engine, Roll(first.ask, uids.tolist(), choose), alone, chosen)
         tokens = np.array(chosen, dtype=np.int64)
         depths = depth + 1 + np.arange(count)
         rows = Rows(scores, self.request, positions=length + depths - 1, nodes=nodes, label=model.name,

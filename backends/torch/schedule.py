@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from decgraph.backends.torch.transfer import watch
-from decgraph.errors import DecError
+from decgraph.runtime.faults import fault
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Running:
     machine: Any
     steps: Generator[Any, Any, None]
     call: Any = None
-    answer: Any = None
+    answer: Any = None      # of the call; an exception where there is none
     ready: bool = True
     over: bool = False
 
@@ -31,7 +31,7 @@ class Running:
 def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Callable[[int, Any, BaseException | None], None]) -> None:
     """Run machines, at most `width` at a time. `ended(number, machine, error)` is told of each as it ends.
 
-    An error of one run ends that run alone. A KeyboardInterrupt ends all that are in flight and is raised again.
+    What one run raises ends that run alone. A KeyboardInterrupt ends all that are in flight and is raised again.
     """
     flight: deque[Running] = deque()
     open_for_more = True
@@ -63,25 +63,36 @@ def advance(run: Running, ended: Callable[[int, Any, BaseException | None], None
     if not run.ready:
         return False
     watch(run.machine)
+    problem: Exception | None = None
     try:
         while True:
             value, run.answer = run.answer, None
-            run.call = run.steps.send(run.call.take(value) if run.call is not None else None)
+            run.call = _resumed(run, value)
             if run.call.engine is not None:
                 run.ready = False
                 return False
-            run.answer = None
     except StopIteration:
-        run.over = True
-        run.machine.release()
-        ended(run.number, run.machine, None)
-        return True
-    except DecError as error:
-        run.over = True
-        run.steps.close()
-        run.machine.release()
-        ended(run.number, run.machine, error)
-        return True
+        pass
+    except Exception as error:
+        problem = fault(error, request=run.machine.title)
+    run.over = True
+    run.steps.close()
+    run.machine.release()
+    ended(run.number, run.machine, problem)
+    return True
+
+
+def _resumed(run: Running, value: Any) -> Any:
+    """The next call of a run that is given its answer. What went wrong with the call is raised at the line that made it."""
+    if run.call is None:
+        return next(run.steps)
+    try:
+        if isinstance(value, Exception):
+            raise value
+        taken = run.call.take(value)
+    except Exception as error:
+        return run.steps.throw(error)
+    return run.steps.send(taken)
 
 
 def answer(flight: deque[Running]) -> None:
@@ -94,9 +105,26 @@ def answer(flight: deque[Running]) -> None:
     alone = [run for run in chosen if run.call.alone]
     together = [run for run in chosen if not run.call.alone]
     for group in ([together] if together else []) + [[run] for run in alone]:
-        got = group[0].call.answer_all([run.call for run in group])
-        for run, value in zip(group, got, strict=True):
+        for run, value in zip(group, answered(group), strict=True):
             run.answer, run.ready = value, True
+
+
+def answered(group: list[Running]) -> list[Any]:
+    """The answers to the calls of several runs; an exception is the answer of the run that is at fault for it.
+
+    What an engine raises says nothing of whose call it was: then what it holds of these runs may be half made and is given up,
+    and each is asked for alone. A batch that did not fit into the memory gets through so, too.
+    """
+    try:
+        got: list[Any] = group[0].call.answer_all([run.call for run in group])
+        return got
+    except Exception as error:
+        for run in group:
+            run.call.engine.close(run.call.machine.sequence())
+            run.call.again()
+        if len(group) == 1:
+            return [error]
+    return [answered([run])[0] for run in group]
 
 
 def _target(run: Running) -> bool:

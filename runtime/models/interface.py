@@ -359,6 +359,12 @@ def check_path(model: Model, path: Sequence[Cell]) -> Path:
     return check_cells(model, path)  # type: ignore[return-value]  # such a model's cells are all tokens
 
 
+def check_size(name: str, size: int, wanted: int) -> None:
+    """Raises DecError unless a row of scores has one for every token of the vocabulary."""
+    if size != wanted:
+        raise DecError(f"{name!r} gave rows of {size} scores for a vocabulary of {wanted} tokens")
+
+
 def check_scores(model: Model, position: int | None, logits: np.ndarray) -> None:
     """Raises DecError naming the model and the position if logits hold NaN or +inf, or nothing but -inf."""
     if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any():

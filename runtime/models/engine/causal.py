@@ -21,6 +21,7 @@ from decgraph.runtime.models.engine.cache import ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.rolling import roll
 from decgraph.runtime.models.engine.slots import TAIL, Plan, Slot, plan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, Step
+from decgraph.runtime.models.interface import check_size
 
 _CELLS = 8192  # padded cells of one forward, at most
 _WASTE = 64  # padding that is not worth another forward
@@ -89,6 +90,7 @@ class CausalEngine:
             return answers
         stacked = good[0][1] if len(good) == 1 else torch.cat([s for _, s in good])
         logits = (head or self.head)(stacked)[:, : self.size].float()
+        check_size(self.name, logits.shape[-1], self.size)
         first = 0
         for n, rows in good:
             answers[n] = logits if len(good) == 1 else logits[first : first + rows.shape[0]]

@@ -24,7 +24,7 @@ from decgraph.runtime.models.engine.masked_forward import ModuleStep, Step
 from decgraph.runtime.models.engine.masked_memo import Entry, Key, Memo
 from decgraph.runtime.models.engine.masked_memory import Kept, empty
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import Model, check_size
 
 _CPU_BUDGET = 2 << 30
 
@@ -295,6 +295,7 @@ class HFMaskedEngine:
         whole = len(where) == len(hidden) and bool((where == np.arange(len(where))).all())
         states = hidden if whole else hidden.index_select(0, torch.from_numpy(where).to(self.device))
         logits = self._scores(states)[:, : self.model.vocab.size].float()
+        check_size(self.model.name, logits.shape[-1], self.model.vocab.size)
         if self.mask < self.model.vocab.size:
             logits[:, self.mask] = float("-inf")
         if not len(where):

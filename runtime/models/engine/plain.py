@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
-from decgraph.runtime.models.interface import Memory, Model, Scores
+from decgraph.runtime.models.interface import Memory, Model, Scores, check_size
 
 
 class PlainEngine:
@@ -31,7 +31,7 @@ class PlainEngine:
             self.counted.asked += cells
             self.counted.computed += cells
             try:
-                rows = stacked(self._scores(ask), self.model.vocab.size)
+                rows = stacked(self._scores(ask), self.model.vocab.size, self.model.name)
                 self.counted.rows += len(rows)
                 answers.append(rows)
             except DecError as error:
@@ -55,9 +55,10 @@ class PlainEngine:
         return getattr(self.model, "target", self.model).memory(path)
 
 
-def stacked(scores: Sequence[Scores], size: int) -> Tensor:
-    """Rows of scores as float64 [n, V]."""
+def stacked(scores: Sequence[Scores], size: int, name: str = "a model") -> Tensor:
+    """Rows of scores as float64 [n, V]. Raises DecError for rows of another size."""
     out = np.empty((len(scores), size))
     for row, score in zip(out, scores, strict=True):
+        check_size(name, score.size, size)
         row[:] = score.to_float().logits
     return torch.from_numpy(out)

@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.errors import DecError
 from decgraph.runtime.models.engine.ask import Ask, Roll
 from decgraph.runtime.models.engine.cache import ROWS
 from decgraph.runtime.models.engine.step import FULL, SLIDING
-
-_TOLD = (DecError, LookupError, ValueError, ArithmeticError)  # what choosing a token may raise
 
 
 def roll(engine: Any, rolls: Sequence[Roll]) -> list[Tensor | Exception]:  # Any: a CausalEngine
@@ -40,7 +37,7 @@ def roll(engine: Any, rolls: Sequence[Roll]) -> list[Tensor | Exception]:  # Any
             rows[n].append(row)
             try:
                 tokens[n].append(rolls[n].choose(row))
-            except _TOLD as error:
+            except Exception as error:  # the caller's processors may raise anything
                 out[n] = error
     return [torch.cat(rows[n]) if made is None else made for n, made in enumerate(out)]
 

@@ -1,0 +1,68 @@
+"""What goes wrong while a request runs, whatever raised it, as one error that names the request and the line.
+
+A model, a drafter, an extern, a processor, a tokenizer or a listener may raise anything. The run ends there, what it had
+committed stays, and its result carries the DecError made here; what was raised is its `__cause__`. Ctrl-C is no fault.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from decgraph.errors import DecError, InternalError
+from decgraph.ir.table import OpError
+
+_PLACE = re.compile(r"^\S+:\d+:\d+: ")
+_MEMORY = ("out of memory", "can't allocate memory")
+
+
+def fault(error: BaseException, *, request: str, place: str = "", op: str = "") -> DecError:
+    """The error of a run, to be raised from `error`. A DecError that was told of a request before is given back as it is.
+
+    request: what messages call it, `request 3`. place: file, line and column where it happened; op: what was computed there.
+    """
+    if isinstance(error, DecError):
+        if error.request:
+            return error
+        first, *rest = error.diagnostics or ("",)
+        made = DecError([_named(first, request, place) if isinstance(first, str) else first, *rest], hint=error.hint)
+    else:
+        message, hint = _said(error)
+        doing = f"{op} cannot go on: " if op else ""
+        made = DecError(_named(doing + message, request, place), hint=hint)
+    made.request = request
+    made.__cause__ = error.__cause__ or error if isinstance(error, DecError) else error  # what was raised first
+    return made
+
+
+def _named(text: str, request: str, place: str) -> str:
+    """The text with the place and the request in front, as far as it does not name them."""
+    text = text.removeprefix("error: ")
+    found = _PLACE.match(text)
+    where, text = (found[0], text[found.end() :]) if found else (f"{place}: " if place else "", text)
+    named = "" if re.search(rf"\b{re.escape(request)}\b", text) else f"{request}: "
+    return where + named + text
+
+
+def _said(error: BaseException) -> tuple[str, str]:
+    """What an exception says, and what to try."""
+    if isinstance(error, OpError):
+        return str(error), error.hint
+    if isinstance(error, InternalError):
+        return str(error), "this is a bug in decgraph; please report it"
+    text = _first_lines(str(error))
+    name = type(error).__name__
+    if isinstance(error, MemoryError) or any(words in text.lower() for words in _MEMORY):
+        return f"no memory was left ({name}{': ' if text else ''}{text})", "fewer requests at a time, or a shorter text"
+    return f"{name}: {text}" if text else name, ""
+
+
+def _first_lines(text: str, most: int = 600) -> str:
+    """Long texts (torch prints whole graphs) cut where a reader has enough."""
+    text = text.strip()
+    return text if len(text) <= most else text[:most].rstrip() + " ..."
+
+
+def title_of(request: Any) -> str:
+    """What messages call a request."""
+    return f"request {request.request_id}"
