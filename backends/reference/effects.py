@@ -43,6 +43,10 @@ class Effects:
     def done(self: Any) -> bool:
         return bool(self.stop_state.done) or (self.window is not None and len(self.tokens) > self.window)
 
+    def full(self: Any) -> bool:
+        """Whether the text holds a token at every position of the context. One more can be committed, which no model reads."""
+        return self.window is not None and len(self.tokens) >= self.window
+
     def commit(self: Any, op: Any, x: Any, tree: Any) -> None:
         """Feed tokens to the stop machine; cut exactly where it fires."""
         fed: list[int] = []
@@ -81,7 +85,7 @@ class Effects:
 
     def finish(self: Any) -> None:
         state = self.stop_state
-        reason = state.reason if state.done else ("context" if self.done() else "end")
+        reason = state.reason if state.done else "context" if self.full() else "end"
         self.emit_event(trace.Stopped(str(reason)))
         self.reason = str(reason)
 

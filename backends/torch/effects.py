@@ -75,6 +75,10 @@ class Effects:
     def done(self: Any) -> bool:
         return bool(self._stop.done) or (self.window is not None and len(self.tokens) > self.window)
 
+    def full(self: Any) -> bool:
+        """Whether the text holds a token at every position of the context. One more can be committed, which no model reads."""
+        return self.window is not None and len(self.tokens) >= self.window
+
     def commit(self: Any, x: Any, tree: Any = None) -> None:
         """Feed tokens to the stop machine; cut exactly where it fires."""
         fed: list[int] = []
@@ -117,7 +121,7 @@ class Effects:
 
     def finish(self: Any) -> None:
         state = self.stop_state
-        self.reason = self.tally.stopped = str(state.reason if state.done else ("context" if self.done() else "end"))
+        self.reason = self.tally.stopped = str(state.reason if state.done else "context" if self.full() else "end")
         self.emit_event(trace.Stopped(self.reason))
 
     def returned(self: Any, values: Sequence[Any], has_tree: bool) -> None:
