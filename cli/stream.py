@@ -41,6 +41,9 @@ class Stream:
         match event:
             case trace.Drafted():
                 self.drafted[event.node] = (event.parent, event.token)
+            case trace.Pruned():
+                place = {old: new for new, old in enumerate(event.kept)}
+                self.drafted = {place[n]: (place[parent], token) for n, (parent, token) in self.drafted.items() if n in place}
             case trace.Accepted():
                 self.accepted.append(event.token)
                 self.verified = True

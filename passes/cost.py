@@ -8,7 +8,8 @@ the drafted nodes of tree t).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from decgraph.ir.types import Type
@@ -89,14 +90,16 @@ class _Turns:
 def cost_of(module: Module, name: str = "") -> Cost:
     """The cost of a module's algorithm, or of the function called `name`."""
     function = module.functions[name or module.main]
-    return _Walker(function).report()
+    return _Walker(module, function).report()
 
 
 class _Walker:
-    """One walk over a step, with the loops around every op."""
+    """One walk over a step, with the loops around every op. given: what the caller of a sub-run calls the function's models;
+    within: the functions that are being walked around it."""
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, module: Module, function: Function, given: Mapping[Value, str] | None = None,
+                 within: tuple[str, ...] = ()) -> None:  # fmt: skip
+        self.module, self.function, self.given, self.within = module, function, given or {}, (*within, function.name)
         self.made = definitions(function.body)
         self.calls: list[Call] = []
         self.capacities: dict[str, None] = {}
@@ -106,7 +109,7 @@ class _Walker:
         self.random: dict[str, int] = {}
 
     def report(self) -> Cost:
-        loop = next((op for op in self.function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+        loop = self.loop()
         region = loop.regions[1] if loop is not None else self.function.body
         what = "one turn of `while not done`" if loop is not None else "a whole run"
         for p in self.function.params:
@@ -117,6 +120,10 @@ class _Walker:
         self.walk(region, _Turns())
         return Cost(self.function.name, what, tuple(self.calls), tuple(self.capacities), tuple(self.effects),
                     tuple(map(str, waits(self.function))), self.random, tuple(self.host))  # fmt: skip
+
+    def loop(self) -> Op | None:
+        """The loop that commits."""
+        return next((op for op in self.function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
 
     def walk(self, region: Region, turns: _Turns) -> None:
         for op in region.ops:
@@ -160,7 +167,40 @@ class _Walker:
             return f"len({self.name(made.operands[0])})", bounds[0] if bounds else None
         return self.name(high), int(bound) if isinstance(bound, int) else None
 
+    def most(self, value: Value) -> int | None:
+        """The largest a number can be, where it is known."""
+        made = self.made.get(value)
+        if made is not None and made.opcode == "const" and isinstance(made.attrs["value"], int):
+            return int(made.attrs["value"])
+        high = next((p.high for p in self.function.params if p.value is value), None)
+        return int(high) if high is not None else None
+
+    def sub_run(self, op: Op, turns: _Turns) -> None:
+        """The model calls of a run of another algorithm: of its steps, each of which commits at least one token."""
+        callee = self.module.functions.get(op.attrs["callee"])
+        if callee is None or callee.name in self.within:
+            return
+        operands = dict(zip(op.attrs["args"], op.operands[2:], strict=False))
+        given = {p.value: self.derived(operands[p.name]) for p in callee.params
+                 if p.value.type.elem == "model" and p.name in operands}  # fmt: skip
+        inner = _Walker(self.module, callee, given, self.within)
+        loop = inner.loop()
+        before = [o for o in callee.body.ops if o is not loop]
+        for o in before:
+            inner.one(o, turns)
+            for region, within in inner.inside(o, turns):
+                inner.walk(region, within)
+        if loop is not None:
+            bound = self.most(op.operands[1])
+            words = str(bound) if self.name(op.operands[1]).startswith("(") else self.name(op.operands[1])
+            steps = turns.inside(words, bound)
+            inner.walk(loop.regions[1], _Turns(steps.words, steps.most, True))
+        for call in inner.calls:
+            self.calls.append(replace(call, place=f"{call.place}, in a run of {callee.name}", line=op.loc.line))
+
     def name(self, value: Value) -> str:
+        if value in self.given:
+            return self.given[value]
         if value.name and not value.name.startswith("%"):
             return value.name.split(".")[0]
         made = self.made.get(value)
@@ -188,6 +228,7 @@ class _Walker:
                 self.capacities[f"{op.opcode} keeps at most {op.attrs['bound']} (line {op.loc.line})"] = None
             case "run":
                 self.effects[f"runs {op.attrs['callee']} on a scratch context (line {op.loc.line})"] = None
+                self.sub_run(op, turns)
             case "noise":
                 kind = str(op.attrs["kind"])
                 self.random[kind] = self.random.get(kind, 0) + 1

@@ -21,6 +21,14 @@ class Drafted:
 
 
 @dataclass(frozen=True)
+class Pruned:
+    """A tree was cut before it was verified: node i is what was called `kept[i]` before, and `dropped` drafts are gone."""
+
+    kept: tuple[int, ...]
+    dropped: int
+
+
+@dataclass(frozen=True)
 class Accepted:
     """Verification followed this draft. `depth` is 1 for a child of the root."""
 
@@ -66,9 +74,10 @@ class Remasked:
 
 @dataclass(frozen=True)
 class Committed:
-    """These tokens are now part of the run (what the stop machine cut off is not among them)."""
+    """These tokens are now part of the run; `cut` more were not, since the run ended before them."""
 
     tokens: tuple[int, ...]
+    cut: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,12 +101,14 @@ class ModelCall:
     computed: int | None = None
 
 
-Event = Drafted | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
+Event = Drafted | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
 
 
 @dataclass(frozen=True)
 class Stats:
-    """The numbers of one run. `tested` and `accepted` count drafts by depth, the children of a root first."""
+    """The numbers of one run. `drafted` counts the drafts of its own trees that were not pruned away; `tested` and `accepted`
+    count them by depth, the children of a root first, up to the end of the text. Calls are those of sub-runs too.
+    """
 
     tokens: int = 0
     target_calls: int = 0
@@ -129,6 +140,7 @@ class Stats:
         tested: dict[int, int] = {}
         accepted: dict[int, int] = {}
         open_depth = 0  # siblings rejected at one depth are one test, closed by an acceptance or an emission
+        last: list[tuple[int, bool]] = []  # the tests since the last commit: depth, and whether one was accepted
         for e in events:
             match e:
                 case ModelCall():
@@ -137,24 +149,30 @@ class Stats:
                     draft += e.role == "draft"
                 case Drafted():
                     drafted += 1
+                case Pruned():
+                    drafted -= e.dropped
                 case Rejected():
                     if e.depth != open_depth:
-                        tested[e.depth] = tested.get(e.depth, 0) + 1
+                        last.append((e.depth, False))
                         open_depth = e.depth
                 case Accepted():
-                    if e.depth != open_depth:
-                        tested[e.depth] = tested.get(e.depth, 0) + 1
-                    accepted[e.depth] = accepted.get(e.depth, 0) + 1
+                    if e.depth == open_depth:
+                        last.pop()
+                    last.append((e.depth, True))
                     open_depth = 0
-                case Emitted() | Committed():
+                case Emitted():
                     open_depth = 0
-                    tokens += len(e.tokens) if isinstance(e, Committed) else 0
+                case Committed():
+                    open_depth = 0
+                    tokens += len(e.tokens)
+                    _settle(last, len(e.tokens) if e.cut else None, tested, accepted)
                 case Unmasked():
                     unmasked += 1
                 case Remasked():
                     remasked += 1
                 case Stopped():
                     stopped = e.reason
+        _settle(last, None, tested, accepted)
         depths = range(1, max(tested, default=0) + 1)
         return Stats(
             tokens=tokens,
@@ -170,16 +188,28 @@ class Stats:
         )
 
 
+def _settle(last: list[tuple[int, bool]], end: int | None, tested: dict[int, int], accepted: dict[int, int]) -> None:
+    """Count tests, those up to the depth `end` (None: all): what lies behind the end of a text is no part of it."""
+    for depth, taken in last:
+        if end is None or depth <= end:
+            tested[depth] = tested.get(depth, 0) + 1
+            if taken:
+                accepted[depth] = accepted.get(depth, 0) + 1
+    last.clear()
+
+
 class Tally:
     """A run's statistics without its events: what a machine counts when nobody listens."""
 
-    __slots__ = ("tokens", "target", "draft", "drafted", "unmasked", "remasked", "tested", "accepted", "stopped", "calls")
+    __slots__ = ("tokens", "target", "draft", "drafted", "unmasked", "remasked", "tested", "accepted", "stopped", "calls",
+                 "last")  # fmt: skip
 
     def __init__(self) -> None:
         self.tokens = self.target = self.draft = self.drafted = self.unmasked = self.remasked = 0
         self.tested: dict[int, int] = {}
         self.accepted: dict[int, int] = {}
         self.calls: dict[str, int] = {}
+        self.last: list[tuple[int, bool]] = []
         self.stopped = ""
 
     def call(self, model: str, target: bool) -> None:
@@ -192,12 +222,24 @@ class Tally:
 
     def test(self, depth: int, accepted: bool) -> None:
         """Verification came to the drafts at a depth (1: children of the root), and accepted one or none."""
-        self.tested[depth] = self.tested.get(depth, 0) + 1
-        if accepted:
-            self.accepted[depth] = self.accepted.get(depth, 0) + 1
+        self.last.append((depth, accepted))
+
+    def commit(self, tokens: int, cut: bool) -> None:
+        """So many tokens were committed; `cut`: the run ended before more of them."""
+        self.tokens += tokens
+        if self.last:
+            _settle(self.last, tokens if cut else None, self.tested, self.accepted)
+
+    def called(self, other: Tally) -> None:
+        """Count a sub-run's calls."""
+        self.target += other.target
+        self.draft += other.draft
+        for name, n in other.calls.items():
+            self.calls[name] = self.calls.get(name, 0) + n
 
     def stats(self) -> Stats:
         """The numbers so far, as `Stats.of` gives them from events."""
+        _settle(self.last, None, self.tested, self.accepted)
         depths = range(1, max(self.tested, default=0) + 1)
         return Stats(self.tokens, self.target, self.draft, self.drafted, self.unmasked, self.remasked,
                      tuple(self.tested.get(d, 0) for d in depths), tuple(self.accepted.get(d, 0) for d in depths),

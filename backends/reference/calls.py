@@ -29,6 +29,11 @@ class Calls:
                 return self.models[p.name]
         return None
 
+    @property
+    def whole(self: Any) -> Any:
+        """The machine of the whole run, of which this may be a sub-run."""
+        return self if self.parent is None else self.parent.whole
+
     joined: list[tuple[int, int, int | None]] | None = None
     """Rows, cells and computed cells of the parts of a call that is made of several; None outside of one."""
 
@@ -39,7 +44,7 @@ class Calls:
             return
         if computed == 0:
             return
-        role: Literal["target", "draft"] = "target" if model is self.main_model() else "draft"
+        role: Literal["target", "draft"] = "target" if model is self.whole.main_model() else "draft"
         self.emit_event(trace.ModelCall(model.name, rows, cells, role, computed))
 
     # -- places

@@ -50,7 +50,8 @@ class Effects:
     def commit(self: Any, op: Any, x: Any, tree: Any) -> None:
         """Feed tokens to the stop machine; cut exactly where it fires."""
         fed: list[int] = []
-        for token in self.commit_tokens(x, tree):
+        tokens = self.commit_tokens(x, tree)
+        for token in tokens:
             if self.done():
                 break
             t = token.token if isinstance(token, Draw) else int(token)
@@ -60,8 +61,9 @@ class Effects:
             if self.until is not None and self.until(self):
                 break
         self.learn_committed(fed)
-        if fed:
-            self.emit_event(trace.Committed(tuple(fed)))
+        cut = len(tokens) - len(fed)
+        if fed or cut:
+            self.emit_event(trace.Committed(tuple(fed), cut))
         if self.until is not None and self.until(self):
             from decgraph.backends.reference.machine import Stop
             raise Stop
@@ -240,8 +242,7 @@ class Effects:
     def sub_listener(self: Any) -> Any:
         if self.listener is None:
             return None
-        keep = (trace.ModelCall, trace.Drafted, trace.Accepted, trace.Rejected)
-        return lambda e: self.listener(e) if isinstance(e, keep) else None
+        return lambda e: self.listener(e) if isinstance(e, trace.ModelCall) else None
 
     # -- events
     def emit_event(self: Any, event: Any) -> None:
@@ -254,8 +255,10 @@ class Effects:
         self.emit_event(trace.Drafted(node, tree.nodes[node].parent, edge.token,
                                               float(edge.source.face("raw")[edge.token]), edge.source.label or "point"))
 
-    def pruned(self: Any, before: Tree, after: Tree) -> None:
-        """A hook: nodes were cut."""
+    def pruned(self: Any, before: Tree, kept: Sequence[int]) -> None:
+        """A tree was cut to those of its nodes, the root among them."""
+        gone = set(range(1, len(before))) - set(kept)
+        self.emit_event(trace.Pruned(tuple(kept), sum(isinstance(before.nodes[n].edge, Draw) for n in gone)))
 
     def unmasked(self: Any, c: Canvas, positions: list[int], values: list[Any]) -> None:
         self.decided += len(positions)

@@ -112,6 +112,11 @@ class Calls:
                 return self.models[p.name]
         return None
 
+    @property
+    def whole(self: Any) -> Any:
+        """The machine of the whole run, of which this may be a sub-run."""
+        return self if self.parent is None else self.parent.whole
+
     def sequence(self: Any) -> Any:
         """What engines keep this run's cells under."""
         return id(self) if self.parent is None else (self.parent.sequence(), id(self))
@@ -131,7 +136,7 @@ class Calls:
     def count_call(self: Any, model: Any, rows: int, cells: int) -> None:
         if self.uncounted:
             return
-        target = model is self.main
+        target = model is self.whole.main       # what a sub-run calls its first model may be the run's drafter
         self.tally.call(model.name, target)
         if self.listener is None:
             return

@@ -91,10 +91,11 @@ class Effects:
             fed.append(token)
             if self.until is not None and self.until(self):
                 break
-        self.tally.tokens += len(fed)
+        cut = len(tokens) - len(fed)
+        self.tally.commit(len(fed), cut > 0)
         self.learn_committed(fed)
-        if fed and self.listener is not None:
-            self.emit_event(trace.Committed(tuple(fed)))
+        if (fed or cut) and self.listener is not None:
+            self.emit_event(trace.Committed(tuple(fed), cut))
         if self.until is not None and self.until(self):
             from decgraph.backends.torch.machine import Stop
             raise Stop
@@ -233,6 +234,7 @@ class Effects:
             pass
         finally:
             sub.release()
+            self.tally.called(sub.tally)
         tokens = sub.committed_tokens()
         main = next(iter(models.values()), None)
         draws = tuple(_Later(self, main, base + tokens[:i], t) for i, t in enumerate(tokens))
@@ -241,8 +243,7 @@ class Effects:
     def sub_listener(self: Any) -> Any:
         if self.listener is None:
             return None
-        keep = (trace.ModelCall, trace.Drafted, trace.Accepted, trace.Rejected)
-        return lambda e: self.listener(e) if isinstance(e, keep) else None
+        return lambda e: self.listener(e) if isinstance(e, trace.ModelCall) else None
 
     # -- events
     def emit_event(self: Any, event: Any) -> None:
@@ -258,6 +259,13 @@ class Effects:
             rows = draws.items[i].rows if mixed else draws.rows
             label = rows.label if rows is not None else ""
             self.emit_event(trace.Drafted(n, int(tree.parent[n]), int(tree.token[n]), float(probs[i]), label or "point"))
+
+    def pruned(self: Any, before: Tree, kept: Sequence[int]) -> None:
+        """A tree was cut to those of its nodes, the root among them."""
+        gone = set(range(1, len(before))) - set(kept)
+        dropped = len(gone) if len(before.edges) == 1 else sum(before.edges[n] is None for n in gone)   # others are no draws
+        self.tally.drafted -= dropped
+        self.emit_event(trace.Pruned(tuple(kept), dropped))
 
     def unmasked(self: Any, positions: Sequence[int], tokens: Sequence[int], draws: Any) -> None:
         self.decided += len(positions)

@@ -394,8 +394,8 @@ class TreeKeep:
         return (t,)
 
     def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
-        tree, _ = t.keep([int(i) for i in np.ravel(np.asarray(ns))])
-        m.pruned(t, tree)
+        tree, place = t.keep([int(i) for i in np.ravel(np.asarray(ns))])
+        m.pruned(t, tuple(place))
         return (tree,)
 
     label, batch = "keep", "ragged"

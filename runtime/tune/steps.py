@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from decgraph.runtime.trace import Accepted, Committed, Drafted, Event
+from decgraph.runtime.trace import Accepted, Committed, Drafted, Event, Pruned
 
 
 @dataclass
@@ -34,6 +34,9 @@ def steps_of(events: Iterable[Event]) -> list[Step]:
         match event:
             case Drafted():
                 now.drafts.append((event.node, event.parent))
+            case Pruned():
+                place = {old: new for new, old in enumerate(event.kept)}
+                now.drafts = [(place[node], place[parent]) for node, parent in now.drafts if node in place]
             case Accepted():
                 now.accepted.append(event.node)
             case Committed():

@@ -256,7 +256,10 @@ def up(m: Any, t: Tree, v: Any, *, fn: str) -> Any:
 @lowering("tree.keep")
 def keep(m: Any, t: Tree, ns: Any) -> Tree:
     """Prune to nodes."""
-    return t.keep(np.ravel(np.asarray(ns, dtype=np.int64)))
+    tree = t.keep(np.ravel(np.asarray(ns, dtype=np.int64)))
+    place = {int(uid): n for n, uid in enumerate(t.uid)}
+    m.pruned(t, [place[int(uid)] for uid in tree.uid])
+    return tree
 
 
 @lowering("tree.reroot")

@@ -79,6 +79,8 @@ def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
     if path is not None and (path.tree.base.length is not s.length or s.epoch != path.tree.epoch):
         path = None
     kept = commit_tokens(s.tokens, s.length, s.base, s.limit, s.done, s.lost, s.ends, tokens, count)
+    if path is not None:
+        s.tally.committed(kept, path.length, s.began)
     s.epoch += 1
     for held in s.held.values():
         held.settle(kept, int(tokens.shape[1]), path)

@@ -320,15 +320,31 @@ class Counts:
     deepest = 64
 
     def __init__(self, s: Step) -> None:
-        self.tested = s.buffer((s.frame.batch, self.deepest), torch.int64)
-        self.accepted = s.buffer((s.frame.batch, self.deepest), torch.int64)
+        self.both, self.before = (s.buffer((2, s.frame.batch, self.deepest), torch.int64) for _ in range(2))
+        self.tested, self.accepted = self.both
+        self.kept, self.offered = (s.buffer((s.frame.batch,), torch.int32) for _ in range(2))
         self.calls: dict[str, int] = {}
         self.drafted = 0
+
+    def walks(self, over: Tensor) -> None:
+        """A walk begins. over: bool[B], sequences whose turn counts for nothing."""
+        torch.where(over[None, :, None], self.before, self.both, out=self.before)
+
+    def committed(self, kept: Tensor, offered: Tensor, over: Tensor) -> None:
+        """So many tokens int[B] of what the walk gave were committed."""
+        torch.where(over, self.kept, kept, out=self.kept)
+        torch.where(over, self.offered, offered, out=self.offered)
+
+    def counted(self) -> Tensor:
+        """int64[2, B, depth]: `tested` and `accepted` without what the last walk tested behind the end of a text."""
+        depth = torch.arange(1, self.deepest + 1, device=self.both.device)
+        behind = (self.kept < self.offered)[:, None] & (depth > self.kept[:, None])
+        return self.both - (self.both - self.before) * behind
 
     def turn(self) -> tuple[dict[str, int], int]:
         """Calls by name, and drafts, of the turn (or the prologue) that ran last."""
         return dict(self.calls), self.drafted
 
     def clear(self) -> None:
-        self.tested.zero_()
-        self.accepted.zero_()
+        for buffer in (self.both, self.before, self.kept, self.offered):
+            buffer.zero_()

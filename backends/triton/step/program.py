@@ -112,7 +112,7 @@ class StepProgram:
         self.reads += 1
         unfinished = s.lost if self.interrupted else s.lost | ~s.done
         tokens, length, base, turn, lost, tested, accepted = (
-            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, unfinished, s.tally.tested, s.tally.accepted))
+            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, unfinished, *s.tally.counted()))
         out = []
         for b in range(n):
             (once, few), (again, many) = self.before, self.each

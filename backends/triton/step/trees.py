@@ -254,6 +254,7 @@ def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     ids = ns.ids if isinstance(ns, Nodes) else batched(s, np.ravel(np.asarray(ns, dtype=np.int64)))
     kept = torch.cat([s.constant(np.zeros((s.frame.batch, 1), dtype=np.int64)), ids.sort(1).values], 1)
     n = int(kept.shape[1])
+    s.tally.drafted -= t.size - n
     place = torch.full((s.frame.batch, t.size), -1, dtype=torch.int64, device=s.device)
     place = place.scatter(1, kept, s.steps(n).expand(s.frame.batch, -1))
     parent = place.gather(1, batched(s, t.parent).gather(1, kept))

@@ -49,6 +49,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
         given["reals"] = torch.stack([number(s, keys[v]).double() for v in rule.reals], 1)
     given["columns"] = {name: named(s, t, name, op) for name in ("prob", "race", "point") if name in rule.needs}
     depth = max(1, t.height)
+    s.tally.walks(s.began)
     walked = s.walked(rule, Given(**given), depth)
     tokens, count, offered = walked_path(walked.packed, walked.HEAD, depth, t.token, s.done, s.lost, s.tally.tested,
                                          s.tally.accepted)
