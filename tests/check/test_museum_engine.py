@@ -90,8 +90,7 @@ def test_any_number_of_drafts(gamma: int) -> None:
 def test_the_drafter_has_read_the_bonus_token() -> None:
     """A drafter that is the target is never rejected: not after a block of which everything was accepted, either."""
     result = ask(session("speculative", drafter="twin", gamma=3), limit=25)
-    assert (result.stats.target_calls, result.stats.accepted, result.stats.tested) == (7, (7, 7, 7), (7, 7, 7))
-
+    assert (result.stats.target_calls, result.stats.accepted, result.stats.tested) == (7, (7, 6, 6), (7, 6, 6)), "the text ends at the last step's first draft"
 
 
 @pytest.mark.parametrize("gamma", [1, 2, 3])
@@ -345,15 +344,15 @@ def test_never_more_than_asked_for(limit: int) -> None:
 
 
 def test_numbers_of_a_run() -> None:
-    """Tokens are those that were committed, also where the text ends inside a block. What verification accepted there is
-    counted as accepted: the rates are those of verification, and none exceeds 1."""
+    """Tokens are those that were committed, also where the text ends inside a block: then what was accepted behind the end is
+    counted as neither tested nor accepted."""
     text = greedy(module("target"), PROMPTS[0], 24)
     s = session("speculative", drafter="twin", gamma=6)
     for n in (1, 3, 5, 9, 24):
         stats = ask(s, eos={text[n - 1]}).stats
         assert stats.tokens == text.index(text[n - 1]) + 1
-        assert sum(stats.accepted) <= stats.drafted and stats.acceptance == (1.0,) * 6
-        assert stats.tokens <= sum(stats.accepted) + stats.target_calls
+        assert sum(stats.accepted) <= stats.drafted and set(stats.acceptance) == {1.0}
+        assert stats.tokens - stats.target_calls <= sum(stats.accepted) <= stats.tokens
 
 
 def test_no_log_probabilities_are_handed_out() -> None:
