@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from decgraph.ir.ops.limits import NODES
 from decgraph.ir.types import ANY
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -19,6 +20,7 @@ MOST_TURNS = 40
 
 TOO_MANY = 1 << 40
 DRAWN = ("draw", "draw.many", "draw.race", "topk", "face", "draw.point", "gather")
+MIXED = ("map", "normalize", "softmax", "warp", "renorm")
 
 
 def add(a: Size, b: Size) -> Size:
@@ -79,12 +81,14 @@ class Sizes:
     known: dict[Value, Known] = field(default_factory=dict)
     made: dict[Value, Op] = field(default_factory=dict)
     peaks: dict[Op, Size] = field(default_factory=dict)
+    least: bool = False                                    # with every parameter at the low end of its range
+    too_large: list[Op] = field(default_factory=list)      # what grows a tree beyond NODES
 
     def run(self) -> dict[Op, Size]:
         """The most nodes of the tree that each `tree.new` starts."""
         for p in self.function.params:
             if p.value.type.elem == "int" and not p.value.type.dims and p.high is not None and (p.low or 0) >= 0:
-                self.known[p.value] = int(p.high)
+                self.known[p.value] = int((p.low or 0) if self.least else p.high)
         for op in self.function.body.walk():
             self.made.update(dict.fromkeys(op.results, op))
         self.region(self.function.body, [])
@@ -161,6 +165,13 @@ class Sizes:
     def same(self, op: Op) -> list[Known]:
         return [self.known.get(op.operands[0])]
 
+    def within(self, op: Op) -> list[Known]:
+        if len(op.operands) == 1:
+            return [least(self.number(op.operands[0]), op.attrs["most"])]
+        sizes = [self.number(v) for v in op.operands[1:]]
+        have = self.lengths(op.operands[0])
+        return [tuple(least(n, sizes[i] if i < len(sizes) else None) for i, n in enumerate(have)) if have else None]
+
     def length(self, op: Op) -> list[Known]:
         sizes = self.lengths(op.operands[0])
         return [sizes[0] if sizes else None]
@@ -221,6 +232,8 @@ class Sizes:
         if op.attrs.get("chain") or op.opcode == "tree.best_first":
             all_leaves = t.size == 1 and count == 1
         size = add(t.size, count)
+        if size is not None and size > NODES and op not in self.too_large:
+            self.too_large.append(op)
         leaves = count if all_leaves else add(t.leaves, count)
         for op_new in t.made:
             self.peaks[op_new] = most(self.peaks[op_new], size)
@@ -228,21 +241,29 @@ class Sizes:
 
     def over_leaves(self, edges: Value, at: Value | None, t: Nodes) -> bool:
         """Whether draws grow at every leaf: they were made (or are placed) at `t.leaves`, or at a frontier that is these."""
-        v: Value | None = at
-        if at is None:
-            v = edges
-            while v is not None and (op := self.made.get(v)) is not None and op.opcode in DRAWN:
-                if op.opcode == "draw.point":       # a token that was drawn nowhere grows at the frontier
-                    return t.edge
-                v = op.operands[0]
-            op = self.made.get(v) if v is not None else None
-            if op is not None and op.opcode == "if":
-                n = op.results.index(edges) if edges in op.results else -1
-                return n >= 0 and all(self.over_leaves(r.yields[n], None, t) for r in op.regions)
-            v = op.operands[1] if op is not None and op.opcode == "model.eval" else None
-        op = self.made.get(v) if v is not None else None
-        return op is not None and op.opcode == "tree.nodes" and (
-            op.attrs["which"] == "leaves" or (op.attrs["which"] == "frontier" and t.edge))
+        return self.all_leaves(edges if at is None else at, t)
+
+    def all_leaves(self, v: Value, t: Nodes) -> bool:
+        op = self.made.get(v)
+        if op is None:
+            return False
+        if op.opcode == "draw.point":       # a token that was drawn nowhere grows at the frontier
+            return t.edge
+        if op.opcode == "if":
+            return all(self.all_leaves(r.yields[op.results.index(v)], t) for r in op.regions)
+        if op.opcode == "model.eval":
+            return self.all_leaves(op.operands[1], t)
+        if op.opcode == "tree.nodes":
+            return op.attrs["which"] == "leaves" or (op.attrs["which"] == "frontier" and t.edge)
+        if op.opcode == "gather" and not op.operands[1].type.dims and (
+                [d.kind for d in op.operands[0].type.dims[:1]] in (["part"], ["nodes"])):
+            return False                    # one leaf of many
+        if op.opcode in DRAWN:
+            return self.all_leaves(op.operands[0], t)
+        if op.opcode in MIXED:              # of several laws, each over the leaves (or over no nodes)
+            over = [x for x in op.operands if any(d.kind in ("part", "nodes") for d in x.type.dims)]
+            return bool(over) and all(self.all_leaves(x, t) for x in over)
+        return False
 
     def keep(self, op: Op) -> list[Known]:
         t = self.tree(op.operands[0])
@@ -289,6 +310,8 @@ class Sizes:
                 rest = turns - turn - 1
                 for made, peak in self.peaks.items():
                     old = before.get(made)
+                    if peak is not None and old is not None and peak + rest * (peak - old) > NODES:
+                        self.too_large.append(op)
                     self.peaks[made] = None if peak is None or old is None else add(peak, rest * (peak - old))
                 return [b if not isinstance(b, Nodes) else replace(b, size=add(b.size, rest * grown))
                         for b, grown in zip(after, (s or 0 for s in shape), strict=True)]
@@ -323,7 +346,8 @@ def growth(a: Known, b: Known) -> int | None:
 
 
 RULES: dict[str, Callable[[Sizes, Op], list[Known]]] = {
-    "const": Sizes.const, "map": Sizes.arithmetic, "as_int": Sizes.same, "len": Sizes.length, "topk": Sizes.widened,
+    "const": Sizes.const, "map": Sizes.arithmetic, "as_int": Sizes.same, "len": Sizes.length, "within": Sizes.within,
+    "topk": Sizes.widened,
     "draw.many": Sizes.widened, "select.top": Sizes.chosen, "batch.top": Sizes.chosen, "take_first": Sizes.chosen,
     "pairs.top": Sizes.pairs, "slice": Sizes.slice, "concat": Sizes.concat, "gather": Sizes.gather, "tree.new": Sizes.tree_new,
     "tree.grow": Sizes.grow, "tree.best_first": Sizes.grow, "tree.keep": Sizes.keep, "tree.front": Sizes.front,
@@ -337,6 +361,13 @@ def capacities(function: Function) -> dict[Op, Size]:
     return Sizes(function).run()
 
 
+def too_large(function: Function) -> list[Op]:
+    """What makes a tree larger than trees may be, whatever the parameters are."""
+    sizes = Sizes(function, least=True)
+    sizes.run()
+    return sizes.too_large
+
+
 def note_capacities(module: Module) -> None:
     """Write what is known into attribute `capacity` of every `tree.new` (in place: for modules just made)."""
     for function in module.functions.values():
@@ -346,4 +377,4 @@ def note_capacities(module: Module) -> None:
                 op.attrs["capacity"] = size
 
 
-__all__ = ["capacities", "note_capacities"]
+__all__ = ["capacities", "note_capacities", "too_large"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.builtins import _expr, args, builtin, name_of, static
 from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.types import Dim
 from decgraph.ir.values import Value
@@ -19,6 +20,12 @@ def fold_tree(lw: Lowering, e: S.Call) -> Value:
                 code="E260")
     t, v = _expr(lw, e.args[0]), _expr(lw, e.args[1])
     return lw.one("tree." + name_of(e), t, v, span=e.span, fn=e.args[2].name)
+
+
+@builtin("speaking")
+def speaking(lw: Lowering, e: S.Call) -> Value:
+    lw.fail(e.span, "a model cannot be brought to another vocabulary: no backend has speaking(...)",
+            "take a drafter with the target's vocabulary, or draft its text with an extern", code="E240")
 
 
 @builtin("chain")
@@ -182,6 +189,7 @@ def learn(lw: Lowering, e: S.Call) -> Value:
 def cycle(lw: Lowering, e: S.Call) -> Value:
     """The first n of a vector that is repeated without end."""
     (x, n), _ = args(lw, e, 2)
+    n = size(lw, n, e.span, "the length of cycle")
     i = lw.one("tile", n, span=e.span, kind="iota", bound=static(n, lw))
     return lw.one("gather", x, lw.one("map", i, lw.one("len", x, span=e.span), span=e.span, fn="mod"), span=e.span)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
 from decgraph.ir.values import Value
@@ -148,23 +149,14 @@ def canvas_decl(lw: Lowering, s: S.Canvas) -> None:
     n = _expr(lw, s.length)
     if not n.type.is_number or n.type.dims:
         lw.fail(s.length.span, f"a canvas needs a length, got {show(n.type)}", code="E210")
-    extra = [_expr(lw, s.grow_to)] if s.grow_to is not None else []
+    n = size(lw, n, s.length.span, "the length of the canvas")
+    extra = [size(lw, _expr(lw, s.grow_to), s.grow_to.span, "the length of the canvas")] if s.grow_to is not None else []
     lw.env[s.name] = lw.emit("canvas.new", n, *extra, span=s.span, names=(s.name,), canvas=s.name, vocab=lw.vocab)[0]
 
 
 def model_decl(lw: Lowering, s: S.ModelDecl) -> None:
     """`model small = target.head(adapter(target.upto(l)))`."""
-    if isinstance(s.value, S.Call) and isinstance(s.value.func, S.Name) and s.value.func.name == "speaking":
-        if len(s.value.args) != 2:
-            lw.fail(s.value.span, "speaking takes a model and a vocabulary", "speaking(drafter, target.vocab)", code="E260")
-        base = _expr(lw, s.value.args[0])
-        to = s.value.args[1]
-        vocab = lw.vocab
-        if isinstance(to, S.Attr) and to.name == "vocab":
-            vocab = _expr(lw, to.value).type.vocab
-        v = lw.one("model.derive", base, span=s.span, how="speaking", vocab=vocab)
-    else:
-        v = _expr(lw, s.value)
+    v = _expr(lw, s.value)
     if v.type.elem != "model":
         lw.fail(s.value.span, f"`model {s.name} =` needs a model, got {show(v.type)}", code="E210")
     object.__setattr__(v, "name", s.name)

@@ -40,6 +40,7 @@ class StateInfo:
     type: Type
     scope: str
     span: Span
+    room: tuple[Value, ...] = ()       # its capacity in each dimension that was declared with one
 
 
 @dataclass
@@ -64,13 +65,17 @@ class Lowering:
     history: list[Value] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
-    made: dict[Value, Op] = field(default_factory=dict)
+    made: dict[Value, Op] = field(default_factory=dict)      # whole numbers that are computed from others
+    origin: dict[Value, Op] = field(default_factory=dict)    # every whole number's op
+    constants: dict[Value, int] = field(default_factory=dict)
+    filled: set[Value] = field(default_factory=set)      # starts of states, made as large as these are
     lows: dict[str, float] = field(default_factory=dict)
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
     module: Any = None
     lane_var: str = ""
     lane_names: set[str] = field(default_factory=set)
     in_batch: bool = False
+    decided: bool = False       # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
 
     # -- places and errors
@@ -96,6 +101,8 @@ class Lowering:
             self.fail(span or self.span, spoken(str(error)), error.hint, code="E210")
         if opcode == "map" and out[0].type == INT:
             self.made[out[0]] = self.b.last
+        if out and out[0].type.elem == "int":
+            self.origin.update(dict.fromkeys(out, self.b.last))
         return out
 
     def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:
@@ -106,8 +113,10 @@ class Lowering:
             type = (BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str)
                     else REAL)
         v = self.b.const(value, type, self.loc())
-        if type == INT and isinstance(value, int) and value >= 0 and self.module is not None:
-            self.module.bounds[v] = value
+        if type == INT and isinstance(value, int):
+            self.constants[v] = value
+            if value >= 0 and self.module is not None:
+                self.module.bounds[v] = value
         return v
 
     def upper(self, v: Value) -> int | None:

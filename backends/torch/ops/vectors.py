@@ -15,6 +15,7 @@ from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Context, Path
 from decgraph.ir.ops.common import align, numeric, spread
+from decgraph.ir.ops.limits import allowed, bounded, fits, joined_length
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
@@ -102,6 +103,8 @@ def _folded(name: str, a: Tensor, axis: int) -> Tensor:
         return torch.logsumexp(a, axis)
     if name == "count":
         return a.long().sum(axis)
+    if name == "mean" and a.dtype == torch.bool:
+        a = a.double()
     folds: dict[str, Any] = {"sum": torch.sum, "any": torch.any, "all": torch.all, "mean": torch.mean, "prod": torch.prod}
     out: Tensor = folds[name](a, axis)
     return out
@@ -161,6 +164,16 @@ def gather(op: Op) -> Any:
     return call
 
 
+@lowering("within")
+def within(m: Any, x: Any, *sizes: Any, what: str, most: int | None = None) -> Any:
+    """x itself, or an error where it is larger than it may be."""
+    if sizes:
+        fits(x, [int(host(n)) for n in sizes], what)
+    elif most is not None:
+        bounded(x, most, what)
+    return x
+
+
 @lowering("slice")
 def cut(m: Any, v: Any, *ends: Any, has_lo: bool = False, has_hi: bool = False) -> Any:
     """v[lo:hi] of the first dimension."""
@@ -191,6 +204,7 @@ def path_of_tokens(x: Any) -> Path:
 def concat(m: Any, a: Any, b: Any, *, op: Any) -> Any:
     """a ++ b along the first dimension; single values count as vectors of one."""
     want = op.results[0].type
+    allowed(joined_length(a, b), "this vector")
     if want.elem == "path":
         pa, pb = path_of_tokens(a), path_of_tokens(b)
         return Path(pa.tokens + pb.tokens, uids=pa.uids + pb.uids, draws=pa.draws + pb.draws)
