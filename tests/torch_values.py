@@ -11,7 +11,6 @@ import torch
 from decgraph.backends.reference.values import Asked
 from decgraph.backends.reference.values import Held as ReferenceHeld
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
-from decgraph.backends.torch.calls import Held
 from decgraph.backends.torch.canvas_calls import Kept
 from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.draws import Draws, joined
@@ -21,6 +20,7 @@ from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.ir.data import canvas as ir_canvas
 from decgraph.ir.data import dist as ir_dist
 from decgraph.ir.data import tree as ir_tree
+from decgraph.runtime.models.engine.ask import Remembered
 from decgraph.runtime.models.interface import Model
 
 IMPOSSIBLE = ("none",)
@@ -131,10 +131,8 @@ def plain(value: Any) -> Any:
         return ("index", value.depth, list(texts))
     if isinstance(value, Asked):
         return ("asked", plain(value.index), value.key)
-    if isinstance(value, Held):                      # of a context: what an engine keeps of it is its own matter
-        return ("memory", value.model.family, value.length)
-    if isinstance(value, ReferenceHeld) and value.base == 0:
-        return ("memory", value.memory.family, value.memory.length)
+    if isinstance(value, Remembered):
+        return ("memory", value.value, 0)
     if isinstance(value, (Kept, ReferenceHeld)):
         return ("memory", value.memory.memory if isinstance(value, Kept) else value.memory, value.base)
     if isinstance(value, Model):

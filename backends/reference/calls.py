@@ -170,7 +170,7 @@ class Calls:
         scores = [s if self.num.exact else s.to_float() for s in got]
         rows = np.empty(len(scores), dtype=object)
         for h, s in enumerate(scores):
-            rows[h] = self.model_row(model, lambda s=s: s, states[0], None, None, position=len(path) + 1 + h)
+            rows[h] = self.model_row(model, lambda s=s: s, states[0], None, extra.get("allow"), position=len(path) + 1 + h)
         return Dist(rows)
 
     # -- canvases

@@ -13,16 +13,8 @@ from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.errors import DecError
 from decgraph.runtime import trace
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.engine.ask import Ask
+from decgraph.runtime.models.engine.ask import Ask, Remembered
 from decgraph.runtime.models.engine.of import engine_of
-
-
-@dataclass(frozen=True)
-class Held:
-    """`model.memory` of a context: what the model's engine keeps up to `length` anyway. For canvases, see canvas_calls.py."""
-
-    model: Any
-    length: int
 
 
 @dataclass
@@ -204,10 +196,9 @@ class Calls:
                 index = {int(n): i for i, n in enumerate(tail)}
                 index[0] = -1
                 parents = [index[p] for p in tree.parent[ids].tolist()]
-        given = extra.get("given")
         context = self.tokens if length == len(self.tokens) else self.tokens[:length]
         ask = Ask(self.sequence(), context, self.marks, tokens, parents, uids, wanted, part or "logits",
-                  given=given.length if isinstance(given, Held) else None, name=self.title)
+                  given=extra.get("given"), name=self.title)
         self.count_call(model if part is None else _Named(model.name + ".heads", model), len(wanted), len(tail))
         if tree is None:
             nodes = _ROOT
@@ -236,17 +227,24 @@ class Calls:
         return (*self.tokens[:length], *(int(tree.token[n]) for n in tree.path_nodes(node)[1:]))
 
     def memory(self: Any, model: Any, place: Any, extra: dict[str, Any], *, alone: bool = False) -> Any:
-        """The meaning of `model.memory`: of a context it is what the engine keeps; of a canvas a Call."""
+        """The meaning of `model.memory`: of a context or node what was asked for, to be made when it is read (engines keep it
+        anyway); of a canvas a Call."""
+        if isinstance(place, Canvas):
+            from decgraph.backends.torch.canvas_calls import memory_of_canvas
+            call = memory_of_canvas(self, model, place, extra)
+            if isinstance(call, Call):
+                call.alone = alone
+            return call
+        tree: Any = extra.get("tree")
         if isinstance(place, Context):
-            if place.length == 0:
-                raise DecError("there is no memory of an empty context",
-                               hint="ctx.parent exists for prompts of two tokens or more")
-            return Answered(self, Held(model, place.length))
-        from decgraph.backends.torch.canvas_calls import memory_of_canvas
-        call = memory_of_canvas(self, model, place, extra)
-        if isinstance(call, Call):
-            call.alone = alone
-        return call
+            length, tokens = place.length, self.tokens
+        else:
+            tokens = self.path_to(tree.base.length, tree, int(np.ravel(np.asarray(place))[0]))
+            length = len(tokens)
+        if not length:
+            raise DecError("there is no memory of an empty context",
+                           hint="ctx.parent exists for prompts of two tokens or more")
+        return Answered(self, Remembered(model, tokens, length, extra.get("given")))
 
     def paths(self: Any, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
         """The paths of a place that `warp` names."""

@@ -29,8 +29,14 @@ class ModelEval:
                  "say given = target.memory(ctx.parent)")
         masked = kind == "masked"
         out = Type("dist", (vocab, "shaped"))
+        need(kind == "masked" or "at" not in extra, "at = names positions of a canvas, and this model reads none",
+             "ask at a context or at nodes: model(ctx), model(t.leaves)")
+        need(kind != "masked" or "allow" not in extra, "allow = restricts the next token, and a canvas has many",
+             "put what must not be drawn to 0: x ~ p where ...")
         if attrs.get("part") == "heads":
             need(place.elem == "node", f"heads are read at a node, got {place}")
+            need("given" not in extra, "heads are read off the model's own last state, not off a memory",
+                 "leave out given =")
             return (out.with_dims(place.dims + (Dim("k", "", attrs.get("heads")),)),)
         if masked:
             need(place.elem in ("canvas", "tree"), f"a masked model is evaluated on a canvas, got {place}",
@@ -67,7 +73,13 @@ class ModelMemory:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model = _model(types[0], ".memory")
-        need(types[1].elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {types[1]}")
+        place, names = types[1], attrs.get("with", ())
+        need(place.elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {place}")
+        need(not place.dims, f"memory is of one node, got {place}", "say target.memory(ctx.parent)")
+        need(place.elem == "canvas" or "at" not in names, "at = names positions of a canvas; a memory of a context is of all of it",
+             "keep some of its positions with .only(...)")
+        for name, t in zip(names, types[2:]):
+            need(name != "given" or t.elem == "memory", f"given = needs a memory, got {t}")
         return (Type("memory", (model.of[2],)),)
 
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:

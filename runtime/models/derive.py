@@ -15,6 +15,7 @@ def derive(model: Model, how: str, *args: Any) -> Model:
 
     derive(target, "exit", l)        causal: the first l layers and the head
     derive(target, "skip", layers)   causal: all layers but those
+    derive(target, "skip", a, m)     causal: without the attention of the layers `a` and the MLPs of the layers `m`
     derive(target, "quantized", b)   causal: weights rounded to b bits
     derive(target, "upto", l)        layers: the states after the first l layers
     derive(adapter, "on", inner)     layers: the adapter over those states
@@ -30,7 +31,15 @@ def derive(model: Model, how: str, *args: Any) -> Model:
             return Applied(_with(model, "apply", how), _with(inner, "states", how))
         case "head", (Model() as inner,):
             return Headed(_with(model, "read_out", how), _with(inner, "states", how))
+        case "skip", (layers,):
+            return model.derive(how, _layers(layers), _layers(layers))
+        case "skip", (attention, mlp):
+            return model.derive(how, _layers(attention), _layers(mlp))
     return model.derive(how, *args)
+
+
+def _layers(numbers: Any) -> frozenset[int]:  # Any: whole numbers of any kind
+    return frozenset(int(n) for n in numbers)
 
 
 def _with(model: Model, method: str, how: str) -> Any:  # Any: a model that has `method`

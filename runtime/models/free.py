@@ -79,6 +79,12 @@ class FreeModel(Layered):
     def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
         return digest(self.seed, self._grain, layer, "state", position, state, tuple(rows))
 
+    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
+        return digest(self.seed, self._grain, layer, "attention", position, state, tuple(rows))
+
+    def _mlp(self, layer: int, position: int, state: Row) -> Row:
+        return digest(self.seed, self._grain, layer, "mlp", position, state)
+
     def _coarse(self, bits: int) -> None:
         self._grain = bits
 

@@ -25,6 +25,7 @@ from decgraph.runtime.models.interface import (
     check_path,
     check_scores,
 )
+from decgraph.runtime.models.parts import check_layers, skip_name, without
 
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
@@ -114,6 +115,8 @@ class HFCausal(Model):
         """The state entering `layer` at every position, float32[width]; from `given` where that holds it."""
         if not 0 <= layer < self.layers:
             raise DecError(f"{self.name!r} has {self.layers} layers, so no states enter layer {layer}")
+        if all(use.layer != layer for use in self.net.uses):
+            raise DecError(f"{self.name!r} does not run layer {layer}, so no states enter it")
         forest, nodes = self._run([path], given)
         states = forest.states(layer, nodes[path])
         first = len(path) - len(states)
@@ -143,14 +146,13 @@ class HFCausal(Model):
         return rows
 
     def derive(self, how: str, *args: Any) -> Model:
-        every = range(self.layers)
+        uses = self.net.uses
         match how, args:
             case "exit", (int(n),) if 1 <= n <= self.layers:
-                return self._with(f"exit({n})", self.net.using(every[:n]), (how, args))
-            case "skip", (skipped,) if set(skipped) <= set(every):
-                inside = ", ".join(map(str, sorted(skipped)))
-                kept = [k for k in every if k not in skipped]
-                return self._with(f"skip({{{inside}}})", self.net.using(kept), (how, args))
+                return self._with(f"exit({n})", self.net.using([use for use in uses if use.layer < n]), (how, args))
+            case "skip", (attention, mlp):
+                check_layers(self, {*attention, *mlp})
+                return self._with(skip_name(attention, mlp), self.net.using(without(uses, attention, mlp)), (how, args))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
                 return self._with(f"quantized({bits})", self.net.quantized(bits), (how, args))
         raise DecError(f"{self.name!r} has {self.layers} layers and no {how}{args}")
@@ -161,6 +163,11 @@ class HFCausal(Model):
         made.origin = (self, *origin)
         made._forget()
         return made
+
+    @property
+    def root(self) -> HFCausal:
+        """The loaded model that this one is derived from, or itself."""
+        return self if self.origin is None else self.origin[0].root
 
     @property
     def width(self) -> int:

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.hf_parts import part_of
+from decgraph.runtime.models.parts import Use
 
 ATTENTION = "decgraph_positions"
 
@@ -99,7 +101,8 @@ class Net:
     def __init__(self, model: Any) -> None:
         model.eval().requires_grad_(False)
         self.base: Any = model.base_model
-        self.layers = _layers(self.base)
+        self.layers = _layers(self.base)  # all that there are; `uses` says which of them `base` runs
+        self.uses: tuple[Use, ...] = tuple(Use(index) for index in range(len(self.layers)))
         self.norm: Any = next((getattr(self.base, n) for n in ("norm", "final_norm") if hasattr(self.base, n)), None)
         self._head: Any = getattr(model, "head", None)  # ModernBERT's, between the last state and the output matrix
         self._out: Any = model.get_output_embeddings()
@@ -149,24 +152,25 @@ class Net:
         out: Tensor = self.norm(states)
         return out
 
-    def using(self, uses: Sequence[int]) -> Net:
-        """The same weights with only these layers."""
+    def using(self, uses: Sequence[Use | int]) -> Net:
+        """The same weights with only these layers, or parts of layers."""
         made = copy.copy(self)
+        made.uses = tuple(use if isinstance(use, Use) else Use(use) for use in uses)
         made.base = copy.copy(self.base)
         made.base._modules = dict(self.base._modules)
-        made.base._modules["layers"] = nn.ModuleList(self.layers[i] for i in uses)
+        made.base._modules["layers"] = nn.ModuleList(part_of(self.layers[use.layer], use) for use in made.uses)
         return made
 
     def quantized(self, bits: int) -> Net:
-        """A copy whose layers' matrices are rounded, row by row, to 2**bits - 1 symmetric levels."""
+        """The same layers with their matrices rounded, row by row, to 2**bits - 1 symmetric levels."""
         made = copy.copy(self)
-        made.base = copy.deepcopy(self.base)
-        made.layers, made.norm = _layers(made.base), copy.deepcopy(self.norm)
+        configs = (self.base.config, self.base.config.get_text_config())  # shared: it says which attention runs
+        made.layers = [copy.deepcopy(layer, {id(config): config for config in configs}) for layer in self.layers]
         for layer in made.layers:
             for part in layer.modules():
                 if isinstance(part, nn.Linear):
                     part.weight.data = _rounded(part.weight.data, bits)
-        return made
+        return made.using(self.uses)
 
 
 def _layers(base: Any) -> list[nn.Module]:

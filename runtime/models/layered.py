@@ -25,6 +25,7 @@ from decgraph.runtime.models.interface import (
     check_family,
     sees,
 )
+from decgraph.runtime.models.parts import Use, check_layers, skip_name, without
 
 _REMEMBERED = 50_000  # columns kept for causal prefixes before the memo starts afresh
 
@@ -45,11 +46,11 @@ class Column:
 class Layered(Model):
     """A model of `layers` layers of which it uses `uses`. Set in a subclass's constructor by `_setup`."""
 
-    uses: tuple[int, ...]
+    uses: tuple[Use, ...]
     heads_count: int = 0
 
     def _setup(self) -> None:
-        self.uses = tuple(range(self.layers))
+        self.uses = tuple(map(Use, range(self.layers)))
         self._memo: dict[tuple[Cell, ...], Column] = {}
 
     # What a subclass says.
@@ -62,6 +63,14 @@ class Layered(Model):
 
     def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
         """The next state from a state and the K/V rows it sees, in order of position, its own among them."""
+        raise NotImplementedError
+
+    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
+        """What `_attend` gives where the layer's MLP is skipped."""
+        raise NotImplementedError
+
+    def _mlp(self, layer: int, position: int, state: Row) -> Row:
+        """The next state where the layer's attention is skipped."""
         raise NotImplementedError
 
     def read_out(self, state: Row, head: int | None = None) -> Scores:
@@ -166,11 +175,21 @@ class Layered(Model):
 
     def _column(self, cells: tuple[Cell, ...], i: int, before: Mapping[int, Column]) -> Column:
         state, states, kv = self._embed(cells[i], i), {}, {}
-        for layer in self.uses:
+        for use in self.uses:
+            layer = use.layer
             states[layer] = state
-            kv[layer] = self._keys_values(layer, i, state)
-            state = self._attend(layer, i, state, [before[j].kv[layer] for j in range(i)] + [kv[layer]])
+            rows: list[Row] = []
+            if use.attention:
+                kv[layer] = self._keys_values(layer, i, state)
+                rows = [before[j].kv[layer] for j in range(i)] + [kv[layer]]
+            state = self._next(use, i, state, rows)
         return Column(states, kv, state)
+
+    def _next(self, use: Use, position: int, state: Row, rows: Sequence[Row]) -> Row:
+        """The state after a layer, or after the half of it that is used."""
+        if not use.attention:
+            return self._mlp(use.layer, position, state)
+        return (self._attend if use.mlp else self._attention)(use.layer, position, state, rows)
 
     def _compute(self, cells: tuple[Cell, ...], fresh: Iterable[int], given: Memory | None) -> dict[int, Column]:
         """Layer by layer: the fresh positions see each other and what `given` holds, as far as they see at
@@ -179,15 +198,15 @@ class Layered(Model):
         state = {i: self._embed(cells[i], i) for i in fresh}
         states: dict[int, dict[int, Row]] = {i: {} for i in fresh}
         kv: dict[int, dict[int, Row]] = {i: {} for i in fresh}
-        for layer in self.uses:
+        for use in self.uses:
+            layer = use.layer
             rows = dict(given.layers[layer].kv) if given is not None else {}
             for i in fresh:
                 states[i][layer] = state[i]
-                rows[i] = kv[i][layer] = self._keys_values(layer, i, state[i])
+                if use.attention:
+                    rows[i] = kv[i][layer] = self._keys_values(layer, i, state[i])
             state = {
-                i: self._attend(
-                    layer, i, state[i], [rows[j] for j in sees(self.visibility, i, len(cells)) if j in rows]
-                )
+                i: self._next(use, i, state[i], [rows[j] for j in sees(self.visibility, i, len(cells)) if j in rows])
                 for i in fresh
             }
         return {i: Column(states[i], kv[i], state[i]) for i in fresh}
@@ -197,17 +216,17 @@ class Layered(Model):
     def derive(self, how: str, *args: Any) -> Model:
         match how, args:
             case "exit", (int(n),) if 1 <= n <= self.layers:
-                return self._using(f"exit({n})", [layer for layer in self.uses if layer < n])
-            case "skip", (skipped,) if set(skipped) <= set(range(self.layers)):
-                inside = ", ".join(map(str, sorted(skipped)))
-                return self._using(f"skip({{{inside}}})", [u for u in self.uses if u not in set(skipped)])
+                return self._using(f"exit({n})", [use for use in self.uses if use.layer < n])
+            case "skip", (attention, mlp):
+                check_layers(self, {*attention, *mlp})
+                return self._using(skip_name(attention, mlp), without(self.uses, attention, mlp))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
                 made = self._copy(f"quantized({bits})")
                 made._coarse(bits)
                 return made
         raise DecError(f"{self.name!r} has {self.layers} layers and no {how}{args}")
 
-    def _using(self, how: str, uses: Sequence[int]) -> Self:
+    def _using(self, how: str, uses: Sequence[Use]) -> Self:
         made = self._copy(how)
         made.uses = tuple(uses)
         return made

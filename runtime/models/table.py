@@ -145,6 +145,8 @@ class TableModel(Model):
         own."""
         if how not in ("exit", "skip", "quantized"):
             raise DecError(f"{self.name!r} has no {how}{args}")
+        if how == "skip" and args[0] == args[1]:  # whole layers: one set says it
+            args = args[:1]
         key = tuple(sorted(a) if isinstance(a, set | frozenset) else a for a in args)
         return TableModel(
             self.vocab.size,

@@ -77,6 +77,9 @@ class TinyModel(Layered):
         return _rotate(x @ block["k"], position, self._split), x @ block["v"]
 
     def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
+        return self._mlp(layer, position, self._attention(layer, position, state, rows))
+
+    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
         block = self._blocks[layer]
         query = _rotate(_norm(state) @ block["q"], position, self._split).reshape(self._split, -1)
         keys = np.stack([row[0] for row in rows]).reshape(len(rows), self._split, -1)
@@ -84,7 +87,10 @@ class TinyModel(Layered):
         scores = np.einsum("hd,nhd->hn", query, keys) / np.sqrt(query.shape[-1])
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        state = state + np.einsum("hn,nhd->hd", weights, values).reshape(-1) @ block["o"]
+        return state + np.einsum("hn,nhd->hd", weights, values).reshape(-1) @ block["o"]
+
+    def _mlp(self, layer: int, position: int, state: Row) -> Row:
+        block = self._blocks[layer]
         return state + np.maximum(_norm(state) @ block["up"], 0) @ block["down"]
 
     def _coarse(self, bits: int) -> None:

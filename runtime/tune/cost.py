@@ -78,7 +78,7 @@ def measured(model: Any, contexts: Sequence[int], cells: Sequence[int], *, clock
 
     Raises DecError for a model that answers no asks of causal cells (masked models, layers), and for what the model says.
     """
-    from decgraph.runtime.models.engine.ask import Ask
+    from decgraph.runtime.models.engine.ask import Ask, Remembered
     from decgraph.runtime.models.engine.of import engine_of
 
     if model.kind not in ("causal", "features"):
@@ -89,7 +89,7 @@ def measured(model: Any, contexts: Sequence[int], cells: Sequence[int], *, clock
 
     def once(context: list[int], count: int) -> float:
         nonlocal uids
-        given = len(context) - 1 if model.kind == "features" else None
+        given = Remembered(model.target, context, len(context) - 1) if model.kind == "features" else None
         ask = Ask(sequence, context, (), [1] * count, [-1] * count, range(uids, uids + count), range(count), given=given)
         uids += count
         started = clock()

@@ -37,8 +37,8 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Dist:
         return heads(s, op, held, place)
     count_call(s, held)
     given = extra.get("given")
-    if given is not None and not isinstance(given, Memory):
-        raise NotStatic("a memory of another kind", op)
+    if given is not None and not (isinstance(given, Memory) and given.model is getattr(model, "target", model)):
+        raise NotStatic("a call on the keys and values of another model", op)
     return at_place(s, op, held, place, extra.get("tree"), None if given is None else given.length)
 
 
@@ -52,6 +52,7 @@ def evaluate_together(s: Any, op: Any, *operands: Any) -> Any:
 class Memory:
     """What a model holds of the committed tokens up to a length, int64[B]."""
 
+    model: Any
     length: Tensor
     on_device = True
 
@@ -63,7 +64,7 @@ def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Memory:
         raise NotStatic("a memory of something else than the context", op)
     if place.parent:
         s.flag(s.length < 2)
-    return Memory((s.length - int(place.parent)).long())
+    return Memory(model, (s.length - int(place.parent)).long())
 
 
 def heads(s: Any, op: Any, held: Any, place: Any) -> Dist:

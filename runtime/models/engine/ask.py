@@ -8,16 +8,62 @@ means equal token and equal ancestors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, astuple, dataclass
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.interface import Memory
 
 Part: TypeAlias = Literal["logits", "heads"]
 Answer: TypeAlias = Tensor | DecError  # an error belongs to one ask: the others of the batch have their rows
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """A causal model's memory as it was asked for: what `model` computes of the first `length` tokens, on top of `given` where
+    that is set, with `edits` made to it in order. Whoever reads it decides whether rows have to be made at all: what an engine
+    keeps anyway is often the same.
+
+    tokens: a sequence that only grows. edits: ("only" | "without", positions) or ("join", another memory).
+    """
+
+    model: Any
+    tokens: Sequence[int]
+    length: int
+    given: Remembered | None = None
+    edits: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is all that the model computes of a path, from scratch."""
+        return self.given is None and not self.edits
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The tokens that it covers."""
+        return tuple(map(int, self.tokens[: self.length]))
+
+    @cached_property
+    def value(self) -> Memory:
+        """The memory itself. Raises DecError for a model that has none to show."""
+        made: Memory = self.model.memory(self.path, None, None if self.given is None else self.given.value)
+        for how, what in self.edits:
+            made = made.join(what.value) if how == "join" else getattr(made, how)(what)
+        return made
+
+    def restrict(self, positions: Any, kind: str) -> Remembered:
+        """With only these positions kept ("only"), or with them dropped ("without")."""
+        kept = frozenset(int(i) for i in np.ravel(np.asarray(positions)))
+        return replace(self, edits=(*self.edits, (kind, kept)))
+
+    def join(self, other: Remembered) -> Remembered:
+        """Both; where both hold a position, `other`'s rows."""
+        return replace(self, edits=(*self.edits, ("join", other)))
 
 
 @dataclass
@@ -32,8 +78,8 @@ class Ask:
     sequence and >= 0; a cell with uid -1 is nobody's and is not kept.
     rows: which rows are wanted: -1 for the one after the context, i for the one after node i.
     part: "logits" for [rows, V]; "heads" for Medusa's [heads, V], of one row.
-    given: for features models, the length of the context whose features are the target's (at most its length);
-    None: everything but each row's last token.
+    given: the memory that the rows are computed on, as `Model.eval` reads it; None: the exact one (for features models:
+    the target's of everything but each row's last token).
     name: how messages call the request; the sequence, if left out.
     """
 
@@ -45,7 +91,7 @@ class Ask:
     uids: Sequence[int] = ()
     rows: Sequence[int] = (-1,)
     part: Part = "logits"
-    given: int | None = None
+    given: Remembered | None = None
     name: str = ""
 
     @property

@@ -132,6 +132,16 @@ class Store:
         """A copy of last states [n, width]."""
         return self._last[slot].index_select(0, torch.tensor(rows, device=self.layout.device))
 
+    def read(self, slot: int, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """Views of a layer's keys and values [heads, n, size] in some rows."""
+        keys, values = self._layers([block[:, slot, :, first:end] for block in self._blocks])
+        return keys[layer], values[layer]
+
+    def write(self, slot: int, layer: int, first: int, keys: Tensor, values: Tensor) -> None:
+        """Makes rows of a layer, from `first` on, these keys and values [heads, n, size]."""
+        for mine, theirs in zip(self.read(slot, layer, first, first + keys.shape[1]), (keys, values), strict=True):
+            mine.copy_(theirs)
+
     def move(self, slot: int, source: Sequence[int], first: int) -> None:
         """The rows `source` of a slot become its rows `first`, `first + 1`, ..."""
         index = torch.tensor(source, device=self.layout.device)

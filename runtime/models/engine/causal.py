@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from decgraph.runtime.models.engine.rolling import roll
 from decgraph.runtime.models.engine.slots import TAIL, Plan, Slot, plan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, Step
 from decgraph.runtime.models.interface import check_size
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.engine.given import Memories
 
 _CELLS = 8192  # padded cells of one forward, at most
 _WASTE = 64  # padding that is not worth another forward
@@ -54,6 +57,7 @@ class CausalEngine:
         self.store = Store(layout, budget)
         self.counted = Counted()
         self.below = below
+        self.memories: Memories | None = None  # how asks on a given memory are answered; None: this engine is one that does
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
         self._steps = torch.arange(ROWS, device=layout.device)
@@ -69,6 +73,11 @@ class CausalEngine:
         for ask in asks:
             if ask.part != "logits":
                 raise DecError(f"{self.name!r} cannot answer with heads; attach them with with_heads")
+        if self.memories is not None and any(ask.given is not None for ask in asks):
+            return self.memories.answer(asks, self._answer, self.counted)
+        return self._answer(asks)
+
+    def _answer(self, asks: list[Ask]) -> list[Answer]:
         answers = self.read(asks, self.states(asks))
         for n, made in enumerate(answers):
             if isinstance(made, NotNumbers):
@@ -152,6 +161,8 @@ class CausalEngine:
         self._drop(sequence)
         if self.below is not None:
             self.below.close(sequence)
+        if self.memories is not None:
+            self.memories.close(sequence)
 
     def _drop(self, sequence: Hashable) -> None:
         slot = self._slots.pop(sequence, None)
@@ -179,10 +190,10 @@ class CausalEngine:
     def _follow(self, slot: Slot, ask: Ask) -> None:
         self.counted.moved += slot.commit(ask.context, ask.marks, self.store.move)
 
-    def _room(self, plans: Sequence[Plan], rows: int) -> None:
-        """Room for rows of those plans' slots. Sequences of other batches lose what is held of them if there is no
+    def _room(self, slots: Sequence[Slot], rows: int) -> None:
+        """Room for rows of those slots. Sequences of other batches lose what is held of them if there is no
         other way, and the most recently asked for last."""
-        mine = {id(p.slot) for p in plans}
+        mine = {id(slot) for slot in slots}
         while True:
             try:
                 self.store.need(1 + max(s.number for s in self._slots.values()), rows)
@@ -326,7 +337,7 @@ class CausalEngine:
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
-        self._room(together, rows_of(plans, takes))
+        self._room([p.slot for p in together], rows_of(plans, takes))
         count, cells = len(plans), max(takes)
         bucket = getattr(self.step, "bucket", None)
         if bucket is not None:

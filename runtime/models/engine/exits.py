@@ -1,4 +1,4 @@
-"""Engines of models that share a target's lower layers: `exit(l)`, `skip(set)` and Kangaroo's early exit.
+"""Engines of models that share a target's lower layers: `exit(l)`, `skip(...)` and Kangaroo's early exit.
 
 The lower layers are an engine of their own, whose last states are those entering layer l. The target's engine and
 the drafter's both stand on it: a cell that the drafter computed goes through the lower layers once, and when the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,10 @@ from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.step import ModuleStep, Step
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_net import Net, Tape
+from decgraph.runtime.models.parts import Use, untouched
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.engine.given import Memories
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -37,10 +41,16 @@ class ReadEngine:
     def __init__(self, core: CausalEngine, head: Head) -> None:
         self.core, self.head = core, head
         self.counted = Counted()
+        self.memories: Memories | None = None
 
     @torch.no_grad()
     def answer(self, asks: list[Ask]) -> list[Answer]:
         """Logits float32 [rows, V] per ask, or its DecError."""
+        if self.memories is not None and any(ask.given is not None for ask in asks):
+            return self.memories.answer(asks, self._answer, self.counted)
+        return self._answer(asks)
+
+    def _answer(self, asks: list[Ask]) -> list[Answer]:
         before = replace(self.core.counted)
         answers = self.core.read(asks, self.core.states(asks), self.head)
         self.counted.add(self.core.counted.since(before))
@@ -48,6 +58,8 @@ class ReadEngine:
 
     def close(self, sequence: Hashable) -> None:
         self.core.close(sequence)
+        if self.memories is not None:
+            self.memories.close(sequence)
 
 
 def exit_engine(target: HFCausal, engine: CausalEngine, layer: int) -> ReadEngine:
@@ -55,14 +67,13 @@ def exit_engine(target: HFCausal, engine: CausalEngine, layer: int) -> ReadEngin
     return ReadEngine(lower(target, engine, layer), normed(target.net))
 
 
-def skip_engine(target: HFCausal, engine: CausalEngine, skipped: Sequence[int], name: str) -> CausalEngine | ReadEngine:
-    """`target.skip(skipped)`: shares the layers before the first that is skipped."""
-    first = min(skipped)
-    rest = [k for k in range(first, target.layers) if k not in set(skipped)]
-    if not rest:
+def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[Use], name: str) -> CausalEngine | ReadEngine:
+    """A model of some of the target's layers, or of halves of them: shares the layers before the first that is not whole."""
+    first = untouched(uses)
+    if first == len(uses):
         return exit_engine(target, engine, first)
     below = lower(target, engine, first)
-    return _engine(target, target.net.using(rest), target.net._out, name, engine, below)
+    return _engine(target, target.net.using(uses[first:]), target.net._out, name, engine, below)
 
 
 def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: Any, name: str) -> CausalEngine:

@@ -23,6 +23,7 @@ from decgraph.runtime.models.engine.attention import Written, additive, attendin
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import Plan
 from decgraph.runtime.models.engine.step import FULL, Layout, Step
@@ -40,6 +41,11 @@ class HeadsEngine:
     @torch.no_grad()
     def answer(self, asks: list[Ask]) -> list[Answer]:
         """Logits float32 [rows, V], or [heads, V] of an ask of heads."""
+        if any(ask.given is not None for ask in asks):  # not of heads: those are read off the target's own states
+            return self.core.memories.answer(asks, self._answer, self.counted)  # type: ignore[union-attr]  # a whole net's
+        return self._answer(asks)
+
+    def _answer(self, asks: list[Ask]) -> list[Answer]:
         before = replace(self.core.counted)
         states = self.core.states(asks)
         of_heads = [n for n, ask in enumerate(asks) if self.only or ask.part == "heads"]
@@ -154,8 +160,11 @@ class FeaturesEngine(CausalEngine):
     def answer(self, asks: list[Ask]) -> list[Answer]:
         """Logits float32 [rows, V] per ask, or its DecError. Needs `given` to be the context's length or one less."""
         answers: list[Answer | None] = [None] * len(asks)
+        for n, ask in enumerate(asks):
+            if ask.given is not None and ask.given.model.family != self.model.family:
+                answers[n] = strange(self.model, ask.given)
         wanting = [Ask(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in asks]
-        usual = [n for n, ask in enumerate(asks) if self._usual(ask)]
+        usual = [n for n, ask in enumerate(asks) if answers[n] is None and self._usual(ask)]
         reading = [n for n in usual if not self._held(wanting[n])]
         for n, made in zip(reading, self.target.states([wanting[n] for n in reading])):
             answers[n] = made if isinstance(made, DecError) else None
@@ -171,7 +180,7 @@ class FeaturesEngine(CausalEngine):
         for n, made in zip(mine, self.read([asks[n] for n in mine], self.states(shifted))):
             answers[n] = made
         for n, ask in enumerate(asks):
-            if n not in set(usual):
+            if n not in set(usual) and answers[n] is None:
                 rows = self._plain.answer([ask])[0]
                 answers[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
         return [answer for answer in answers if answer is not None]
@@ -181,11 +190,13 @@ class FeaturesEngine(CausalEngine):
 
     def _given(self, ask: Ask) -> int:
         length = len(ask.context)
-        return length - 1 if ask.given is None else min(ask.given, length)
+        return length - 1 if ask.given is None else min(ask.given.length, length)
 
     def _usual(self, ask: Ask) -> bool:
         length, below = len(ask.context), any(row >= 0 for row in ask.rows)
-        if not length or (below and (ask.given is None or (length == 1 and ask.given >= 1))):
+        if ask.given is not None and not (features_of(ask.given, self.model.target) and inside(ask, ask.given)):
+            return False  # features that the target's engine does not have
+        if not length or (below and (ask.given is None or (length == 1 and ask.given.length >= 1))):
             return False
         return self._given(ask) >= length - 1
 

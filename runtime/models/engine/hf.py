@@ -13,7 +13,8 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.ask import Engine
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.exits import adapted_engine, exit_engine, fastest, plainly, skip_engine
+from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, fastest, part_engine, plainly
+from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.step import ModuleStep
@@ -21,6 +22,7 @@ from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.parts import untouched
 
 _log = logging.getLogger("decgraph.engine")
 
@@ -37,6 +39,8 @@ def net_engine(model: HFCausal) -> CausalEngine:
         fastest(net.base, step), step.layout, net._out, name=model.name, size=model.vocab.size, context=model.context
     )
     net.__dict__["_engine"] = (net, made)
+    root = model.root
+    made.memories = Memories(model, copying(model, net_engine(root), lambda: made) if root is not model else None)
     return made
 
 
@@ -80,35 +84,45 @@ def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Ten
 
 def hf_engine(model: Model) -> Engine:
     """The engine of a Hugging Face model of any causal kind."""
+    made: CausalEngine | ReadEngine
     match model:
         case HFCausal(attached=None):
             return _derived(model) or net_engine(model)
         case HFCausal():
             return HeadsEngine(net_engine(model), model.attached.module)
         case Live():
-            return module_engine(model.module, model.name, model.vocab.size, model.context)
+            made = module_engine(model.module, model.name, model.vocab.size, model.context)
+            made.memories = Memories(model)
+            return made
         case HFHeads():
             return HeadsEngine(net_engine(model.target), model.module, only=True)
         case HFFeatures():
             return FeaturesEngine(model, net_engine(model.target), model.target.net._out)
-        case Headed(target=HFCausal() as target, inner=Upto() as inner) if inner.target is target:
-            return exit_engine(target, net_engine(target), inner.layer)
-        case Headed(target=HFCausal() as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)):
-            if inner.target is target:
-                return adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
+        case Headed(target=HFCausal(origin=None) as target, inner=Upto() as inner) if inner.target is target and inner.layer:
+            made = exit_engine(target, net_engine(target), inner.layer)
+            made.memories = Memories(model)
+            return made
+        case Headed(
+            target=HFCausal(origin=None) as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)
+        ) if inner.target is target:
+            made = adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
+            made.memories = Memories(model)
+            return made
     _log.warning("%r has no engine of its own: nothing is kept between its calls, each computes whole paths", model.name)
     return PlainEngine(model)
 
 
 def _derived(model: HFCausal) -> Engine | None:
     """The engine of a model that shares a target's lower layers, if it is one."""
-    if model.origin is None:
-        return None
-    target, how, args = model.origin
-    if target.origin is not None:
-        return None  # derived twice: an engine of its own
-    if how == "exit" and int(args[0]) < target.layers:
-        return exit_engine(target, net_engine(target), int(args[0]))
-    if how == "skip" and args[0] and min(args[0]) > 0:
-        return skip_engine(target, net_engine(target), sorted(args[0]), model.name)
-    return None
+    target, uses = model.root, model.net.uses
+    if model is target or model.net.layers is not target.net.layers:
+        return None  # the target itself, or other weights
+    first = untouched(uses)
+    if not first or first == target.layers:
+        return None  # nothing to share, or nothing else: an engine of its own
+    engine = net_engine(target)
+    made = part_engine(target, engine, uses, model.name)
+    like = made
+    make = copying(model, engine, lambda: like, first) if isinstance(like, CausalEngine) else None
+    made.memories = Memories(model, make)
+    return made

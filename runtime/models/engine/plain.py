@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
-from decgraph.runtime.models.interface import Memory, Model, Scores, check_size
+from decgraph.runtime.models.interface import Model, Scores, check_size
 
 
 class PlainEngine:
@@ -47,12 +47,7 @@ class PlainEngine:
             if len(paths) != 1:
                 raise DecError(f"heads answer one row at a time, and {ask.request} asked {self.model.name!r} for {len(paths)}")
             return self.model.heads(paths[0])
-        given = None if ask.given is None else self._memory(tuple(map(int, ask.context[: ask.given])))
-        return self.model.eval(paths, given=given)
-
-    def _memory(self, path: tuple[int, ...]) -> Memory:
-        """What the target computed for a committed path (a model that is its own target: what it did itself)."""
-        return getattr(self.model, "target", self.model).memory(path)
+        return self.model.eval(paths, given=None if ask.given is None else ask.given.value)
 
 
 def stacked(scores: Sequence[Scores], size: int, name: str = "a model") -> Tensor:

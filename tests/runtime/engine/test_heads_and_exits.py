@@ -14,7 +14,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine import exits, heads
-from decgraph.runtime.models.engine.ask import Answer, Ask
+from decgraph.runtime.models.engine.ask import Answer, Ask, Remembered
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.plain import stacked
@@ -161,9 +161,11 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
             for n, (context, marks) in state.items():
                 tokens, parents, uids = trees[n]
                 rows = [-1] if not tokens else list(range(len(tokens) - 2 * level, len(tokens)))[-4:]
-                asks.append(Ask(n, context, marks, tokens, parents, uids, rows, given=len(context) - 1 + late))
+                asks.append(Ask(n, context, marks, tokens, parents, uids, rows,
+                                given=Remembered(target, context, len(context) - 1 + late)))
             for ask, answer in zip(asks, engine.answer(asks), strict=True):
-                known = target.memory(tuple(ask.context[: ask.given]))
+                assert ask.given is not None
+                known = target.memory(ask.given.path)
                 check(eagle, [ask], [answer], given=known)
             for n, ask in zip(state, asks, strict=True):
                 tokens, parents, uids = trees[n]
@@ -191,12 +193,12 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
 def test_eagle_asked_for_what_is_unusual(eagle: HFFeatures) -> None:
     engine = engine_of(eagle)
     check(eagle, asks := [Ask(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1])], engine.answer(asks))
-    asks = [Ask(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=1)]
+    asks = [Ask(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], 1))]
     check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)))
     for given in (0, 1):  # a prompt of one token: there is no feature before it
-        asks = [Ask(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=given)]
+        asks = [Ask(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], given))]
         check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)[:given]))
-    asks = [Ask(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], given=1)]
+    asks = [Ask(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], given=Remembered(eagle.target, [3], 1))]
     check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)))
-    (error,) = engine.answer([Ask(7, [1] * 120, given=119)])
+    (error,) = engine.answer([Ask(7, [1] * 120, given=Remembered(eagle.target, [1] * 120, 119))])
     assert isinstance(error, DecError) and "request 7" in str(error)

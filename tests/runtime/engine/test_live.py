@@ -11,7 +11,7 @@ from hf_modules import CONFIGS, logits, module
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.engine.ask import Ask, Engine
+from decgraph.runtime.models.engine.ask import Ask, Engine, Remembered
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.plain import PlainEngine
@@ -90,7 +90,8 @@ def test_pure_models_are_asked_path_by_path(target: Model, features: Model) -> N
         assert row.tolist() == want.to_float().logits.tolist()
     assert all(isinstance(error, DecError) for error in errors)
     for given in (None, 1, 2):
-        (rows,) = engine_of(features).answer([Ask("a", [1, 2], (), *tree, [-1, 2, 0], given=given)])
+        of = None if given is None else Remembered(target, [1, 2], given)
+        (rows,) = engine_of(features).answer([Ask("a", [1, 2], (), *tree, [-1, 2, 0], given=of)])
         memory = None if given is None else target.memory((1, 2)[:given])
         for row, want in zip(rows, features.eval(paths, given=memory), strict=True):
             assert row.tolist() == want.to_float().logits.tolist()

@@ -1,0 +1,291 @@
+"""Asks of causal models on a given memory: `small(t.leaves, given = target.memory(ctx.parent))`.
+
+There are three ways, chosen ask by ask. A memory that holds what the model would compute itself changes nothing, and the
+engine answers as if it were not there: the target's own, its exits', those of a head over its lower layers. A memory that is
+all that the target computed of the context is copied from the target's cache into a cache of its own (`GivenEngine`). Every
+other one (restricted, joined, of another derived model, of a path below the context) is made as a value, and the model reads it
+path by path without a cache: slow, and right.
+
+Zhang et al., Draft & Verify, 2024; Xia et al., SWIFT, 2025: the drafter reads the target's keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.derive import Headed, Upto
+from decgraph.runtime.models.engine.ask import Answer, Ask, Counted, Remembered
+from decgraph.runtime.models.engine.cache import TooLarge
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.parts import Use
+
+Make = Callable[[], "GivenEngine"]
+
+
+class Memories:
+    """How one model's asks with a memory are answered. `make`: an engine of its layers that reads the target's rows; None for
+    models that are answered without one."""
+
+    def __init__(self, model: Model, make: Make | None = None) -> None:
+        self.model, self._make = model, make
+        self._plain = PlainEngine(model)
+        # Rows at the context's end, which they compute themselves, and rows below it where the memory covers that end too.
+        self._engines: dict[bool, GivenEngine] = {}
+
+    def answer(self, asks: Sequence[Ask], exact: Callable[[list[Ask]], list[Answer]], counted: Counted) -> list[Answer]:
+        """Logits per ask, or its DecError; `exact` answers those without a memory. Adds to `counted` what others did."""
+        out: list[Answer | None] = [None] * len(asks)
+        easy: list[tuple[int, Ask]] = []
+        copied: dict[bool, list[tuple[int, Ask, list[int]]]] = {False: [], True: []}
+        for n, ask in enumerate(asks):
+            try:
+                if ask.given is None or self._same(ask, ask.given):
+                    easy.append((n, replace(ask, given=None)))
+                elif self._copied(ask, ask.given):
+                    for late, one, at in _parts(ask):
+                        copied[late].append((n, one, at))
+                else:
+                    out[n] = self._slow(ask, counted)
+            except DecError as error:
+                out[n] = error
+        for (n, _), made in zip(easy, exact([ask for _, ask in easy]) if easy else [], strict=True):
+            out[n] = made
+        halves: dict[int, list[tuple[list[int], Answer]]] = {}
+        for late, parts in copied.items():
+            for (n, _, at), made in zip(parts, self._answer(late, [ask for _, ask, _ in parts], counted), strict=True):
+                halves.setdefault(n, []).append((at, made))
+        for n, both in halves.items():
+            out[n] = _joined(both, len(asks[n].rows))
+        return [answer for answer in out if answer is not None]
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence."""
+        for engine in self._engines.values():
+            engine.close(sequence)
+
+    def _answer(self, late: bool, asks: list[Ask], counted: Counted) -> list[Answer]:
+        if not asks:
+            return []
+        if late not in self._engines:
+            assert self._make is not None
+            self._engines[late] = self._make()
+        engine = self._engines[late]
+        before = replace(engine.counted)
+        answers = engine.answer(asks)
+        counted.add(engine.counted.since(before))
+        return answers
+
+    def _slow(self, ask: Ask, counted: Counted) -> Answer:
+        (made,) = self._plain.answer([ask])
+        counted.add(self._plain.counted)
+        self._plain.counted = Counted()
+        return made.float() if isinstance(made, Tensor) else made
+
+    # Which way.
+
+    def _same(self, ask: Ask, given: Remembered) -> bool:
+        """Whether the memory's rows are what the model would compute itself. Raises DecError for a family of another kind."""
+        if given.model.family != self.model.family:
+            raise strange(self.model, given)
+        return given.plain and _agrees(self.model, given.model) and _along(ask, given)
+
+    def _copied(self, ask: Ask, given: Remembered) -> bool:
+        """Whether the memory is all that the target computed of the context's beginning, and the model one that copies."""
+        whole = given.plain and isinstance(given.model, HFCausal) and given.model.origin is None
+        return whole and self._make is not None and inside(ask, given)
+
+
+def strange(model: Model, given: Remembered) -> DecError:
+    """What is said of a memory of another family."""
+    return DecError(f"{model.name!r} cannot read the memory of {given.model.name!r}: they do not share keys and values")
+
+
+def features_of(given: Remembered, target: HFCausal) -> bool:
+    """Whether a memory's features are all that the target computes."""
+    return given.plain and isinstance(given.model, HFCausal) and given.model.net is target.net
+
+
+def _agrees(reader: Any, maker: Any) -> bool:
+    """Whether every row that `reader` sees of `maker`'s memory is the one that it would compute itself: their layers are the
+    same up to the reader's last, so that equal states enter them."""
+    if maker is reader:
+        return True
+    if isinstance(reader, Headed):
+        inner = reader.inner
+        while not isinstance(inner, Upto):
+            inner = getattr(inner, "inner", None)
+            if inner is None:
+                return False
+        below = _layers(inner.target)
+        return below is not None and _layers(maker) is not None and _starts(maker, inner.target, inner.layer + 1)
+    return isinstance(reader, HFCausal) and _starts(maker, reader, len(reader.net.uses))
+
+
+def _layers(model: Any) -> tuple[Use, ...] | None:
+    return model.net.uses if isinstance(model, HFCausal) else None
+
+
+def _starts(maker: Any, reader: HFCausal, count: int) -> bool:
+    """Whether the maker's layers begin with the reader's first `count`."""
+    if not isinstance(maker, HFCausal) or maker.net.layers is not reader.net.layers:
+        return False
+    mine, theirs = reader.net.uses[:count], maker.net.uses[:count]
+    return len(mine) == len(theirs) and mine == theirs
+
+
+def _along(ask: Ask, given: Remembered) -> bool:
+    """Whether the memory is of every wanted path's own beginning."""
+    if inside(ask, given):
+        return True
+    covered = given.path
+    return all(path[: min(len(covered), len(path) - 1)] == covered[: len(path) - 1] for path in ask.paths())
+
+
+def inside(ask: Ask, given: Remembered) -> bool:
+    """Whether the memory is of the context's beginning."""
+    length, known = len(ask.context), given.length
+    if known > length:
+        return all(row < 0 for row in ask.rows) and list(given.tokens[:length]) == list(ask.context)
+    return given.tokens is ask.context or list(given.tokens[:known]) == list(ask.context[:known])
+
+
+def _parts(ask: Ask) -> list[tuple[bool, Ask, list[int]]]:
+    """(whether the memory covers the context's end, the ask, which of its rows): a row at the end computes its own last cell,
+    rows below it see the one that the memory holds."""
+    assert ask.given is not None
+    length = len(ask.context)
+    if ask.given.length < length:
+        return [(False, ask, list(range(len(ask.rows))))]
+    short = replace(ask.given, length=length - 1)
+    below = [n for n, row in enumerate(ask.rows) if row >= 0]
+    end = [n for n, row in enumerate(ask.rows) if row < 0]
+    out = []
+    if end:
+        alone = replace(ask, tokens=(), parents=(), uids=(), rows=[-1] * len(end), given=short)
+        out.append((False, alone, end))
+    if below:
+        out.append((True, replace(ask, rows=[ask.rows[n] for n in below]), below))
+    return out
+
+
+def _joined(parts: Sequence[tuple[list[int], Answer]], rows: int) -> Answer:
+    """One answer of the answers to its parts."""
+    for _, made in parts:
+        if isinstance(made, DecError):
+            return made
+    found = [made for _, made in parts if isinstance(made, Tensor)]
+    if len(found) == 1:
+        return found[0]
+    out = found[0].new_empty(rows, found[0].shape[1])
+    for at, made in parts:
+        out[at] = made
+    return out
+
+
+class GivenEngine(CausalEngine):
+    """Some of a target's layers, perhaps rounded, on the target's own keys and values: `given` says of how many positions.
+
+    A slot's first `given` rows are copies of the target's rows; those after it were computed on them, and are dropped when
+    the memory covers more. source: the target's engine. layers: the target's numbers of this engine's layers, in order.
+    """
+
+    def __init__(self, like: CausalEngine, source: CausalEngine, layers: Sequence[int]) -> None:
+        super().__init__(like.step, like.layout, like.head, name=like.name, size=like.size, context=like.context,
+                         chunk=like.chunk, budget=like.store.budget, below=like.below)  # fmt: skip
+        self.source, self.places = source, layers
+        self._taken: dict[Hashable, int] = {}
+
+    @torch.no_grad()
+    def answer(self, asks: list[Ask]) -> list[Answer]:
+        """Logits float32 [rows, V] per ask, or its DecError. `given` is set in all of them."""
+        return self._answer(asks)
+
+    def _group(self, asks: list[tuple[int, Ask]], out: list[Answer | None]) -> None:
+        ready: list[tuple[int, Ask]] = []
+        missing = [ask for _, ask in asks if not _held(self.source, of := _context(ask), len(of.context))]
+        if missing:
+            self.source.states([_context(ask) for ask in missing])  # together; what fails is told below, ask by ask
+        for n, ask in asks:
+            try:
+                self._take_over(ask, [a for _, a in asks])
+                ready.append((n, ask))
+            except DecError as error:
+                out[n] = error
+            except TooLarge as error:
+                if len(asks) > 1:
+                    half = len(asks) // 2
+                    self._group(asks[:half], out)
+                    self._group(asks[half:], out)
+                    return
+                self._drop(ask.sequence)
+                out[n] = DecError(f"{self.name!r} has no room for {ask.request}: {error}",
+                                  hint="a larger cache budget, or a shorter prompt")  # fmt: skip
+        super()._group(ready, out)
+
+    def _take_over(self, ask: Ask, together: Sequence[Ask]) -> None:
+        """Makes the slot's first rows the target's, as many as the memory covers."""
+        of = _context(ask)
+        known, wanted = len(of.context), list(map(int, of.context))
+        slot = self._slot(ask.sequence)
+        taken = min(self._taken.get(ask.sequence, 0), len(slot.chain))
+        if taken == known and slot.chain[:known] == wanted:
+            return
+        keep = 0
+        while keep < min(taken, known) and slot.chain[keep] == wanted[keep]:
+            keep += 1
+        del slot.chain[keep:]
+        slot.drop_tail()
+        self._taken[ask.sequence] = keep
+        if known > keep:
+            self._room([self._slots[a.sequence] for a in together if a.sequence in self._slots], known)
+            for place, layer in enumerate(self.places):
+                self.store.write(slot.number, place, keep, *_rows(self.source, of, layer, keep, known))
+            slot.chain.extend(wanted[keep:])
+            self._taken[ask.sequence] = known
+            self.counted.moved += known - keep
+
+    def _drop(self, sequence: Hashable) -> None:
+        super()._drop(sequence)
+        self._taken.pop(sequence, None)
+
+
+def _context(ask: Ask) -> Ask:
+    """The ask for what a memory covers."""
+    assert ask.given is not None
+    known = min(ask.given.length, len(ask.context))
+    return Ask(ask.sequence, ask.context[:known], ask.marks, name=ask.name)
+
+
+def _held(source: CausalEngine, of: Ask, length: int) -> bool:
+    return not length or (source.holds(of, length) and (source.below is None or source.below.holds(of, length)))
+
+
+def _rows(source: CausalEngine, of: Ask, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+    """Keys and values [heads, n, size] of a layer that the target's engine holds, computed where they are missing."""
+    if not _held(source, of, end):
+        for engine in (source, source.below):
+            if engine is not None and not engine.holds(of, end):
+                (made,) = engine.states([of])
+                if isinstance(made, DecError):
+                    raise made
+    lower = 0 if source.below is None else len(source.below.layout.shapes)
+    if source.below is not None and layer < lower:
+        return source.below.store.read(source.below._slots[of.sequence].number, layer, first, end)
+    return source.store.read(source._slots[of.sequence].number, layer - lower, first, end)
+
+
+def copying(model: HFCausal, target: CausalEngine, like: Callable[[], CausalEngine], since: int = 0) -> Make:
+    """What makes the engine of `model` on its target's rows. like: an engine of its layers; since: how many of its layers the
+    engine below that one has."""
+    layers = [use.layer for use in model.net.uses[since:] if use.attention]
+    return lambda: GivenEngine(like(), target, layers)
+

@@ -1,0 +1,72 @@
+"""Layers of transformers without one of their halves.
+
+A layer adds to its state what its attention gives and what its MLP gives. A half that is skipped adds nothing; the layer's own
+code runs for the other one.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.parts import Use
+
+_PERCEPTRONS = ("mlp", "feed_forward", "ffn", "block_sparse_moe")
+
+
+def part_of(layer: nn.Module, use: Use) -> nn.Module:
+    """The layer, or the half of it that runs. Raises DecError for a layer whose halves are not sums on its state."""
+    if use.attention and use.mlp:
+        return layer
+    kind = type(layer).__name__
+    attention = [name for name, part in layer.named_children() if isinstance(getattr(part, "layer_idx", None), int)]
+    mlp = [name for name, _ in layer.named_children() if name in _PERCEPTRONS]
+    if len(attention) != 1 or len(mlp) != 1:
+        raise DecError(f"{kind} is not supported: no attention and MLP were found in it, so neither can be skipped alone",
+                       hint="skip whole layers")  # fmt: skip
+    if not _adds_nothing(_silenced(layer, attention[0], mlp[0])):
+        raise DecError(f"{kind} is not supported: its halves do more than add to its state, so neither can be skipped alone",
+                       hint="skip whole layers")  # fmt: skip
+    return _silenced(layer, *([] if use.attention else attention), *([] if use.mlp else mlp))
+
+
+def _silenced(layer: nn.Module, *names: str) -> nn.Module:
+    """The layer with these of its modules adding nothing. Shares everything else."""
+    made = copy.copy(layer)
+    made._modules = dict(layer._modules)
+    for name in names:
+        part = layer._modules[name]
+        made._modules[name] = Nothing(pair=part is not None and isinstance(getattr(part, "layer_idx", None), int))
+    return made
+
+
+@torch.no_grad()
+def _adds_nothing(layer: nn.Module) -> bool:
+    """Whether a layer of which both halves give zeros leaves its state as it is."""
+    weight = next(layer.parameters(), None)
+    width = next((p.shape[-1] for p in layer.parameters() if p.ndim == 1), None)  # a norm's weights
+    if weight is None or width is None:
+        return False
+    state = torch.linspace(-1, 1, 2 * width, device=weight.device).reshape(1, 2, width).to(weight.dtype)
+    try:
+        out: Any = layer(state, attention_mask=None, position_embeddings=None)
+    except Exception:  # the layer's own code, called in a way that it may not know
+        return False
+    out = out[0] if isinstance(out, tuple) else out
+    return isinstance(out, Tensor) and out.shape == state.shape and bool((out == state).all())
+
+
+class Nothing(nn.Module):
+    """In place of a half of a layer: zeros. `pair`: an attention, which gives its weights too."""
+
+    def __init__(self, *, pair: bool) -> None:
+        super().__init__()
+        self.pair = pair
+
+    def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> Any:
+        zeros = torch.zeros_like(hidden_states)
+        return (zeros, None) if self.pair else zeros

@@ -1,0 +1,49 @@
+"""Which layers a derived model runs, and which halves of them: attention, and the perceptron (MLP) after it.
+
+Zhang et al., Draft & Verify, 2024; Xia et al., SWIFT, 2025.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from decgraph.errors import DecError
+
+
+@dataclass(frozen=True)
+class Use:
+    """A layer that runs, by its number, and which of its halves do."""
+
+    layer: int
+    attention: bool = True
+    mlp: bool = True
+
+
+def without(uses: Iterable[Use], attention: Iterable[int], mlp: Iterable[int]) -> tuple[Use, ...]:
+    """These layers without the attention of some and the MLPs of some. A layer with neither is left out."""
+    attention, mlp = frozenset(attention), frozenset(mlp)
+    kept = (
+        replace(use, attention=use.attention and use.layer not in attention, mlp=use.mlp and use.layer not in mlp)
+        for use in uses
+    )
+    return tuple(use for use in kept if use.attention or use.mlp)
+
+
+def skip_name(attention: Iterable[int], mlp: Iterable[int]) -> str:
+    """`skip({1})` where whole layers are skipped, else `skip(attention = {1}, mlp = {})`."""
+    a, m = (", ".join(map(str, sorted(set(numbers)))) for numbers in (attention, mlp))
+    return f"skip({{{a}}})" if a == m else f"skip(attention = {{{a}}}, mlp = {{{m}}})"
+
+
+def check_layers(model: Any, numbers: Iterable[int]) -> None:  # Any: a model with layers
+    """Raises DecError unless the model has all of these layers."""
+    odd = sorted(n for n in numbers if not 0 <= n < model.layers)
+    if odd:
+        raise DecError(f"{model.name!r} has no layer {', '.join(map(str, odd))} to skip: its layers are 0..{model.layers - 1}")
+
+
+def untouched(uses: Sequence[Use]) -> int:
+    """How many of the first layers are there, whole and in order."""
+    return next((n for n, use in enumerate(uses) if use != Use(n)), len(uses))
