@@ -37,8 +37,9 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Dist:
         return heads(s, op, held, place)
     count_call(s, held)
     given = extra.get("given")
-    if given is not None and not (isinstance(given, Memory) and given.model is getattr(model, "target", model)):
-        raise NotStatic("a call on the keys and values of another model", op)
+    # Derived models are none of the function's own (below), so a memory of the model's family is what it keeps anyway.
+    if given is not None and not (isinstance(given, Memory) and given.family == str(op.operands[0].type.of[2])):
+        raise NotStatic("a memory of another model", op)
     return at_place(s, op, held, place, extra.get("tree"), None if given is None else given.length)
 
 
@@ -52,7 +53,7 @@ def evaluate_together(s: Any, op: Any, *operands: Any) -> Any:
 class Memory:
     """What a model holds of the committed tokens up to a length, int64[B]."""
 
-    model: Any
+    family: str
     length: Tensor
     on_device = True
 
@@ -64,7 +65,7 @@ def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Memory:
         raise NotStatic("a memory of something else than the context", op)
     if place.parent:
         s.flag(s.length < 2)
-    return Memory(model, (s.length - int(place.parent)).long())
+    return Memory(str(op.operands[0].type.of[2]), (s.length - int(place.parent)).long())
 
 
 def heads(s: Any, op: Any, held: Any, place: Any) -> Dist:
