@@ -250,10 +250,21 @@ class _Walker:
         made = self.made.get(value)
         if made is None or made.opcode != "model.derive":
             return self.name(value)
-        inner = ", ".join(self.derived(v) if v.type.elem == "model" else self.name(v) for v in made.operands[1:])
+        words = [self.derived(v) if v.type.elem == "model" else self.layers(v) for v in made.operands[1:]]
+        names = [f"{n} = " for n in made.attrs.get("named", ())] or [""] * len(words)
+        inner = ", ".join(n + w for n, w in zip(names, words, strict=True))
         if made.attrs["how"] == "adapter":
             return f"{self.derived(made.operands[0])}({inner})"
         return f"{self.derived(made.operands[0])}.{made.attrs['how']}({inner})"
+
+    def layers(self, value: Value) -> str:
+        """A number, a set, or a vector of numbers that is written out."""
+        made = self.made.get(value)
+        if made is not None and made.opcode == "const":
+            return str(made.attrs["value"])
+        if made is None or made.opcode != "list":
+            return self.name(value)
+        return f"[{', '.join(map(self.layers, made.operands))}]"
 
     def places(self, op: Op) -> str:
         """Where a call stands; all places of one that is made of several."""

@@ -86,7 +86,8 @@ class Stores:
         words = [self.word(v) for v in op.operands[1:]]
         if base is None or None in words:
             return None
-        return f"{base}.{op.attrs['how']}({', '.join(w for w in words if w is not None)})"
+        names = [f"{n} = " for n in op.attrs.get("named", ())] or [""] * len(words)
+        return f"{base}.{op.attrs['how']}({', '.join(f'{n}{w}' for n, w in zip(names, words, strict=True))})"
 
     def word(self, v: Value) -> str | None:
         """An argument of a derived model that is the same in every turn: a model, a constant or a parameter."""
@@ -95,6 +96,9 @@ class Stores:
         if v in self.params:
             return self.params[v].name
         op = self.made.get(v)
+        if op is not None and op.opcode == "list":
+            items = [self.word(item) for item in op.operands]
+            return None if None in items else f"[{', '.join(w for w in items if w is not None)}]"
         return str(op.attrs["value"]) if op is not None and op.opcode == "const" else None
 
     def exact(self, op: Op) -> bool:
@@ -115,7 +119,8 @@ class Stores:
     def own(self, memory: Value) -> bool:
         """Whether a memory is all that a model computed of a context, from scratch."""
         op = self.made.get(memory)
-        return (op is not None and op.opcode == "model.memory" and op.operands[0] in self.params and "given" not in op.attrs.get("with", ())
+        return (op is not None and op.opcode == "model.memory" and op.operands[0] in self.params
+                and "given" not in op.attrs.get("with", ())
                 and op.operands[1].type.elem == "node" and op.operands[1].type.of[0] == "ctx")
 
 

@@ -14,7 +14,7 @@ from decgraph.ir.data.canvas import Soft as SoftCell
 from decgraph.ir.data.dist import Dist, Draw, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
 from decgraph.runtime import trace
-from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Scores, Soft, check_size
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
@@ -268,6 +268,7 @@ class Calls:
     def derive(self: Any, op: Any, base: Any, args: tuple[Any, ...]) -> Any:
         """The meaning of `model.derive`."""
         how = {"adapter": "on"}.get(op.attrs["how"], op.attrs["how"])
+        args = halves(args, op.attrs.get("named", ()))
         key = (how, id(base), tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
         if key not in self.memo:
             self.memo[key] = (derive(base, how, *[a if hasattr(a, "vocab") else plain(a) for a in args]), base, args)

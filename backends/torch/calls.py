@@ -12,7 +12,7 @@ from decgraph.backends.torch.rows import Dist, Rows
 from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.errors import DecError
 from decgraph.runtime import trace
-from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.engine.ask import Ask, Remembered
 from decgraph.runtime.models.engine.of import engine_of
 
@@ -254,9 +254,10 @@ class Calls:
             return [self.path_to(at[0].base.length, at[0], i) for i in range(len(at[0]))]
         return [self.path_to(at[1].base.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
 
-    def derived(self: Any, how: str, base: Any, args: tuple[Any, ...]) -> Any:
+    def derived(self: Any, how: str, base: Any, args: tuple[Any, ...], named: tuple[str, ...] = ()) -> Any:
         """The meaning of `model.derive`, one object for each way of deriving from one model."""
         how = {"adapter": "on"}.get(how, how)
+        args = halves(args, named)
         kept = base.__dict__.setdefault("_derived", {})
         key = (how, tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
         if key not in kept:

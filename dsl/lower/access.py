@@ -87,7 +87,7 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
 KNOWN = {
     "dist": "a distribution has .raw and .logits", "draw": "a draw has .token, .law, .prob and .race",
     "canvas": "a canvas has .masked, .decided, .token, .draws and .all", "path": "a path has .depth, .token, .length, .prob",
-    "model": "a model has .memory(n), .heads(n), .exit(l), .skip(layers), .vocab",
+    "model": "a model has .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = .., mlp = ..), .vocab",
     "level": "a level has .parent, .rank, .index",
     "node": "a node has .token and .parent through its tree: t.token[n]", "position": "a span has .start, .stop and .index",
 }

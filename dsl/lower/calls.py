@@ -129,6 +129,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                 lw.fail(f.name_span or f.span, f"`{v.name}` has no heads", f"declare them: {v.name}: causal with heads",
                         code="E240")
             return model_call(lw, v, e, part="heads")
+        if n == "skip" and e.kwargs:
+            return skipped(lw, v, e)
         if n in ("exit", "skip", "upto", "quantized"):
             return lw.one("model.derive", v, _one(lw, e, n), span=e.span, how=n)
         if n == "head":
@@ -155,6 +157,19 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     if t.elem == "canvas" and n == "extend":
         return lw.one("canvas.extend", v, _one(lw, e, n), span=e.span)
     lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E240")
+
+
+def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
+    """`target.skip(attention = [1], mlp = [2])`: a model without those halves of its layers."""
+    for k in e.kwargs:
+        if k.name not in ("attention", "mlp"):
+            lw.fail(k.span, f"skip takes attention = and mlp =, not {k.name} =", "target.skip(attention = [1, 3], mlp = [2])",
+                    code="E260")
+    if e.args:
+        lw.fail(e.span, "skip takes whole layers, or attention = and mlp =, not both",
+                "a layer named in both is skipped as a whole", code="E260")
+    names = tuple(k.name for k in e.kwargs)
+    return lw.one("model.derive", model, *[_expr(lw, k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
 
 ARITY = {"allowed": 1, "step": 2, "state": 1, "run": 2, "weights": 1}

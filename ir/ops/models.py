@@ -76,7 +76,8 @@ class ModelMemory:
         place, names = types[1], attrs.get("with", ())
         need(place.elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {place}")
         need(not place.dims, f"memory is of one node, got {place}", "say target.memory(ctx.parent)")
-        need(place.elem == "canvas" or "at" not in names, "at = names positions of a canvas; a memory of a context is of all of it",
+        need(place.elem == "canvas" or "at" not in names,
+             "at = names positions of a canvas; a memory of a context is of all of it",
              "keep some of its positions with .only(...)")
         for name, t in zip(names, types[2:]):
             need(name != "given" or t.elem == "memory", f"given = needs a memory, got {t}")
@@ -91,11 +92,25 @@ class ModelMemory:
 
 @op("model.derive")
 class ModelDerive:
-    """A model made of another: attribute how, one of exit, skip, upto, head, adapter, quantized, speaking."""
+    """A model made of another: attribute how, one of exit (its first n layers), skip (without the layers of a set or vector),
+    upto (the states entering a layer), head (a trunk read with its norm and output), adapter (over a trunk), quantized (weights
+    in n bits), speaking. named, with skip: which halves of a layer the operands are of, of "attention" and "mlp", in order;
+    left out, one operand, of whole layers."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         base = _model(types[0], attrs["how"])
-        how = attrs["how"]
+        how, given = attrs["how"], types[1:]
+        if how == "skip":
+            names = tuple(attrs.get("named", ())) or ("layers",)
+            need(len(given) == len(names) and set(names) <= {"attention", "mlp"} or names == ("layers",) and len(given) == 1,
+                 "skip takes layers, or attention = and mlp =", "target.skip([1, 2]), target.skip(attention = [1], mlp = [2])")
+            for t in given:
+                need(t.elem == "set" or t.elem == "int" and len(t.dims) == 1, f"skip needs layers, a set or a vector, got {t}",
+                     "target.skip([1, 2]), or a parameter of type set")
+        elif how in ("exit", "upto", "quantized"):
+            need(len(given) == 1 and given[0].elem == "int" and not given[0].dims,
+                 f"{how} needs one whole number, got {', '.join(map(str, given))}",
+                 "target.quantized(4)" if how == "quantized" else f"target.{how}(2)")
         kind, vocab, family, vis = base.of
         if how == "adapter":
             up = _model(types[1], "an adapter's input")
@@ -113,7 +128,7 @@ class ModelDerive:
     def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:
         return (m.derive(op, base, args),)
 
-    attrs = ("how", "vocab?")
+    attrs = ("how", "vocab?", "named?")
     label, batch = "none", "scalar"
 
 

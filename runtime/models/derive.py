@@ -38,6 +38,14 @@ def derive(model: Model, how: str, *args: Any) -> Model:
     return model.derive(how, *args)
 
 
+def halves(args: Sequence[Any], named: Sequence[str]) -> tuple[Any, ...]:
+    """What `skip` is derived with: the layers, or those whose attention and those whose MLP is skipped."""
+    if not named:
+        return tuple(args)
+    given = dict(zip(named, args, strict=True))
+    return _layers(given.get("attention", ())), _layers(given.get("mlp", ()))
+
+
 def _layers(numbers: Any) -> frozenset[int]:  # Any: whole numbers of any kind
     return frozenset(int(n) for n in numbers)
 

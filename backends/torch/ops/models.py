@@ -7,9 +7,9 @@ from decgraph.backends.torch.lowering import lowering
 
 
 @lowering("model.derive")
-def derive(m: Any, base: Any, *args: Any, how: str) -> Any:
+def derive(m: Any, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()) -> Any:
     """A model that shares another's weights."""
-    return m.derived(how, base, args)
+    return m.derived(how, base, args, named)
 
 
 @lowering("memory.only")

@@ -8,7 +8,7 @@ means equal token and equal ancestors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
