@@ -90,7 +90,8 @@ def test_any_number_of_drafts(gamma: int) -> None:
 def test_the_drafter_has_read_the_bonus_token() -> None:
     """A drafter that is the target is never rejected: not after a block of which everything was accepted, either."""
     result = ask(session("speculative", drafter="twin", gamma=3), limit=25)
-    assert (result.stats.target_calls, result.stats.accepted, result.stats.tested) == (7, (7, 6, 6), (7, 6, 6)), "the text ends at the last step's first draft"
+    counts = (result.stats.target_calls, result.stats.accepted, result.stats.tested)
+    assert counts == (7, (7, 6, 6), (7, 6, 6)), "the text ends at the last step's first draft"
 
 
 @pytest.mark.parametrize("gamma", [1, 2, 3])

@@ -26,9 +26,6 @@ from decgraph.runtime.models.interface import check_size
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
 
-if TYPE_CHECKING:
-    from decgraph.runtime.models.engine.given import Memories
-
 _CELLS = 8192  # padded cells of one forward, at most
 _WASTE = 64  # padding that is not worth another forward
 

@@ -191,8 +191,8 @@ def test_the_driver_is_seen_by_profiles_debuggers_and_tracebacks() -> None:
             raise MemoryError("none left")
 
     broken = Session(load_algorithm("autoregressive").optimised(), {"target": Broken(4, 1)}, machine=machine("torch"))
-    with pytest.raises(MemoryError):
-        broken.run(Request(prompt=(0, 1)))
+    failed = broken.run(Request(prompt=(0, 1))).error
+    assert failed is not None and isinstance(failed.__cause__, MemoryError)
     error = run_program(FAILS).error
     assert error is not None and error.__cause__ is not None
     frames = traceback.extract_tb(error.__cause__.__traceback__)
