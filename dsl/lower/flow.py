@@ -179,26 +179,52 @@ def show(t: Type) -> str:
     return base + (f" over {', '.join(dims)}" if dims else "")
 
 
-def suite(lw: Lowering, body: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt, S.Stmt | None], None]) -> None:
-    """Lower statements in order; what follows one that may leave the suite runs only if it did not."""
+def suite(lw: Lowering, body: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]) -> None:
+    """Lower statements in order; what follows one that may leave the suite runs only if it did not. What follows a decision
+    of a rule runs: `accept n`, `y ~ p[n]`, `emit y` is how rules are written, and the rule ends with this suite."""
     for i, stmt in enumerate(body):
-        following = body[i + 1] if i + 1 < len(body) else None
-        if isinstance(stmt, S.Emit) and i and isinstance(body[i - 1], S.Accept):
-            continue
-        lw.span = stmt.span
-        statement(lw, stmt, following)
-        if following is None or not may_exit(stmt):
-            continue
         rest = body[i + 1:]
-        if isinstance(stmt, S.Accept) and isinstance(following, S.Emit):
-            rest = body[i + 2:]
-        if not rest:
+        lw.span = stmt.span
+        if decides(stmt) and (rest or lw.decided):
+            _after_decision(lw, stmt, rest, statement)
             return
-        flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
-        left = flags[0] if len(flags) == 1 else lw.one("map", *flags, fn="or", span=stmt.span)
-        go_on = lw.one("map", left, fn="not", span=stmt.span)
-        branch(lw, go_on, partial(suite, lw, rest, statement), None, assigned(rest), stmt.span)
+        statement(lw, stmt)
+        if isinstance(stmt, (S.Accept, S.Emit)):
+            lw.env[EXIT] = lw.const(True)
+        if not rest or not may_exit(stmt):
+            continue
+        _unless_left(lw, stmt, rest, statement)
         return
+
+
+def _after_decision(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]
+                    ) -> None:
+    """A statement that decides on every way, and the rest of its suite. A later accept replaces the first one and does not end
+    the rule by itself; an emit does, wherever it stands below."""
+    outer, lw.decided = lw.decided, True
+    statement(lw, stmt)
+    if rest and isinstance(stmt, S.If) and may_exit(stmt):
+        _unless_left(lw, stmt, rest, statement)
+    elif rest:
+        suite(lw, rest, statement)
+    lw.decided = outer
+    if not outer or isinstance(stmt, S.Emit):
+        lw.env[EXIT] = lw.const(True)
+
+
+def _unless_left(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]) -> None:
+    flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
+    left = flags[0] if len(flags) == 1 else lw.one("map", *flags, fn="or", span=stmt.span)
+    go_on = lw.one("map", left, fn="not", span=stmt.span)
+    branch(lw, go_on, partial(suite, lw, rest, statement), None, assigned(rest), stmt.span)
+
+
+def decides(n: S.Node) -> bool:
+    """Whether a statement of a rule accepts or emits on every way through it, without a loop."""
+    if isinstance(n, (S.Accept, S.Emit)):
+        return True
+    return isinstance(n, S.If) and bool(n.orelse) and all(
+        any(decides(c) for c in body) for body in (*(b.body for b in n.branches), n.orelse))
 
 
 def branch(lw: Lowering, cond: Value, then: Callable[[], None], orelse: Callable[[], None] | None, names: list[str],
@@ -237,7 +263,7 @@ def branch(lw: Lowering, cond: Value, then: Callable[[], None], orelse: Callable
 
 def loop(lw: Lowering, opcode: str, operands: list[Value], body: tuple[S.Stmt, ...], span: Span, *,
          enter: Callable[[Value], None], cond: Callable[[], Value] | None,
-         statement: Callable[[Lowering, S.Stmt, S.Stmt | None], None], **attrs: Any) -> None:
+         statement: Callable[[Lowering, S.Stmt], None], **attrs: Any) -> None:
     """A `for` or `while` over a suite. `enter` binds what the body sees of the counter; `cond` lowers a while's condition."""
     names = carried_names(lw, assigned(body))
     names = [n for n in names if n not in (STOP,)]

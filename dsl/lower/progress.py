@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.flow import assigned, decides
 from decgraph.dsl.lower.state import Lowering
 
 WITNESSES = frozenset(("first_max", "rank", "top", "first", "argmax", "argmin", "by_factor", "sure"))
@@ -53,7 +54,6 @@ def _may(body: tuple[S.Stmt, ...], kinds: tuple[type, ...]) -> bool:
 
 
 def _assigns_seen(n: S.While) -> bool:
-    from decgraph.dsl.lower.flow import assigned
     seen = {c.name for c in S.walk(n.cond) if isinstance(c, S.Name)}
     return bool(seen & set(assigned(n.body)))
 
@@ -140,18 +140,55 @@ def _witness(lw: Lowering, cond: S.Expr, body: tuple[S.Stmt, ...]) -> bool:
 # ------------------------------------------------------------ rules
 
 
+Way = tuple[bool, bool]
+"""What has happened on a way through a rule: accepted, emitted."""
+
+
 def check_rule(lw: Lowering, rule: S.Rule, whole: bool, at: S.Verify) -> None:
     """A rule for tokens accepts or emits on every way through it; a rule for whole trees, which may accept the root, emits."""
-    if not _decides(rule.body, emits=whole):
+    ended: dict[Way, S.Stmt] = {}
+    left = _ways(rule.body, {(False, False)}, False, ended)
+    if any(not emitted and (whole or not accepted) for accepted, emitted in left):
         what = "emit nothing" if whole else "neither accept nor emit"
         lw.fail(at.rule.span, f"rule `{rule.name}` may {what}, and then nothing is committed",
                 "end it with: emit y", code="E423")
+    silent = next((s for (_, emitted), s in ended.items() if not emitted), None)
+    if whole and silent is not None:
+        lw.source = lw.items.source(rule.name) or lw.source
+        lw.fail(silent.span, f"rule `{rule.name}` ends with this suite, and on this way it emits nothing",
+                "draw and emit in the same suite, behind the accept: y ~ p[n], emit y", code="E423")
 
 
-def _decides(body: tuple[S.Stmt, ...], emits: bool) -> bool:
-    for s in body:
-        if isinstance(s, S.Emit) or (isinstance(s, S.Accept) and not emits):
-            return True
-        if isinstance(s, S.If) and s.orelse and all(_decides(b.body, emits) for b in s.branches) and _decides(s.orelse, emits):
-            return True
-    return False
+def _ways(body: tuple[S.Stmt, ...], ways: set[Way], decided: bool, ended: dict[Way, S.Stmt]) -> set[Way]:
+    """The ways through a suite that reach its end, of those that reach its beginning; `ended` collects those that end the rule.
+    decided: an accept around it has run, so that another does not end the rule (see flow.suite)."""
+    for i, s in enumerate(body):
+        if not ways:
+            return ways
+        if decides(s) and (decided or i + 1 < len(body)):
+            after = _ways(body[i + 1:], _way(s, ways, True, ended), True, ended)
+            if not decided or isinstance(s, S.Emit):
+                ended.update({w: s for w in after if w not in ended})
+                return set()
+            return after
+        ways = _way(s, ways, decided, ended)
+        if isinstance(s, (S.Accept, S.Emit)):
+            ended.update({w: s for w in ways if w not in ended})
+            return set()
+    return ways
+
+
+def _way(s: S.Stmt, ways: set[Way], decided: bool, ended: dict[Way, S.Stmt]) -> set[Way]:
+    if isinstance(s, S.Accept):
+        return {(True, emitted) for _, emitted in ways}
+    if isinstance(s, S.Emit):
+        return {(accepted, True) for accepted, _ in ways}
+    if isinstance(s, S.If):
+        out: set[Way] = set()
+        for body in (*(b.body for b in s.branches), s.orelse):
+            out |= _ways(body, ways, decided, ended)
+        return out
+    inner = getattr(s, "body", None)
+    if isinstance(inner, tuple):     # a loop, which may turn not at all
+        return ways | _ways(inner, ways, decided, ended)
+    return ways

@@ -71,6 +71,7 @@ class Lowering:
     lane_var: str = ""
     lane_names: set[str] = field(default_factory=set)
     in_batch: bool = False
+    decided: bool = False       # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
 
     # -- places and errors

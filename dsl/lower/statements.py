@@ -16,15 +16,12 @@ from decgraph.ir.types import BOOL, INT
 from decgraph.ir.values import Value
 
 
-def statement(lw: Lowering, s: S.Stmt, following: S.Stmt | None) -> None:
+def statement(lw: Lowering, s: S.Stmt) -> None:
     """Lower one statement."""
     handler = TABLE.get(type(s))
     if handler is None:
         lw.fail(s.span, f"{type(s).__name__.lower()} does not stand here", code="E300")
-    if type(s) in WITH_NEXT:
-        handler(lw, s, following)
-    else:
-        handler(lw, s)
+    handler(lw, s)
 
 
 def run_suite(lw: Lowering, body: tuple[S.Stmt, ...]) -> None:
@@ -249,20 +246,14 @@ def commit(lw: Lowering, s: S.Commit) -> None:
             lw.emit("state.write", t, span=s.span, state=name, type=lw.states[name].type)
 
 
-def accept(lw: Lowering, s: S.Accept, following: S.Stmt | None) -> None:
+def accept(lw: Lowering, s: S.Accept) -> None:
+    if "%has_acc" not in lw.env:
+        lw.fail(s.span, "accept stands in a rule", code="E300")
     lw.env["%acc"] = expr(lw, s.value)
     lw.env["%has_acc"] = lw.const(True)
-    if isinstance(following, S.Emit):
-        _emit(lw, following)
-    lw.env[EXIT] = lw.const(True)
 
 
-def emit(lw: Lowering, s: S.Emit, following: S.Stmt | None) -> None:
-    _emit(lw, s)
-    lw.env[EXIT] = lw.const(True)
-
-
-def _emit(lw: Lowering, s: S.Emit) -> None:
+def emit(lw: Lowering, s: S.Emit) -> None:
     if "%has_emit" not in lw.env:
         lw.fail(s.span, "emit stands in a rule", code="E300")
     lw.env["%emit"] = expr(lw, s.value)
@@ -331,7 +322,6 @@ def cache_policy(lw: Lowering, s: S.CachePolicy) -> None:
     declare(lw, s)
 
 
-WITH_NEXT = (S.Accept, S.Emit)
 TABLE: dict[type, Any] = {
     S.While: while_, S.Loop: loop_, S.Repeat: repeat, S.For: for_, S.Lanes: lanes, S.If: if_, S.Draft: draft, S.Draw: draw,
     S.Assign: assign, S.Grow: lambda lw, s: grow_value(lw, s), S.Verify: verify, S.Prune: prune, S.Commit: commit,

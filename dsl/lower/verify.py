@@ -58,6 +58,7 @@ def verify(lw: Lowering, s: S.Verify) -> None:
                 lw.columns[(rule.params[0].name, c)] = ty
     lw.states = {}
     drafting, lw.drafting = lw.drafting, []
+    decided, lw.decided = lw.decided, False
     lw.prefix = [*prefix, f"{rule.name}@{lw.site_number(s.span)}"]
     lw.source = lw.items.source(rule.name) or lw.source
     lw.calls.append(rule.name)
@@ -74,7 +75,7 @@ def verify(lw: Lowering, s: S.Verify) -> None:
     finally:
         lw.calls.pop()
         lw.env, lw.states, lw.counters, lw.prefix, lw.trees, lw.source = saved, states, counters, prefix, trees, source
-        lw.drafting = drafting
+        lw.drafting, lw.decided = drafting, decided
     path = lw.emit("tree.walk", tree, evidence, regions=(region,), span=s.span, names=("accepted",),
                    scope="tree" if whole else "node", rule=rule.name, vocab=lw.vocab)[0]
     key = s.tree.name if isinstance(s.tree, S.Name) else tree_name
