@@ -82,13 +82,13 @@ FORMS = {
     # a loop and a branch between
     "loop_between": WHOLE + """    accept root
     rest = p[root]
-    turns = 0
-    repeat 3 while turns < 2:
-        turns += 1
-        if turns > 9:
-            rest = p[t.leaves[0]]
-    if turns == 2:
-        rest = p[root]
+    zeros_drafted = 0
+    for x in t.drafted:
+        if t.token[x] == 0:
+            zeros_drafted += 1
+    if zeros_drafted > 0:
+        z ~ p[root]
+        emit z
     y ~ rest
     emit y
 """,

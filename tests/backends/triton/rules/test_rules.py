@@ -122,6 +122,7 @@ ODD = {
     n = argmax(t.drafted where t.depth <= t.height, by = [t.prob])
     if t.size > 2:
         accept n
+        emit argmax(p[n])
     emit argmax(p[0])
 """,
     "early": """rule early(p: dist, children: draws):
