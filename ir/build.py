@@ -30,6 +30,10 @@ class Builder:
         return self._stack[-1][1][-1]
 
     @property
+    def has_ops(self) -> bool:
+        return bool(self._stack) and bool(self._stack[-1][1])
+
+    @property
     def depth(self) -> int:
         return len(self._stack)
 

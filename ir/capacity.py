@@ -19,6 +19,7 @@ MOST_TURNS = 40
 
 TOO_MANY = 1 << 40
 DRAWN = ("draw", "draw.many", "draw.race", "topk", "face", "draw.point", "gather")
+MIXED = ("map", "normalize", "softmax", "warp", "renorm")
 
 
 def add(a: Size, b: Size) -> Size:
@@ -161,6 +162,13 @@ class Sizes:
     def same(self, op: Op) -> list[Known]:
         return [self.known.get(op.operands[0])]
 
+    def within(self, op: Op) -> list[Known]:
+        if len(op.operands) == 1:
+            return [least(self.number(op.operands[0]), op.attrs["most"])]
+        sizes = [self.number(v) for v in op.operands[1:]]
+        have = self.lengths(op.operands[0])
+        return [tuple(least(n, sizes[i] if i < len(sizes) else None) for i, n in enumerate(have)) if have else None]
+
     def length(self, op: Op) -> list[Known]:
         sizes = self.lengths(op.operands[0])
         return [sizes[0] if sizes else None]
@@ -228,21 +236,28 @@ class Sizes:
 
     def over_leaves(self, edges: Value, at: Value | None, t: Nodes) -> bool:
         """Whether draws grow at every leaf: they were made (or are placed) at `t.leaves`, or at a frontier that is these."""
-        v: Value | None = at
-        if at is None:
-            v = edges
-            while v is not None and (op := self.made.get(v)) is not None and op.opcode in DRAWN:
-                if op.opcode == "draw.point":       # a token that was drawn nowhere grows at the frontier
-                    return t.edge
-                v = op.operands[0]
-            op = self.made.get(v) if v is not None else None
-            if op is not None and op.opcode == "if":
-                n = op.results.index(edges) if edges in op.results else -1
-                return n >= 0 and all(self.over_leaves(r.yields[n], None, t) for r in op.regions)
-            v = op.operands[1] if op is not None and op.opcode == "model.eval" else None
-        op = self.made.get(v) if v is not None else None
-        return op is not None and op.opcode == "tree.nodes" and (
-            op.attrs["which"] == "leaves" or (op.attrs["which"] == "frontier" and t.edge))
+        return self.all_leaves(edges if at is None else at, t)
+
+    def all_leaves(self, v: Value, t: Nodes) -> bool:
+        op = self.made.get(v)
+        if op is None:
+            return False
+        if op.opcode == "draw.point":       # a token that was drawn nowhere grows at the frontier
+            return t.edge
+        if op.opcode == "if":
+            return all(self.all_leaves(r.yields[op.results.index(v)], t) for r in op.regions)
+        if op.opcode == "model.eval":
+            return self.all_leaves(op.operands[1], t)
+        if op.opcode == "tree.nodes":
+            return op.attrs["which"] == "leaves" or (op.attrs["which"] == "frontier" and t.edge)
+        if op.opcode == "gather" and not op.operands[1].type.dims and op.operands[0].type.dims[0].kind in ("part", "nodes"):
+            return False                    # one leaf of many
+        if op.opcode in DRAWN:
+            return self.all_leaves(op.operands[0], t)
+        if op.opcode in MIXED:              # of several laws, each over the leaves (or over no nodes)
+            over = [x for x in op.operands if any(d.kind in ("part", "nodes") for d in x.type.dims)]
+            return bool(over) and all(self.all_leaves(x, t) for x in over)
+        return False
 
     def keep(self, op: Op) -> list[Known]:
         t = self.tree(op.operands[0])
@@ -323,7 +338,7 @@ def growth(a: Known, b: Known) -> int | None:
 
 
 RULES: dict[str, Callable[[Sizes, Op], list[Known]]] = {
-    "const": Sizes.const, "map": Sizes.arithmetic, "as_int": Sizes.same, "len": Sizes.length, "topk": Sizes.widened,
+    "const": Sizes.const, "map": Sizes.arithmetic, "as_int": Sizes.same, "len": Sizes.length, "within": Sizes.within, "topk": Sizes.widened,
     "draw.many": Sizes.widened, "select.top": Sizes.chosen, "batch.top": Sizes.chosen, "take_first": Sizes.chosen,
     "pairs.top": Sizes.pairs, "slice": Sizes.slice, "concat": Sizes.concat, "gather": Sizes.gather, "tree.new": Sizes.tree_new,
     "tree.grow": Sizes.grow, "tree.best_first": Sizes.grow, "tree.keep": Sizes.keep, "tree.front": Sizes.front,

@@ -14,6 +14,7 @@ PLUMBING = frozenset((
     "const", "map", "if", "for", "while", "each", "len", "as_int", "noise", "gather", "face", "tree.nodes", "tree.get",
     "canvas.get", "context", "done", "draw.get", "level.get", "list", "concat", "slice", "reduce", "lookup", "tile",
     "request", "state.read", "compact", "edit.get", "path.get", "positions", "take_first", "segment",
+    "within",
 ))  # fmt: skip
 SHAPES = {"model": "box3d", "commit": "doubleoctagon", "tree.walk": "diamond", "draw": "ellipse", "bernoulli": "ellipse"}
 

@@ -10,11 +10,12 @@ from decgraph.dsl.lower.declare import SCALARS, literal, type_of
 from decgraph.dsl.lower.flow import show
 from decgraph.dsl.lower.library import Names
 from decgraph.dsl.lower.state import Lowering, StateInfo
+from decgraph.dsl.lower.targets import roomy
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.capacity import note_capacities
-from decgraph.ir.types import BOOL, NONE, REAL, Dim, Type, join
+from decgraph.ir.types import ANY, BOOL, NONE, REAL, Dim, Type, join, listing
 from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
 
 
@@ -152,14 +153,32 @@ class ModuleLowering:
             init = lw.const(False)
         else:
             init = lw.const(None, NONE)
+        if init.type.dims and init not in lw.filled or init.type.elem == "list" and init.type != listing(ANY):
+            init = roomy(lw, s.name, t, self.room(lw, s, t), init, s.span)
         region = lw.b.close([init])
         lw.env = saved
         if t.elem == "token" and init.type.is_number:
             pass
         elif t.elem not in ("index", "tree", "astate") and join(t, init.type) is None:
             lw.fail(s.span, f"state `{s.name}` is {show(t)}, it starts as {show(init.type)}", code="E220")
-        lw.states[s.name] = StateInfo(t, scope, s.span)
+        lw.states[s.name] = StateInfo(t, scope, s.span, self.room(lw, s, t))
         return StateDecl(s.name, t, scope, region)
+
+    def room(self, lw: Lowering, s: S.State, t: Type) -> tuple[Value, ...]:
+        """What a state has room for in each dimension, of the outermost ones that were declared with a number."""
+        from decgraph.dsl.lower.expr import expr
+        dims: list[Any] = list(s.type.dims)
+        if t.elem == "list":
+            inner = dims[0].subs if dims and isinstance(dims[0], S.Index) else ()
+            dims = [*dims[1:2], *inner] if len(dims) > 1 else []
+        elif t.elem in ("index", "tree", "astate"):
+            dims = []
+        out = []
+        for d in dims:
+            if isinstance(d, S.Name) and d.name == "vocab" and "vocab" not in lw.env:
+                break
+            out.append(expr(lw, d.bound if isinstance(d, S.UpTo) else d))
+        return tuple(out)
 
     def filled(self, lw: Lowering, s: S.State, t: Type, value: Value) -> Value:
         from decgraph.dsl.lower.expr import expr
@@ -167,7 +186,9 @@ class ModuleLowering:
                  if dim.kind != "vocab"]
         zero = lw.emit("tile", *sizes, span=s.span, kind="zeros", dims=tuple(Dim(d.kind, d.of, d.bound) for d in t.dims),
                        elem="int" if t.elem in ("int", "token") else "real")[0]
-        return lw.one("map", zero, value, span=s.span, fn="add")
+        out = lw.one("map", zero, value, span=s.span, fn="add")
+        lw.filled.add(out)
+        return out
 
     def claim(self, lw: Lowering, s: S.Stmt) -> Claim:
         text = lw.source.text[s.span.start:s.span.end].strip() if s.span else ""

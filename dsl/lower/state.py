@@ -40,6 +40,7 @@ class StateInfo:
     type: Type
     scope: str
     span: Span
+    room: tuple[Value, ...] = ()       # its capacity in each dimension that was declared with one
 
 
 @dataclass
@@ -65,6 +66,8 @@ class Lowering:
     calls: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     made: dict[Value, Op] = field(default_factory=dict)
+    constants: dict[Value, int] = field(default_factory=dict)
+    filled: set[Value] = field(default_factory=set)      # starts of states, made as large as these are
     lows: dict[str, float] = field(default_factory=dict)
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
     module: Any = None
@@ -107,8 +110,10 @@ class Lowering:
             type = (BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str)
                     else REAL)
         v = self.b.const(value, type, self.loc())
-        if type == INT and isinstance(value, int) and value >= 0 and self.module is not None:
-            self.module.bounds[v] = value
+        if type == INT and isinstance(value, int):
+            self.constants[v] = value
+            if value >= 0 and self.module is not None:
+                self.module.bounds[v] = value
         return v
 
     def upper(self, v: Value) -> int | None:

@@ -9,7 +9,8 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.expr import BINARY, expr
 from decgraph.dsl.lower.flow import show
 from decgraph.dsl.lower.state import Lowering
-from decgraph.ir.types import Dim, Type, join
+from decgraph.dsl.source import Span
+from decgraph.ir.types import ANY, Dim, Type, join, listing
 from decgraph.ir.values import Value
 
 
@@ -68,7 +69,23 @@ def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
         lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", code="E220")
     if j != info.type and info.type.elem in ("list", "any", "none"):
         info.type = j
+    made = lw.b.last if lw.b.has_ops else None
+    if not (made is not None and made.opcode == "scatter" and value in made.results):     # as long as it was
+        value = roomy(lw, n, info.type, info.room, value, target.span)
     lw.emit("state.write", value, span=target.span, state=n, type=info.type)
+
+
+def roomy(lw: Lowering, name: str, declared: Type, room: tuple[Value, ...], value: Value, span: Span) -> Value:
+    """A value that fits into a state's capacity: checked while the program runs, where it is not known to fit."""
+    if not room or not (value.type.dims or value.type.elem == "list") or value.type == listing(ANY):
+        return value
+    if declared.elem != "list":
+        sizes = [d.bound for d in value.type.dims]
+        most = [lw.constants.get(r) for r in room]
+        if len(sizes) <= len(room) and all(n is not None and m is not None and n <= m
+                                           for n, m in zip(sizes, most, strict=False)):
+            return value
+    return lw.one("within", value, *room, span=span, what=f"state `{name}`")
 
 
 def set_attr(lw: Lowering, target: S.Attr, value: Value) -> None:

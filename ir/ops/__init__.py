@@ -11,6 +11,7 @@ from decgraph.ir.ops import (  # noqa: F401
     draws,
     fused,
     host,
+    limits,
     models,
     parts,
     paths,

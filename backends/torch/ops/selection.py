@@ -70,6 +70,8 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
             return int(ones) if ones is not None and ones.ndim == 0 else ones
         if on_device(x):
             a = tensor_of(x)
+            if a.dtype == torch.bool:
+                a = a.byte()
             got = fetched(a.argmax(-1) if down else a.argmin(-1))
             return got if got.ndim else int(got)
         a = np.asarray(host(x))

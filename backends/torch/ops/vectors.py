@@ -15,6 +15,7 @@ from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Context, Path
 from decgraph.ir.ops.common import align, numeric, spread
+from decgraph.ir.ops.limits import bounded, fits
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
@@ -159,6 +160,16 @@ def gather(op: Op) -> Any:
         return _plain(np.asarray(v)[where])
 
     return call
+
+
+@lowering("within")
+def within(m: Any, x: Any, *sizes: Any, what: str, most: int | None = None) -> Any:
+    """x itself, or an error where it is larger than it may be."""
+    if sizes:
+        fits(x, [int(host(n)) for n in sizes], what)
+    elif most is not None:
+        bounded(x, most, what)
+    return x
 
 
 @lowering("slice")

@@ -1,0 +1,72 @@
+"""Limits: a number or a vector that is what it says it is, or an error at its line before anything is built from it."""
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.ir.ops.common import as_int, need, need_one
+from decgraph.ir.table import OpError, op
+
+LARGEST = 1_000_000
+"""Turns of a loop, elements of a vector, positions of a canvas, tokens chosen: what one program may ask for at once."""
+
+WIDEST = 1 << 63
+"""What a whole number stays below, with either sign: the backends compute with 64 bits."""
+
+NODES = 1 << 16
+"""Nodes of one tree."""
+
+
+def bounded(x: Any, most: int, what: str) -> Any:
+    """x, or OpError where it is larger."""
+    if -most <= x <= most:
+        return x
+    raise OpError(f"{what} is {spoken(x)}; it may be at most {most:,}", "bound it: min(n, 1000), or a range of the parameter")
+
+
+def spoken(x: Any) -> str:
+    """A number for a message, which may be too long to write out."""
+    if isinstance(x, int) and abs(x) >= 10 ** 18:
+        return f"a number of {x.bit_length():,} bits"
+    return f"{x:,}" if isinstance(x, int) else str(x)
+
+
+@op("within")
+class Within:
+    """x itself where it is as small as it must be: a number between -most and most (attribute most), or a vector or list that
+    has at most as many elements in each dimension as the operands after it say. Attribute what names it in the error."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        x, *sizes = types
+        if not sizes:
+            need(x.is_number and not x.dims, f"{attrs['what']} must be one number, got {x}")
+            need("most" in attrs, "within needs what a number must stay below")
+        else:
+            need(bool(x.dims) or x.elem in ("list", "any"), f"{attrs['what']} has no elements, it is {x}")
+        for t in sizes:
+            need_one(t, "a capacity")
+        return (x,)
+
+    def meaning(m: Any, op: Any, x: Any, *sizes: Any) -> Any:
+        if not sizes:
+            return (bounded(x, op.attrs["most"], op.attrs["what"]),)
+        fits(x, [as_int(n) for n in sizes], op.attrs["what"])
+        return (x,)
+
+    attrs = ("what", "most?")
+    label, batch = "own", "pointwise"
+
+
+def fits(x: Any, sizes: list[int], what: str) -> None:
+    """Raise OpError where a vector, or a list of vectors, is longer than its capacity."""
+    shape = getattr(x, "shape", None)
+    if shape is None:
+        shape = (len(x),)
+        for inner in x if len(sizes) > 1 else ():
+            if hasattr(inner, "__len__") or getattr(inner, "shape", ()):
+                fits(inner, sizes[1:], what)
+    for have, most in zip(shape, sizes, strict=False):
+        if have > most:
+            raise OpError(f"{what} has room for {most}, this is {have}", "make it shorter: xs[-n:], first(xs, n), or more room")
+
+
+__all__ = ["LARGEST", "NODES", "WIDEST", "bounded", "fits"]
