@@ -250,7 +250,8 @@ class Sizes:
             return self.all_leaves(op.operands[1], t)
         if op.opcode == "tree.nodes":
             return op.attrs["which"] == "leaves" or (op.attrs["which"] == "frontier" and t.edge)
-        if op.opcode == "gather" and not op.operands[1].type.dims and op.operands[0].type.dims[0].kind in ("part", "nodes"):
+        if op.opcode == "gather" and not op.operands[1].type.dims and (
+                [d.kind for d in op.operands[0].type.dims[:1]] in (["part"], ["nodes"])):
             return False                    # one leaf of many
         if op.opcode in DRAWN:
             return self.all_leaves(op.operands[0], t)

@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
+from decgraph.runtime.parameters import check_value
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request
@@ -60,46 +60,6 @@ def check_params(function: Function, given: Mapping[str, Any]) -> dict[str, Any]
         v = given.get(name, p.default)
         out[name] = check_value(function.name, p, v)
     return out
-
-
-def check_value(owner: str, p: Any, v: Any) -> Any:
-    """One parameter's value, converted to its type. Raises DecError."""
-    elem, name = p.value.type.elem, p.name
-    text = isinstance(v, str)
-    try:
-        if elem == "int":
-            if isinstance(v, bool) or (not text and int(v) != v):
-                raise ValueError
-            v = int(v)
-        elif elem in ("real", "prob"):
-            v = Fraction(v) if text and v not in ("inf", "-inf") else v
-            if isinstance(v, float):
-                if v != v:
-                    raise ValueError
-                v = Fraction(str(v)) if abs(v) != float("inf") else v
-        elif elem == "bool":
-            if text:
-                if v.lower() not in ("yes", "no", "true", "false"):
-                    raise ValueError
-                v = v.lower() in ("yes", "true")
-            v = bool(v)
-        elif elem == "topology":
-            from decgraph.ir.data.topology import Topology
-            v = Topology.of(v)
-        elif elem == "set":
-            if text:
-                v = [int(x) for x in v.split(",") if x.strip()]
-            v = frozenset(int(x) for x in v)
-    except (ValueError, TypeError, OverflowError, ZeroDivisionError):
-        wanted = {"int": "a whole number", "bool": "yes or no", "topology": "a topology", "set": "token ids"}
-        raise DecError(f"{owner}: `{name}` must be {wanted.get(elem, 'a number')}, not {v!r}") from None
-    low, high = p.low, p.high
-    if elem == "prob":
-        low, high = 0 if low is None else low, 1 if high is None else high
-    if elem in ("int", "real", "prob") and not isinstance(v, str):
-        if (low is not None and v < low) or (high is not None and v > high):
-            raise DecError(f"{owner}: `{name}` is {v}; it must be in {low}..{high}")
-    return v
 
 
 def check_models(function: Function, models: Mapping[str, Any]) -> dict[str, Any]:

@@ -154,17 +154,7 @@ def canvas_decl(lw: Lowering, s: S.Canvas) -> None:
 
 def model_decl(lw: Lowering, s: S.ModelDecl) -> None:
     """`model small = target.head(adapter(target.upto(l)))`."""
-    if isinstance(s.value, S.Call) and isinstance(s.value.func, S.Name) and s.value.func.name == "speaking":
-        if len(s.value.args) != 2:
-            lw.fail(s.value.span, "speaking takes a model and a vocabulary", "speaking(drafter, target.vocab)", code="E260")
-        base = _expr(lw, s.value.args[0])
-        to = s.value.args[1]
-        vocab = lw.vocab
-        if isinstance(to, S.Attr) and to.name == "vocab":
-            vocab = _expr(lw, to.value).type.vocab
-        v = lw.one("model.derive", base, span=s.span, how="speaking", vocab=vocab)
-    else:
-        v = _expr(lw, s.value)
+    v = _expr(lw, s.value)
     if v.type.elem != "model":
         lw.fail(s.value.span, f"`model {s.name} =` needs a model, got {show(v.type)}", code="E210")
     object.__setattr__(v, "name", s.name)

@@ -258,10 +258,13 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
         if len(s.what.args) != 1:
             lw.fail(s.what.span, "chain takes the tokens to grow one under the other", code="E260")
         x = expr(lw, s.what.args[0])
+        if x.type.elem == "path":           # tokens whose laws are not known: certain ones
+            x = lw.one("path.get", x, span=s.what.args[0].span, field="token")
         if x.type.elem in ("token", "int"):
             x = lw.one("draw.point", x, span=s.span)
-        elif x.type.elem == "list":
-            lw.fail(s.what.span, "chain takes a vector of tokens or draws", code="E260")
+        if x.type.elem != "draw" or len(x.type.dims) > 1:
+            lw.fail(s.what.span, f"chain takes a vector of tokens or draws, got {show(x.type)}",
+                    "chain(topk(q, 1)), chain(index.path(ctx, ...)), chain(run A(...) from ctx until done at most 4)", code="E260")
     elif isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "best_first":
         return grow_best(lw, name, s, s.what)
     else:

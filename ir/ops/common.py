@@ -31,6 +31,10 @@ def need_keys(candidates: Type, types: Any, what: str) -> None:
         ordered = n.is_number or n.elem in ("bool", "token", "position")
         need(n.elem in ("list", "any") or ordered and len(n.dims) == max(1, len(candidates.dims)),
              f"{what} needs a number for every candidate, got {t}", "by = a vector over the same things")
+        if n.dims and candidates.dims and len(n.dims) == len(candidates.dims):
+            need(all(matches(a, b) for a, b in zip(candidates.dims, n.dims, strict=True)),
+                 f"{what} needs a number for every candidate; they are {candidates}, the key is {t}",
+                 "read the key at the candidates: by = key[candidates]")
 
 
 def vocab_dim(t: Type) -> Dim:

@@ -120,7 +120,7 @@ class Lookup:
              "a condition selects with `where`" if x.elem == "bool" else "")
         if x.elem == "token" and x.vocab and p.dims[-1].of and x.vocab != p.dims[-1].of:
             raise OpError(f"a token of vocabulary {x.vocab} looks into a distribution over {p.dims[-1].of}",
-                          "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+                          "take models that share one vocabulary")
         front = p.dims[:-1]
         long, short = (front, x.dims) if len(front) >= len(x.dims) else (x.dims, front)
         need(align(short, long) is not None, f"{types[0]} and {types[1]} do not line up")
@@ -171,7 +171,7 @@ class Info:
             need(d.is_number and bool(d.dims) and d.dims[-1].kind == "vocab",
                  f"{attrs['kind']} needs a distribution, got {t}")
             need(d.dims[-1].of == n.dims[-1].of, f"{attrs['kind']} of distributions over different vocabularies",
-                 "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+                 "take models that share one vocabulary")
         return (Type("real", (), n.dims[:-1]),)
 
     def meaning(m: Any, op: Any, *ps: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row
-from decgraph.ir.ops.common import array, as_int, element, need, need_keys, need_one, numeric
+from decgraph.ir.ops.common import array, as_int, element, matches, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import INT, Dim, Type
@@ -118,6 +118,8 @@ class SelectTop:
     def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
         if op.attrs.get("by_race") and m.num.exact:
             return (m.select_race(x, as_int(k)),)
+        if op.attrs.get("flatten") and not isinstance(x, (Draws, list)):
+            x = np.asarray(array(m, x)).ravel()
         items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
         live = [i for i, v in enumerate(items) if v is not None]
         keys = [k2 for b in by for k2 in _keys(m, b)] or [list(np.asarray(x).ravel())]
@@ -241,7 +243,8 @@ class Compact:
         if not v.dims:
             need(not c.dims, f"`where` selects from a vector, got {v}", "write a if cond else b")
             return (v.over(Dim("k", "", 1)),)
-        need(bool(c.dims), f"`where` needs a condition over the same things as {v}, got {c}")
+        need(len(c.dims) == 1 and matches(v.dims[0], c.dims[0]) > 0,
+             f"`where` needs a condition over the same things as {v}, got {c}", "read it there: xs where c[xs]")
         return (v.with_dims((keep_bound(v, None),) + v.dims[1:]),)
 
     def meaning(m: Any, op: Any, v: Any, c: Any) -> Any:

@@ -435,7 +435,7 @@ class TreeWalk:
         need(len(y) == 4, "a rule yields (accepts, what, emits, token)")
         if attrs["scope"] == "node" and t.of[1] == "token" and e.elem == "dist":
             need(e.of[0] == t.of[2], f"the drafts are tokens of vocabulary {t.of[2]}, the evidence is over {e.of[0]}",
-                 "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+                 "take models that share one vocabulary")
         return (Type("canvas", (t.of[2], attrs.get("vocab", "V"))) if t.of[1] == "edit" else Type("path", (t.of[2],)),)
 
     def regions(types: Any, attrs: Any) -> Any:

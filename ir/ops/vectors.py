@@ -45,11 +45,11 @@ class Map:
         if fn in ("eq", "ne"):
             vocabs = {t.vocab for t in ts if t.elem == "token"}
             need(len(vocabs) < 2, f"tokens of different vocabularies ({', '.join(sorted(vocabs))}) are compared",
-                 "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+                 "take models that share one vocabulary")
         if any(t.dims and t.dims[-1].kind == "vocab" for t in ts):
             names = {d.of for t in ts for d in t.dims if d.kind == "vocab" and d.of}
             need(len(names) < 2, f"distributions over different vocabularies ({', '.join(sorted(names))}) are mixed",
-                 "bring one model to the other's vocabulary with speaking(model, other.vocab)")
+                 "take models that share one vocabulary")
         if result == "same":
             name = elem.elem if elem.elem not in ("prob",) or fn in ("mul", "relu", "minimum", "maximum", "select") \
                 else "real"

@@ -18,8 +18,8 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 
 V, LIMIT = 4, 5
-LATER = {"clasp", "elastic_cache", "lookahead_reasoning", "everything"}
-OPAQUE = {"lrd": "embed", "superposed": "embed", "tli": "speaking", "a_star": "tokenizer", "reward_guided": "tokenizer"}
+LATER = {"clasp", "tli", "elastic_cache", "lookahead_reasoning", "everything"}
+OPAQUE = {"lrd": "embed", "superposed": "embed", "a_star": "tokenizer", "reward_guided": "tokenizer"}
 """What tables cannot answer: embeddings, other vocabularies, text."""
 
 PAIRS = [

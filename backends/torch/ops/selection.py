@@ -20,7 +20,9 @@ from decgraph.ir.table import lookup
 def best_tokens(a: Tensor, k: int) -> np.ndarray:
     """The k largest entries of each row [R, V], largest first, ties to the lowest index: int64[R, k] on the host."""
     n, size = a.shape
-    k = min(k, int(size))
+    k = max(0, min(k, int(size)))
+    if a.dtype == torch.bool:       # torch has no order of conditions
+        a = a.byte()
     if k == 0 or n == 0:
         return np.zeros((int(n), k), dtype=np.int64)
     if k == 1:
@@ -70,7 +72,7 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
             return int(ones) if ones is not None and ones.ndim == 0 else ones
         if on_device(x):
             a = tensor_of(x)
-            if a.dtype == torch.bool:
+            if a.dtype == torch.bool:       # torch has no order of conditions
                 a = a.byte()
             got = fetched(a.argmax(-1) if down else a.argmin(-1))
             return got if got.ndim else int(got)
@@ -86,7 +88,7 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
 @lowering("select.top")
 def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = False) -> Any:
     """The k candidates with the largest keys, best first (or in their own order)."""
-    flat = x.ravel() if isinstance(x, Draws | Mixed) else x
+    flat = x.ravel() if isinstance(x, Draws | Mixed) else x if isinstance(x, list) else np.ravel(host(x))
     n = flat.shape[0] if isinstance(flat, Draws | Mixed) else len(flat)
     live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, Draws | Mixed) else np.arange(n)
     keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]

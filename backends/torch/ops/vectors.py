@@ -103,6 +103,8 @@ def _folded(name: str, a: Tensor, axis: int) -> Tensor:
         return torch.logsumexp(a, axis)
     if name == "count":
         return a.long().sum(axis)
+    if name == "mean" and a.dtype == torch.bool:
+        a = a.double()
     folds: dict[str, Any] = {"sum": torch.sum, "any": torch.any, "all": torch.all, "mean": torch.mean, "prod": torch.prod}
     out: Tensor = folds[name](a, axis)
     return out

@@ -1,0 +1,199 @@
+"""Values of parameters, as a person writes them or a program gives them, turned into what the parameter's type is."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decgraph.errors import DecError
+from decgraph.ir.ops.limits import WIDEST
+from decgraph.ir.types import Type
+
+MOST_DIGITS = 400
+"""Characters, and the exponent, of a number that is written out; what is longer is refused before it is read."""
+
+WRITTEN = {"int": "a whole number", "bool": "yes or no", "topology": "a topology: 4x2x1, medusa_63 or [[0], [1], [0, 0]]",
+           "set": "a set of whole numbers: 1,3,5 or [1, 3, 5]", "text": "a text", "real": "a number", "prob": "a number",
+           "automaton": 'an automaton: {"next": [[1, 0], [-1, 1]], "accepting": [1]} with a row for every state and an entry '
+                        "for every token, or a JSON file that holds one", "token": "a token id"}
+"""How a value of each kind is written."""
+
+
+def check_value(owner: str, p: Any, v: Any) -> Any:
+    """One parameter's value, converted to its type. Raises DecError that says how it is written."""
+    t, name = p.value.type, p.name
+    try:
+        v = _value(t, v)
+    except DecError:
+        raise
+    except (ValueError, TypeError, OverflowError, ZeroDivisionError, KeyError, RecursionError):
+        raise DecError(f"{owner}: `{name}` must be {wanted(t)}, not {_short(v)}", hint=f"{name}={example(t)}") from None
+    for one in np.ravel(v) if t.dims and t.is_number else [v] if t.is_number else ():
+        check_range(owner, p, one)
+    return v
+
+
+def check_range(owner: str, p: Any, v: Any) -> None:
+    low, high = p.low, p.high
+    if p.value.type.elem == "prob":
+        low, high = 0 if low is None else low, 1 if high is None else high
+    if not isinstance(v, str) and ((low is not None and v < low) or (high is not None and v > high)):
+        raise DecError(f"{owner}: `{p.name}` is {_short(v)}; it must be in {low}..{high}")
+
+
+def wanted(t: Type) -> str:
+    """What a value of a type is, for a message."""
+    if t.dims:
+        inner = {"int": "whole numbers", "token": "token ids", "bool": "yes or no", "set": "sets"}.get(t.elem, "numbers")
+        size = f" of {t.dims[0].bound}" if t.dims[0].bound is not None else ""
+        return f"{'a list of lists' if len(t.dims) > 1 else 'a list'}{size} {inner}" if size else f"a list of {inner}"
+    return WRITTEN.get(t.elem, f"{t.elem}, which cannot be written out: give it from Python")
+
+
+def example(t: Type) -> str:
+    if len(t.dims) == 1 and t.elem in ("int", "token") and (t.dims[0].bound or 99) <= 8:
+        return str(list(range(t.dims[0].bound or 0)))
+    if t.dims:
+        one = "1, 2, 0" if t.elem in ("int", "token", "set") else "yes, no" if t.elem == "bool" else "0.5, 1"
+        return f"[[{one}], [{one}]]" if len(t.dims) > 1 else f"[{one}]"
+    return {"int": "4", "bool": "yes", "topology": "4x2x1", "set": "1,3", "automaton": "grammar.json", "token": "3"}.get(
+        t.elem, "0.5")
+
+
+def _short(v: Any) -> str:
+    text = repr(v) if not isinstance(v, int) or abs(v) < 10 ** 30 else f"a number of {v.bit_length():,} bits"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _value(t: Type, v: Any) -> Any:
+    if t.dims:
+        return _vector(t, _listed(v))
+    if t.elem == "list":
+        return [_value(t.of[0], x) if isinstance(t.of[0], Type) else x for x in _listed(v)]
+    return READERS.get(t.elem, lambda x: x)(v)
+
+
+def _listed(v: Any) -> Any:
+    """A list from its text: JSON, or items between commas."""
+    if not isinstance(v, str):
+        return v
+    text = v.strip()
+    if len(text) > 1_000_000:
+        raise ValueError
+    if text.startswith(("[", "(", "{")):
+        if text[0] in "({":
+            text = "[" + text[1:-1] + "]"
+        return json.loads(text)
+    return [x for x in (part.strip() for part in text.split(",")) if x]
+
+
+def _vector(t: Type, v: Any) -> Any:
+    if isinstance(v, np.ndarray):
+        v = v.tolist()
+    if not isinstance(v, list | tuple):
+        raise ValueError
+    size = t.dims[0].bound
+    rows = [_value(t.drop(), x) for x in v]
+    if size is not None and len(rows) != size and t.dims[0].kind == "k":
+        raise ValueError
+    if t.elem in ("real", "prob"):
+        return rows if len(t.dims) > 1 else _reals(rows)
+    return np.array(rows, dtype=bool if t.elem == "bool" else np.int64)
+
+
+def _reals(rows: list[Any]) -> Any:
+    out = np.empty(len(rows), dtype=object)
+    out[:] = rows
+    return out
+
+
+def _whole(v: Any) -> int:
+    if isinstance(v, bool):
+        raise ValueError
+    if isinstance(v, str):
+        if len(v) > MOST_DIGITS:
+            raise ValueError
+        return int(v)
+    if isinstance(v, float | Fraction) and v != int(v):
+        raise ValueError
+    if not isinstance(v, int | float | Fraction | np.integer | np.floating):
+        raise TypeError
+    if abs(v) >= WIDEST:
+        raise OverflowError
+    return int(v)
+
+
+def _bounded(v: Any) -> int:
+    n = _whole(v)
+    if abs(n) >= WIDEST:
+        raise OverflowError
+    return n
+
+
+def _number(v: Any) -> Any:
+    if isinstance(v, str) and v.strip() not in ("inf", "-inf"):
+        _, _, exponent = v.lower().partition("e")
+        if len(v) > MOST_DIGITS or (exponent and abs(int(exponent)) > MOST_DIGITS):
+            raise ValueError
+        return Fraction(v)
+    if isinstance(v, str):
+        return v.strip()
+    if isinstance(v, bool) or not isinstance(v, int | float | Fraction | np.integer | np.floating):
+        raise TypeError
+    if isinstance(v, float | np.floating):
+        if v != v:
+            raise ValueError
+        return Fraction(str(float(v))) if abs(v) != float("inf") else v
+    return v
+
+
+def _bool(v: Any) -> bool:
+    if isinstance(v, str):
+        if v.lower() not in ("yes", "no", "true", "false"):
+            raise ValueError
+        return v.lower() in ("yes", "true")
+    return bool(v)
+
+
+def _topology(v: Any) -> Any:
+    from decgraph.ir.data.topology import Topology
+    return Topology.of(v)
+
+
+def _set(v: Any) -> frozenset[int]:
+    return frozenset(_bounded(x) for x in _listed(v))
+
+
+def _token(v: Any) -> int:
+    n = _bounded(v)
+    if n < 0:
+        raise ValueError
+    return n
+
+
+def _automaton(v: Any) -> Any:
+    from decgraph.runtime.automaton import Automaton
+    if isinstance(v, str):
+        text = v.strip()
+        if not text.startswith("{"):
+            try:
+                text = Path(text).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise DecError(f"cannot read the automaton {v}: {error}", hint=WRITTEN["automaton"]) from None
+        v = json.loads(text)
+    if isinstance(v, Mapping):
+        if set(v) - {"next", "accepting", "start"}:
+            raise ValueError
+        return Automaton(tuple(tuple(_bounded(s) for s in row) for row in v["next"]),
+                         frozenset(_bounded(s) for s in v["accepting"]), _bounded(v.get("start", 0)))
+    return v
+
+
+READERS = {"int": _bounded, "real": _number, "prob": _number, "bool": _bool, "topology": _topology, "set": _set,
+           "token": _token, "automaton": _automaton}
+
+__all__ = ["check_value", "wanted"]
