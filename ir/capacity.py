@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from decgraph.ir.ops.limits import NODES
 from decgraph.ir.types import ANY
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -80,12 +81,14 @@ class Sizes:
     known: dict[Value, Known] = field(default_factory=dict)
     made: dict[Value, Op] = field(default_factory=dict)
     peaks: dict[Op, Size] = field(default_factory=dict)
+    least: bool = False                                    # with every parameter at the low end of its range
+    too_large: list[Op] = field(default_factory=list)      # what grows a tree beyond NODES
 
     def run(self) -> dict[Op, Size]:
         """The most nodes of the tree that each `tree.new` starts."""
         for p in self.function.params:
             if p.value.type.elem == "int" and not p.value.type.dims and p.high is not None and (p.low or 0) >= 0:
-                self.known[p.value] = int(p.high)
+                self.known[p.value] = int((p.low or 0) if self.least else p.high)
         for op in self.function.body.walk():
             self.made.update(dict.fromkeys(op.results, op))
         self.region(self.function.body, [])
@@ -229,6 +232,8 @@ class Sizes:
         if op.attrs.get("chain") or op.opcode == "tree.best_first":
             all_leaves = t.size == 1 and count == 1
         size = add(t.size, count)
+        if size is not None and size > NODES and op not in self.too_large:
+            self.too_large.append(op)
         leaves = count if all_leaves else add(t.leaves, count)
         for op_new in t.made:
             self.peaks[op_new] = most(self.peaks[op_new], size)
@@ -305,6 +310,8 @@ class Sizes:
                 rest = turns - turn - 1
                 for made, peak in self.peaks.items():
                     old = before.get(made)
+                    if peak is not None and old is not None and peak + rest * (peak - old) > NODES:
+                        self.too_large.append(op)
                     self.peaks[made] = None if peak is None or old is None else add(peak, rest * (peak - old))
                 return [b if not isinstance(b, Nodes) else replace(b, size=add(b.size, rest * grown))
                         for b, grown in zip(after, (s or 0 for s in shape), strict=True)]
@@ -339,7 +346,8 @@ def growth(a: Known, b: Known) -> int | None:
 
 
 RULES: dict[str, Callable[[Sizes, Op], list[Known]]] = {
-    "const": Sizes.const, "map": Sizes.arithmetic, "as_int": Sizes.same, "len": Sizes.length, "within": Sizes.within, "topk": Sizes.widened,
+    "const": Sizes.const, "map": Sizes.arithmetic, "as_int": Sizes.same, "len": Sizes.length, "within": Sizes.within,
+    "topk": Sizes.widened,
     "draw.many": Sizes.widened, "select.top": Sizes.chosen, "batch.top": Sizes.chosen, "take_first": Sizes.chosen,
     "pairs.top": Sizes.pairs, "slice": Sizes.slice, "concat": Sizes.concat, "gather": Sizes.gather, "tree.new": Sizes.tree_new,
     "tree.grow": Sizes.grow, "tree.best_first": Sizes.grow, "tree.keep": Sizes.keep, "tree.front": Sizes.front,
@@ -353,6 +361,13 @@ def capacities(function: Function) -> dict[Op, Size]:
     return Sizes(function).run()
 
 
+def too_large(function: Function) -> list[Op]:
+    """What makes a tree larger than trees may be, whatever the parameters are."""
+    sizes = Sizes(function, least=True)
+    sizes.run()
+    return sizes.too_large
+
+
 def note_capacities(module: Module) -> None:
     """Write what is known into attribute `capacity` of every `tree.new` (in place: for modules just made)."""
     for function in module.functions.values():
@@ -362,4 +377,4 @@ def note_capacities(module: Module) -> None:
                 op.attrs["capacity"] = size
 
 
-__all__ = ["capacities", "note_capacities"]
+__all__ = ["capacities", "note_capacities", "too_large"]

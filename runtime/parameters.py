@@ -118,13 +118,12 @@ def _whole(v: Any) -> int:
         if len(v) > MOST_DIGITS:
             raise ValueError
         return int(v)
-    if isinstance(v, float | Fraction) and v != int(v):
-        raise ValueError
     if not isinstance(v, int | float | Fraction | np.integer | np.floating):
         raise TypeError
-    if abs(v) >= WIDEST:
-        raise OverflowError
-    return int(v)
+    n = int(v)
+    if n != v:
+        raise ValueError
+    return n
 
 
 def _bounded(v: Any) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.builtins import _expr, args, builtin, name_of, static
 from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.types import Dim
 from decgraph.ir.values import Value
@@ -188,6 +189,7 @@ def learn(lw: Lowering, e: S.Call) -> Value:
 def cycle(lw: Lowering, e: S.Call) -> Value:
     """The first n of a vector that is repeated without end."""
     (x, n), _ = args(lw, e, 2)
+    n = size(lw, n, e.span, "the length of cycle")
     i = lw.one("tile", n, span=e.span, kind="iota", bound=static(n, lw))
     return lw.one("gather", x, lw.one("map", i, lw.one("len", x, span=e.span), span=e.span, fn="mod"), span=e.span)
 

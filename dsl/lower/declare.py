@@ -5,6 +5,7 @@ from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
 from decgraph.ir.values import Value
@@ -148,7 +149,8 @@ def canvas_decl(lw: Lowering, s: S.Canvas) -> None:
     n = _expr(lw, s.length)
     if not n.type.is_number or n.type.dims:
         lw.fail(s.length.span, f"a canvas needs a length, got {show(n.type)}", code="E210")
-    extra = [_expr(lw, s.grow_to)] if s.grow_to is not None else []
+    n = size(lw, n, s.length.span, "the length of the canvas")
+    extra = [size(lw, _expr(lw, s.grow_to), s.grow_to.span, "the length of the canvas")] if s.grow_to is not None else []
     lw.env[s.name] = lw.emit("canvas.new", n, *extra, span=s.span, names=(s.name,), canvas=s.name, vocab=lw.vocab)[0]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import access, calls
 from decgraph.dsl.lower.flow import region, show
+from decgraph.dsl.lower.sizes import power, whole
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.types import ANY, BOOL, INT, NONE, REAL, Dim, Type, listing
 from decgraph.ir.values import Region, Value
@@ -103,7 +104,10 @@ def binary(lw: Lowering, e: S.Binary) -> Value:
     if "hidden" in (a.type.elem, b.type.elem):
         return lw.one("hidden.map", a, b, span=e.span, fn=BINARY[e.op])
     a, b = plain_int(lw, a), plain_int(lw, b)
-    return lw.one("map", a, b, span=e.span, fn=BINARY[e.op])
+    if e.op == "^":
+        b = power(lw, a, b, e.span)
+    out = lw.one("map", a, b, span=e.span, fn=BINARY[e.op])
+    return whole(lw, out, e.span) if e.op == "*" else out
 
 
 def plain_int(lw: Lowering, v: Value) -> Value:

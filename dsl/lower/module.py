@@ -9,6 +9,7 @@ from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.lower.declare import SCALARS, literal, type_of
 from decgraph.dsl.lower.flow import show
 from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.sizes import refuse_too_large
 from decgraph.dsl.lower.state import Lowering, StateInfo
 from decgraph.dsl.lower.targets import roomy
 from decgraph.dsl.parse import parse_text
@@ -287,6 +288,7 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
                                   type_of(lw, item.returns, item.name))
     module = Module(lowering.functions, main, source.path, externs)
     note_capacities(module)
+    refuse_too_large(module, source)
     if check_labels:
         from decgraph.dsl.lower.labels import findings
         wrong = [d for d in findings(module, names, source) if d.severity == "error"]

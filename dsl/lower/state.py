@@ -65,7 +65,8 @@ class Lowering:
     history: list[Value] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
-    made: dict[Value, Op] = field(default_factory=dict)
+    made: dict[Value, Op] = field(default_factory=dict)      # whole numbers that are computed from others
+    origin: dict[Value, Op] = field(default_factory=dict)    # every whole number's op
     constants: dict[Value, int] = field(default_factory=dict)
     filled: set[Value] = field(default_factory=set)      # starts of states, made as large as these are
     lows: dict[str, float] = field(default_factory=dict)
@@ -100,6 +101,8 @@ class Lowering:
             self.fail(span or self.span, spoken(str(error)), error.hint, code="E210")
         if opcode == "map" and out[0].type == INT:
             self.made[out[0]] = self.b.last
+        if out and out[0].type.elem == "int":
+            self.origin.update(dict.fromkeys(out, self.b.last))
         return out
 
     def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:

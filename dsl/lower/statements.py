@@ -9,6 +9,7 @@ from decgraph.dsl.lower.builtins_more import SEVERAL
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
 from decgraph.dsl.lower.expr import element_type, expr, iterable
 from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, show, suite
+from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.targets import assign_to, grow_value, set_name
 from decgraph.dsl.lower.verify import verify
@@ -42,7 +43,7 @@ def while_(lw: Lowering, s: S.While) -> None:
     operands: list[Value] = []
     attrs: dict[str, Any] = {"bound": "done" if done else "progress"}
     if s.at_most is not None:
-        operands.append(number(lw, s.at_most, "a bound"))
+        operands.append(size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound"))
         attrs = {"bound": "limit", "limited": True}
     loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: condition(lw, s.cond, "a loop condition"),
          statement=statement, **attrs)
@@ -59,13 +60,14 @@ def loop_(lw: Lowering, s: S.Loop) -> None:
     operands: list[Value] = []
     attrs: dict[str, Any] = {"bound": "progress"}
     if s.at_most is not None:
-        operands, attrs = [number(lw, s.at_most, "a bound")], {"bound": "limit", "limited": True}
+        operands = [size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound")]
+        attrs = {"bound": "limit", "limited": True}
     loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: lw.const(True), statement=statement,
          **attrs)
 
 
 def repeat(lw: Lowering, s: S.Repeat) -> None:
-    n = number(lw, s.count, "repeat")
+    n = size(lw, number(lw, s.count, "repeat"), s.count.span, "the count of repeat")
     if s.cond is None:
         loop(lw, "for", [lw.const(0), n], s.body, s.span, enter=lambda i: None, cond=None, statement=statement,
              bound=builtins.static(n, lw))
@@ -81,7 +83,7 @@ def for_(lw: Lowering, s: S.For) -> None:
     var = s.names[0].name
     saved = lw.env.get(var)
     if isinstance(s.iter, S.Range):
-        lo, hi = number(lw, s.iter.lo, "a range"), number(lw, s.iter.hi, "a range")
+        lo, hi = (size(lw, number(lw, e, "a range"), e.span, "an end of the range") for e in (s.iter.lo, s.iter.hi))
         loop(lw, "for", [lo, hi], s.body, s.span, enter=lambda i: set_name(lw, var, i), cond=None, statement=statement,
              bound=builtins.static(hi, lw))
     else:

@@ -264,7 +264,8 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
             x = lw.one("draw.point", x, span=s.span)
         if x.type.elem != "draw" or len(x.type.dims) > 1:
             lw.fail(s.what.span, f"chain takes a vector of tokens or draws, got {show(x.type)}",
-                    "chain(topk(q, 1)), chain(index.path(ctx, ...)), chain(run A(...) from ctx until done at most 4)", code="E260")
+                    "chain(topk(q, 1)), chain(index.path(ctx, ...)), chain(run A(...) from ctx until done at most 4)",
+                    code="E260")
     elif isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "best_first":
         return grow_best(lw, name, s, s.what)
     else:

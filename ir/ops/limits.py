@@ -23,6 +23,24 @@ def bounded(x: Any, most: int, what: str) -> Any:
     raise OpError(f"{what} is {spoken(x)}; it may be at most {most:,}", "bound it: min(n, 1000), or a range of the parameter")
 
 
+def allowed(n: int, what: str, most: int = LARGEST) -> None:
+    """Raise OpError where something of n elements is about to be built that may not be."""
+    if n > most:
+        raise OpError(f"{what} would be {spoken(n)} long; at most {most:,} are possible", "build less, or cut it: xs[-n:]")
+
+
+def joined_length(a: Any, b: Any) -> int:
+    """How long a ++ b is."""
+    return sum(int(x.shape[0]) if getattr(x, "shape", ()) else len(x) if isinstance(x, list) else 1 for x in (a, b))
+
+
+def room_for_nodes(have: int, more: int) -> None:
+    """Raise OpError where a tree is about to have more nodes than a tree may have."""
+    if have + more > NODES:
+        raise OpError(f"a tree of {have:,} nodes grows by {more:,}; it may have at most {NODES:,}",
+                      "grow fewer: top(xs, k, by = ...), or prune t to top(t.drafted, k, by = t.logprob)")
+
+
 def spoken(x: Any) -> str:
     """A number for a message, which may be too long to write out."""
     if isinstance(x, int) and abs(x) >= 10 ** 18:
@@ -62,11 +80,11 @@ def fits(x: Any, sizes: list[int], what: str) -> None:
     if shape is None:
         shape = (len(x),)
         for inner in x if len(sizes) > 1 else ():
-            if hasattr(inner, "__len__") or getattr(inner, "shape", ()):
+            if hasattr(inner, "__len__") or hasattr(inner, "shape"):
                 fits(inner, sizes[1:], what)
     for have, most in zip(shape, sizes, strict=False):
         if have > most:
             raise OpError(f"{what} has room for {most}, this is {have}", "make it shorter: xs[-n:], first(xs, n), or more room")
 
 
-__all__ = ["LARGEST", "NODES", "WIDEST", "bounded", "fits"]
+__all__ = ["LARGEST", "NODES", "WIDEST", "allowed", "bounded", "fits", "joined_length", "room_for_nodes"]

@@ -11,6 +11,7 @@ from decgraph.ir.data.dist import Dist, Draws, Path, box
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.ops.common import array, as_int, need, numeric, plain
 from decgraph.ir.ops.draws import law_row, point
+from decgraph.ir.ops.limits import room_for_nodes
 from decgraph.ir.table import op
 from decgraph.ir.types import INT, Dim, Type, join, listing
 
@@ -104,6 +105,7 @@ class TreeGrow:
         at, given_columns = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
         names = op.attrs.get("columns", ())
         edges, parents, rows = attach(m, t, what, at, bool(op.attrs.get("chain")))
+        room_for_nodes(len(t.nodes), len(edges))
         columns: list[dict[str, Any]] = [{} for _ in edges]
         given = None
         for name, value in zip(names, given_columns, strict=True):

@@ -1,6 +1,7 @@
 """Vectors: elementwise functions, folds, scans, indexing and joining. Dimensions line up by what they range over."""
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from decgraph.ir.data.dist import Dist, Draws, Path, box
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack, truncated
+from decgraph.ir.ops.limits import allowed, joined_length
 from decgraph.ir.table import OpError, op
 from decgraph.ir.types import ANY, BOOL, INT, Dim, Type, join, join_dims, listing
 
@@ -265,6 +267,7 @@ class Concat:
 
     def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
         want = op.results[0].type
+        allowed(joined_length(a, b), "this vector")
         if want.elem == "path":
             return (Path(_path_tokens(a) + _path_tokens(b)),)
         if want.elem == "list":
@@ -349,6 +352,7 @@ class Tile:
         if kind == "zeros":
             sizes = iter(xs)
             shape = tuple(m.vocab_size if d.kind == "vocab" else as_int(next(sizes)) for d in op.attrs["dims"])
+            allowed(prod(shape), "zeros(...)")
             return (m.num.zeros(shape, op.attrs.get("elem", "real")),)
         return (stack(m, [xs[0]] * as_int(xs[1])) if as_int(xs[1]) else _none(xs[0]),)
 

@@ -13,6 +13,7 @@ from decgraph.backends.torch.rows import Dist, Values
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Path, Tree
 from decgraph.backends.torch.walk import canvas_at
+from decgraph.ir.ops.limits import room_for_nodes
 
 
 @lowering("tree.new")
@@ -38,12 +39,14 @@ def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: 
     if isinstance(what, Draws | Mixed):
         draws = what if isinstance(what, Mixed) or what.shape else what.pick(np.s_[None])
         flat = draws.ravel()
+        room_for_nodes(len(t), len(flat.tokens))
         parents, leading = _parents(t, what, flat, at, chain)
         tokens: Any = flat.tokens
         edges: list[Any] = []
         draw: Any = flat
     else:
         edges, parents, leading = _attached(t, what, at)
+        room_for_nodes(len(t), len(edges))
         tokens, draw = np.array([_edge_token(e) for e in edges], dtype=np.int64), None
     ok = (tokens >= 0) if draw is not None else np.array([e is not None for e in edges], dtype=bool)
     places = np.flatnonzero(ok)

@@ -15,7 +15,7 @@ from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Context, Path
 from decgraph.ir.ops.common import align, numeric, spread
-from decgraph.ir.ops.limits import bounded, fits
+from decgraph.ir.ops.limits import allowed, bounded, fits, joined_length
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
@@ -204,6 +204,7 @@ def path_of_tokens(x: Any) -> Path:
 def concat(m: Any, a: Any, b: Any, *, op: Any) -> Any:
     """a ++ b along the first dimension; single values count as vectors of one."""
     want = op.results[0].type
+    allowed(joined_length(a, b), "this vector")
     if want.elem == "path":
         pa, pb = path_of_tokens(a), path_of_tokens(b)
         return Path(pa.tokens + pb.tokens, uids=pa.uids + pb.uids, draws=pa.draws + pb.draws)

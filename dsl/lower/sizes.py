@@ -1,0 +1,90 @@
+"""Numbers without bound: what a program asks for at once is bounded where it is written, or checked before it is built.
+
+A size (turns, elements, positions) may be at most `LARGEST`, a whole number has 64 bits. A constant beyond that is an error
+of the program (E430); what is not known to stay below is checked while the program runs, at its line. What counts what is
+there (a length, a depth) needs no check, and neither does a parameter with a range.
+"""
+from __future__ import annotations
+
+from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.source import Source, Span
+from decgraph.errors import DecError
+from decgraph.ir.capacity import too_large
+from decgraph.ir.ops.limits import LARGEST, NODES, WIDEST, spoken
+from decgraph.ir.values import Module, Value
+
+EXPONENT = 1024
+"""Beyond it a power of 2 is no float64."""
+
+COUNTS = frozenset(("len", "path.get", "tree.get", "request", "level.get", "within", "canvas.get", "edit.get", "rank"))
+"""Ops whose numbers count what is there."""
+
+
+def size(lw: Lowering, v: Value, span: Span, what: str) -> Value:
+    """A number of things that something is to have: v, or v checked."""
+    if v.type.dims or v.type.elem != "int":
+        return v
+    exact = lw.constants.get(v)
+    if exact is not None:
+        if abs(exact) > LARGEST:
+            lw.fail(span, f"{what} is {spoken(exact)}; it may be at most {LARGEST:,}", "take a smaller number", code="E430")
+        return v
+    upper = lw.upper(v)
+    if (upper is not None and upper <= LARGEST) or small(lw, v):
+        return v
+    return lw.one("within", v, span=span, what=what, most=LARGEST)
+
+
+def small(lw: Lowering, v: Value, depth: int = 0) -> bool:
+    """Whether a number is made of constants, ranges and counts by sums and differences alone."""
+    exact = lw.constants.get(v)
+    if exact is not None:
+        return abs(exact) <= LARGEST
+    upper = lw.upper(v)
+    if upper is not None:
+        return upper <= LARGEST
+    op = lw.origin.get(v)
+    if op is None or depth > 20:
+        return False
+    if op.opcode in COUNTS or (op.opcode == "reduce" and op.attrs["fn"] == "count") or op.opcode == "scan":
+        return True
+    if op.opcode == "map":
+        fn = op.attrs["fn"]
+        known = [small(lw, x, depth + 1) for x in op.operands]
+        return any(known) if fn in ("minimum", "mod") else all(known) and fn in ("add", "sub", "maximum", "neg", "div", "floor")
+    return op.opcode == "as_int" and small(lw, op.operands[0], depth + 1)
+
+
+def power(lw: Lowering, base: Value, exponent: Value, span: Span) -> Value:
+    """The exponent of a power, checked where it may be so large that the power can be neither rounded nor written out."""
+    if exponent.type.dims or exponent.type.elem != "int":
+        return exponent
+    b, n = lw.constants.get(base, 2), lw.constants.get(exponent)
+    if n is not None and abs(b) > 1 and abs(n) * (abs(b).bit_length() - 1) > EXPONENT:
+        lw.fail(span, f"the exponent of this power is {spoken(n)}: more than a number can hold", "take a smaller exponent",
+                code="E430")
+    return exponent if n is not None or small(lw, exponent) else lw.one("within", exponent, span=span, what="the exponent",
+                                                                        most=EXPONENT)
+
+
+def whole(lw: Lowering, v: Value, span: Span) -> Value:
+    """A product of whole numbers, which may outgrow 64 bits from turn to turn."""
+    if v.type.dims or v.type.elem != "int" or lw.upper(v) is not None or all(
+            small(lw, x) for x in lw.origin[v].operands):
+        return v
+    return lw.one("within", v, span=span, what="this whole number", most=WIDEST)
+
+
+def refuse_too_large(module: Module, source: Source) -> None:
+    """Raise DecError at what makes a tree larger than a tree may be, whatever the parameters are."""
+    from decgraph.dsl.lower.labels import span_of
+    from decgraph.dsl.lower.library import stdlib_source
+    for function in module.functions.values():
+        for op in too_large(function):
+            text = source if op.loc.path == source.path else stdlib_source(op.loc.path) or source
+            raise DecError([Diagnostic("E430", f"a tree gets more than {NODES:,} nodes here", span_of(op.loc, text),
+                                       source=text, help="fewer turns, fewer guesses at a node, or prune t to fewer")])
+
+
+__all__ = ["power", "refuse_too_large", "size", "whole"]

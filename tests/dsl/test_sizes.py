@@ -1,0 +1,82 @@
+"""Nothing that loads runs for ever or takes all memory: what is too much is an error that names the expression.
+
+Every case runs in a process of its own with a time limit and an address space, as a net: a case that falls into it has failed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from decgraph.dsl.lower import load_text
+from decgraph.errors import DecError
+
+HEAD = "algorithm a(target: causal, big: int = 4):\n    while not done:\n"
+TAIL = "        x ~ target(ctx) as output\n        commit x\n"
+
+
+def program(*lines: str) -> str:
+    return HEAD + "".join(f"        {line}\n" for line in lines) + TAIL
+
+
+CONSTANT = [
+    ("n = 2 ^ 1000000000",), ("n = 10 ^ 3000",), ("repeat 1000000000000:", "    n = 1"),
+    ("for i in 0..10000000000:", "    n = 1"),
+    ("xs = tile(pad, 100000000000)",), ("xs = range_(10000000000)",), ("xs = cycle([1, 2], 10000000000)",),
+    ("xs = sample(target(ctx), 10000000000)",), ("xs = zeros(10000000000)",),
+    ("n = 0", "while n < 3 at most 10000000000:", "    n += 1"),
+    ("n = 0", "loop at most 10000000000:", "    n += 1", "    break if n > 3"),
+    ("draft t:", "    repeat 12:", "        grow topk(target(t.leaves).raw, 12)"),
+    ("draft t:", "    repeat 100000:", "        grow point(0)"),
+]
+
+
+@pytest.mark.parametrize("lines", CONSTANT, ids=lambda lines: lines[0])
+def test_a_constant_is_refused_where_it_stands(lines: tuple[str, ...]) -> None:
+    with pytest.raises(DecError) as caught:
+        load_text(program(*lines), "a.dec")
+    assert caught.value.codes == ("E430",)
+    assert any(d.span.line >= 3 for d in caught.value.diagnostics if not isinstance(d, str))
+
+
+@pytest.mark.parametrize("lines", [("n = 2 ^ 100",), ("n = 2.0 ^ 1000",), ("repeat 1000:", "    n = 1"),
+                                   ("draft t:", "    repeat 4:", "        grow topk(target(t.leaves).raw, 12)")])
+def test_what_is_possible_loads(lines: tuple[str, ...]) -> None:
+    load_text(program(*lines))
+
+
+GIVEN = [
+    ("xs = tile(pad, big)", "commit xs[0]"), ("n = 0", "repeat big:", "    n += 1", "commit 1 if n > 3 else 0"), ("n = 2 ^ big", "commit 1 if n > 3 else 0"),
+    ("xs = range_(big)", "commit xs[0]"), ("xs = zeros(100000, 100000)", "commit int(xs[0, 0])"),
+    ("xs = [1]", "repeat 60:", "    xs = xs ++ xs", "commit xs[0]"),
+    ("xs = sample(target(ctx), big)", "commit xs[0]"), ("n = 0", "for i in 0..big:", "    n += 1", "commit 1 if n > 3 else 0"),
+]
+RUN = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+from decgraph.backends.registry import machine
+from decgraph.check.worlds import models_for
+from decgraph.dsl.lower import load_text
+from decgraph.passes.manager import optimise
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
+text, backend = sys.argv[1], sys.argv[2]
+module = load_text(text, "a.dec")
+if backend != "reference":
+    module = optimise(module)[0]
+result = Session(module, models_for(module.entry, 4, 1), {"big": 10 ** 12}, machine=machine(backend)).run(
+    Request(prompt=(0, 1), limit=2, seed=1))
+print(result.error)
+"""
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@pytest.mark.parametrize("lines", GIVEN, ids=lambda lines: lines[0])
+def test_what_a_parameter_makes_too_large_ends_the_request(lines: tuple[str, ...], backend: str) -> None:
+    done = subprocess.run([sys.executable, "-c", RUN, program(*lines), backend], capture_output=True, text=True, timeout=120,
+                          cwd=Path(__file__).parent, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "a.dec:" in done.stdout and "cannot go on" in done.stdout and "Error" not in done.stdout, done.stdout
