@@ -21,6 +21,7 @@ from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.table import OpError, load
 from decgraph.ir.values import Function, Module, Op, Region, Value
+from decgraph.runtime.failures import said
 
 
 class Machine(Randomness, Calls, Walk, Effects, Stores):
@@ -86,7 +87,7 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
             except OpError as error:
                 raise self.failure(op, str(error), error.hint) from error
             except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError) as error:
-                raise self.failure(op, f"{type(error).__name__}: {error}") from error
+                raise self.failure(op, *said(error)) from error
             for value, result in zip(op.results, out):
                 env[value] = result
         return [env[v] for v in region.yields]

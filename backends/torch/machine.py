@@ -21,6 +21,7 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.table import OpError
 from decgraph.ir.values import Module
+from decgraph.runtime.failures import said
 from decgraph.runtime.noise import Key, output_key
 from decgraph.runtime.trace import Tally
 
@@ -115,7 +116,7 @@ class Machine(Calls, Rolls, Effects, Stores):
         except OpError as error:
             raise self.failure(error, str(error), error.hint) from error
         except (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError, RuntimeError) as error:
-            raise self.failure(error, f"{type(error).__name__}: {error}") from error
+            raise self.failure(error, *said(error)) from error
         self.finish()
 
     def parameter(self, p: Any) -> Any:

@@ -49,7 +49,8 @@ def test_what_is_possible_loads(lines: tuple[str, ...]) -> None:
 
 
 GIVEN = [
-    ("xs = tile(pad, big)", "commit xs[0]"), ("n = 0", "repeat big:", "    n += 1", "commit 1 if n > 3 else 0"), ("n = 2 ^ big", "commit 1 if n > 3 else 0"),
+    ("xs = tile(pad, big)", "commit xs[0]"), ("n = 0", "repeat big:", "    n += 1", "commit 1 if n > 3 else 0"),
+    ("n = 2 ^ big", "commit 1 if n > 3 else 0"),
     ("xs = range_(big)", "commit xs[0]"), ("xs = zeros(100000, 100000)", "commit int(xs[0, 0])"),
     ("xs = [1]", "repeat 60:", "    xs = xs ++ xs", "commit xs[0]"),
     ("xs = sample(target(ctx), big)", "commit xs[0]"), ("n = 0", "for i in 0..big:", "    n += 1", "commit 1 if n > 3 else 0"),

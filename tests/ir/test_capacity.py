@@ -55,7 +55,8 @@ def draft(*lines: str, head: str = "target: causal, k: int in 1..8 = 4, n: int i
         (("for i in 0..min(k, 3):", "    for j in 0..2:", "        grow topk(target(root).raw, 2)"), 13),
         (("grow topk(target(root).raw, k)", "prune t to t.drafted[:2]", "grow topk(target(t.leaves).raw, 4)"), 1 + 2 + 12),
         # the law is chosen, or mixed: still one draft at every leaf
-        (("repeat 16:", "    if k > 2:", "        q = target(t.leaves)", "    else:", "        q = normalize(target(t.leaves) * 2)",
+        (("repeat 16:", "    if k > 2:", "        q = target(t.leaves)", "    else:",
+          "        q = normalize(target(t.leaves) * 2)",
           "    x ~ q", "    grow x"), 17),
         (("repeat 16:", "    q = target(t.leaves)", "    if k > 2:", "        q = normalize(q + target(t.leaves))", "    x ~ q",
           "    grow x"), 17),

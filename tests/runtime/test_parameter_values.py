@@ -18,7 +18,8 @@ GRAMMAR = '{"next": [[1, 0], [-1, 1]], "accepting": [1]}'
 
 
 def value(kind: str, given: Any) -> Any:
-    module = load_text(f"algorithm a(target: causal, v: {kind}):\n    while not done:\n        x ~ target(ctx)\n        commit x\n")
+    module = load_text(f"algorithm a(target: causal, v: {kind}):\n    while not done:\n"
+                       "        x ~ target(ctx)\n        commit x\n")
     return check_params(module.entry, {"v": given})["v"]
 
 
