@@ -6,6 +6,7 @@ from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.types import INT, Dim, Type
 from decgraph.ir.values import Value
@@ -209,6 +210,7 @@ def sort(lw: Lowering, e: S.Call) -> Value:
 @builtin("range_")
 def range_(lw: Lowering, e: S.Call) -> Value:
     a, _ = args(lw, e, 1, 2)
+    a = [size(lw, x, e.span, "an end of range_") for x in a]
     return lw.one("tile", *a, span=e.span, kind="iota", bound=static(a[-1], lw))
 
 
@@ -225,6 +227,7 @@ def zeros(lw: Lowering, e: S.Call) -> Value:
             dims.append(v.type.dims[0])
             sizes.append(lw.one("len", v, span=e.span))
         else:
+            v = size(lw, v, a.span, "a size of zeros")
             dims.append(Dim("k", "", static(v, lw)))
             sizes.append(v)
     return lw.emit("tile", *sizes, span=e.span, kind="zeros", dims=tuple(dims))[0]
@@ -233,7 +236,15 @@ def zeros(lw: Lowering, e: S.Call) -> Value:
 @builtin("tile", "repeat_")
 def tile(lw: Lowering, e: S.Call) -> Value:
     (x, n), _ = args(lw, e, 2)
+    n = size(lw, n, e.span, f"the length of {name_of(e)}")
     return lw.one("tile", x, n, span=e.span, kind="tile", bound=static(n, lw))
+
+
+@builtin("spread")
+def spread(lw: Lowering, e: S.Call) -> Value:
+    """n positions over k steps."""
+    (n, k), _ = args(lw, e, 2)
+    return lw.one("schedule", n, size(lw, k, e.span, "the number of steps"), span=e.span)
 
 
 @builtin("sample")
@@ -241,6 +252,7 @@ def sample(lw: Lowering, e: S.Call) -> Value:
     """k draws from a distribution: `replace = no` for draws without replacement."""
     (q, k), kw = args(lw, e, 2, kw=("replace",))
     r = e.kwarg("replace")
+    k = size(lw, k, e.span, "the number of samples")
     replace = not (isinstance(r, S.Name) and r.name in ("no", "false"))
     return lw.one("draw.many", q, k, lw.noise("race", e.span), span=e.span, replace=replace, bound=static(k, lw))
 

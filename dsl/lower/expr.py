@@ -7,7 +7,7 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import access, calls
 from decgraph.dsl.lower.flow import region, show
-from decgraph.dsl.lower.sizes import power, whole
+from decgraph.dsl.lower.sizes import power, size, whole
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.types import ANY, BOOL, INT, NONE, REAL, Dim, Type, listing
 from decgraph.ir.values import Region, Value
@@ -195,6 +195,8 @@ def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
         out = [expr(lw, e.element)]
         if e.cond is not None:
             out.append(expr(lw, e.cond))
+            if out[1].type.elem != "bool" or out[1].type.dims:
+                lw.fail(e.cond.span, f"a condition must be one bool, got {show(out[1].type)}", "say any(...) or all(...)")
         return out
 
     r, _ = region(lw, [i, x], [], [], fill)
@@ -204,7 +206,7 @@ def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
 def iterable(lw: Lowering, e: S.Expr) -> Value:
     """What a `for` runs over: a vector, a list, a topology, or lo..hi as numbers."""
     if isinstance(e, S.Range):
-        lo, hi = expr(lw, e.lo), expr(lw, e.hi)
+        lo, hi = (size(lw, expr(lw, x), x.span, "an end of the range") for x in (e.lo, e.hi))
         return lw.one("tile", lo, hi, span=e.span, kind="iota")
     return expr(lw, e)
 

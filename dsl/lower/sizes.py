@@ -53,6 +53,9 @@ def small(lw: Lowering, v: Value, depth: int = 0) -> bool:
         fn = op.attrs["fn"]
         known = [small(lw, x, depth + 1) for x in op.operands]
         return any(known) if fn in ("minimum", "mod") else all(known) and fn in ("add", "sub", "maximum", "neg", "div", "floor")
+    if op.opcode == "if":
+        at = op.results.index(v)
+        return all(small(lw, r.yields[at], depth + 1) for r in op.regions)
     return op.opcode == "as_int" and small(lw, op.operands[0], depth + 1)
 
 

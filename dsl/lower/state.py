@@ -102,8 +102,7 @@ class Lowering:
             self.fail(span or self.span, spoken(str(error)), error.hint, code="E210")
         if opcode == "map" and out[0].type == INT:
             self.made[out[0]] = self.b.last
-        if out and out[0].type.elem == "int":
-            self.origin.update(dict.fromkeys(out, self.b.last))
+        self.origin.update((v, self.b.last) for v in out if v.type == INT)
         return out
 
     def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:

@@ -144,8 +144,8 @@ class Draws:
         return self.items.shape
 
     def tokens(self) -> Any:
-        """Token ids, int64 [*dims]: looks at every draw."""
-        out = np.array([d.token for d in self.items.ravel()], dtype=np.int64).reshape(self.items.shape)
+        """Token ids, int64 [*dims]: looks at every draw. -1 where a law had no further token to draw."""
+        out = np.array([-1 if d is None else d.token for d in self.items.ravel()], dtype=np.int64).reshape(self.items.shape)
         return out if out.shape else int(out)
 
     def flat(self) -> list[Draw]:

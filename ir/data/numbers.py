@@ -31,6 +31,12 @@ def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
     return g
 
 
+def _floor(a: Any) -> Any:
+    if np.ndim(a) == 0 and not np.isfinite(a):
+        raise OverflowError("cannot convert float infinity to integer")
+    return np.floor(a).astype(np.int64)
+
+
 class Float:
     """float64: what the reference computes with."""
 
@@ -44,7 +50,7 @@ class Float:
         "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
         "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "select": np.where,
         "exp": _quiet(np.exp), "log": _quiet(np.log), "relu": lambda a: np.maximum(a, 0), "abs": np.abs,
-        "minimum": np.minimum, "maximum": np.maximum, "floor": lambda a: np.floor(a).astype(np.int64),
+        "minimum": np.minimum, "maximum": np.maximum, "floor": lambda a: _floor(a),
         "sqrt": np.sqrt, "clamp": lambda a, lo, hi: np.minimum(np.maximum(a, lo), hi),
     }
 
@@ -85,6 +91,8 @@ class Float:
     def softmax(self, a: Any) -> Any:
         with np.errstate(all="ignore"):
             a = np.asarray(a, dtype=np.float64)
+            if not a.shape[-1]:
+                return a
             e = np.exp(a - np.max(a, axis=-1, keepdims=True))
             return e / e.sum(-1, keepdims=True)
 

@@ -103,7 +103,7 @@ class DrawMany:
 
     def meaning(m: Any, op: Any, q: Any, k: Any, key: NoiseKey) -> Any:
         rows, face, at, inner = rows_of(q)
-        k = as_int(k)
+        k = max(0, as_int(k))
         groups = [m.draw_many(op, rows[i], face, k, op.attrs["replace"], key, n)
                   for n, i in enumerate(np.ndindex(rows.shape))]
         return (Draws(pad(groups, rows.shape, k), at, inner=inner),)

@@ -78,7 +78,7 @@ class TopK:
         return (Type("draw", (n.dims[-1].of,), n.dims[:-1] + (Dim("k", "", attrs.get("bound")),)),)
 
     def meaning(m: Any, op: Any, q: Any, k: Any) -> Any:
-        k = as_int(k)
+        k = max(0, as_int(k))
         if not isinstance(q, Dist):
             from decgraph.ir.ops.distributions import rows_from
             q = Dist(rows_from(np.asarray(q)))
@@ -122,7 +122,7 @@ class SelectTop:
             x = np.asarray(array(m, x)).ravel()
         items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
         live = [i for i, v in enumerate(items) if v is not None]
-        keys = [k2 for b in by for k2 in _keys(m, b)] or [list(np.asarray(x).ravel())]
+        keys = [k2 for b in by for k2 in _keys(m, b)] or [list(np.asarray(array(m, x)).ravel())]
         if len(keys[0]) != len(items) and len(keys[0]) == len(live):
             place = {i: n for n, i in enumerate(live)}
             pick = lambda key, i: key[place[i]]

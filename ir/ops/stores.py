@@ -36,6 +36,10 @@ class IndexAsk:
         need(types[0].elem == "index", f"{attrs['what']} needs an index, got {types[0]}")
         v = types[0].vocab
         what = attrs["what"]
+        place = types[1] if len(types) > 1 else None
+        if place is not None and what in ("has", "after", "path", "score"):
+            need(place.is_token or place.elem in ("node", "path", "position", "list", "any", "int"),
+                 f".{what} looks tokens or a node up, got {place}", "seen.path(ctx, ...), seen.has(xs)")
         if what == "has":
             return (BOOL,)
         if what == "path":

@@ -31,6 +31,8 @@ class Map:
                                       for t in ts):
             need(join(ts[0].scalar, ts[1].scalar) is not None, f"{types[0]} and {types[1]} cannot be equal")
             return (BOOL if any(t.elem == "none" for t in ts) else Type("bool", (), broadcast(ts)),)
+        need(all(t.elem != "none" for t in ts) or fn == "select", f"{fn} needs values, got {', '.join(map(str, types))}",
+             "none is compared with == and !=")
         if fn in _LOGIC:
             need(all(t.elem == "bool" for t in ts), f"{fn} needs bools, got {', '.join(map(str, types))}")
             return (Type("bool", (), broadcast(ts)),)
@@ -106,6 +108,10 @@ class Reduce:
         fn = attrs["fn"]
         need(fn in REDUCE_FUNCTIONS, f"no fold {fn}")
         if t.elem == "list":
+            inner = t.of[0]
+            need(inner == ANY or isinstance(inner, Type) and not inner.dims and (
+                inner.elem == "bool" if fn in ("any", "all", "count") else inner.is_number or inner.elem in ("bool", "token")),
+                 f"{fn} needs {'bools' if fn in ('any', 'all', 'count') else 'numbers'}, got a list of {inner}")
             return (Type("bool") if fn in ("any", "all") else Type("real"),)
         need(bool(t.dims), f"{fn} needs a vector, got {types[0]}")
         need(fn not in ("any", "all", "count") or t.elem == "bool", f"{fn} needs bools, got {types[0]}")
@@ -161,11 +167,13 @@ class Gather:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v, *ix = types
         ix = [numeric(i) for i in ix]
+        need(bool(ix), f"an index needs a dimension to look into, {v} has none")
+        if v.elem in ("topology", "list"):
+            need(len(ix) == 1 and not ix[0].dims and ix[0].elem in ("int", "token", "position", "any"),
+                 f"a {v.elem} takes one whole number as its index, got {', '.join(map(str, ix))}")
         if v.elem == "topology":
             return (Type("level"),)
         if v.elem == "list":
-            need(len(ix) == 1, "a list takes one index")
-            need(not ix[0].dims, "a list takes a single index")
             return (v.of[0],)
         need(len(v.dims) >= len(ix), f"{v} does not have {len(ix)} dimensions to index",
              "this value is a single one" if not v.dims else "")
@@ -344,6 +352,7 @@ class Tile:
         for t in types[1:] if kind == "tile" else types:
             need_one(t, {"tile": "fill", "iota": "a range"}.get(kind, "a size"))
         d = Dim(attrs.get("dim", "k"), attrs.get("of", ""), attrs.get("bound"))
+        need(kind != "tile" or types[0].elem not in ("none", "any"), "none cannot be repeated: it has no value")
         if kind == "iota":
             return (INT.over(d),)
         if kind == "zeros":
@@ -357,7 +366,7 @@ class Tile:
             return (np.arange(as_int(lo), as_int(hi)),)
         if kind == "zeros":
             sizes = iter(xs)
-            shape = tuple(m.vocab_size if d.kind == "vocab" else as_int(next(sizes)) for d in op.attrs["dims"])
+            shape = tuple(m.vocab_size if d.kind == "vocab" else max(0, as_int(next(sizes))) for d in op.attrs["dims"])
             allowed(prod(shape), "zeros(...)")
             return (m.num.zeros(shape, op.attrs.get("elem", "real")),)
         return (stack(m, [xs[0]] * as_int(xs[1])) if as_int(xs[1]) else _none(xs[0]),)

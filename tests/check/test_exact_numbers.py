@@ -177,8 +177,7 @@ def test_no_python_exception_leaves_the_exact_machine(expression: str, test: str
         assert not any(f"{e.__name__}:" in str(got) for e in PYTHON), str(got)
 
 
-@pytest.mark.parametrize("expression", ["2 ^ 1000000000", "9 ^ 9 ^ 9 ^ 9", "(0.5 + n) ^ 123456789123", "exp(exp(exp(1000)))",
-                                        "max(q ^ 10000000)", "exp(10 ^ 30)"])
+@pytest.mark.parametrize("expression", ["9 ^ 9 ^ 9 ^ 9", "exp(exp(exp(1000)))", "exp(10 ^ 30)"])
 def test_numbers_that_grow_are_given_up_at_their_line(expression: str) -> None:
     started = time.perf_counter()
     got = outcome(PROGRAM.format(expression=expression, test="v > 0.25", law="p"))

@@ -23,7 +23,8 @@ def program(*lines: str) -> str:
 
 
 CONSTANT = [
-    ("n = 2 ^ 1000000000",), ("n = 10 ^ 3000",), ("repeat 1000000000000:", "    n = 1"),
+    ("n = 2 ^ 1000000000",), ("n = 10 ^ 3000",), ("n = (0.5 + big) ^ 123456789123",), ("n = max(target(ctx) ^ 10000000)",),
+    ("repeat 1000000000000:", "    n = 1"),
     ("for i in 0..10000000000:", "    n = 1"),
     ("xs = tile(pad, 100000000000)",), ("xs = range_(10000000000)",), ("xs = cycle([1, 2], 10000000000)",),
     ("xs = sample(target(ctx), 10000000000)",), ("xs = zeros(10000000000)",),
@@ -80,4 +81,4 @@ def test_what_a_parameter_makes_too_large_ends_the_request(lines: tuple[str, ...
     done = subprocess.run([sys.executable, "-c", RUN, program(*lines), backend], capture_output=True, text=True, timeout=120,
                           cwd=Path(__file__).parent, check=False)
     assert done.returncode == 0, done.stderr
-    assert "a.dec:" in done.stdout and "cannot go on" in done.stdout and "Traceback" not in done.stdout, done.stdout
+    assert "a.dec:" in done.stdout and "cannot go on" in done.stdout and "Error" not in done.stdout, done.stdout

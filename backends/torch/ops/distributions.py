@@ -28,7 +28,7 @@ def tensor_of(x: Any) -> Tensor:
 def dist_of(m: Any, probs: Tensor, like: Any = None) -> Dist:
     """Probabilities [*shape, V] as a dist that keeps the places of `like`, where it has them."""
     shape = tuple(probs.shape[:-1])
-    flat = probs.reshape(-1, probs.shape[-1])
+    flat = probs.reshape(int(np.prod(probs.shape[:-1])), probs.shape[-1])
     index = np.arange(flat.shape[0]).reshape(shape)
     if isinstance(like, Dist) and like.shape == shape:
         rows = Values(flat, m.request, like=like.rows, index=like.index.reshape(-1))
@@ -110,7 +110,9 @@ def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
         ones = p.rows.points(p.face)
         if ones is not None:
             p.rows.looked_at(p.index)
-            return 1.0 if int(ones[int(p.index)]) == int(tokens) else 0.0
+            if not -p.rows.size <= int(tokens) < p.rows.size:
+                raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {p.rows.size}")
+            return 1.0 if int(ones[int(p.index)]) == int(tokens) % p.rows.size else 0.0
         table = p.rows.face(p.face)
         p.rows.looked_at(p.index)
         return number(table[int(p.index), int(tokens)])
@@ -134,7 +136,7 @@ def info(m: Any, *ps: Any, kind: str) -> Any:
     """Entropy of each distribution, or kl(p, q), in nats, on the host."""
     a = [shaping.working(tensor_of(p)) for p in ps]
     if kind == "entropy":
-        out = torch.special.entr(a[0]).sum(-1)
+        out = torch.special.entr(a[0].clamp(min=0)).sum(-1)     # as on the reference: what is not positive adds nothing
     else:
         out = torch.where(a[0] > 0, a[0] * (torch.log(a[0]) - torch.log(a[1])), 0.0).sum(-1)
     got = fetched(out)

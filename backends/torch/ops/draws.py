@@ -63,8 +63,8 @@ def draw(m: Any, q: Any, key: NoiseKey) -> Draws:
 @lowering("draw.many")
 def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> Draws:
     """k draws from each distribution, with or without replacement; short groups end in -1."""
-    q, k = as_dist(m, q), int(k)
-    vectors = stream.fetched(q.vector()).reshape(-1, int(q.rows.size))
+    q, k = as_dist(m, q), max(0, int(k))
+    vectors = stream.fetched(q.vector()).reshape(int(np.prod(q.shape)), int(q.rows.size))
     n = len(vectors)
     tokens = np.full((n, k), -1, dtype=np.int64)
     keys = _Keys(m, q, key)

@@ -1,0 +1,35 @@
+"""What goes wrong with a program's values while it runs, in the author's words: an index outside, lengths that do not agree.
+
+An operation tells most of it itself (an `OpError` with its hint). What NumPy and torch say of values whose lengths are only
+known while a program runs is said anew here; what was raised stays the cause of the error that says so.
+"""
+from __future__ import annotations
+
+import re
+
+_OUTSIDE = re.compile(r"index (-?\d+) is out of bounds for (?:axis \d+|dimension \d+) with size (\d+)|"
+                      r"index out of range|index out of bounds|out of range")
+_LENGTHS = re.compile(r"broadcast|same shape|must match|shape mismatch|sizes of tensors|inhomogeneous|stack expects", re.I)
+_EMPTY = re.compile(r"empty sequence|zero-size|empty array|of empty|no identity|non-zero size", re.I)
+
+
+def said(error: BaseException) -> tuple[str, str] | None:
+    """(What is wrong, what to try), None for errors that say nothing of a program's values."""
+    text = str(error).strip()
+    hit = _OUTSIDE.search(text)
+    if isinstance(error, LookupError) and hit is not None:
+        where = "an index is outside of what it indexes" if hit[1] is None else f"there is no element {hit[1]} among {hit[2]}"
+        return where, "look before: if len(xs) > i"
+    if isinstance(error, ValueError | RuntimeError | IndexError) and _LENGTHS.search(text):
+        sizes = ", ".join(dict.fromkeys(re.findall(r"\([\d, ]*\)|size of tensor \w \(\d+\)", text)))
+        return "these have different lengths" + (f": {sizes}" if sizes else ""), "cut them to one length: xs[:n], or index one"
+    if isinstance(error, ValueError | RuntimeError | IndexError) and _EMPTY.search(text):
+        return "there is nothing here: the vector is empty", "look before: if len(xs) > 0"
+    if isinstance(error, ValueError) and "mass" in text:
+        return "a draw from a distribution without mass", "normalize what has mass, or draw from another law where sum(q) is 0"
+    if isinstance(error, OverflowError | ValueError) and "convert float" in text:
+        return "an infinity, or what is no number, cannot be a whole number", "look before: if n < inf"
+    return None
+
+
+__all__ = ["said"]
