@@ -119,8 +119,9 @@ class Stores:
     def own(self, memory: Value) -> bool:
         """Whether a memory is all that a model computed of a context, from scratch."""
         op = self.made.get(memory)
-        return (op is not None and op.opcode == "model.memory" and op.operands[0] in self.params and "given" not in op.attrs.get("with", ())
-                and op.operands[1].type.elem == "node" and op.operands[1].type.of[0] == "ctx")
+        return (op is not None and op.opcode == "model.memory" and op.operands[0] in self.params
+                and "given" not in op.attrs.get("with", ()) and op.operands[1].type.elem == "node"
+                and op.operands[1].type.of[0] == "ctx")
 
 
 def notes(before: Module, after: Module) -> list[str]:

@@ -15,6 +15,7 @@ from decgraph.runtime import trace
 from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.engine.ask import Ask, Remembered
 from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.interface import Model
 
 
 @dataclass
@@ -224,6 +225,8 @@ class Calls:
             if isinstance(call, Call):
                 call.alone = alone
             return call
+        if type(model).memory is Model.memory:
+            return model.memory(())     # says that it has none to give
         tree: Any = extra.get("tree")
         if isinstance(place, Context):
             length, tokens = place.length, self.tokens

@@ -12,7 +12,8 @@ from decgraph.ir.values import Value
 
 TABLE: dict[str, Callable[[Lowering, S.Call], Value]] = {}
 METHODS = {
-    "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = .., mlp = ..), .upto(l), .head(trunk), .embed(x)",
+    "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = a, mlp = m), .upto(l), "
+             ".head(trunk), .embed(x)",
     "memory": "memories have .only(positions), .without(positions), .join(other), .scores(positions), and layers: m[l]",
     "canvas": "canvases have .extend(k)",
     "index": "indexes have .has(tokens), .after(tokens), .path(node, at_least =, at_most =)",

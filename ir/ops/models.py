@@ -76,7 +76,8 @@ class ModelMemory:
         place, names = types[1], attrs.get("with", ())
         need(place.elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {place}")
         need(not place.dims, f"memory is of one node, got {place}", "say target.memory(ctx.parent)")
-        need(place.elem == "canvas" or "at" not in names, "at = names positions of a canvas; a memory of a context is of all of it",
+        need(place.elem == "canvas" or "at" not in names,
+             "at = names positions of a canvas; a memory of a context is of all of it",
              "keep some of its positions with .only(...)")
         for name, t in zip(names, types[2:]):
             need(name != "given" or t.elem == "memory", f"given = needs a memory, got {t}")
