@@ -33,7 +33,8 @@ def of_weights(draw: Draw) -> Sample:
     text, given = "%q = normalize(%w)\n%z = lookup(%q, %x)", {"w": row(w), "x": ("token<V>", draw(TOKENS))}
     if sum(w) == 0:  # no law, which only a draw minds
         if draw(st.booleans()):
-            return Sample('%q = normalize(%w)\n%g = noise(kind = "race", site = "f.0")\n%z = draw(%q, %g)', given, Raises("mass"))
+            drawn = '%q = normalize(%w)\n%g = noise(kind = "race", site = "f.0")\n%z = draw(%q, %g)'
+            return Sample(drawn, given, Raises("mass"))
         return Sample(text, given, (0.0,))
     if draw(st.booleans()):
         return Sample("%z = normalize(%w)", {"w": row(w)}, ([x / sum(w) for x in w],))
@@ -70,7 +71,8 @@ def entries(draw: Draw) -> Sample:
     m = [probs(draw) for _ in range(draw(st.integers(1, 3)))]
     each = draw(exactly(TOKENS, len(m)))
     if which == 2:
-        return Sample("%z = lookup(%q, %x)", {"q": dists(m), "x": tokens(each)}, ([q[x] for q, x in zip(m, each, strict=True)],))
+        want = [q[x] for q, x in zip(m, each, strict=True)]
+        return Sample("%z = lookup(%q, %x)", {"q": dists(m), "x": tokens(each)}, (want,))
     return Sample("%z = lookup(%q, %x)", {"q": dists(m), "x": ("token<V>", each[0])}, ([q[each[0]] for q in m],))
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from meanings.registry import V, Raises, Sample
+from meanings.registry import Raises, Sample, V
 from torch_values import plain, torch_value
 
 from decgraph.backends.reference.machine import Machine as ReferenceMachine

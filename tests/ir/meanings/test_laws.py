@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from meanings import running
-from meanings.registry import V, Sample
+from meanings.registry import Sample, V
 from meanings.values import dist
 
 RUNS = 1500

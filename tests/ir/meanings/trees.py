@@ -44,7 +44,8 @@ def sizes(draw: Draw) -> Sample:
 def columns(draw: Draw) -> Sample:
     t, parents, names, logs = tree(draw)
     column = draw(st.sampled_from(["token", "parent", "depth", "logprob"]))
-    want = {"token": names, "parent": parents, "logprob": logs, "depth": [len(way(parents, n)) - 1 for n in range(len(parents))]}
+    depths = [len(way(parents, n)) - 1 for n in range(len(parents))]
+    want = {"token": names, "parent": parents, "logprob": logs, "depth": depths}
     return Sample(f'%z = tree.get(%t, column = "{column}")', {"t": t}, (want[column],))
 
 
@@ -57,7 +58,8 @@ def own_columns(draw: Draw) -> Sample:
     at = draw(st.lists(st.integers(0, n - 1), unique=True))
     text = '%u = tree.set(%t, %all, %a, column = "score")\n%v = tree.set(%u, %ns, %b, column = "score")\n'
     return Sample(text + '%z = tree.get(%v, column = "score", type = !int)',
-                  {"t": t, "all": nodes(list(range(n))), "a": ("int[k<=8]", np.array(first)), "ns": nodes(at), "b": ("int", later)},
+                  {"t": t, "all": nodes(list(range(n))), "a": ("int[k<=8]", np.array(first)), "ns": nodes(at),
+                   "b": ("int", later)},
                   ([later if i in at else x for i, x in enumerate(first)],))
 
 
@@ -111,7 +113,8 @@ def over_subtrees(draw: Draw) -> Sample:
     of = st.booleans() if fn in ("all", "any") else REALS
     x = draw(exactly(of, len(parents)))
     given = ("bool[nodes.t]", np.array(x, dtype=bool)) if fn in ("all", "any") else ("real[nodes.t]", np.array(x))
-    return Sample(f'%z = tree.up(%t, %x, fn = "{fn}")', {"t": t, "x": given}, ([FOLDS[fn]([x[i] for i in s]) for s in subtrees],))
+    want = [FOLDS[fn]([x[i] for i in s]) for s in subtrees]
+    return Sample(f'%z = tree.up(%t, %x, fn = "{fn}")', {"t": t, "x": given}, (want,))
 
 
 @says("tree.keep")

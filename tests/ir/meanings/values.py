@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from meanings.registry import V
 from meanings.registry import Draw as DrawFrom
+from meanings.registry import V
 
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, value_row

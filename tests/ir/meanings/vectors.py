@@ -107,7 +107,8 @@ def over_the_vocabulary(draw: Draw) -> Sample:
     p = probs(draw)
     if draw(st.booleans()):
         w = draw(exactly(REALS, V))
-        return Sample('%z = map(%q, %w, fn = "mul")', {"q": dist(p), "w": row(w)}, ([x * y for x, y in zip(p, w, strict=True)],))
+        want = [x * y for x, y in zip(p, w, strict=True)]
+        return Sample('%z = map(%q, %w, fn = "mul")', {"q": dist(p), "w": row(w)}, (want,))
     m = draw(lists(exactly(REALS, V), 1, 3))
     a = draw(exactly(REALS, len(m)))
     return Sample('%z = map(%m, %a, fn = "add")', {"m": rows(m), "a": reals(a)},
