@@ -62,7 +62,7 @@ class Stores:
     def context_key(self: Any, m: Any) -> tuple[int, ...]:
         if np.ndim(m) == 0 and not isinstance(m, (tuple, Path, Draws)):
             tokens = resolve_path(self.context())
-            return tokens[-int(m):] if int(m) else ()
+            return tokens[-int(m):] if int(m) > 0 else ()
         return ids_of(m)
 
     def learn(self: Any, op: Any, index: Any, args: Sequence[Any]) -> Any:

@@ -136,7 +136,7 @@ def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]
     if what == "after":
         key = plain[0]
         scalar = not hasattr(key, "tokens") and np.ndim(key) == 0
-        return Asked(index, (tuple(m.tokens[-int(key):]) if int(key) else ()) if scalar else ids_of(key))
+        return Asked(index, (tuple(m.tokens[-int(key):]) if int(key) > 0 else ()) if scalar else ids_of(key))
     if what == "path":
         context = plain[0].tokens[:plain[0].length][-index.depth:] if isinstance(plain[0], Context) else ids_of(plain[0])
         found = index.path(context, int(options.get("at_least", 1)), int(options.get("at_most", 16)),

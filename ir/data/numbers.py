@@ -51,7 +51,7 @@ class Float:
         "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "select": np.where,
         "exp": _quiet(np.exp), "log": _quiet(np.log), "relu": lambda a: np.maximum(a, 0), "abs": np.abs,
         "minimum": np.minimum, "maximum": np.maximum, "floor": lambda a: _floor(a),
-        "sqrt": np.sqrt, "clamp": lambda a, lo, hi: np.minimum(np.maximum(a, lo), hi),
+        "sqrt": _quiet(np.sqrt), "clamp": lambda a, lo, hi: np.minimum(np.maximum(a, lo), hi),
     }
 
     def const(self, value: Any) -> Any:

@@ -154,8 +154,8 @@ class CanvasGet:
 
 @op("positions")
 class Positions:
-    """Sets of positions: span (start, length), blocks (of k: a list of spans), from, before, union, minus, window, leading
-    (blocks decided in full, from the front)."""
+    """Sets of positions: span (start, length), from, before, blocks (of k: a list of spans), of a canvas, cut where they reach
+    outside of it; union, minus; where a span starts and stops."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         kind = attrs["kind"]
@@ -183,13 +183,11 @@ class Positions:
             n, k = len(xs[0]), max(1, as_int(xs[1]))
             return ([np.arange(i, min(i + k, n)) for i in range(0, n, k)],)
         if kind == "span":
-            n = len(xs[0])
-            lo = min(as_int(xs[1]), n)
-            return (np.arange(lo, min(lo + max(0, as_int(xs[2])), n)),)
+            return (np.arange(max(0, as_int(xs[1])), min(as_int(xs[1]) + as_int(xs[2]), len(xs[0]))),)
         if kind == "from":
-            return (np.arange(as_int(xs[1]), len(xs[0])),)
+            return (np.arange(max(0, as_int(xs[1])), len(xs[0])),)
         if kind == "before":
-            return (np.arange(0, as_int(xs[1])),)
+            return (np.arange(0, min(as_int(xs[1]), len(xs[0]))),)
         if kind == "start":
             return (int(xs[0][0]),)
         if kind == "stop":

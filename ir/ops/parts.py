@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.ops.common import array, need, need_one, numeric
+from decgraph.ir.ops.common import array, as_int, need, need_one, numeric
 from decgraph.ir.table import op
 from decgraph.ir.types import Dim, Type
 
@@ -66,7 +66,8 @@ class MemoryScores:
 
 @op("maxpool")
 class MaxPool:
-    """The largest of each value and its neighbours, `width` wide, same length."""
+    """The largest of each value and its neighbours, `width` of them with itself, same length; of an even width one more after
+    it than before."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = numeric(types[0])
@@ -76,10 +77,11 @@ class MaxPool:
 
     def meaning(m: Any, op: Any, x: Any, width: Any) -> Any:
         a = np.asarray(array(m, x))
-        half = max(0, int(width) - 1) // 2
+        width = max(1, as_int(width))
+        half = (width - 1) // 2
         out = a.copy()
         for i in range(len(a)):
-            out[i] = max(a[max(0, i - half):i + half + 1])
+            out[i] = max(a[max(0, i - half):i - half + width])
         return (out,)
 
     label, batch = "all", "ragged"

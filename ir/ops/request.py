@@ -47,7 +47,7 @@ class CtxGet:
         if field == "token":
             return (resolve_path(ctx[-1:])[0],)
         tokens = resolve_path(ctx)
-        return (np.array(tokens[-int(n[0]):] if n else tokens, dtype=np.int64),)
+        return (np.array(tokens[max(0, len(tokens) - max(0, int(n[0]))):] if n else tokens, dtype=np.int64),)
 
     attrs = ("field", "vocab?", "bound?")
     label, batch = "none", "ragged"

@@ -356,7 +356,7 @@ _FOLDS: dict[str, Any] = {"all": lambda x, y: bool(x) and bool(y), "any": lambda
 @op("tree.down")
 class TreeDown:
     """Fold a column along each path from the root (attribute fn: all, any, sum, max, min): the root's own value is left out
-    for `all` and `any` (the root counts as ok), and for sums."""
+    for `all` (the root counts as true), `any` (as false) and sums (as 0)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "down")

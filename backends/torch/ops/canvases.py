@@ -106,13 +106,11 @@ def positions(m: Any, *xs: Any, kind: str, op: Any) -> Any:
         n, k = len(xs[0]), max(1, int(xs[1]))
         return [np.arange(i, min(i + k, n)) for i in range(0, n, k)]
     if kind == "span":
-        n = len(xs[0])
-        lo = min(int(xs[1]), n)
-        return np.arange(lo, min(lo + max(0, int(xs[2])), n))
+        return np.arange(max(0, int(xs[1])), min(int(xs[1]) + int(xs[2]), len(xs[0])))
     if kind == "from":
-        return np.arange(int(xs[1]), len(xs[0]))
+        return np.arange(max(0, int(xs[1])), len(xs[0]))
     if kind == "before":
-        return np.arange(0, int(xs[1]))
+        return np.arange(0, min(int(xs[1]), len(xs[0])))
     if kind == "start":
         return int(xs[0][0])
     if kind == "stop":

@@ -25,7 +25,8 @@ def ctx_get(m: Any, ctx: Context, *n: Any, field: str) -> Any:
         return ctx.length
     if field == "token":
         return ctx.tokens[ctx.length - 1]
-    return np.array(ctx.tokens[:ctx.length][-int(n[0]):] if n else ctx.tokens[:ctx.length], dtype=np.int64)
+    first = max(0, ctx.length - max(0, int(n[0]))) if n else 0
+    return np.array(ctx.tokens[first:ctx.length], dtype=np.int64)
 
 
 @lowering("request")

@@ -1,0 +1,58 @@
+"""The host, the batch of one, and what a request has."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from meanings.registry import Draw, Sample, V, says
+from meanings.selection import best_first
+from meanings.values import INTS, REALS, TOKENS, exactly, ints, lists, reals, tokens
+
+from decgraph.ir.data.dist import Path
+
+
+@says("extern")
+def called(draw: Draw) -> Sample:
+    """The caller's function, once for each of a vector."""
+    f = lambda n: int(n) * int(n) + 1
+    attrs = 'extern = "f", params = (!int), returns = !int'
+    xs, x = draw(lists(INTS)), draw(INTS)
+    if draw(st.booleans()):
+        return Sample(f"%z = extern(%x, {attrs})", {"x": ("int", x)}, (x * x + 1,), (("f", f),))
+    return Sample(f"%z = extern(%x, {attrs})", {"x": ints(xs)}, ([x * x + 1 for x in xs],), (("f", f),))
+
+
+@says("batch.top")
+def alone(draw: Draw) -> Sample:
+    xs, k = draw(lists(INTS)), draw(st.integers(0, 6))
+    key = draw(exactly(REALS, len(xs)))
+    return Sample("%z = batch.top(%x, %k, %a)", {"x": ints(xs), "k": ("int", k), "a": reals(key)},
+                  ([xs[i] for i in best_first([key])[:k]] if xs else [],))
+
+
+@says("vocab_size")
+def size(draw: Draw) -> Sample:
+    return Sample("%z = vocab_size()", {}, (V,))
+
+
+@says("text_of", "completes")
+def letters(draw: Draw) -> Sample:
+    """The tokenizer of the samples writes 0 as a, 1 as b, 2 as c."""
+    xs = draw(lists(TOKENS))
+    text = "".join({0: "a", 1: "b", 2: "c"}[x] for x in xs)
+    if draw(st.booleans()):
+        return Sample("%z = text_of(%x)", {"x": tokens(xs)}, (text,))
+    word = draw(st.sampled_from(["a", "ab", "cc", "bca"]))
+    found = any(text[i:i + len(word)] == word for i in range(len(text)))
+    return Sample("%z = completes(%p, %w)", {"p": ("path<V>", Path(xs)), "w": ("text", word)}, (found,))
+
+
+@says("ctx.get")
+def of_the_context(draw: Draw) -> Sample:
+    """The context of the samples is 1 0 2."""
+    field = draw(st.sampled_from(["token", "length", "path", "last"]))
+    n = draw(st.integers(0, 5))
+    if field == "last":
+        return Sample('%c = context()\n%z = ctx.get(%c, %n, field = "last", bound = 5)', {"n": ("int", n)},
+                      ([1, 0, 2][max(0, 3 - n):],))
+    want = {"token": 2, "length": 3, "path": [1, 0, 2]}[field]
+    return Sample(f'%c = context()\n%z = ctx.get(%c, field = "{field}")', {}, (want,))

@@ -1,0 +1,41 @@
+"""Parts of models that are arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+from meanings.registry import Draw, Sample, says
+from meanings.values import REALS, exactly, lists, reals
+
+
+@says("model.layers")
+def numbers_of_layers(draw: Draw) -> Sample:
+    """The model of the samples has two."""
+    return Sample("%z = model.layers(%target)", {"target": ("model<causal,V,target,causal>", None)}, ([0, 1],))
+
+
+@says("maxpool")
+def neighbours(draw: Draw) -> Sample:
+    """`width` wide, the value in the middle; of an even width the middle is left of the centre."""
+    xs, width = draw(lists(REALS)), draw(st.integers(1, 7))
+    left = (width - 1) // 2
+    want = [max(xs[j] for j in range(len(xs)) if i - left <= j < i - left + width) for i in range(len(xs))]
+    return Sample("%z = maxpool(%x, %w)", {"x": reals(xs), "w": ("int", width)}, (want,))
+
+
+@says("hidden.map")
+def arithmetic(draw: Draw) -> Sample:
+    """Each number of an embedding with each, or an embedding with its number."""
+    fn = draw(st.sampled_from(["add", "sub", "mul", "neg"]))
+    how = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b}
+    a = draw(lists(exactly(REALS, 2), 1, 3))
+    h = ("hidden<target>[k<=3]", np.array(a))
+    if fn == "neg":
+        return Sample('%z = hidden.map(%h, fn = "neg")', {"h": h}, ([[-x for x in xs] for xs in a],))
+    if draw(st.booleans()):
+        b = draw(exactly(exactly(REALS, 2), len(a)))
+        return Sample(f'%z = hidden.map(%h, %g, fn = "{fn}")', {"h": h, "g": (h[0], np.array(b))},
+                      ([[how[fn](x, y) for x, y in zip(xs, ys, strict=True)] for xs, ys in zip(a, b, strict=True)],))
+    n = draw(exactly(REALS, len(a)))
+    return Sample(f'%z = hidden.map(%h, %n, fn = "{fn}")', {"h": h, "n": reals(n)},
+                  ([[how[fn](x, y) for x in xs] for xs, y in zip(a, n, strict=True)],))
