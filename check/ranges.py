@@ -35,7 +35,7 @@ from decgraph.ir.values import Function, Op, Param, Region, Value
 
 PATIENCE, MOST = 3, 12      # rounds before ends are moved on to constants, and before they are moved to infinity
 NUMBERS = frozenset({"int", "real", "prob", "bool", "token", "draw", "dist", "scores"})
-PASSED_ON = frozenset({"gather", "slice", "compact", "take_first", "select.top", "batch.top", "sort", "lookup"})
+PASSED_ON = frozenset({"gather", "slice", "compact", "take_first", "select.top", "batch.top", "sort", "lookup", "within"})
 COUNTS: dict[str, frozenset[str]] = {      # ops that count: whatever they say, or those with these attributes
     **dict.fromkeys(("len", "tree.size", "vocab_size", "model.layers", "rank", "arg"), frozenset[str]()),
     "ctx.get": frozenset({"length"}), "request": frozenset({"limit"}), "canvas.get": frozenset({"length"}),

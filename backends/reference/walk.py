@@ -77,19 +77,17 @@ class Walk:
         return Path(tokens, node=node, depth=t.nodes[node].depth, emitted=emitted)
 
     def report_step(self: Any, t: Tree, children: list[int], child: int | None, depth: int) -> None:
-        if child is not None and isinstance(t.base, Canvas):
-            made = t.nodes[child].edge
-            self.unmasked(t.base, [made.position], [made.value])
-        if self.listener is None:
-            return
-        for c in children:
+        for c in children if self.listener is not None else ():
             edge = t.nodes[c].edge
             if not isinstance(edge, (Draw, Edit)):
                 continue
             if c == child:
                 self.emit_event(trace.Accepted(c, edge.token, depth + 1))
-                return
+                break
             self.emit_event(trace.Rejected(c, edge.token, depth + 1, "not the token that the target chose"))
+        if child is not None and isinstance(t.base, Canvas):
+            made = t.nodes[child].edge
+            self.unmasked(t.base, [made.position], [made.value])
 
     def report_tree(self: Any, t: Tree, end: int) -> None:
         if self.listener is None:

@@ -65,20 +65,6 @@ class Program:
         return None
 
 
-UNASKED = {"memory.layer": "a layer of its memory", "memory.put": "a layer of its memory", "model.embed": "embeddings",
-           "memory.scores": "the attention that its memory got"}
-"""What models of no engine can be asked for."""
-
-
-def refuse_unasked(f: Function) -> None:
-    """Raise DecError, at its place, for what would fail in the middle of a run."""
-    for op in f.body.walk():
-        if op.opcode in UNASKED:
-            where = f"{op.loc}: " if op.loc.line else ""
-            raise DecError(f"{where}there is no way yet to ask a model for {UNASKED[op.opcode]}",
-                           hint="models give distributions and memories; their layers stay their own")
-
-
 _PROGRAMS: WeakKeyDictionary[Function, dict[Kit, Program]] = WeakKeyDictionary()
 
 
@@ -87,7 +73,6 @@ def program_of(module: Module, name: str, kit: Kit = TORCH) -> Program:
     f = module.functions[name]
     made = _PROGRAMS.setdefault(f, {})
     if kit not in made:
-        refuse_unasked(f)
         made[kit] = compile_function(f, kit)
     return made[kit]
 

@@ -233,5 +233,7 @@ def locate(at: Ids | None, index: Any) -> Any:
     if not bool(hit.any(-1).all()):
         missing = wanted[~hit.any(-1)].ravel()[0] if wanted.ndim else wanted
         raise LookupError(f"row {int(missing)} is outside the part that was computed")
+    if wanted.size == 0:
+        return wanted.astype(np.int64)      # of an empty part nothing can be asked for, and nothing is
     where = at.shape[0] - 1 - hit[..., ::-1].argmax(-1)
     return int(where) if wanted.ndim == 0 else where

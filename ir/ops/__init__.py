@@ -16,6 +16,7 @@ from decgraph.ir.ops import (  # noqa: F401
     parts,
     paths,
     request,
+    scatter,
     segment,
     selection,
     stores,

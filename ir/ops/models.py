@@ -75,7 +75,8 @@ class ModelMemory:
         model = _model(types[0], ".memory")
         place, names = types[1], attrs.get("with", ())
         need(place.elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {place}")
-        need(not place.dims, f"memory is of one node, got {place}", "say target.memory(ctx.parent)")
+        need(not place.dims, f"memory is of one node, got {place}",
+             "say target.memory(ctx.parent), or index one: target.memory(t.leaves[0])")
         need(place.elem == "canvas" or "at" not in names,
              "at = names positions of a canvas; a memory of a context is of all of it",
              "keep some of its positions with .only(...)")

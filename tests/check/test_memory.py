@@ -41,7 +41,7 @@ def test_an_early_exit_reads_the_targets_memory_exactly_and_a_skip_does_not(seed
     memory = target.memory(path[:-1])
     leave = target.derive("exit", 1)
     assert leave.eval([path], memory)[0].weights == leave.eval([path])[0].weights
-    skip = target.derive("skip", frozenset({0}))
+    skip = target.derive("skip", frozenset({0}), frozenset({0}))
     assert skip.memory(path, None, memory).layers != skip.memory(path).layers
 
 

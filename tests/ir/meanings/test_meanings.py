@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from meanings import canvases, distributions, host, models, paths, selection, stores, trees, vectors
+from meanings import canvases, distributions, host, limits, models, paths, selection, stores, trees, vectors
 from meanings.registry import ELSEWHERE, LAWS, MEANINGS, REFUSED
 from meanings.running import check
 
 from decgraph.ir.table import load
 
-TOPICS = (canvases, distributions, host, models, paths, selection, stores, trees, vectors)
+TOPICS = (canvases, distributions, host, limits, models, paths, selection, stores, trees, vectors)
 ROOT = Path(__file__).parents[3]
 CASES = [pytest.param(f, id=f"{op} {f.__module__.rpartition('.')[2]}.{f.__name__}") for op, fs in MEANINGS.items() for f in fs]
 

@@ -1,0 +1,22 @@
+"""What no model can be asked for, on any backend: refused at its place before a run begins."""
+from __future__ import annotations
+
+from decgraph.errors import DecError
+from decgraph.ir.values import Module
+from decgraph.ir.walk import functions_of
+
+UNASKED = {"memory.layer": "a layer of its memory", "memory.put": "a layer of its memory", "model.embed": "embeddings",
+           "memory.scores": "the attention that its memory got"}
+
+
+def refuse_unasked(module: Module) -> None:
+    """Raise DecError for an op of the functions that a module runs which would fail in the middle of a run."""
+    for f in functions_of(module):
+        for op in f.body.walk():
+            if op.opcode in UNASKED:
+                where = f"{op.loc}: " if op.loc.line else ""
+                raise DecError(f"{where}there is no way yet to ask a model for {UNASKED[op.opcode]}",
+                               hint="models give distributions and memories; their layers stay their own")
+
+
+__all__ = ["UNASKED", "refuse_unasked"]
