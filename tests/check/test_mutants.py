@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,9 @@ from decgraph.check import check_algorithm, check_all
 from decgraph.check.algorithm import find
 from decgraph.check.mutant import Mutant, applicable, judge, one
 from decgraph.check.mutants import MUTANTS
+from decgraph.check.plans import first_plans, further_plans
 from decgraph.check.planting import Planting
 from decgraph.check.profile import profile
-from decgraph.check.report import cases
 from decgraph.check.worlds import world
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -31,8 +31,9 @@ def host(name: str):
     planting = Planting(text, module.path)
 
     def worlds(module, engine, turn):
-        return [c for claim in module.entry.claims
-                for c in cases(module, claim, vocab=3, models=20, params=None, engine=engine, first=20 * turn)]
+        plans = further_plans if turn == 1 else partial(first_plans, first=20 * turn)     # as plant_all has them
+        return [world(module, claim, plan, engine=engine) for claim in module.entry.claims
+                for plan in plans(module, claim, 3, 20, **({"given": {}} if turn == 1 else {}))]
 
     def without(case):
         return replace(world(module, case.claim, case.plan), params=case.params, length=case.length, request=case.request)

@@ -65,13 +65,14 @@ def test_calls_and_drafts_are_what_the_target_was_asked(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["eagle2"])
 def test_what_is_pruned_is_not_drafted(name: str) -> None:
+    events = bound(name, "reference").run(request(limit=9, seed=3)).events
+    first = next(i for i, e in enumerate(events) if isinstance(e, Pruned))
+    pruned, grown = events[first], [e for e in events[:first] if isinstance(e, Drafted)]
+    assert len(pruned.kept) == 5 and pruned.kept[0] == 0, "the budget of four, and the root"
+    assert pruned.dropped and len(grown) == 4 + pruned.dropped, "two and four were grown"
+    kept = sum(isinstance(e, Drafted) for e in events) - sum(e.dropped for e in events if isinstance(e, Pruned))
     for backend in BACKENDS:
-        result = bound(name, backend).run(request(limit=2, seed=5))
-        print(backend,result.stats)
-    events = bound(name, "reference").run(request(limit=1, seed=3)).events
-    (pruned,) = [e for e in events if isinstance(e, Pruned)]
-    grown = [e for e in events if isinstance(e, Drafted)]
-    assert len(grown) == 4 + pruned.dropped and len(pruned.kept) == 5 and pruned.kept[0] == 0
+        assert bound(name, backend).run(request(limit=9, seed=3)).stats.drafted == kept
 
 
 @pytest.mark.parametrize("name", ONE_CALL)
