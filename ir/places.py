@@ -4,9 +4,10 @@ Of no use is a draft behind the last token that the request may have ("limit"), 
 Nor does a draft save anything in the very last place: the row that would accept it could as well emit a token there ("place",
 "greedy place"). That is so where the rule always emits at a leaf, where the evidence has a row for every node, and where what
 it emits is, by the algorithm's claim, the token that would have been committed anyway: always for `in tokens`, for other claims
-in greedy requests. So a shorter limit still gives a beginning of the same text. Attribute `until` of tree.new and tree.continue
-says which of these hold: of trees that are verified, since others are not drafts of the text, and that no part of the program
-counts on: whose nodes are not picked by number, and whose growths name a place only in loops that stop when nothing fits.
+in greedy requests. So a shorter limit still gives a beginning of the same text. Attribute `until` of tree.new and
+tree.continue says which of these hold: of trees that are verified, since others are not drafts of the text, of which a
+session keeps no more than what was accepted, and that no part of the program counts on: whose nodes are not picked by number,
+and whose growths name a place only in loops that stop when nothing fits.
 
 Attribute `fills` of a loop says where its turns look first, "t.leaves": none is begun once nothing fits under those nodes.
 """
@@ -72,9 +73,12 @@ def ends_of(function: Function) -> dict[str, tuple[str, ...]]:
         if op.opcode == "gather" and len(op.operands) > 1 and op.operands[1].type.elem != "node":
             names = {str(d.of) for d in op.operands[0].type.dims if d.kind in ("nodes", "part")}
             picked |= names - {stopping.get(id(op), "")}
+    outlived = remembered(function)
     how, out = _how(function.claims), {}
     for name, found in walks.items():
         if name in picked or found[0].operands[0].type.of[1] != "token" or any(op.result not in committed for op in found):
+            continue
+        if name in outlived:
             continue
         words = ["limit"]
         if how and all(emits_at_leaves(op) for op in found):
@@ -83,6 +87,30 @@ def ends_of(function: Function) -> dict[str, tuple[str, ...]]:
             words.append("ends")
         out[name] = tuple(words)
     return out
+
+
+def remembered(function: Function) -> set[str]:
+    """Trees of which a session or a batch keeps more than what was accepted: what a model said at their nodes, or what stands
+    in their columns. A draft behind the limit is of use there: to the next request."""
+    lasting = {s.name for s in function.states if s.scope != "sequence"}
+    trees = {str(v.type.of[0]) for op in function.body.walk() for v in op.results if v.type.elem == "tree"} if lasting else ()
+    return {name for name in trees if any(op.attrs["state"] in lasting for op in _writes_of(function, name))}
+
+
+def _writes_of(function: Function, tree: str) -> list[Op]:
+    """The writes of states that depend on a tree in another way than by what was accepted of it."""
+    seen: set[Value] = set()
+    ops, before = list(function.body.walk()), -1
+    while len(seen) != before:      # loops hand values back
+        before = len(seen)
+        for op in ops:
+            of_tree = any(v.type.elem == "tree" and str(v.type.of[0]) == tree for v in op.operands)
+            if op.opcode != "tree.walk" and (of_tree or any(v in seen for v in op.operands)):
+                seen.update(op.results)
+                seen.update(v for r in op.regions for v in r.args)
+            elif any(v in seen for r in op.regions for v in r.yields):
+                seen.update(op.results)
+    return [op for op in ops if op.opcode == "state.write" and any(v in seen for v in op.operands)]
 
 
 def loop_tree(op: Op) -> int:

@@ -53,8 +53,7 @@ def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str) -> Any:
         if m.listener is not None:
             report_step(m, t, children, child, depth)
         if edits:
-            made = t.edges[child]
-            m.unmasked([made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
+            decided(m, t.edges[child])
         node, depth = child, depth + 1
         if emits:
             return _walked(t, node, token)
@@ -102,6 +101,11 @@ def _walked(t: Tree, node: int, emitted: Any) -> Any:
         return canvas_at(t, node)
     token = None if emitted is None else _token(emitted)
     return path_of(t, node, token, emitted if isinstance(emitted, Draws) else None)
+
+
+def decided(m: Any, made: Any) -> None:
+    """The statistics and the event of an edit that was accepted."""
+    m.unmasked([made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
 
 
 def canvas_at(t: Tree, node: int) -> Canvas:

@@ -28,10 +28,6 @@ class Machine(TorchMachine):
 
     kit = KERNELS
 
-    def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
-        """No end for drafts: steps on the device draft to the end, and the driver's statistics are theirs."""
-        return None, frozenset()
-
     def run_function(self) -> tuple[int, ...]:
         """Run to the end; returns the committed tokens. Raises DecError."""
         _look_at_the_device()

@@ -14,7 +14,7 @@ from decgraph.backends.torch.rows import Dist, Values
 from decgraph.backends.torch.shaping import nothing_left
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Tree
-from decgraph.backends.torch.walk import canvas_at, report_step, report_tree
+from decgraph.backends.torch.walk import canvas_at, decided, report_step, report_tree
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
 from decgraph.backends.triton.rules.device import Given, Walked, site_word
 from decgraph.backends.triton.rules.values import Captured, Unsupported
@@ -44,13 +44,15 @@ def called(rule: CompiledRule, m: Any, t: Tree, evidence: Any, captured: tuple[A
         held.looked_at(path[:visited], fault == 5)
     if fault:
         raise RAISED[fault](FAULTS[fault])
+    tests = found[Walked.HEAD + height:].reshape(height, 2)
     if edits:
+        _report(m, t, path, tests, visited, -1)
         return canvas_at(t, node)
     draw = held.emission(emitted, node, slot, float(found[5:6].view(np.float64)[0]), walked) if emitted >= 0 else None
     if whole:
         report_tree(m, t, node)
     else:
-        _report(m, t, path, found[Walked.HEAD + height:].reshape(height, 2), visited, emitted)
+        _report(m, t, path, tests, visited, emitted)
     return path_of(t, node, emitted if emitted >= 0 else None, draw)
 
 
@@ -70,6 +72,8 @@ def _report(m: Any, t: Tree, path: list[int], tests: np.ndarray, visited: int, e
             report_step(m, t, children, accepted, depth)
             if emitted >= 0 and accepted is None:
                 m.emit_event(trace.Emitted(emitted, "residual" if len(children) else "bonus" if depth else "plain"))
+        if accepted is not None and isinstance(t.base, Canvas):
+            decided(m, t.edges[accepted])
 
 
 def _device(where: torch.device) -> torch.device:

@@ -323,12 +323,17 @@ class Counts:
         self.both, self.before = (s.buffer((2, s.frame.batch, self.deepest), torch.int64) for _ in range(2))
         self.tested, self.accepted = self.both
         self.kept, self.offered = (s.buffer((s.frame.batch,), torch.int32) for _ in range(2))
+        self.useless = s.buffer((s.frame.batch,), torch.int64)
         self.calls: dict[str, int] = {}
         self.drafted = 0
 
     def walks(self, over: Tensor) -> None:
         """A walk begins. over: bool[B], sequences whose turn counts for nothing."""
         torch.where(over[None, :, None], self.before, self.both, out=self.before)
+
+    def leaves_out(self, live: Tensor, over: Tensor) -> None:
+        """Only the nodes bool[B, N] of a tree that is about to be walked count as drafted."""
+        self.useless.add_(torch.where(over, 0, (~live).sum(1)))
 
     def committed(self, kept: Tensor, offered: Tensor, over: Tensor) -> None:
         """So many tokens int[B] of what the walk gave were committed."""
@@ -346,5 +351,5 @@ class Counts:
         return dict(self.calls), self.drafted
 
     def clear(self) -> None:
-        for buffer in (self.both, self.before, self.kept, self.offered):
+        for buffer in (self.both, self.before, self.kept, self.offered, self.useless):
             buffer.zero_()

@@ -111,8 +111,8 @@ class StepProgram:
         s = self.step
         self.reads += 1
         unfinished = s.lost if self.interrupted else s.lost | ~s.done
-        tokens, length, base, turn, lost, tested, accepted = (
-            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, unfinished, *s.tally.counted()))
+        tokens, length, base, turn, lost, useless, tested, accepted = (
+            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, unfinished, s.tally.useless, *s.tally.counted()))
         out = []
         for b in range(n):
             (once, few), (again, many) = self.before, self.each
@@ -120,7 +120,7 @@ class StepProgram:
             calls = {name: n for name, n in calls.items() if n}
             deep = int(np.flatnonzero(tested[b])[-1]) + 1 if tested[b].any() else 0
             out.append(Outcome(tuple(tokens[b, base[b]:length[b]].tolist()), bool(lost[b]), int(turn[b]), calls,
-                               few + many * int(turn[b]), tuple(tested[b, :deep].tolist()),
+                               few + many * int(turn[b]) - int(useless[b]), tuple(tested[b, :deep].tolist()),
                                tuple(accepted[b, :deep].tolist())))
         return out
 

@@ -24,7 +24,7 @@ def new(s: Any, op: Any, base: Any = None) -> Tree:
     zero = np.zeros(1, dtype=np.int64)
     token = s.constant(np.full((s.frame.batch, 1), -1, dtype=np.int64))
     logprob = s.constant(np.zeros((s.frame.batch, 1)))
-    return Tree(base, token, zero, zero, zero - 1, epoch=s.epoch, logprob=logprob)
+    return Tree(base, token, zero, zero, zero - 1, epoch=s.epoch, logprob=logprob, until=op.attrs.get("until", ()))
 
 
 @device("tree.grow")
@@ -161,12 +161,33 @@ def get(s: Any, op: Any, t: Tree) -> Any:
     if c == "token":
         return torch.cat([last_token(s)[:, None], t.token[:, 1:].clamp(min=0)], 1)
     if c == "logprob" and t.origin is None:
-        return logprobs(s, t)
+        # what the driver does not draft is the last that a choice takes
+        useful = live(s, t)
+        return logprobs(s, t) if useful is None else torch.where(useful, logprobs(s, t), -torch.inf)
     if c == "prob":
         return torch.cat([s.constant(np.ones((s.frame.batch, 1))), probs(s, t)], 1)
     if c in t.columns:
         return t.columns[c]
     raise NotStatic(f"the column {c}", op)
+
+
+def live(s: Any, t: Tree) -> Tensor | None:
+    """bool[B, N]: the nodes that the driver drafts, which ends at the request's limit and under tokens that end the text
+    (ir/places.py); None: all. A step drafts on, since its trees are as large in every turn."""
+    if "limit" not in t.until:
+        return None
+    place = "place" in t.until or ("greedy place" in t.until and s.frame.shape.greedy)
+    reach = s.limit.long() - (t.base.length - s.base).long() - int(place)
+    depth = t.depth if isinstance(t.depth, Tensor) else s.constant(t.depth)[None]
+    out = depth <= reach[:, None]
+    if "ends" not in t.until:
+        return out
+    parent = batched(s, t.parent).clamp(min=0)
+    ends = (t.token[:, :, None] == s.ends[:, None, :]).any(-1)
+    behind = ends.gather(1, parent)
+    for _ in range(t.height - 1):
+        behind = behind | behind.gather(1, parent)
+    return out & ~behind
 
 
 def probs(s: Any, t: Tree) -> Tensor:

@@ -13,7 +13,7 @@ from decgraph.backends.triton.step.effects import last_token
 from decgraph.backends.triton.step.evaluate import NotStatic, device
 from decgraph.backends.triton.step.launch import walked_path
 from decgraph.backends.triton.step.machine import take
-from decgraph.backends.triton.step.trees import batched, probs
+from decgraph.backends.triton.step.trees import batched, live, probs
 from decgraph.backends.triton.step.values import Dist, Draws, Noise, Path, Tree
 
 
@@ -48,6 +48,10 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
     if rule.reals:
         given["reals"] = torch.stack([number(s, keys[v]).double() for v in rule.reals], 1)
     given["columns"] = {name: named(s, t, name, op) for name in ("prob", "race", "point") if name in rule.needs}
+    useful = live(s, t)
+    if useful is not None:
+        given["live"] = useful.contiguous()
+        s.tally.leaves_out(useful, s.began)
     depth = max(1, t.height)
     s.tally.walks(s.began)
     walked = s.walked(rule, Given(**given), depth)
