@@ -151,8 +151,9 @@ def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
     splits = min(wanted, _power(_over(size, per_row.block)), 64)
     part = _over(_over(size, splits), per_row.block) * per_row.block
     made = max(1, len(w.features)) * batch * nodes * splits
-    values = torch.empty(made, dtype=torch.float64, device=device)
-    whos = torch.empty(made, dtype=torch.int32, device=device)
+    # zeros: a node without a row has no values, and is loaded beside those that have (its exponentials would overflow)
+    values = torch.zeros(made, dtype=torch.float64, device=device)
+    whos = torch.zeros(made, dtype=torch.int32, device=device)
     scratch = torch.empty(max(1, batch * w.slots * size), dtype=dtype, device=device)
     packed = torch.empty(batch, Walked.HEAD + 3 * depth, dtype=torch.int64, device=device)
     floats = values[:1]

@@ -293,3 +293,16 @@ def test_source_is_readable_and_marked() -> None:
     assert "# walks.dec:5" in source
     assert "acc_token" in source
     assert all(len(line) <= 160 for line in source.splitlines())
+
+
+@pytest.mark.parametrize("form", ["sampled", "dead"])
+@pytest.mark.parametrize("rule", SHIPPED)
+def test_memory_that_nobody_wrote_is_not_reckoned_with(rule: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = torch.empty
+
+    def littered(*shape: Any, **how: Any) -> torch.Tensor:
+        made = empty(*shape, **how)
+        return made.fill_(-1e30 if made.is_floating_point() else 1)
+
+    monkeypatch.setattr(torch, "empty", littered)
+    compare(rule, form, range(2))
