@@ -258,7 +258,7 @@ def test_shipped_algorithms_commit_the_references_tokens(name: str) -> None:
     assert result.tokens == shelf.run(name, **request).tokens
 
 
-def test_every_shipped_rule_but_one_has_kernels() -> None:
+def test_every_shipped_rule_but_two_has_kernels() -> None:
     seen = {}
     for name in stdlib.names():
         module = optimise(load_text(stdlib.text(name), f"stdlib/{name}.dec"))[0]
@@ -267,5 +267,6 @@ def test_every_shipped_rule_but_one_has_kernels() -> None:
                 if op.opcode == "tree.walk":
                     seen[name] = rule_of(op, function.body).supported
     assert len(seen) >= 15
-    # Block verification folds a path's worth with sums over the vocabulary, which no rule kernel does: torch walks it.
-    assert {name for name, supported in seen.items() if not supported} == {"block_verification"}
+    # Block verification folds a path's worth with sums over the vocabulary, which no rule kernel does, and Lookahead draws a
+    # token after every node of a tree at once: torch walks these.
+    assert {name for name, supported in seen.items() if not supported} == {"block_verification", "lookahead"}
