@@ -22,7 +22,8 @@ from decgraph.runtime.session import Result, Session
 
 C = 9
 LONG = 10**9
-ASKED = [(1, LONG, 1.0), (2, 100, 0), (3, 100, 1.0), (C - 3, LONG, 1.0), (C - 1, 100, 1.0), (C - 1, LONG, 0), (C, 5, 1.0), (C, LONG, 0)]
+ASKED = [(1, LONG, 1.0), (2, 100, 0), (3, 100, 1.0), (C - 3, LONG, 1.0), (C - 1, 100, 1.0), (C - 1, LONG, 0), (C, 5, 1.0),
+         (C, LONG, 0)]  # fmt: skip
 
 
 def requests(context: int, asked: list[tuple[int, int, float]], size: int) -> list[Request]:
