@@ -5,7 +5,7 @@ import heapq
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from decgraph.errors import DecError
@@ -92,7 +92,7 @@ ACCEPTANCE: dict[str, tuple[Fraction, Fraction, Fraction]] = {
 DEEPEST = {"heads": 5, "table": 6, "drafter": 12}
 
 
-@lru_cache(maxsize=None)
+@cache
 def published(name: str) -> Topology:
     """A tree of PUBLISHED."""
     paths: list[tuple[int, ...]] = [()]
