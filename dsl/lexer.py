@@ -419,7 +419,7 @@ def _too_many(span: Span) -> Diagnostic:
     """More tokens than are read."""
     limit = f"{MAX_TOKENS:,}".replace(",", " ")
     return Diagnostic("E001", f"this text has more than {limit} words and signs; the first one too many is here", span,
-                      help="split it into files and import what they share; numbers in quantity belong into a parameter or an extern")
+                      help="split it into files and import what they share; many numbers belong into a parameter")
 
 
 def _too_deep(span: Span, message: str) -> Diagnostic:

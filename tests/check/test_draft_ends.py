@@ -26,7 +26,6 @@ PARAMS: dict[str, dict[str, Any]] = {
     "lookahead": {"w": 2, "n": 3, "g": 2},
     "medusa_match": {"shape": "2x1"},
     "eagle2": {"depth": 2, "k": 2, "budget": 3},
-    "token_recycling": {"shape": "2x1", "k": 2},
 }
 DEEPEST = 2
 
