@@ -20,6 +20,8 @@ MAX_BRACKETS = 100
 MAX_INDENTS = 100
 MAX_CHAIN = 150
 MAX_NUMBER = 40
+MAX_TOKENS = 100_000
+"""The most words, numbers and signs of a text: what is read and lowered in seconds."""
 """Bounds: brackets inside brackets, blocks inside blocks, operators inside one operand, characters of a
 number. They keep every recursive reader of the tree inside Python's stack; no program comes near them.
 """
@@ -130,6 +132,8 @@ class _Lexer:
                 self._newline(at)
                 continue
             span = Span(begin, at, self.line, begin - self.line_start + 1)
+            if len(self.tokens) > MAX_TOKENS:
+                raise _Stop(_too_many(span))
             if group == _COMMENT:
                 self._check(begin, at)
                 self.comments.append(Comment(found[group].rstrip(), span, self.fresh and self._alone(begin)))
@@ -409,6 +413,13 @@ class _Lexer:
         found = _CONTROL.search(self.text, begin, end)
         if found:
             raise _Stop(odd_character(self.source, found.start()))
+
+
+def _too_many(span: Span) -> Diagnostic:
+    """More tokens than are read."""
+    limit = f"{MAX_TOKENS:,}".replace(",", " ")
+    return Diagnostic("E001", f"this text has more than {limit} words and signs; the first one too many is here", span,
+                      help="split it into files and import what they share; many numbers belong into a parameter")
 
 
 def _too_deep(span: Span, message: str) -> Diagnostic:

@@ -42,7 +42,7 @@ class Case:
 CASES = [
     Case("autoregressive", "autoregressive", {}, 0, 1.15, 1),
     # no drafter, one forward of the target, 65 cells: what is left beside it is a table's rows
-    Case("verification of 64 nodes", "token_recycling", {"shape": "recycling_64", "k": 8}, 0, 1.2, 65),
+    Case("verification of 64 nodes", "token_recycling", {"shape": "table_64", "k": 8}, 0, 1.2, 65),
     Case("draft 4 and verify", "speculative", {"gamma": 4}, 4, 1.2, 5),
 ]
 
@@ -71,7 +71,7 @@ def prepared(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> 
 
     made = lab.weights()
     algorithm = decgraph.load(case.algorithm)
-    few = {"shape": "recycling_6"} if "shape" in case.params and lab.sizes.name == "tiny" else {}
+    few = {"shape": "table_6"} if "shape" in case.params and lab.sizes.name == "tiny" else {}
     session = session_on(algorithm, made, params_for(algorithm, {**case.params, **few}), "triton")
     limit = (turns_of(lab) + 8) * (case.drafts + 7)  # more than the turns that are timed can commit
     prompts = of_ids(made.size, batch, lab.sizes.prompt)

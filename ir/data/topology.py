@@ -5,7 +5,7 @@ import heapq
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from decgraph.errors import DecError
@@ -44,7 +44,7 @@ class Topology:
 
     @staticmethod
     def of(value: Any) -> Topology:
-        """A topology from its name ("medusa_63", "recycling_80"), a branching per level ("4x2x1"), or paths of ranks
+        """A topology from its name ("medusa_63", "drafter_64"), a branching per level ("4x2x1"), or paths of ranks
         ([[0], [1], [0, 0]]). Raises DecError."""
         if isinstance(value, Topology):
             return value
@@ -56,6 +56,8 @@ class Topology:
                 except ValueError as error:
                     raise DecError(f"not a topology: {text!r} ({error})", hint="write paths of ranks: [[0], [1], [0, 0]]") \
                         from None
+            if text in PUBLISHED:
+                return published(text)
             head, _, tail = text.rpartition("_")
             if head and tail.isdigit() and head in ACCEPTANCE:
                 return likely(head, int(tail))
@@ -63,19 +65,40 @@ class Topology:
             if all(p.isdigit() and 0 < int(p) <= 64 for p in parts):
                 return regular([int(p) for p in parts], text)
             raise DecError(f"not a topology: {text!r}", hint=f"say a branching per level like 4x2x1, paths of ranks like "
-                           f"[[0], [1], [0, 0]], or NAME_SIZE with a name of {', '.join(ACCEPTANCE)}")
+                           f"[[0], [1], [0, 0]], a published tree ({', '.join(PUBLISHED)}), or NAME_SIZE with a name of "
+                           f"{', '.join(ACCEPTANCE)}")
         return from_paths(value, "")
 
 
+# Trees that papers' code ships, as recorded from it (shared/golden): how many children each node has, level by level from the
+# root on, the last ones none. Ranks are 0, 1, ... among siblings.
+PUBLISHED: dict[str, str] = {
+    # FasterDecoding/Medusa, medusa_choices.py: mc_sim_7b_63
+    "medusa_63": "10 10 7 3 2 1 1 1 1 1 1 10 3 2 1 1 1 1 1 0 0 2 0 0 0 0 0 0 1 0 0 0 0 0 0 0 0 0 0 2",
+    # Luowaterbi/TokenRecycling, tree template 2.2.2
+    "recycling_80": "8 8 4 3 2 1 1 1 1 8 3 2 1 1 1 1 1 2 1 0 0 1 0 0 1 0 1 1 0 0 5 2 1 1 1 0 0 0 1 0 0 1 0 0 0 0 0 0 "
+                    "1 0 0 1 1 0 0 3 1 1 0 0 1 0 0 0 0 1 0 1 0 0 2 0 0 1",
+}
+
 # Assumed acceptance of the rank-r guess at depth d (d, r from 0), from which a shape of a given size is the likeliest tree.
-# Round numbers of ours: heads fade with depth, a successor table does not, and both fall off by rank.
+# Round numbers of ours, and no published tree: heads fade with depth, a table of successors and a drafter do not, and all fall
+# off by rank.
 ACCEPTANCE: dict[str, tuple[Fraction, Fraction, Fraction]] = {
     # first guess at depth 0, factor per depth, factor per rank
-    "medusa": (Fraction(6, 10), Fraction(85, 100), Fraction(35, 100)),
-    "recycling": (Fraction(5, 10), Fraction(1), Fraction(45, 100)),
-    "sequoia": (Fraction(7, 10), Fraction(1), Fraction(35, 100)),
+    "heads": (Fraction(6, 10), Fraction(85, 100), Fraction(35, 100)),
+    "table": (Fraction(5, 10), Fraction(1), Fraction(45, 100)),
+    "drafter": (Fraction(7, 10), Fraction(1), Fraction(35, 100)),
 }
-DEEPEST = {"medusa": 5, "recycling": 6, "sequoia": 12}
+DEEPEST = {"heads": 5, "table": 6, "drafter": 12}
+
+
+@cache
+def published(name: str) -> Topology:
+    """A tree of PUBLISHED."""
+    paths: list[tuple[int, ...]] = [()]
+    for node, children in enumerate(PUBLISHED[name].split()):
+        paths += [(*paths[node], rank) for rank in range(int(children))]
+    return from_paths(paths[1:], name)
 
 
 def from_paths(paths: Any, name: str) -> Topology:

@@ -119,6 +119,18 @@ def test_too_long_a_text_is_refused_at_once() -> None:
     assert "4 000 000" in str(error)
 
 
+@pytest.mark.parametrize(("text", "line"), [
+    (_F + "v = [" + "1, " * 1_000_000 + "1]\n", 2),
+    (_F + "n = 1\n" + "    n = n + 1\n" * 100_000, 16_667),
+    ("".join(f"algorithm a{i}():\n    loop:\n        x = 1\n" for i in range(25_000)), 17_648),
+])  # fmt: skip
+def test_too_many_words_are_refused_where_the_first_stands(text: str, line: int) -> None:
+    error = _broken(text)
+    (found,) = error.diagnostics
+    assert error.codes == ("E001",) and not isinstance(found, str)
+    assert found.span.line == line and "100 000 words" in str(error)
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

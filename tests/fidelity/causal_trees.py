@@ -55,8 +55,7 @@ def medusa(case: Case, backend: str, heads: str, typical: bool = False) -> Outco
 def eagle2(case: Case, backend: str, head: str) -> Outcome:
     p = case["parameters"]
     both = {"target": models.causal("target"), "head": models.eagle(head)}
-    prompt = [*case["prompt"], case["calls"][1]["fed"][0]]      # the recorded prefill gives the first token
-    return beside(case, backend, "eagle2", both, prompt=prompt, depth=p["depth"] + 1, k=p["top_k"], budget=p["total_token"] - 1)
+    return beside(case, backend, "eagle2", both, before=1, depth=p["depth"] + 1, k=p["top_k"], budget=p["total_token"] - 1)
 
 
 def recycling(case: Case, backend: str) -> Outcome:

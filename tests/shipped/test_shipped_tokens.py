@@ -33,7 +33,7 @@ def session(name: str) -> Any:
 
             models[parameter] = shared(folder).with_heads(hf.load_heads(zoo.path("medusa"), shared(folder)))
     small = {"jacobi": {"length": 8}, "eagle2": {"depth": 3, "k": 4, "budget": 12}, "lookahead": {"w": 5, "n": 4, "g": 5},
-             "token_recycling": {"shape": "recycling_16"}}
+             "token_recycling": {"shape": "table_16"}}
     return algorithm.session(models, tokenizer=Tokenizer(zoo.path("target")), **small.get(name, {}))
 
 

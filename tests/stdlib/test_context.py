@@ -22,7 +22,8 @@ from decgraph.runtime.session import Result, Session
 
 C = 9
 LONG = 10**9
-ASKED = [(2, 100, 0), (3, 100, 1.0), (C - 3, LONG, 1.0), (C - 1, 100, 1.0), (C - 1, LONG, 0), (C, 5, 1.0), (C, LONG, 0)]
+ASKED = [(1, LONG, 1.0), (2, 100, 0), (3, 100, 1.0), (C - 3, LONG, 1.0), (C - 1, 100, 1.0), (C - 1, LONG, 0), (C, 5, 1.0),
+         (C, LONG, 0)]  # fmt: skip
 
 
 def requests(context: int, asked: list[tuple[int, int, float]], size: int) -> list[Request]:
@@ -30,10 +31,10 @@ def requests(context: int, asked: list[tuple[int, int, float]], size: int) -> li
             for i, (n, limit, t) in enumerate(asked)]  # fmt: skip
 
 
-def session(name: str, backend: str) -> Session:
+def session(name: str, backend: str, passes: bool = True) -> Session:
     algorithm = decgraph.load(name)
     models = {**tables(context=C), "drafter": tables(context=C + 3)["drafter"]}
-    module = algorithm.module if backend == "reference" else algorithm.optimised()
+    module = algorithm.optimised() if passes and backend != "reference" else algorithm.module
     return Session(module, {n: models[n] for n in algorithm.models}, parameters(name), machine=machine(backend))
 
 
@@ -50,9 +51,9 @@ def reads_all(s: Session) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("backend", ["reference", "torch"])
-def test_the_text_goes_to_the_last_position(backend: str, name: str) -> None:
-    s, asked = session(name, backend), requests(C, ASKED, 4)
+@pytest.mark.parametrize(("backend", "passes"), [("reference", False), ("torch", False), ("torch", True)])
+def test_the_text_goes_to_the_last_position(backend: str, passes: bool, name: str) -> None:
+    s, asked = session(name, backend, passes), requests(C, ASKED, 4)
     alone = [s.run(request) for request in asked]
     check(alone, asked, C, reads_all(s))
     if backend == "torch":      # one reaches the end before the others, and another takes its place
@@ -63,13 +64,31 @@ def test_the_text_goes_to_the_last_position(backend: str, name: str) -> None:
                 assert [r.tokens for r in together] == [r.tokens for r in alone]
 
 
+def decoded_by_triton(name: str, asked: list[Request], passes: bool, widths: tuple[int, ...]) -> None:
+    """To the end of the context, alone and in batches, with the tokens of torch."""
+    s = session(name, "triton", passes)
+    keeps = any(state.scope == "session" for state in s.function.states)
+    for width in widths:
+        ours, torch = session(name, "triton", passes), session(name, "torch", passes)
+        if width == 1:
+            together, wanted = [ours.run(request) for request in asked], [torch.run(request) for request in asked]
+        else:
+            together, wanted = (x.generate(asked, batch=width) for x in (ours, torch))
+        check(together, asked, C, reads_all(s))
+        if width == 1 or not keeps:
+            assert [r.tokens for r in together] == [r.tokens for r in wanted]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_in_the_interpreter_of_triton(name: str) -> None:
-    s = session(name, "triton")
-    asked = requests(C, [(C - 4, LONG, 0), (C, 5, 1.0)], 4)
-    together = s.generate(asked, batch=2)
-    check(together, asked, C, reads_all(s))
-    assert [r.tokens for r in together] == [r.tokens for r in session(name, "torch").generate(asked, batch=2)]
+    decoded_by_triton(name, requests(C, [(C - 4, LONG, 0), (C - 3, 100, 1.0), (C, 5, 1.0)], 4), True, (2,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("passes", [False, True])
+def test_in_the_interpreter_of_triton_with_and_without_passes(passes: bool, name: str) -> None:
+    decoded_by_triton(name, requests(C, ASKED, 4), passes, (1, 3, len(ASKED)))
 
 
 @pytest.mark.parametrize("name", NAMES)

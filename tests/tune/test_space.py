@@ -48,7 +48,7 @@ def test_ranges_and_lists() -> None:
     (tau,) = axes("fast_dllm", "tau=0.7..0.95")
     assert (tau.values[0], tau.values[-1], tau.default) == (Fraction("0.7"), Fraction("0.95"), Fraction("0.9")) and tau.changes
     (shape,) = axes("sequoia", "shape=4x2,8x1")
-    assert [space.spelt(v) for v in shape.values] == ["sequoia_64", "4x2", "8x1"]
+    assert [space.spelt(v) for v in shape.values] == ["drafter_64", "4x2", "8x1"]
     (shape,) = axes("sequoia", "shape=[[0],[1],[0,0]]")
     assert [v.size for v in shape.values] == [64, 3]
     (random,) = axes("llada", "random")

@@ -190,7 +190,7 @@ def draw(t: Trace, op: Op, name: str, q: Any, key: Any) -> Any:
     def finish(tokens: np.ndarray) -> Draws:
         if (tokens < 0).any():
             raise ValueError("a draw from a distribution without mass")
-        return Draws(tokens, q.rows, q.index, q.face, at=q.at)
+        return Draws(tokens, q.rows, q.index, q.face, at=q.at, inner=q.inner)
 
     return t.numbers(g, finish, token)
 
@@ -210,7 +210,7 @@ def draw_many(t: Trace, op: Op, name: str, q: Any, k: Any, key: Any) -> Any:
         g, node = t.dist(Dist(q.rows, row, q.face), name)
         found = [t.m.key(key, (i, j), *place_of(q, i)) for i in range(n) for j in range(k)]
         token = g.program.race(node, _noise(t, g, found, f"{name}_noise"))
-        return t.numbers(g, lambda tokens: Draws(_some(tokens), q.rows, row, q.face, at=q.at), token)
+        return t.numbers(g, lambda tokens: Draws(_some(tokens), q.rows, row, q.face, at=q.at, inner=q.inner), token)
     g, node = t.dist(q, name)
     r = g.program
     logs = r.map("log", node)
@@ -220,7 +220,7 @@ def draw_many(t: Trace, op: Op, name: str, q: Any, k: Any, key: Any) -> Any:
         got = np.where(times > -np.inf, found, -1)
         group = np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape)
         return Draws(got, q.rows, row, q.face, rank=np.broadcast_to(np.arange(k), shape), group=group,
-                     members=got.reshape(n, k), at=q.at)
+                     members=got.reshape(n, k), at=q.at, inner=q.inner)
 
     return t.numbers(g, finish, values, tokens)
 
@@ -251,7 +251,7 @@ def topk(t: Trace, op: Op, name: str, q: Any, k: Any) -> Any:
     face = op.operands[0].type.of[1] if op.operands[0].type.elem == "dist" else q.face
     seen = "raw" if face == "raw" else q.face
     return t.numbers(g, lambda tokens: Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), seen,
-                                             point=True, at=q.at), *nodes)
+                                             point=True, at=q.at, inner=q.inner), *nodes)
 
 
 @handler("pairs.top")

@@ -23,7 +23,7 @@ from decgraph.runtime.session import Session
 
 SMALL: dict[str, dict[str, Any]] = {
     "jacobi": {"length": 8}, "eagle2": {"depth": 3, "k": 4, "budget": 12}, "lookahead": {"w": 5, "n": 4, "g": 5},
-    "token_recycling": {"shape": "recycling_16"}, "medusa": {"shape": "2x2x1"}, "medusa_match": {"shape": "2x2x1"},
+    "token_recycling": {"shape": "table_16"}, "medusa": {"shape": "2x2x1"}, "medusa_match": {"shape": "2x2x1"},
     "beam_patience": {"k": 3, "limit": 24}, "freedave": {"length": 16, "block": 8},
 }
 LENGTH = {"length": 24, "block": 8}

@@ -102,7 +102,7 @@ def test_costs_are_kept_and_measured_anew_when_asked(letters: None, capsys: Capt
 def test_shapes(letters: None, here: Path, capsys: Capture) -> None:
     assert tuned("sequoia", "--json") == 0
     got = json.loads(capsys.readouterr().out)
-    assert not got["kept_default"] and got["chosen"]["shape"] != "sequoia_64"
+    assert not got["kept_default"] and got["chosen"]["shape"] != "drafter_64"
     assert len(got["acceptance"]["shape"][0]) >= 2
     assert main(["run", "sequoia", "-p", "ab", "-n", "8", "--profile", got["profile"], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["params"]["shape"] == got["chosen"]["shape"]
