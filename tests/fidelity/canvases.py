@@ -40,12 +40,14 @@ class Asked:
 
 @dataclass
 class Run:
-    """A run: the canvas at the end with its prompt, its calls, and its result."""
+    """A run: the canvas at the end with its prompt, its calls, and its result. unheard: the output once more, of a run that
+    nobody listens to: on triton that goes by steps on the device where the program and its model can."""
 
     output: tuple[int, ...]
     calls: list[Asked]
     result: Any
     events: list[Any]
+    unheard: tuple[int, ...] | None = None
 
 
 def run(program: str, name: Any, prompt: Sequence[int], length: int, backend: str, *, cache: str | None = None,
@@ -54,7 +56,8 @@ def run(program: str, name: Any, prompt: Sequence[int], length: int, backend: st
     or a model. shaping: how the request shapes distributions, default greedy. noise: in the place of ours."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
     algorithm = algorithm if cache is None else algorithm.cached(cache)
-    session = algorithm.session({"model": model(name) if isinstance(name, str) else name}, plan=Plan(backend=backend), length=length, **params)
+    asked = model(name) if isinstance(name, str) else name
+    session = algorithm.session({"model": asked}, plan=Plan(backend=backend), length=length, **params)
     calls: list[Asked] = []
     events: list[Any] = []
     session.machine = watching(machine(backend), calls, noise)
@@ -63,7 +66,13 @@ def run(program: str, name: Any, prompt: Sequence[int], length: int, backend: st
         result = session.run(request, listener=events.append)
     if result.error is not None:
         raise result.error
-    return Run((*prompt, *result.tokens), calls, result, events)
+    made = Run((*prompt, *result.tokens), calls, result, events)
+    if backend == "triton" and noise is None:
+        quiet = algorithm.session({"model": asked}, plan=Plan(backend=backend), length=length, **params)
+        again = quiet.run(request, keep_events=False)
+        assert again.error is None and again.stats.calls == result.stats.calls, (again, result.stats)
+        made.unheard = (*prompt, *again.tokens)
+    return made
 
 
 def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> Any:
@@ -165,9 +174,12 @@ def compared(case: Case, runs: Sequence[Run], *, repeats: bool = True, width: in
     made = [[c for c in r.calls if repeats or not c.repeated] for r in runs]
     decided = [steps(r) for r in runs] if repeats else [verified(r) for r in runs]
     rows = range(len(runs))
+    output = tuple(map(tuple, case["output"]))
+    unheard = {"output unheard": tuple(r.unheard for r in runs)} if all(r.unheard for r in runs) else {}
     return Outcome(
         {
-            "output": tuple(map(tuple, case["output"])),
+            "output": output,
+            **dict.fromkeys(unheard, output),
             "forwards": case["forwards"],
             "decided": [[sorted((i, t) for row, i, t in c["decided"] if row == r) for c in case["calls"]] for r in rows],
             "cells computed": [evaluated(c) for c in case["calls"]],
@@ -175,6 +187,7 @@ def compared(case: Case, runs: Sequence[Run], *, repeats: bool = True, width: in
         },
         {
             "output": tuple(r.output for r in runs),
+            **unheard,
             "forwards": max(map(len, made)),
             "decided": [[sorted(d) for d in row] for row in decided],
             "cells computed": [c.computed for c in max(made, key=len)],

@@ -46,8 +46,8 @@ class Shifted(Wrapped):
 
 
 class Guided(Wrapped):
-    """LLaDA's classifier-free guidance: a second row, in which the prompt is masked, from which the first is led away. A program
-    cannot ask for such a row, so it is the model's."""
+    """LLaDA's classifier-free guidance: a second row, in which the prompt is masked, from which the first is led away. A
+    program cannot ask for such a row, so it is the model's."""
 
     def __init__(self, inner: HFMasked, prompt: int, scale: float) -> None:
         super().__init__(inner)

@@ -92,8 +92,8 @@ def dream(case: Case, backend: str) -> Outcome:
 ALG_TEMP = "a choice by chance among the surest cells (alg_temp) is in no program of stdlib, as their texts say"
 
 ENTRIES = [
-    Entry("dllm/llada_cfg", "llada, guided", llada, "masked",
-          note="the second row, without the prompt, is part of the model that the program is given: programs cannot ask for it"),
+    Entry("dllm/llada_cfg", "llada, guided", llada, "masked", triton=1,
+          note="the second row, without the prompt, is part of the model that is handed in: programs cannot ask for it"),
     Entry("dllm2/llada_noise", "llada", llada, "masked", note="draws read the recorded noise"),
     Entry("dllm2/dream_noise", "dream, dream_origin, dream_confidence", dream, "masked",
           leaves_out={"entropy_alg_temp": ALG_TEMP}, note="draws read the recorded noise"),
