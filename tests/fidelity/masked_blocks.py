@@ -67,6 +67,9 @@ ENTRIES = [
             triton=1, differs=BUG) for kind in ("none", "prefix", "dual")),
     *(Entry(f"dllm/fast_dllm_v1_nvlabs_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind),
             "masked", triton=1) for kind in ("none", "prefix", "dual")),
+    Entry("dllm/dinfer_threshold", "fast_dllm_uncached",
+          replay("fast_dllm_uncached", "llama_bidir", {"block_length": "block", "threshold": "tau"}), "masked", triton=1,
+          note="dInfer's threshold decoder decides what fast_dllm_uncached does"),
     *(Entry(f"dllm/freedave_static_{kind}", f"static_masked, cache {kind}",
             replay("static_masked", "llama_bidir", {"block_length": "block"}, kind), "masked", triton=1)
       for kind in ("prefix", "dual")),
