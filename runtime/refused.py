@@ -13,9 +13,10 @@ def refuse_unasked(module: Module) -> None:
     """Raise DecError for an op of the functions that a module runs which would fail in the middle of a run."""
     for f in functions_of(module):
         for op in f.body.walk():
-            if op.opcode in UNASKED:
+            what = "queries in its memory" if op.attrs.get("queries") else UNASKED.get(op.opcode)
+            if what is not None:
                 where = f"{op.loc}: " if op.loc.line else ""
-                raise DecError(f"{where}there is no way yet to ask a model for {UNASKED[op.opcode]}",
+                raise DecError(f"{where}there is no way yet to ask a model for {what}",
                                hint="models give distributions and memories; their layers stay their own")
 
 

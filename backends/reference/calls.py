@@ -34,6 +34,8 @@ class Calls:
         """The machine of the whole run, of which this may be a sub-run."""
         return self if self.parent is None else self.parent.whole
 
+    last_canvases: dict[int, list[tuple[set[Any], Any]]]
+    """What the last two calls of each masked model computed, on which memory, by the model's id: see `made`."""
     joined: list[tuple[int, int, int | None]] | None = None
     """Rows, cells and computed cells of the parts of a call that is made of several; None outside of one."""
 
@@ -232,10 +234,25 @@ class Calls:
                 out[s, j] = self.model_row(model, lambda sc=computed[j]: sc, path, i, None)
         fresh, given = self.fresh(states[0], at, extra.get("given"))
         each = len(states[0].base) + n if given is None or fresh is None else len(fresh)
-        self.count_call(model, len(which) * len(memo), len(memo) * each, None if store is None else new)
+        again = not self.made_of_canvases(model, {self.made(cells, fresh, given) for cells in memo},
+                                          given) and not self.num.exact
+        self.count_call(model, len(which) * len(memo), len(memo) * each, (0 if again else None) if store is None else new)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
         return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))
+
+    def made(self: Any, cells: tuple[Any, ...], fresh: list[int] | None, given: Any) -> Any:
+        """What a call of one canvas computed, as a key. Engines know a memory by its store and not by its numbers."""
+        return (cells, None if given is None or fresh is None else tuple(fresh), id(given))
+
+    def made_of_canvases(self: Any, model: Any, keys: set[Any], given: Any) -> bool:
+        """Whether none of the model's last two calls computed all this; it is the last now."""
+        if self.num.exact:
+            return False
+        before = self.last_canvases.setdefault(id(model), [])
+        new = not keys <= {key for made, _ in before for key in made}
+        self.last_canvases[id(model)] = [*before, (keys, given)][-2:]
+        return new
 
     # -- memories and derived models
     def memory(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Held:
@@ -247,7 +264,12 @@ class Calls:
                 empty = Memory(model.family, len(place.base) + len(place), (LayerMemory({}, {}),) * model.layers)
                 return Held(empty, len(place.base))
             fresh, seen = self.fresh(place, at, given)
-            return Held(model.memory(self.cells(place), fresh, seen), len(place.base))
+            cells = self.cells(place)
+            # Most often it is that of the call before. Where it is not, it is a call of the model like any other.
+            if self.made_of_canvases(model, {self.made(cells, fresh, seen)}, seen):
+                count = len(cells) if seen is None or fresh is None else len(fresh)
+                self.count_call(model, 0, count, count)
+            return Held(model.memory(cells, fresh, seen), len(place.base))
         states, _, _ = self.place_states(place, extra)
         path = resolve_path(states[0])
         if not path:

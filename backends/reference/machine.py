@@ -50,6 +50,7 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
         self.env: dict[Value, Any] = {}
         self.table = load()
         self.memo: dict[Any, Any] = {}
+        self.last_canvases: dict[int, list[tuple[set[Any], Any]]] = {}
         self.kept: Sequences = Sequences(parent.kept if parent is not None else None)
         self.site_prefix, self.counter_prefix = "", ()
         self.results: list[Any] = []

@@ -115,4 +115,11 @@ def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Ca
         from decgraph.backends.torch.calls import Answered
         return Answered(m, Kept(engine.empty(base + len(c)), base))  # type: ignore[return-value]  # a call that asks nobody
     engine, ask, _ = asked(m, model, [c], extra, [], True)
-    return Call(m, engine, ask, lambda answer: Kept(answer.memory, base))
+    counted = not m.uncounted
+
+    def finish(answer: Any) -> Kept:
+        if counted and answer.computed:     # most often it is of the call before, which the engine remembers
+            m.count_call(model, 0, answer.computed, answer.computed)
+        return Kept(answer.memory, base)
+
+    return Call(m, engine, ask, finish)

@@ -117,13 +117,21 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                         code="E260")
             place, tree = place_of(lw, v, e.args[0])
             extra: dict[str, Value] = {} if tree is None else {"tree": tree}
+            more: dict[str, Any] = {}
             for k in e.kwargs:
                 if k.name in ("at", "given"):
                     extra[k.name] = _expr(lw, k.value)
-                elif k.name not in ("attention", "queries"):
-                    lw.fail(k.span, f"memory takes at =, given =, queries = and attention =, not {k.name} =", code="E260")
+                elif k.name != "queries":
+                    lw.fail(k.span, f"memory takes at =, given = and queries =, not {k.name} =",
+                            "what a memory's rows were attended with is not kept; m.scores(b) says how queries look at rows"
+                            if k.name == "attention" else "", code="E260")
+                elif not isinstance(k.value, S.Name) or k.value.name not in ("yes", "no", "true", "false"):
+                    lw.fail(k.value.span, "queries = takes yes or no", "model.memory(c, queries = yes)", code="E260")
+                elif k.value.name in ("yes", "true"):
+                    more["queries"] = True
             names = [x for x in ("tree", "at", "given") if x in extra]
-            return lw.emit("model.memory", v, place, *[extra[x] for x in names], span=e.span, **{"with": tuple(names)})[0]
+            return lw.emit("model.memory", v, place, *[extra[x] for x in names], span=e.span, **{"with": tuple(names)},
+                           **more)[0]
         if n == "heads":
             if "heads" not in str(t.of[3]):
                 lw.fail(f.name_span or f.span, f"`{v.name}` has no heads", f"declare them: {v.name}: causal with heads",

@@ -69,7 +69,8 @@ class ModelEval:
 @op("model.memory")
 class ModelMemory:
     """What a model computed up to a context or node, or on a canvas: K/V and features by layer and position, immutable.
-    Attributes reuse and joint as in model.eval."""
+    Attributes reuse and joint as in model.eval; queries: it holds queries too, for memory.scores (no model can be asked for
+    them yet)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model = _model(types[0], ".memory")
@@ -85,9 +86,11 @@ class ModelMemory:
         return (Type("memory", (model.of[2],)),)
 
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+        if op.attrs.get("queries"):
+            return (m.host("keep queries in a memory", model),)
         return (m.memory(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
 
-    attrs = ("with?", "reuse?", "joint?")
+    attrs = ("with?", "reuse?", "joint?", "queries?")
     label, batch = "own", "ragged"
 
 

@@ -162,9 +162,10 @@ def _whole(x: Any) -> Any:
 
 @op("gather")
 class Gather:
-    """v[i] along the first dimensions: one index operand per dimension, lined up with each other. Where v ranges over a
-    part of a tree or canvas, an index that is a node or position names its member. Attribute axis 1: the one index, of
-    positions, is along the second dimension of distributions."""
+    """v[i] along the first dimensions: one index operand per dimension, lined up with each other. Where distributions or draws
+    range over a part of a tree or canvas, an index that is a node or position names its member; numbers do not know which part
+    they are of, and take none. Attribute axis 1: the one index, of positions, is along the second dimension of
+    distributions."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v, *ix = types
@@ -186,6 +187,10 @@ class Gather:
             if i.elem == "node":
                 need(d.kind in ("nodes", "part", "k"), f"{v} does not range over nodes")
                 need(d.kind == "k" or d.of == i.of[0] or not d.of, f"a node of tree {i.of[0]} looks into values of tree {d.of}")
+            if i.elem in ("node", "position") and d.kind == "part":
+                need(v.elem in ("dist", "draw"),
+                     f"a {i.elem} cannot look into {v}: numbers do not know which {i.elem}s they are of",
+                     "distributions and draws know: p.raw[i][x[i]] for s[i] after s = p.raw[x]; or count: s[k] is that of b[k]")
             if i.elem == "token" and d.kind == "vocab" and d.of and i.vocab:
                 need(d.of == i.vocab, f"a token of vocabulary {i.vocab} indexes vocabulary {d.of}")
         if attrs.get("axis"):

@@ -135,7 +135,7 @@ def test_a_threshold_alone_may_choose_nothing(condition: str, fine: bool, target
         decgraph.parse(text)
 
 
-@pytest.mark.parametrize(("name", "line"), [("sparse_dllm", 13), ("lrd", 3)])
+@pytest.mark.parametrize(("name", "line"), [("sparse_dllm", 7), ("lrd", 3)])
 def test_what_no_model_can_be_asked_is_refused_before_a_run(name: str, line: int) -> None:
     with pytest.raises(DecError, match=f":{line}:.*no way yet"):
         result((Path(__file__).parent / "programs" / f"{name}.dec").read_text(encoding="utf-8"), "torch")
@@ -146,3 +146,31 @@ def test_delayed_caches_run(backend: str) -> None:
     text = (Path(__file__).parent / "programs" / "dkv_decode.dec").read_text(encoding="utf-8")
     found = result(text, backend, block=4, steps=4)
     assert found.error is None and len(found.tokens) == 8
+
+
+@pytest.mark.parametrize(("said", "message"), [
+    ("attention = yes", "memory takes at =, given = and queries =, not attention ="),
+    ("layers = yes", "not layers ="), ("queries = 3", "takes yes or no"), ("queries = c", "takes yes or no")])
+def test_what_a_memory_cannot_hold_is_refused(said: str, message: str) -> None:
+    with pytest.raises(DecError, match=f"E260.*{message}"):
+        decgraph.parse(HEAD + f"\n    m = model.memory(c, {said})\n    p = model(c, given = m)\n    commit c\n")
+
+
+@BACKENDS
+@pytest.mark.parametrize(("said", "fine"), [("", True), (", queries = no", True), (", queries = yes", False)])
+def test_queries_are_refused_and_not_ignored(said: str, fine: bool, backend: str) -> None:
+    text = HEAD + f"""
+    m = model.memory(c{said})
+    p = model(c, at = c.all, given = m)
+    x ~ p
+    unmask c with x
+    commit c
+"""
+    if fine:
+        assert result(text, backend).error is None
+        return
+    try:
+        error = result(text, backend).error
+    except DecError as raised:
+        error = raised
+    assert error is not None and "queries" in str(error), error

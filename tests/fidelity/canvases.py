@@ -6,58 +6,24 @@ decided is what differs between the canvases of two calls, so an edit that no ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
-import transformers
-from fidelity.entry import GOLDEN, Case, Outcome
+from fidelity import recorded_noise
+from fidelity.entry import Case, Outcome
+from fidelity.masked_models import MASK, model
+from fidelity.recorded_noise import Uniforms
 
 import decgraph
 from decgraph.backends.registry import machine
 from decgraph.passes.plan import Plan
 from decgraph.runtime import trace
-from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net
-from decgraph.runtime.models.interface import Cell, Memory, Model, Scores, Vocab
 from decgraph.runtime.request import Request
 
-MASK = 127
 Decided = set[tuple[int, int]]
-
-
-@cache
-def unshifted(name: str) -> HFMasked:
-    """A recorded model that reads the token of a cell at the cell."""
-    folder = GOLDEN / "dllm/models" / name
-    net = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation=ATTENTION).eval().requires_grad_(False)
-    return HFMasked(Net(net), name=name, vocab=Vocab(name, 128), context=512, family=name, mask=MASK)
-
-
-class Shifted(Model):
-    """Dream's convention: the scores of a cell stand at the cell before it. Whole canvases only."""
-
-    def __init__(self, inner: HFMasked) -> None:
-        self.kind, self.name, self.vocab, self.context = "masked", inner.name, inner.vocab, inner.context
-        self.family, self.mask, self.visibility, self.layers = inner.family, inner.mask, "full", inner.layers
-        self.inner = inner
-
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
-        """The scores one place to the left."""
-        assert given is None, "no recording replayed here has a cache and a shift"
-        wanted = [max(0, i - 1) for i in at]
-        order = sorted(set(wanted))
-        found = dict(zip(order, self.inner.eval_canvas(cells, order), strict=True))
-        return [found[i] for i in wanted]
-
-
-@cache
-def model(name: str) -> Model:
-    """A recorded masked model."""
-    inner = unshifted(name)
-    return Shifted(inner) if name.endswith("_shift") else inner
 
 
 @dataclass
@@ -74,32 +40,45 @@ class Asked:
 
 @dataclass
 class Run:
-    """A run: the canvas at the end with its prompt, its calls, and its result."""
+    """A run: the canvas at the end with its prompt, its calls, and its result. unheard: the output once more, of a run that
+    nobody listens to: on triton that goes by steps on the device where the program and its model can."""
 
     output: tuple[int, ...]
     calls: list[Asked]
     result: Any
     events: list[Any]
+    unheard: tuple[int, ...] | None = None
 
 
-
-def run(program: str, name: str, prompt: Sequence[int], length: int, backend: str, *, cache: str | None = None,
-        text: str | None = None, **params: Any) -> Run:
-    """Decode a canvas behind a prompt greedily with a program of stdlib (or `text`) on a backend, all passes on."""
+def run(program: str, name: Any, prompt: Sequence[int], length: int, backend: str, *, cache: str | None = None,
+        text: str | None = None, shaping: Mapping[str, Any] | None = None, noise: Uniforms | None = None, **params: Any) -> Run:
+    """Decode a canvas behind a prompt with a program of stdlib (or `text`) on a backend, all passes on. name: a recorded model,
+    or a model. shaping: how the request shapes distributions, default greedy. noise: in the place of ours."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
     algorithm = algorithm if cache is None else algorithm.cached(cache)
-    session = algorithm.session({"model": model(name)}, plan=Plan(backend=backend), length=length, **params)
+    asked = model(name) if isinstance(name, str) else name
+    session = algorithm.session({"model": asked}, plan=Plan(backend=backend), length=length, **params)
     calls: list[Asked] = []
     events: list[Any] = []
-    session.machine = watching(machine(backend), calls)
-    result = session.run(Request(tuple(prompt), limit=length, eos=frozenset(), temperature=0), listener=events.append)
+    session.machine = watching(machine(backend), calls, noise)
+    request = Request(tuple(prompt), limit=length, eos=frozenset(), **(shaping or {"temperature": 0}))
+    with recorded_noise.given() if noise is not None else nullcontext():
+        result = session.run(request, listener=events.append)
     if result.error is not None:
         raise result.error
-    return Run((*prompt, *result.tokens), calls, result, events)
+    made = Run((*prompt, *result.tokens), calls, result, events)
+    if backend == "triton" and noise is None:
+        quiet = algorithm.session({"model": asked}, plan=Plan(backend=backend), length=length, **params)
+        again = quiet.run(request, keep_events=False)
+        assert again.error is None and again.stats.calls == result.stats.calls, (again, result.stats)
+        made.unheard = (*prompt, *again.tokens)
+    return made
 
 
-def watching(kind: Any, calls: list[Asked]) -> Any:
-    """A machine's class that also writes down its calls of canvases."""
+def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> Any:
+    """A machine's class that also writes down its calls of canvases, and may read recorded noise."""
+    if noise is not None:
+        kind = _reading(kind, calls, noise)
     if not hasattr(kind, "evaluate_together"):
         return _watched_reference(kind, calls)
     from decgraph.backends.torch.canvases import Canvas
@@ -129,6 +108,14 @@ def watching(kind: Any, calls: list[Asked]) -> Any:
     return Watched
 
 
+def _reading(kind: Any, calls: list[Asked], source: Uniforms) -> Any:
+    class Reading(kind):  # type: ignore[misc]
+        def key(self, *what: Any, **more: Any) -> Any:
+            return recorded_noise.at(super().key(*what, **more), len(calls) - 1, calls[-1].cells, source)
+
+    return Reading
+
+
 def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
     from decgraph.ir.data.tree import Tree
 
@@ -149,11 +136,13 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
             self.before = now
             return super().eval_canvases(op, model, place, extra)
 
-        def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None) -> None:
+        def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None) -> Any:
+            if not rows:        # a memory's own call
+                return super().count_call(model, rows, cells, computed)
             width = max(1, len(calls[-1].computed))
             calls[-1].canvases = (cells if computed is None else computed) // width
             calls[-1].repeated |= computed == 0
-            super().count_call(model, rows, cells, computed)
+            return super().count_call(model, rows, cells, computed)
 
     return Watched
 
@@ -181,15 +170,18 @@ def verified(r: Run) -> list[Decided]:
     return out
 
 
-def compared(case: Case, runs: Sequence[Run], *, repeats: bool = True) -> Outcome:
+def compared(case: Case, runs: Sequence[Run], *, repeats: bool = True, width: int = 1) -> Outcome:
     """Both sides' columns; a run for every row of the recording's batch. repeats: whether a call on a canvas that was just
-    computed counts: published loops make it, decgraph remembers its answer."""
+    computed counts: published loops make it, decgraph remembers its answer. width: rows that a model computes for a canvas."""
     made = [[c for c in r.calls if repeats or not c.repeated] for r in runs]
     decided = [steps(r) for r in runs] if repeats else [verified(r) for r in runs]
     rows = range(len(runs))
+    output = tuple(map(tuple, case["output"]))
+    unheard = {"output unheard": tuple(r.unheard for r in runs)} if all(r.unheard for r in runs) else {}
     return Outcome(
         {
-            "output": tuple(map(tuple, case["output"])),
+            "output": output,
+            **dict.fromkeys(unheard, output),
             "forwards": case["forwards"],
             "decided": [[sorted((i, t) for row, i, t in c["decided"] if row == r) for c in case["calls"]] for r in rows],
             "cells computed": [evaluated(c) for c in case["calls"]],
@@ -197,10 +189,11 @@ def compared(case: Case, runs: Sequence[Run], *, repeats: bool = True) -> Outcom
         },
         {
             "output": tuple(r.output for r in runs),
+            **unheard,
             "forwards": max(map(len, made)),
             "decided": [[sorted(d) for d in row] for row in decided],
             "cells computed": [c.computed for c in max(made, key=len)],
-            "tokens evaluated": sum((c.canvases or 1) * len(c.computed) for calls in made for c in calls),
+            "tokens evaluated": sum(width * (c.canvases or 1) * len(c.computed) for calls in made for c in calls),
         },
     )
 
@@ -210,4 +203,4 @@ def evaluated(call: dict[str, Any]) -> tuple[int, ...]:
     return tuple(range(*call["range"])) if "range" in call else tuple(call["positions"][0])
 
 
-__all__ = ["Asked", "Run", "compared", "model", "run", "trace"]
+__all__ = ["MASK", "Asked", "Run", "compared", "model", "run", "trace"]

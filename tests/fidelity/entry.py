@@ -80,6 +80,15 @@ def entries() -> tuple[Entry, ...]:
     return tuple(found)
 
 
+@cache
+def later() -> dict[str, str]:
+    """Recordings without an entry, with what no program of stdlib says yet."""
+    found: dict[str, str] = {}
+    for path in sorted(FOLDER.glob("*_later.py")):
+        found |= importlib.import_module(f"fidelity.{path.stem}").WITHOUT
+    return found
+
+
 _OUTCOMES: dict[tuple[str, str, str, str], Outcome] = {}
 
 

@@ -57,18 +57,24 @@ DREAM = {"steps": "steps", "eps": "eps"}
 BUG = {("factor1_upstream_bug", c): FACTOR_BUG for c in ("output", "forwards", "decided", "cells computed", "tokens evaluated")}
 
 ENTRIES = [
-    Entry("dllm/prophet", "prophet", prophet, "masked"),
-    Entry("dllm/llada_low_confidence", "llada", replay("llada", "llama_bidir", LLADA), "masked"),
-    Entry("dllm/dream_entropy", "dream", replay("dream", "qwen2_bidir_shift", DREAM), "masked"),
-    Entry("dllm/dream_maskgit_plus", "dream_confidence", replay("dream_confidence", "qwen2_bidir_shift", DREAM), "masked"),
-    Entry("dllm/dream_topk_margin", "dream_margin", replay("dream_margin", "qwen2_bidir_shift", DREAM), "masked"),
+    Entry("dllm/prophet", "prophet", prophet, "masked", triton=1),
+    Entry("dllm/llada_low_confidence", "llada", replay("llada", "llama_bidir", LLADA), "masked", triton=1),
+    Entry("dllm/dream_entropy", "dream", replay("dream", "qwen2_bidir_shift", DREAM), "masked", triton=1),
+    Entry("dllm/dream_maskgit_plus", "dream_confidence", replay("dream_confidence", "qwen2_bidir_shift", DREAM), "masked",
+          triton=1),
+    Entry("dllm/dream_topk_margin", "dream_margin", replay("dream_margin", "qwen2_bidir_shift", DREAM), "masked", triton=1),
     *(Entry(f"dllm/fast_dllm_v1_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind), "masked",
-            differs=BUG) for kind in ("none", "prefix", "dual")),
+            triton=1, differs=BUG) for kind in ("none", "prefix", "dual")),
     *(Entry(f"dllm/fast_dllm_v1_nvlabs_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind),
-            "masked") for kind in ("none", "prefix", "dual")),
+            "masked", triton=1) for kind in ("none", "prefix", "dual")),
+    Entry("dllm/dinfer_threshold", "fast_dllm_uncached",
+          replay("fast_dllm_uncached", "llama_bidir", {"block_length": "block", "threshold": "tau"}), "masked", triton=1,
+          note="dInfer's threshold decoder decides what fast_dllm_uncached does"),
     *(Entry(f"dllm/freedave_static_{kind}", f"static_masked, cache {kind}",
-            replay("static_masked", "llama_bidir", {"block_length": "block"}, kind), "masked") for kind in ("prefix", "dual")),
+            replay("static_masked", "llama_bidir", {"block_length": "block"}, kind), "masked", triton=1)
+      for kind in ("prefix", "dual")),
     *(Entry(f"dllm/freedave_{kind}", f"freedave, cache {kind}",
-            replay("freedave", "llama_bidir", {"block_length": "block", "draft_steps": "d"}, kind, repeats=False), "masked")
+            replay("freedave", "llama_bidir", {"block_length": "block", "draft_steps": "d"}, kind, repeats=False), "masked",
+            triton=1)
       for kind in ("prefix", "dual")),
 ]

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fidelity.entry import FOLDER, GOLDEN, Entry, columns, entries, outcome, recording
+from fidelity.entry import FOLDER, GOLDEN, Entry, columns, entries, later, outcome, recording
 
 PAGE = FOLDER.parents[1] / "docs" / "fidelity.md"
 HEAD = """# Fidelity
@@ -21,7 +23,8 @@ same prompts go through decgraph. A number is how many cases agree; `tests/fidel
 and fails where a difference is not explained below, as it does where an explained difference has gone. Accepted and drafted
 tokens are compared call by call, as the target was asked; `drafted` as the set of paths of a call's tree. Where a recorded loop
 runs past its limit, ours does too, and is compared up to the last recorded call. Drafts that transformers' prompt lookup makes
-behind the limit are left out: decgraph makes none.
+behind the limit are left out: decgraph makes none. On Triton's interpreter a file's first case is replayed; `output unheard` is
+that of a run by steps on the device, where the program and its model can.
 """
 TITLES = {"causal": "Autoregressive decoders", "rule": "Rules of verification", "masked": "Masked decoders"}
 
@@ -35,9 +38,11 @@ def source(entry: Entry) -> str:
 def rows(entry: Entry) -> list[str]:
     """A line of the table for each backend."""
     out, names = [], columns(entry)
-    for backend in entry.backends:
-        found = [outcome(entry, case, backend) for case in entry.cases]
-        counts = ", ".join(f"{c} {sum(c not in o.differing for o in found)}/{len(found)}" for c in names)
+    for backend in (*entry.backends, *(("triton",) if entry.triton else ())):
+        cases = entry.cases[: entry.triton] if backend == "triton" else entry.cases
+        found = [outcome(entry, case, backend) for case in cases]
+        shown = [*names, *(c for c in found[0].recorded if c not in names)]
+        counts = ", ".join(f"{c} {sum(c not in o.differing for o in found)}/{len(found)}" for c in shown)
         first = f"{entry.file} | {source(entry)} | {entry.program}" if backend == entry.backends[0] else " | | "
         out.append(f"| {first} | {backend} | {counts} |")
     return out
@@ -70,7 +75,10 @@ def page() -> str:
         out.append("")
         said = [line for e in found for line in remarks(e)]
         out += [*said, ""] if said else []
-    out.append("## Not replayed yet\n\nRecordings without an entry: " + ", ".join(without()) + ".\n")
+    out.append("## Not replayed yet\n\nAlgorithms that no program of stdlib says, with what each has that none of them has:\n\n"
+               "| recording | what it does |\n|---|---|")
+    out += [f"| {file} | {why} |" for file, why in later().items()]
+    out.append("\nOther recordings without an entry: " + ", ".join(f for f in without() if f not in later()) + ".\n")
     return "\n".join(out)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fidelity.entry import Entry, entries, outcome, recording
+from fidelity.entry import GOLDEN, Entry, entries, later, outcome, recording
 from fidelity.page import PAGE, page
 
 
@@ -44,6 +44,13 @@ def test_what_is_excused_exists(entry: Entry) -> None:
     names = {str(c["id"]) for c in recording(entry.file)["cases"]}
     assert {name for name, _ in entry.differs} <= names | {"*"} and set(entry.leaves_out) <= names
     assert not {name for name, _ in entry.differs} & set(entry.leaves_out)
+
+
+def test_masked_recordings_are_replayed_or_said_to_be_of_later_algorithms() -> None:
+    files = {f"{p.parent.name}/{p.stem}" for p in GOLDEN.glob("dllm*/*.json") if p.stem != "index"}
+    replayed = {e.file for e in entries()}
+    assert not replayed & later().keys() and files <= replayed | later().keys()
+    assert later().keys() <= {f"{p.parent.name}/{p.stem}" for p in GOLDEN.glob("*/*.json")}
 
 
 def test_the_page_is_up_to_date() -> None:

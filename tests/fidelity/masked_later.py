@@ -1,0 +1,68 @@
+"""Recordings of masked decoders that no program of stdlib says: what each does that none of them does."""
+
+from __future__ import annotations
+
+ADABLOCK = "blocks whose length a delimiter's confidence sets"
+DKV = "keys and values kept one step after a cell was decided"
+DPAD = "cells behind the block that are left out of its calls"
+DPARALLEL = "an entropy threshold, the surest cell always"
+FIRST = "the block's first cell from its first call and no other, time steps inside a block, a shift on a cache"
+SDLM = "a causal text with an open window at its end"
+WITHOUT = {
+    "dllm/adablock_dream_dual": ADABLOCK,
+    "dllm/adablock_dream_none": ADABLOCK,
+    "dllm/adablock_dual": ADABLOCK,
+    "dllm/adablock_none": ADABLOCK,
+    "dllm/adablock_prefix": ADABLOCK,
+    "dllm/apd": "a mixture with a causal verifier's law, and the longest prefix that it agrees with",
+    "dllm/ass": "2^i cells in step i",
+    "dllm/ccd": "guesses of earlier steps that must agree",
+    "dllm/creditdecoding": "credits of tokens that were likely in earlier steps",
+    "dllm/d2f": "blocks in flight, block-causal behind the prompt",
+    "dllm/diffusion_gemma": "a model of its own kind: encoder, decoder and self-conditioning",
+    "dllm/dinfer_hierarchy": "a low threshold beside the high one, by runs of masks",
+    "dllm/dkv_cache_decode": DKV,
+    "dllm/dkv_cache_dream_decoded": f"{DKV}, with a shift and the prompt's last position",
+    "dllm/dkv_cache_dream_prefill": "a cache of all before the prompt's last position, with a shift",
+    "dllm/dkv_cache_greedy": f"{DKV}, and calls of a window around a given order",
+    "dllm/dparallel_dream": f"{DPARALLEL}, with a shift and the block's first cell from its first call",
+    "dllm/dparallel_dual": DPARALLEL,
+    "dllm/dparallel_none": DPARALLEL,
+    "dllm/dparallel_prefix": DPARALLEL,
+    "dllm/eb_sampler": "as many cells as an entropy budget holds",
+    "dllm/eoser": "a discount on the end of the text that fades with the steps",
+    "dllm/eoser_ass": "a discount on the end of the text, and 2^i cells in step i",
+    "dllm/fast_dllm_dream_dual": FIRST,
+    "dllm/fast_dllm_dream_none": "a quota with a carry of the cells that were not sure, over a canvas without blocks",
+    "dllm/fast_dllm_dream_prefix": FIRST,
+    "dllm/fast_dllm_v2_blockcache": "block-causal blocks with a cache of sub-blocks",
+    "dllm/fast_dllm_v2_nocache": "block-causal blocks, decided by sub-blocks",
+    "dllm/klass": "stability of a cell's law over steps (KL) beside its confidence",
+    "dllm/llada2": "block-causal blocks with a threshold and a least number of cells",
+    "dllm/llada21": "edits of decided tokens above a second threshold",
+    "dllm/localleap": "a relaxed threshold near sure cells",
+    "dllm/pc_sampler": "confidence weighed by place and by the token's frequency",
+    "dllm/r2_dllm": "clusters, windows and stability over steps on top of a threshold",
+    "dllm/sdlm_cache": SDLM,
+    "dllm/sdlm_nocache": SDLM,
+    "dllm/sdlm_self_speculative": f"{SDLM}, verified by the model's own next tokens",
+    "dllm/sparse_dllm": "rows that attention looked at least are evicted: no model can be asked for queries yet",
+    "dllm2/arpg": "a random order with several queries a call, on a model with two passes",
+    "dllm2/block_diffusion_sdar": "block-causal blocks, with a call that keeps a finished block",
+    "dllm2/d3llm_multi_block": "blocks in flight by entropy",
+    "dllm2/d3llm_multi_block_cache": "blocks in flight by entropy, with a delayed cache",
+    "dllm2/dilated": "levels of a stride that halves",
+    "dllm2/dllm_cache": "stored outputs of layers' halves, renewed where values changed most",
+    "dllm2/dpad_dual": DPAD,
+    "dllm2/dpad_none": DPAD,
+    "dllm2/dpad_prefix": DPAD,
+    "dllm2/elastic_cache": "layers computed again from where attention drifts",
+    "dllm2/learn2pd": "a trained filter that says which cells are final",
+    "dllm2/learn2pd_eot": "a trained filter, and an end of the text that is predicted",
+    "dllm2/maskgit": "all cells drawn, then the least sure of them masked again with Gumbel noise",
+    "dllm2/remdm_loop": "decided cells masked again and refilled in turns",
+    "dllm2/saber": "a threshold that follows the mean confidence, and remasking of the largest fall",
+    "dllm2/sglang_joint_threshold": "edits of decided tokens above a second threshold, block-causal",
+    "dllm2/slow_fast": "explorative calls, then calls of a canvas that is cut",
+    "dllm2/wino": "a shadow block behind the canvas that decided cells are checked against",
+}
