@@ -6,7 +6,7 @@ rows were asked for, so what was grown and pruned again is not among them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,15 +51,19 @@ def run(
     shared: Mapping[str, Any] | None = None,
     externs: Mapping[str, Any] | None = None,
     text: str | None = None,
+    change: Callable[[Any], Any] = lambda kind: kind,
+    settings: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> Watched:
-    """Decode a prompt with a program of stdlib (or `text`) on a backend, all passes on."""
+    """Decode a prompt with a program of stdlib (or `text`) on a backend, all passes on. change: from the machine's class to the
+    one that is used. settings: further ones of the request."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
     session = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
     log: list[Any] = []
-    session.machine = watching(machine(backend), log)
+    session.machine = watching(change(machine(backend)), log)
     session.shared.update({(session.function.name, k): v for k, v in (shared or {}).items()})
-    request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature)
+    request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature,
+                      **(settings or {}))
     result = session.run(request, listener=log.append)
     if result.error is not None:
         raise result.error
