@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from fidelity.entry import FOLDER
 from fidelity.watched import Path, run
 
 from decgraph import stdlib
@@ -98,8 +99,8 @@ def step(text: str, p: Table, q: Table, size: int, script: Script, backend: str,
         return exactly(text, models, script, params)
     models = {name: m for name, m in models.items() if f"{name}: causal" in text}
     if backend == "reference":
-        done = run("", START, models, backend, limit=30, temperature=1, text=text, change=lambda kind: on_reference(kind, script),
-                   **params)
+        done = run("", START, models, backend, limit=30, temperature=1, text=text,
+                   change=lambda kind: on_reference(kind, script), **params)
     else:
         with patch.object(torch_noise, "races", lambda q, keys: np.array([script.token(row) for row in q])), \
              patch.object(torch_noise, "exponentials", lambda keys, n: np.array([arrivals(script, n) for _ in keys])):
@@ -197,7 +198,5 @@ def near(recorded: Any, ours: Any) -> Any:
 
 def rule_text(name: str) -> str:
     """A program of stdlib or of the museum."""
-    from pathlib import Path as File
-
-    path = File(__file__).parents[1] / "check" / "museum" / f"{name}.dec"
+    path = FOLDER.parent / "check" / "museum" / f"{name}.dec"
     return path.read_text(encoding="utf-8") if path.exists() else stdlib.text(name)

@@ -77,6 +77,33 @@ def medusa(name: str = "medusa_heads", target: str = "target") -> Any:
     return model.with_heads(HFHeads(MedusaHeads(read, count, model), model, name))
 
 
+class Acceptance(nn.Module):
+    """SpecDec++'s head: one block run twice, then a score for "rejected" and one for "accepted", as tokens 0 and 1."""
+
+    def __init__(self, read: dict[str, Tensor], drafter: Any) -> None:
+        super().__init__()
+        self.config = drafter.net.base.config
+        self.blocks = [(read[f"model.{i}.linear.weight"].float(), read[f"model.{i}.linear.bias"].float()) for i in (0, 1)]
+        self.last = read["model.2.weight"].double(), read["model.2.bias"].double()
+        self.back = torch.linalg.pinv(output_matrix(drafter).double())
+        self.never = torch.full((self.back.shape[1] - 2,), -100.0, dtype=torch.float64)
+
+    def forward(self, hidden: Tensor) -> list[Tensor]:
+        """[batch, length, width] -> one of that shape."""
+        for a, b in self.blocks:
+            hidden = hidden + nn.functional.silu(hidden @ a.T + b)
+        two = hidden.double() @ self.last[0].T + self.last[1]
+        scores = torch.cat([two, self.never.expand(*two.shape[:-1], -1)], dim=-1)
+        return [(scores @ self.back.T).float()]
+
+
+@cache
+def acceptance(name: str = "specdecpp_head", drafter: str = "drafter") -> Any:
+    """A drafter that says how likely its next draft is accepted."""
+    model = causal(drafter)
+    return model.with_heads(HFHeads(Acceptance(weights(name)[1], model), model, name))
+
+
 @cache
 def eagle(name: str = "eagle_head", target: str = "target") -> Any:
     """An EAGLE-1/2 head: a bias where decgraph's has none, and no norm before the attention."""

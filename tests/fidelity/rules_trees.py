@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction as F
 from functools import partial
 from typing import Any
@@ -23,8 +23,8 @@ def never(odds: Any) -> bool:
 def program(parents: Sequence[int], grown: str, rule: str, params: str = "") -> tuple[str, dict[int, int]]:
     """A program that grows a tree, a line for the children of a node, and which line that is for each node. grown: what draws
     the children, of a node's name {at} and their number {k}."""
-    out = [f"algorithm recorded(target: causal, drafter: causal{params}):", "    keeps support of drafter", "    while not done:",
-           "        draft t:"]
+    out = [f"algorithm recorded(target: causal, drafter: causal{params}):", "    keeps support of drafter",
+           "    while not done:", "        draft t:"]
     name, at = {0: "root"}, {}
     for node in range(len(parents)):
         children = [n for n, parent in enumerate(parents) if parent == node]
@@ -39,8 +39,8 @@ def program(parents: Sequence[int], grown: str, rule: str, params: str = "") -> 
 def visited(case: Case) -> list[int]:
     """The nodes of a recorded tree without those below a node that verification does not come to.
 
-    Two siblings with the same token may have other rows in a recording, which no model gives. The rule only looks at the rows of
-    the nodes that it accepts, so what hangs from the others changes nothing.
+    Two siblings with the same token may have other rows in a recording, which no model gives. The rule only looks at the rows
+    of the nodes that it accepts, so what hangs from the others changes nothing.
     """
     stays = {0, *case["accepted_nodes"]}
     return [n for n, parent in enumerate(case["parents"]) if parent < 0 or parent in stays]
@@ -51,13 +51,14 @@ def drawn_tree(case: Case, backend: str, replace: str) -> Outcome:
     nodes = visited(case)
     new = {n: i for i, n in enumerate(nodes)}
     parents = [-1 if n == 0 else new[case["parents"][n]] for n in nodes]
-    text, at = program(parents, "sample(drafter({at}), {k}, replace = %s)" % replace, "rejection")
-    drafted = {line: [case["tokens"][nodes[n]] for n, parent in enumerate(parents) if parent == node] for node, line in at.items()}
+    text, at = program(parents, "sample(drafter({at}), {k}, replace = " + replace + ")", "rejection")
+    below_it = {node: [case["tokens"][nodes[n]] for n, parent in enumerate(parents) if parent == node] for node in at}
     path: dict[int, Tokens] = {0: START}
     for n, parent in enumerate(parents[1:], 1):
         path[n] = (*path[parent], case["tokens"][nodes[n]])
     p = {path[new[n]]: [F(x) for x in case["target"][n]] for n in nodes if n == 0 or n in case["accepted_nodes"]}
     q = {path[n]: [F(x) for x in case["draft"][nodes[n]]] for n in at}
+    drafted = {line: below_it[node] for node, line in at.items()}
     script = Script(drafted, below([case["uniforms"][n] for n in case["uniforms_used"]]))
     made = step(text, p, q, case["V"], script, backend)
     recorded = {"accepted": [case["tokens"][n] for n in case["accepted_nodes"]], "uniforms": len(case["uniforms_used"]),
@@ -82,7 +83,8 @@ def one_hot(case: Case, backend: str) -> Outcome:
         paths += [tuple(row[:i]) for i in range(1, len(row) + 1) if tuple(row[:i]) not in paths]
     parents = [-1, *(paths.index(path[:-1]) for path in paths[1:])]
     assert tree_paths([path[-1] if path else 0 for path in paths], parents) == set(paths[1:])
-    p = {START + tuple(int(t) for t in key.split() if key != "root"): [F(x) for x in row] for key, row in case["target"].items()}
+    named = {"root": ()} | {key: tuple(map(int, key.split())) for key in case["target"] if key != "root"}
+    p = {START + named[key]: [F(x) for x in row] for key, row in case["target"].items()}
     script = Script({}, below(case["uniforms"]))
     text, _ = program(parents, "topk(drafter({at}).raw, {k})", "rejection")
     made = step(text, p, chosen(parents, paths, case["V"]), case["V"], script, backend)
@@ -96,7 +98,8 @@ def typical(case: Case, backend: str) -> Outcome:
     """Typical acceptance on a chain; the token after the accepted ones is the likeliest, as recorded."""
     paths = [tuple(case["drafted"][:i]) for i in range(len(case["drafted"]) + 1)]
     parents = list(range(-1, len(case["drafted"])))
-    text, _ = program(parents, "topk(drafter({at}).raw, {k})", "typical_longest(epsilon, delta)", ", epsilon: prob, delta: prob")
+    text, _ = program(parents, "topk(drafter({at}).raw, {k})", "typical_longest(epsilon, delta)",
+                      ", epsilon: prob, delta: prob")
     p = {START + path: [F(x) for x in row] for path, row in zip(paths, case["target"], strict=True)}
     made = step(text, p, chosen(parents, paths, case["V"]), case["V"], Script({}, never), backend,
                 epsilon=case["posterior_threshold"], delta=case["posterior_alpha"])

@@ -72,7 +72,7 @@ def run(
         match e:
             case Call():
                 out.calls.append(e)
-            case trace.ModelCall(role="draft"):
+            case trace.ModelCall(role="draft") if not e.model.endswith(".heads"):  # those read a state that is there
                 out.drafter.append(e.rows)
             case trace.Accepted():
                 out.calls[-1].accepted += 1
