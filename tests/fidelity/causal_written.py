@@ -22,7 +22,8 @@ def assisted(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
     done = run("", case["prompt"], both, backend, text=text("assisted"), limit=p["max_new_tokens"],
-               gamma=p["num_assistant_tokens"], sure=p["assistant_confidence_threshold"], heuristic=p["num_assistant_tokens_schedule"] == "heuristic")
+               gamma=p["num_assistant_tokens"], sure=p["assistant_confidence_threshold"],
+               heuristic=p["num_assistant_tokens_schedule"] == "heuristic")
     return compared(case, done, drafter=case["drafter_forwards"])
 
 

@@ -5,7 +5,8 @@ distribution that the extra token comes from."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction as F
 from typing import Any
@@ -51,6 +52,7 @@ class Script:
     drafted: Mapping[int, Sequence[int]]
     coin: Coin
     odds: list[Any] = field(default_factory=list)
+    laws: list[Law] = field(default_factory=list)
     last: Law | None = None
 
     def __post_init__(self) -> None:
@@ -63,6 +65,7 @@ class Script:
             if not self.rest[0]:
                 self.rest.pop(0)
             assert q[token] > 0
+            self.laws.append({v: w for v, w in enumerate(q) if w})
             return token
         return self.after({v: w for v, w in enumerate(q) if w})
 
@@ -102,13 +105,36 @@ def step(text: str, p: Table, q: Table, size: int, script: Script, backend: str,
         done = run("", START, models, backend, limit=30, temperature=1, text=text,
                    change=lambda kind: on_reference(kind, script), **params)
     else:
-        with patch.object(torch_noise, "races", lambda q, keys: np.array([script.token(row) for row in q])), \
-             patch.object(torch_noise, "exponentials", lambda keys, n: np.array([arrivals(script, n) for _ in keys])):
+        with torch_draws(script):
             done = run("", START, models, backend, limit=30, temperature=1, text=text,
                        change=lambda kind: on_torch(kind, script), **params)
     tokens = done.committed[0]
     assert not script.rest, "not all drafts were drawn"
     return Step(tokens, script.odds, script.last or {tokens[-1]: 1.0})
+
+
+def laws(prompt: Sequence[int], tokens: Sequence[int], model: Any, backend: str, **settings: Any) -> list[Law]:
+    """The distributions that a request with these settings draws tokens from, one after the other, where they come out as
+    given; by token, without those that it forbids."""
+    text = stdlib.text("autoregressive")
+    script = Script({lines(text, "x ~ target")[0]: tokens}, below([]))
+    shape = {"temperature": settings.pop("temperature", 1), "settings": settings}
+    if backend == "reference":
+        run("", prompt, {"target": model}, backend, text=text, limit=len(tokens), **shape,
+            change=lambda kind: on_reference(kind, script))
+    else:
+        with torch_draws(script):
+            run("", prompt, {"target": model}, backend, text=text, limit=len(tokens), **shape)
+    assert len(script.laws) == len(tokens)
+    return script.laws
+
+
+@contextmanager
+def torch_draws(script: Script) -> Iterator[None]:
+    """Torch's draws from a script."""
+    with patch.object(torch_noise, "races", lambda q, keys: np.array([script.token(row) for row in q])), \
+         patch.object(torch_noise, "exponentials", lambda keys, n: np.array([arrivals(script, n) for _ in keys])):
+        yield
 
 
 def on_reference(kind: Any, script: Script) -> Any:
@@ -185,15 +211,16 @@ def exactly(text: str, models: Mapping[str, Any], script: Script, params: Mappin
     return Step(tokens, script.odds, script.last or {tokens[-1]: F(1)})
 
 
-def near(recorded: Any, ours: Any) -> Any:
-    """Ours; where they are floats that agree with the recorded numbers to nine digits, those."""
+def near(recorded: Any, ours: Any, within: float = 1e-9) -> Any:
+    """Ours; where they are floats that agree with the recorded numbers, those. A token's share of less than 1e-12 is none."""
     if recorded is None or ours is None:
         return ours
     if isinstance(recorded, dict):
-        return {v: near(recorded.get(v), w) for v, w in ours.items() if w > 1e-12 or isinstance(w, F)}
+        return {v: near(recorded.get(v), w, within) for v, w in ours.items()
+                if v in recorded or isinstance(w, F) or abs(w) > 1e-12}
     if isinstance(recorded, list):
-        return [near(a, b) for a, b in zip(recorded, ours, strict=False)] + list(ours[len(recorded) :])
-    return recorded if isinstance(ours, float) and abs(float(recorded) - ours) < 1e-9 else ours
+        return [near(a, b, within) for a, b in zip(recorded, ours, strict=False)] + list(ours[len(recorded) :])
+    return recorded if isinstance(ours, float) and abs(float(recorded) - ours) < within else ours
 
 
 def rule_text(name: str) -> str:

@@ -7,9 +7,11 @@ vocabulary of 32 is smaller than the width 64, so every row of logits is what th
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from fidelity.entry import GOLDEN
 from safetensors.torch import load_file
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+from decgraph.runtime.models.interface import Model, Path, Scores, Vocab
 from decgraph.zoo.modeling import EagleConfig, EagleHead, ExitAdapter, ExitConfig
 
 
@@ -49,6 +52,19 @@ def output_matrix(target: Any) -> Tensor:
     """The target's output matrix [V, width]."""
     found: Tensor = target.net._out.weight.detach()
     return found
+
+
+class Same(Model):
+    """A causal model with the same scores after every text."""
+
+    def __init__(self, logits: Sequence[float]) -> None:
+        self.kind, self.vocab, self.exact, self.context = "causal", Vocab("recorded", len(logits)), False, None
+        self.name, self.family, self.visibility = "same", "same", "causal"
+        self.scores = Scores(logits=np.array(logits, dtype=np.float64))
+
+    def eval(self, paths: Sequence[Path], given: Any = None) -> list[Scores]:
+        """The scores after each path."""
+        return [self.scores for _ in paths]
 
 
 class MedusaHeads(nn.Module):
