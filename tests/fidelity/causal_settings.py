@@ -33,7 +33,9 @@ THEIRS = {
 """transformers' warpers by the names of its settings."""
 
 
-def settings(processors: Sequence[Any], prompt: Sequence[int], *, greedy: bool = False, eos: Sequence[int] = ()) -> dict[str, Any]:
+def settings(
+    processors: Sequence[Any], prompt: Sequence[int], *, greedy: bool = False, eos: Sequence[int] = ()
+) -> dict[str, Any]:
     """What a request becomes of a list of processors, as `generate(custom_generate=decgraph.hf(...))` makes it: fields for what
     decgraph has itself, a hook for the rest."""
     reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"))
@@ -83,7 +85,8 @@ def prepared(case: Case) -> list[Any]:
         found.extend(logits_processor)
         return input_ids
 
-    theirs().generate(torch.tensor([case["prompt"]]), custom_generate=keep, do_sample=False, pad_token_id=0, **case["parameters"])
+    prompt = torch.tensor([case["prompt"]])
+    theirs().generate(prompt, custom_generate=keep, do_sample=False, pad_token_id=0, **case["parameters"])
     return found
 
 
@@ -101,17 +104,19 @@ def penalties(case: Case, backend: str) -> Outcome:
     new, made = case["output"][n:], prepared(case)
     eos = [p["eos_token_id"]] if "eos_token_id" in p else []
     greedy = settings(made, case["prompt"], greedy=True, eos=eos)
-    done = run("autoregressive", case["prompt"], {"target": models.causal("target")}, backend, limit=p["max_new_tokens"], eos=eos,
-               settings={k: v for k, v in greedy.items() if k != "temperature"})
+    done = run("autoregressive", case["prompt"], {"target": models.causal("target")}, backend, limit=p["max_new_tokens"],
+               eos=eos, settings={k: v for k, v in greedy.items() if k != "temperature"})
     drawn = laws(case["prompt"], new, models.causal("target"), backend, **settings(made, case["prompt"], eos=eos))
     best = [sorted(law, key=lambda v, law=law: -law[v])[:3] for law in drawn]
     scores = [relative(dict(s["top"]), s["top"][0][0]) for s in case["steps"]]
     ours = [relative({v: w for v, w in logs(law).items() if v in b}, b[0]) for law, b in zip(drawn, best, strict=True)]
     return Outcome(
         {"tokens": tuple(case["output"]), "target calls": case["target_forwards"],
-         "forbidden": [s["forbidden"] for s in case["steps"]], "likeliest three": [[v for v, _ in s["top"]] for s in case["steps"]],
+         "forbidden": [s["forbidden"] for s in case["steps"]],
+         "likeliest three": [[v for v, _ in s["top"]] for s in case["steps"]],
          "their scores": scores},
-        {"tokens": done.tokens, "target calls": len(done.calls), "forbidden": [sorted({*range(SIZE)} - {*law}) for law in drawn],
+        {"tokens": done.tokens, "target calls": len(done.calls),
+         "forbidden": [sorted({*range(SIZE)} - {*law}) for law in drawn],
          "likeliest three": best, "their scores": near(scores, ours, 1e-3)},
     )
 
@@ -126,7 +131,8 @@ def penalties_llama_cpp(case: Case, backend: str) -> Outcome:
     best = [max(law, key=lambda v, law=law: law[v]) for law in drawn]
     scores = [relative(dict(enumerate(s["after"])), s["token"]) for s in case["steps"]]
     ours = [relative(logs(law), b) for law, b in zip(drawn, best, strict=True)]
-    return Outcome({"tokens": text[len(case["prompt"]) :], "after": scores}, {"tokens": best, "after": near(scores, ours, 1e-3)})
+    recorded = {"tokens": text[len(case["prompt"]) :], "after": scores}
+    return Outcome(recorded, {"tokens": best, "after": near(scores, ours, 1e-3)})
 
 
 def allowed(case: Case) -> Automaton:

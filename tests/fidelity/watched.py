@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Any
 
 import decgraph
@@ -21,11 +22,13 @@ Path = tuple[int, ...]
 
 @dataclass
 class Call:
-    """One call of the target: how much text it stands on, the drafted paths below it, how many drafts were accepted."""
+    """One call of the target: how much text it stands on, the drafted paths below it, how many drafts were accepted; and the
+    whole paths after which it was asked."""
 
     past: int
     drafted: set[Path]
     accepted: int = 0
+    rows: Sequence[Path] = ()
 
 
 @dataclass
@@ -86,12 +89,11 @@ def watching(kind: Any, log: list[Any]) -> Any:
 
     class Watching(kind):  # type: ignore[misc]
         def note(self, model: Any, paths: Sequence[Path]) -> None:
-            """A call of the main model at these whole paths, one after the shortest of which the others begin."""
+            """A call of the main model at these whole paths."""
             if model is not self.main_model() or not paths:
                 return
-            root = min(paths, key=len)
-            assert all(p[: len(root)] == root for p in paths)
-            log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}))
+            root = tuple(commonprefix([list(p) for p in paths]))
+            log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}, rows=[tuple(p) for p in paths]))
 
     if hasattr(kind, "evaluate_together"):  # torch and what builds on it: a call is made here, answered elsewhere
         class Watched_(Watching):
