@@ -73,12 +73,13 @@ def usual(case: Case, backend: str) -> Outcome:
 
 
 OTHER_STOP = "transformers' rule for when no better text can follow is not in stdlib"
-LAST_STEP = ("two texts end in the last step: transformers keeps the best of all that ended, the program, as fairseq, the first k "
-             "* patience; the best three are the same")
+LAST_STEP = ("two texts end in the last step: transformers keeps the best of all that ended, the program, as fairseq, the "
+             "first k * patience; the best three are the same")
 ENTRIES = [
-    Entry("logits/beam_patience", "beam_patience", patience,
+    Entry("logits/beam_patience", "beam_patience", patience, triton=1,
           note="of the texts that ended the best k are compared, which is what the program returns"),
-    Entry("logits/beam_search", "beam_patience", usual, differs={("early_true_lp1", c): LAST_STEP for c in ("outputs", "scores")},
+    Entry("logits/beam_search", "beam_patience", usual,
+          differs={("early_true_lp1", c): LAST_STEP for c in ("outputs", "scores")},
           leaves_out={"early_never_lp0_canonical": f"early_stopping 'never': {OTHER_STOP}",
                       "early_false_lp_negative": f"early_stopping False: {OTHER_STOP}; its length penalty is below 0"}),
 ]

@@ -78,9 +78,9 @@ def written(file: str, name: str, replay: Any, **more: Any) -> Entry:
 
 ENTRIES = [
     written("ar/hf_assisted_schedules", "assisted", assisted),
-    written("ar/specdecpp", "specdecpp", specdecpp, note=LATE),
+    written("ar/specdecpp", "specdecpp", specdecpp, triton=1, note=LATE),
     written("ar/self_speculative", "self_speculative", draft_and_verify,
             note=LATE),
-    written("ar/swift_fixed_layers", "swift", swift),
-    written("heads/eagle1", "eagle1", eagle1),
+    written("ar/swift_fixed_layers", "swift", swift, triton=1),
+    written("heads/eagle1", "eagle1", eagle1, triton=1),
 ]

@@ -185,6 +185,6 @@ ENTRIES = [
       for file in ("ar2/sampling_block_ascend_fixed", "ar2/sampling_block_ascend_wrong")),
     rule("ar2/sampling_block_sequential", "block_verification: block_rejection", sequential,
          note="a coin of the rule is a draw of the recording: tokens against going on"),
-    rule("ar2/sampling_lenience", "museum's x_lenience", lenience),
-    rule("ar2/sampling_spechub", "museum's x_spechub_right", level),
+    rule("ar2/sampling_lenience", "[x_lenience](../tests/check/museum/x_lenience.dec)", lenience),
+    rule("ar2/sampling_spechub", "[x_spechub_right](../tests/check/museum/x_spechub_right.dec)", level),
 ]

@@ -33,13 +33,15 @@ class Call:
 
 @dataclass
 class Watched:
-    """A run: its text, the target's calls, the rows of every drafter call in order, and the result."""
+    """A run: its text, the target's calls, the rows of every drafter call in order, and the result. unheard: the text once
+    more, of a run that nobody listens to: on triton that goes by steps on the device where the program and its models can."""
 
     tokens: Path
     calls: list[Call]
     drafter: list[int]
     result: Any
     committed: list[Path] = field(default_factory=list)
+    unheard: Path | None = None
 
 
 def run(
@@ -64,13 +66,20 @@ def run(
     session = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
     log: list[Any] = []
     session.machine = watching(change(machine(backend)), log)
-    session.shared.update({(session.function.name, k): v for k, v in (shared or {}).items()})
+    before = {(session.function.name, k): v for k, v in (shared or {}).items()}
+    session.shared.update(before)
     request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature,
                       **(settings or {}))
     result = session.run(request, listener=log.append)
     if result.error is not None:
         raise result.error
     out = Watched((*prompt, *result.tokens), [], [], result)
+    if backend == "triton":
+        quiet = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
+        quiet.shared.update(before)
+        again = quiet.run(request, keep_events=False)
+        assert again.error is None and again.stats.target_calls == result.stats.target_calls, (again, result.stats)
+        out.unheard = (*prompt, *again.tokens)
     for e in log:
         match e:
             case Call():

@@ -162,7 +162,7 @@ def grammar(case: Case, backend: str) -> Outcome:
 
 def request(file: str, replay: Any, **more: Any) -> Entry:
     """An entry whose program is autoregressive; its request is looked at."""
-    return Entry(file, "a request's settings", replay, **more)
+    return Entry(file, "autoregressive", replay, kind="setting", **more)
 
 
 ENTRIES = [
