@@ -77,7 +77,7 @@ def written(file: str, name: str, replay: Any, **more: Any) -> Entry:
 
 
 ENTRIES = [
-    written("ar/hf_assisted_schedules", "assisted", assisted),
+    written("ar/hf_assisted_schedules", "assisted", assisted, triton=1),
     written("ar/specdecpp", "specdecpp", specdecpp, triton=1, note=LATE),
     written("ar/self_speculative", "self_speculative", draft_and_verify,
             note=LATE),
