@@ -163,17 +163,24 @@ class Calls:
             return self.num.fn("log")(self.vector(raw))
 
     def eval_heads(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
-        states, shape, _ = self.place_states(place, extra)
-        path = resolve_path(states[0])
+        states, shape, ids = self.place_states(place, extra)
         store = self.store(op, model)
-        got, computed = store.heads(path) if store is not None else (model.heads(path), None)
-        if computed != 0:
-            self.emit_event(trace.ModelCall(model.name + ".heads", 1, len(states[0]), "draft", computed))
-        scores = [s if self.num.exact else s.to_float() for s in got]
-        rows = np.empty(len(scores), dtype=object)
-        for h, s in enumerate(scores):
-            rows[h] = self.model_row(model, lambda s=s: s, states[0], None, extra.get("allow"), position=len(path) + 1 + h)
-        return Dist(rows)
+        allow = extra.get("allow")
+        found: list[list[Any]] = []
+        new: int | None = 0
+        for i, state in enumerate(states):
+            path = resolve_path(state)
+            got, computed = store.heads(path) if store is not None else (model.heads(path), None)
+            new = None if new is None or computed is None else new + computed
+            scores = [s if self.num.exact else s.to_float() for s in got]
+            found.append([self.model_row(model, lambda s=s: s, state, None, self.allow_at(allow, i, shape),
+                                         position=len(path) + 1 + h) for h, s in enumerate(scores)])
+        if new != 0:
+            self.emit_event(trace.ModelCall(model.name + ".heads", len(states), sum(len(s) for s in states), "draft", new))
+        rows = np.empty((len(states), len(found[0]) if found else 0), dtype=object)
+        for i, here in enumerate(found):
+            rows[i] = here
+        return Dist(rows.reshape(rows.shape[1:])) if shape == () else Dist(rows.reshape(*shape, -1), "shaped", ids)
 
     # -- canvases
     def cells(self: Any, c: Canvas) -> tuple[Any, ...]:

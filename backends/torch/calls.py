@@ -183,8 +183,8 @@ class Calls:
             return call
         length, tree, tail, wanted, shape, at = self.place(place, extra.get("tree"))
         if not wanted:
-            return Answered(self, Dist(Rows(_no_rows(self.vocab_size), self.request), np.zeros(shape, dtype=np.int64), "shaped",
-                                       at))
+            none = np.zeros(shape if part is None else (*shape, 0), dtype=np.int64)
+            return Answered(self, Dist(Rows(_no_rows(self.vocab_size), self.request), none, "shaped", at))
         tokens: list[int] = []
         parents: list[int] = []
         uids: list[int] = []
@@ -210,10 +210,13 @@ class Calls:
 
         def finish(scores: Any) -> Dist:
             if part == "heads":
-                n = int(scores.shape[0])
-                rows = Rows(scores, self.request, positions=length + 1 + np.arange(n),
-                            path=lambda i: self.tokens[:length], allow=extra.get("allow"), label=model.name)
-                return Dist.all(rows)
+                n = int(scores.shape[0]) // len(wanted)     # a row for each head, node by node
+                deep = np.zeros(1, dtype=np.int64) if tree is None else tree.depth[nodes]
+                positions = (length + 1 + deep[:, None] + np.arange(n)).reshape(-1)
+                rows = Rows(scores, self.request, positions=positions,
+                            path=lambda i: self.path_to(length, tree, int(nodes[i // n])),
+                            allow=_for_heads(extra.get("allow"), n), label=model.name)
+                return Dist(rows, np.arange(len(wanted) * n).reshape(*shape, n), "shaped", at)
             rows = Rows(scores, self.request, positions=np.full(len(wanted), length), nodes=nodes, tree=tree,
                         allow=extra.get("allow"), label=model.name,
                         path=lambda i: self.path_to(length, tree, int(nodes[i])))
@@ -318,6 +321,11 @@ def _merged(asks: list[Ask]) -> Ask | None:
 class _Named:
     name: str
     model: Any
+
+
+def _for_heads(allow: Any, heads: int) -> Any:
+    """What is allowed at nodes, for every head of each; what is allowed everywhere stays."""
+    return allow if np.ndim(allow) < 2 else np.repeat(np.reshape(allow, (-1, np.shape(allow)[-1])), heads, axis=0)
 
 
 def _no_rows(size: int) -> Any:

@@ -45,7 +45,7 @@ def kangaroo(case: Case, backend: str) -> Outcome:
 ENTRIES = [
     Entry("ar/greedy", "autoregressive", greedy, triton=1),
     Entry("ar/hf_assisted", "speculative", assisted, triton=1),
-    Entry("ar/hf_assisted_eos", "speculative", assisted),
+    Entry("ar/hf_assisted_eos", "speculative", assisted, triton=2),
     Entry("ar/hf_prompt_lookup", "prompt_lookup", lookup, triton=1),
-    Entry("ar/kangaroo", "kangaroo", kangaroo),
+    Entry("ar/kangaroo", "kangaroo", kangaroo, triton=1),
 ]

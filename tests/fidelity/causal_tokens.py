@@ -5,7 +5,13 @@ from __future__ import annotations
 from fidelity import models
 from fidelity.columns import compared
 from fidelity.entry import Case, Entry, Outcome
-from fidelity.watched import run
+from fidelity.watched import Watched, run
+
+
+def texts(case: Case, done: Watched) -> Outcome:
+    """The text, and that of a run that nobody listens to."""
+    ours = {"tokens": done.tokens} | ({} if done.unheard is None else {"tokens unheard": done.unheard})
+    return Outcome(dict.fromkeys(ours, tuple(case["output"])), ours)
 
 
 def lookahead(case: Case, backend: str) -> Outcome:
@@ -13,14 +19,14 @@ def lookahead(case: Case, backend: str) -> Outcome:
     n = len(case["output"]) - len(case["prompt"])
     done = run("lookahead", case["prompt"], {"target": models.causal("target")}, backend, limit=n, w=p["WINDOW_SIZE"],
                n=p["LEVEL"], g=p["GUESS_SET_SIZE"])
-    return Outcome({"tokens": tuple(case["output"])}, {"tokens": done.tokens})
+    return texts(case, done)
 
 
 def jacobi(case: Case, backend: str) -> Outcome:
     n = len(case["output"]) - len(case["prompt"])
     done = run("jacobi", case["prompt"], {"target": models.causal("target")}, backend, limit=n,
                length=case["parameters"]["n_token_seq_length"])
-    return Outcome({"tokens": tuple(case["output"])}, {"tokens": done.tokens})
+    return texts(case, done)
 
 
 def early_exit(case: Case, backend: str) -> Outcome:
@@ -32,8 +38,9 @@ def early_exit(case: Case, backend: str) -> Outcome:
 
 
 ENTRIES = [
-    Entry("ar/lookahead", "lookahead", lookahead, note="the first window is random there, the prompt here: texts are compared"),
-    Entry("ar/cllm_jacobi", "jacobi", jacobi,
+    Entry("ar/lookahead", "lookahead", lookahead, triton=1,
+          note="the first window is random there, the prompt here: texts are compared"),
+    Entry("ar/cllm_jacobi", "jacobi", jacobi, triton=1,
           note="the first guesses are random tokens there, padding here: texts are compared"),
     Entry("ar/hf_early_exit", "speculative", early_exit, note="the drafter is the target's first layers"),
 ]

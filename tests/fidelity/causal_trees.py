@@ -90,12 +90,13 @@ def sequoia(case: Case, backend: str) -> Outcome:
 
 ENTRIES = [
     Entry("ar/medusa_greedy", "medusa", partial(medusa, heads="medusa_heads")),
-    Entry("ar/medusa_typical", "medusa", partial(medusa, heads="medusa_heads", typical=True)),
+    Entry("ar/medusa_typical", "medusa", partial(medusa, heads="medusa_heads", typical=True), triton=1),
     Entry("heads/medusa_greedy", "medusa", partial(medusa, heads="heads/checkpoints/medusa")),
     Entry("ar/eagle2", "eagle2", partial(eagle2, head="eagle_head"), triton=1,
           note="total_token counts the root, depth the levels after the first"),
     Entry("heads/eagle2", "eagle2", partial(eagle2, head="heads/checkpoints/eagle1")),
     Entry("ar/token_recycling", "token_recycling", recycling),
-    Entry("ar/mcsd_greedy", "recursive_sd", mcsd, note="both models greedy: the drafter's likeliest tokens are its draws"),
+    Entry("ar/mcsd_greedy", "recursive_sd", mcsd, triton=1,
+          note="both models greedy: the drafter's likeliest tokens are its draws"),
     Entry("ar2/sequoia_greedy", "sequoia", sequoia, triton=1),
 ]

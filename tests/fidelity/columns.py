@@ -82,6 +82,8 @@ def compared(
         "accepted": [c.accepted for c in ours],
         "drafted": shown([c.drafted for c in ours]),
     }
+    if run.unheard is not None:
+        recorded["tokens unheard"], made["tokens unheard"] = recorded["tokens"], run.unheard[:length]
     if drafter is not None:
         recorded["drafter calls"], made["drafter calls"] = drafter, len(run.drafter)
     return Outcome(recorded, made)

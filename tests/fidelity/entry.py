@@ -33,7 +33,7 @@ class Outcome:
 @dataclass(frozen=True)
 class Entry:
     """A recording and what replays it. Adding a file is one of these in a list `ENTRIES` of a module `causal_*.py`,
-    `masked_*.py` or `rules_*.py` beside this one.
+    `settings_*.py`, `rules_*.py` or `masked_*.py` beside this one.
 
     file: "ar/hf_assisted", under golden/. program: the stdlib program, or the rule, by the name that readers know. replay: from
     a case and a backend to both sides' columns. kind: the chapter of the page. backends: all that replay it; the first cases of
@@ -45,7 +45,7 @@ class Entry:
     file: str
     program: str
     replay: Callable[[Case, str], Outcome]
-    kind: Literal["causal", "masked", "rule"] = "causal"
+    kind: Literal["causal", "setting", "rule", "masked"] = "causal"
     backends: tuple[str, ...] = ("torch", "reference")
     triton: int = 0
     differs: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ def recording(file: str) -> dict[str, Any]:
 def entries() -> tuple[Entry, ...]:
     """All entries, by chapter and file."""
     found: list[Entry] = []
-    for prefix in ("causal", "rules", "masked"):
+    for prefix in ("causal", "settings", "rules", "masked"):
         for path in sorted(FOLDER.glob(f"{prefix}_*.py")):
             module = importlib.import_module(f"fidelity.{path.stem}")
             found += getattr(module, "ENTRIES", [])

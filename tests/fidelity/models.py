@@ -7,9 +7,11 @@ vocabulary of 32 is smaller than the width 64, so every row of logits is what th
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from fidelity.entry import GOLDEN
 from safetensors.torch import load_file
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+from decgraph.runtime.models.interface import Model, Path, Scores, Vocab
 from decgraph.zoo.modeling import EagleConfig, EagleHead, ExitAdapter, ExitConfig
 
 
@@ -51,6 +54,19 @@ def output_matrix(target: Any) -> Tensor:
     return found
 
 
+class Same(Model):
+    """A causal model with the same scores after every text."""
+
+    def __init__(self, logits: Sequence[float]) -> None:
+        self.kind, self.vocab, self.exact, self.context = "causal", Vocab("recorded", len(logits)), False, None
+        self.name, self.family, self.visibility = "same", "same", "causal"
+        self.scores = Scores(logits=np.array(logits, dtype=np.float64))
+
+    def eval(self, paths: Sequence[Path], given: Any = None) -> list[Scores]:
+        """The scores after each path."""
+        return [self.scores for _ in paths]
+
+
 class MedusaHeads(nn.Module):
     """Heads x + silu(A x + a) with an output matrix each: the states that the target's matrix reads as their logits."""
 
@@ -75,6 +91,33 @@ def medusa(name: str = "medusa_heads", target: str = "target") -> Any:
     model = causal(target)
     count = len({key.split(".")[0] for key in read})
     return model.with_heads(HFHeads(MedusaHeads(read, count, model), model, name))
+
+
+class Acceptance(nn.Module):
+    """SpecDec++'s head: one block run twice, then a score for "rejected" and one for "accepted", as tokens 0 and 1."""
+
+    def __init__(self, read: dict[str, Tensor], drafter: Any) -> None:
+        super().__init__()
+        self.config = drafter.net.base.config
+        self.blocks = [(read[f"model.{i}.linear.weight"].float(), read[f"model.{i}.linear.bias"].float()) for i in (0, 1)]
+        self.last = read["model.2.weight"].double(), read["model.2.bias"].double()
+        self.back = torch.linalg.pinv(output_matrix(drafter).double())
+        self.never = torch.full((self.back.shape[1] - 2,), -100.0, dtype=torch.float64)
+
+    def forward(self, hidden: Tensor) -> list[Tensor]:
+        """[batch, length, width] -> one of that shape."""
+        for a, b in self.blocks:
+            hidden = hidden + nn.functional.silu(hidden @ a.T + b)
+        two = hidden.double() @ self.last[0].T + self.last[1]
+        scores = torch.cat([two, self.never.expand(*two.shape[:-1], -1)], dim=-1)
+        return [(scores @ self.back.T).float()]
+
+
+@cache
+def acceptance(name: str = "specdecpp_head", drafter: str = "drafter") -> Any:
+    """A drafter that says how likely its next draft is accepted."""
+    model = causal(drafter)
+    return model.with_heads(HFHeads(Acceptance(weights(name)[1], model), model, name))
 
 
 @cache

@@ -23,10 +23,23 @@ same prompts go through decgraph. A number is how many cases agree; `tests/fidel
 and fails where a difference is not explained below, as it does where an explained difference has gone. Accepted and drafted
 tokens are compared call by call, as the target was asked; `drafted` as the set of paths of a call's tree. Where a recorded loop
 runs past its limit, ours does too, and is compared up to the last recorded call. Drafts that transformers' prompt lookup makes
-behind the limit are left out: decgraph makes none. On Triton's interpreter a file's first case is replayed; `output unheard` is
-that of a run by steps on the device, where the program and its model can.
+behind the limit are left out: decgraph makes none. A program with a link is not in stdlib, but says the decoder. On Triton's
+interpreter a file's first case is replayed; `output unheard` is that of a run by steps on the device, where the program and its
+model can.
 """
-TITLES = {"causal": "Autoregressive decoders", "rule": "Rules of verification", "masked": "Masked decoders"}
+TITLES = {"causal": "Autoregressive decoders", "setting": "Settings of a request", "rule": "Rules of verification",
+          "masked": "Masked decoders"}
+COLUMNS = "| recording | source | program | backend | cases that agree |\n|---|---|---|---|---|"
+SAID = {
+    "setting": "The distributions that tokens are drawn from, after every recorded token, and the greedy text.",
+    "rule": "The recorded drafts and uniforms are forced upon one step. On the exact interpreter (`exact`) the extra token's "
+            "distribution and all odds are fractions, and equal; elsewhere they agree to nine digits.",
+}
+CANNOT = {
+    "guidance reads a second context, which a program cannot ask for": (
+        "logits/cfg", "logits/context_aware_decoding", "logits/instructive_decoding", "dllm/llada_cfg"),
+    "its table is filled from the target's rows over the prompt, which a program cannot read": ("ar/sam_decoding",),
+}
 
 
 def source(entry: Entry) -> str:
@@ -51,15 +64,27 @@ def rows(entry: Entry) -> list[str]:
 def remarks(entry: Entry) -> list[str]:
     """What is said of an entry: its mapping, its differences, the cases left out."""
     out = [f"- {entry.file}: {entry.note}."] if entry.note else []
-    out += [f"- {entry.file}, case {case}, {column}: {why}" for (case, column), why in entry.differs.items()]
-    return out + [f"- {entry.file}, case {case} is not replayed: {why}" for case, why in entry.leaves_out.items()]
+    for why in dict.fromkeys(entry.differs.values()):
+        here: dict[str, list[str]] = {}
+        for (case, column), reason in entry.differs.items():
+            if reason == why:
+                here.setdefault(case, []).append(column)
+        cases = [f"case {c}: {', '.join(columns)}" for c, columns in here.items()]
+        out.append(f"- {entry.file}, {'; '.join(cases)}: {why}.")
+    for why in dict.fromkeys(entry.leaves_out.values()):
+        cases = [case for case, reason in entry.leaves_out.items() if reason == why]
+        out.append(f"- {entry.file}, not replayed: {', '.join(cases)}: {why}.")
+    return out
 
 
 def without() -> list[str]:
-    """Recordings that no program of stdlib replays yet."""
+    """What is said of recordings without an entry: those that cannot be said, each with its reason, then the others."""
     known = {e.file for e in entries()}
     files = [str(p.relative_to(GOLDEN).with_suffix("")) for p in sorted(GOLDEN.glob("*/*.json")) if p.stem != "index"]
-    return [f for f in files if f not in known]
+    left = [f for f in files if f not in known]
+    out = [f"- {', '.join(f for f in found if f in left)}: {why}." for why, found in CANNOT.items() if {*found} & {*left}]
+    rest = [f for f in left if not any(f in found for found in CANNOT.values()) and f not in later()]
+    return [*out, f"- No program in stdlib yet: {', '.join(rest)}."] if rest else out
 
 
 def page() -> str:
@@ -69,17 +94,16 @@ def page() -> str:
         found = [e for e in entries() if e.kind == kind]
         if not found:
             continue
-        out.append(f"## {title}\n\n| recording | source | program | backend | cases that agree |\n|---|---|---|---|---|")
+        out.append(f"## {title}\n\n" + (f"{SAID[kind]}\n\n" if kind in SAID else "") + COLUMNS)
         for e in found:
             out += rows(e)
         out.append("")
         said = [line for e in found for line in remarks(e)]
         out += [*said, ""] if said else []
-    out.append("## Not replayed yet\n\nAlgorithms that no program of stdlib says, with what each has that none of them has:\n\n"
-               "| recording | what it does |\n|---|---|")
+    out.append("## Not replayed yet\n\n" + "\n".join(without()) + "\n\nMasked decoders that no program of stdlib says, with what "
+               "each has that none of them has:\n\n| recording | what it does |\n|---|---|")
     out += [f"| {file} | {why} |" for file, why in later().items()]
-    out.append("\nOther recordings without an entry: " + ", ".join(f for f in without() if f not in later()) + ".\n")
-    return "\n".join(out)
+    return "\n".join(out) + "\n"
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ rows were asked for, so what was grown and pruned again is not among them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Any
 
 import decgraph
@@ -21,22 +22,26 @@ Path = tuple[int, ...]
 
 @dataclass
 class Call:
-    """One call of the target: how much text it stands on, the drafted paths below it, how many drafts were accepted."""
+    """One call of the target: how much text it stands on, the drafted paths below it, how many drafts were accepted; and the
+    whole paths after which it was asked."""
 
     past: int
     drafted: set[Path]
     accepted: int = 0
+    rows: Sequence[Path] = ()
 
 
 @dataclass
 class Watched:
-    """A run: its text, the target's calls, the rows of every drafter call in order, and the result."""
+    """A run: its text, the target's calls, the rows of every drafter call in order, and the result. unheard: the text once
+    more, of a run that nobody listens to: on triton that goes by steps on the device where the program and its models can."""
 
     tokens: Path
     calls: list[Call]
     drafter: list[int]
     result: Any
     committed: list[Path] = field(default_factory=list)
+    unheard: Path | None = None
 
 
 def run(
@@ -51,24 +56,35 @@ def run(
     shared: Mapping[str, Any] | None = None,
     externs: Mapping[str, Any] | None = None,
     text: str | None = None,
+    change: Callable[[Any], Any] = lambda kind: kind,
+    settings: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> Watched:
-    """Decode a prompt with a program of stdlib (or `text`) on a backend, all passes on."""
+    """Decode a prompt with a program of stdlib (or `text`) on a backend, all passes on. change: from the machine's class to the
+    one that is used. settings: further ones of the request."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
     session = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
     log: list[Any] = []
-    session.machine = watching(machine(backend), log)
-    session.shared.update({(session.function.name, k): v for k, v in (shared or {}).items()})
-    request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature)
+    session.machine = watching(change(machine(backend)), log)
+    before = {(session.function.name, k): v for k, v in (shared or {}).items()}
+    session.shared.update(before)
+    request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature,
+                      **(settings or {}))
     result = session.run(request, listener=log.append)
     if result.error is not None:
         raise result.error
     out = Watched((*prompt, *result.tokens), [], [], result)
+    if backend == "triton":
+        quiet = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
+        quiet.shared.update(before)
+        again = quiet.run(request, keep_events=False)
+        assert again.error is None and again.stats.target_calls == result.stats.target_calls, (again, result.stats)
+        out.unheard = (*prompt, *again.tokens)
     for e in log:
         match e:
             case Call():
                 out.calls.append(e)
-            case trace.ModelCall(role="draft"):
+            case trace.ModelCall(role="draft") if not e.model.endswith(".heads"):  # those read a state that is there
                 out.drafter.append(e.rows)
             case trace.Accepted():
                 out.calls[-1].accepted += 1
@@ -82,12 +98,11 @@ def watching(kind: Any, log: list[Any]) -> Any:
 
     class Watching(kind):  # type: ignore[misc]
         def note(self, model: Any, paths: Sequence[Path]) -> None:
-            """A call of the main model at these whole paths, one after the shortest of which the others begin."""
+            """A call of the main model at these whole paths."""
             if model is not self.main_model() or not paths:
                 return
-            root = min(paths, key=len)
-            assert all(p[: len(root)] == root for p in paths)
-            log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}))
+            root = tuple(commonprefix([list(p) for p in paths]))
+            log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}, rows=[tuple(p) for p in paths]))
 
     if hasattr(kind, "evaluate_together"):  # torch and what builds on it: a call is made here, answered elsewhere
         class Watched_(Watching):

@@ -127,21 +127,19 @@ def test_lookahead_draws_its_window_and_pool_as_published(seed: int) -> None:
 
 
 def beam(model: Model, prompt: Path, eos: int, k: int, patience: float, alpha: float, limit: int) -> Path:
-    """Kasai et al., 2022, listing 1: candidates from the best; those that end before the k-th that does not."""
+    """Kasai et al., 2022, as their code has it: candidates from the best; an end counts among the first k of them."""
     beams: list[tuple[float, Path]] = [(0.0, ())]
     finished: list[tuple[float, Path]] = []
     while beams and len(finished) < k * patience:
         every = [(s + math.log(p), (*path, v)) for s, path in beams for v, p in enumerate(row(model, prompt + path)) if p > 0]
         every.sort(key=lambda c: -c[0])
         beams = []
-        for s, path in every[:2 * k]:
+        for place, (s, path) in enumerate(every[:2 * k]):
             if path[-1] == eos or len(path) == limit:
-                if len(finished) < k * patience:
+                if place < k and len(finished) < k * patience:
                     finished.append((s, path))
-            else:
+            elif len(beams) < k:
                 beams.append((s, path))
-            if len(beams) == k:
-                break
     return max(finished, key=lambda c: c[0] / len(c[1]) ** alpha)[1]
 
 

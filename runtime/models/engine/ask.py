@@ -77,7 +77,7 @@ class Ask:
     parents: [N] indices into `tokens`; -1 is the context's end. uids: [N] ids of the cells, unique within the
     sequence and >= 0; a cell with uid -1 is nobody's and is not kept.
     rows: which rows are wanted: -1 for the one after the context, i for the one after node i.
-    part: "logits" for [rows, V]; "heads" for Medusa's [heads, V], of one row.
+    part: "logits" for [rows, V]; "heads" for Medusa's [rows * heads, V], the heads of a row together.
     given: the memory that the rows are computed on, as `Model.eval` reads it; None: the exact one (for features models:
     the target's of everything but each row's last token).
     name: how messages call the request; the sequence, if left out.

@@ -31,7 +31,7 @@ from decgraph.runtime.models.hf_heads import HFFeatures
 
 
 class HeadsEngine:
-    """A target with Medusa heads. Asks of the part "heads" want one row and get [heads, V]; the others are the
+    """A target with Medusa heads. Asks of the part "heads" get [rows * heads, V], row by row; the others are the
     target's. `only` makes every ask one of heads (an `HFHeads` model has nothing else)."""
 
     def __init__(self, core: CausalEngine, module: Any, *, only: bool = False) -> None:
@@ -40,7 +40,7 @@ class HeadsEngine:
 
     @torch.no_grad()
     def answer(self, asks: list[Ask]) -> list[Answer]:
-        """Logits float32 [rows, V], or [heads, V] of an ask of heads."""
+        """Logits float32 [rows, V], or [rows * heads, V] of an ask of heads."""
         if any(ask.given is not None for ask in asks):  # not of heads: those are read off the target's own states
             return self.core.memories.answer(asks, self._answer, self.counted)  # type: ignore[union-attr]  # a whole net's
         return self._answer(asks)
@@ -57,12 +57,10 @@ class HeadsEngine:
             state, ask = states[n], asks[n]
             if not isinstance(state, Tensor):
                 continue
-            if len(state) != 1:
-                answers[n] = DecError(f"heads answer one row at a time, and {ask.request} asked for {len(state)}")
-                continue
-            guesses = torch.cat([head[0] for head in self.module(state[None])])
+            guesses = torch.stack([head[0] for head in self.module(state[None])], dim=1)
             # A head's guess that is not a number is reported at the row it was asked for.
-            answers[n] = self.core.read([replace(ask, rows=[ask.rows[0]] * len(guesses))], [guesses])[0]
+            rows = [row for row in ask.rows for _ in range(guesses.shape[1])]
+            answers[n] = self.core.read([replace(ask, rows=rows)], [guesses.flatten(0, 1)])[0]
         self.counted.add(self.core.counted.since(before))
         return answers
 

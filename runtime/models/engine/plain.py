@@ -22,7 +22,7 @@ class PlainEngine:
         self.counted = Counted()
 
     def answer(self, asks: list[Ask]) -> list[Answer]:
-        """Float64 [rows, V], or [heads, V] for the part "heads"; the DecError of an ask in its place."""
+        """Float64 [rows, V], or [rows * heads, V] for the part "heads"; the DecError of an ask in its place."""
         self.counted.calls += 1
         answers: list[Answer] = []
         for ask in asks:
@@ -44,9 +44,7 @@ class PlainEngine:
     def _scores(self, ask: Ask) -> list[Scores]:
         paths = ask.paths()
         if ask.part == "heads":
-            if len(paths) != 1:
-                raise DecError(f"heads answer one row at a time, and {ask.request} asked {self.model.name!r} for {len(paths)}")
-            return self.model.heads(paths[0])
+            return [row for path in paths for row in self.model.heads(path)]
         return self.model.eval(paths, given=None if ask.given is None else ask.given.value)
 
 

@@ -17,7 +17,7 @@ from decgraph.runtime.models.engine import exits, heads
 from decgraph.runtime.models.engine.ask import Answer, Ask, Remembered
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.of import engine_of
-from decgraph.runtime.models.engine.plain import stacked
+from decgraph.runtime.models.engine.plain import PlainEngine, stacked
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.interface import Model
@@ -133,8 +133,10 @@ def test_medusa_heads(target: HFCausal) -> None:
     assert isinstance(guesses, torch.Tensor) and guesses.shape == (3, V)
     assert engine.counted.computed == before + 1
     assert engine_of(target).counted.computed >= engine.counted.computed  # one cache for the model with and without
-    (error,) = engine.answer([Ask(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0], part="heads")])
-    assert isinstance(error, DecError) and "one row" in str(error)
+    for one in (engine, PlainEngine(both)):  # several rows: the heads of each together
+        (several,) = one.answer([Ask(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0], part="heads")])
+        each = torch.cat([stacked(both.heads(path), V) for path in ((4, 5, 6), (4, 5, 6, 8))])
+        assert isinstance(several, torch.Tensor) and torch.allclose(several.double(), each, atol=1e-4)
     with pytest.raises(DecError, match="with_heads"):
         engine_of(target).answer([Ask(0, [4], part="heads")])
 

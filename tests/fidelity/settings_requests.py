@@ -1,0 +1,183 @@
+"""Settings of a request: filters, penalties, biases, an automaton. The distributions that tokens are drawn from are compared,
+after every recorded token, and the greedy text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+import transformers
+from fidelity import models
+from fidelity.entry import Case, Entry, Outcome, recording
+from fidelity.forced import Law, laws, near
+from fidelity.watched import run
+
+from decgraph.hf.processors import Reading, shaping_of
+from decgraph.hf.prompts import Row
+from decgraph.runtime.automaton import Automaton
+
+SIZE = 32
+THEIRS = {
+    "top_k": transformers.TopKLogitsWarper,
+    "top_p": transformers.TopPLogitsWarper,
+    "min_p": transformers.MinPLogitsWarper,
+    "typical_p": transformers.TypicalLogitsWarper,
+    "epsilon_cutoff": transformers.EpsilonLogitsWarper,
+    "eta_cutoff": transformers.EtaLogitsWarper,
+    "top_h": transformers.TopHLogitsWarper,
+    "temperature": transformers.TemperatureLogitsWarper,
+}
+"""transformers' warpers by the names of its settings."""
+
+
+def settings(
+    processors: Sequence[Any], prompt: Sequence[int], *, greedy: bool = False, eos: Sequence[int] = ()
+) -> dict[str, Any]:
+    """What a request becomes of a list of processors, as `generate(custom_generate=decgraph.hf(...))` makes it: fields for what
+    decgraph has itself, a hook for the rest."""
+    reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"))
+    made = shaping_of(processors, reading, Row(0, (), tuple(prompt)))
+    return {**made.fields, "processors": () if made.hook is None else (made.hook,)}
+
+
+def filtered(case: Case, backend: str, given: Mapping[str, Any], file: str, within: float) -> Outcome:
+    """A row of logits under settings."""
+    (law,) = laws((0,), case["kept"][:1], models.Same(recording(file)["logits"][case["row"]]), backend, **given)
+    recorded = dict(zip(case["kept"], case["probabilities"], strict=True))
+    return Outcome({"kept": case["kept"], "probabilities": recorded},
+                   {"kept": sorted(law), "probabilities": near(recorded, {v: law[v] for v in sorted(law)}, within)})
+
+
+def filters(case: Case, backend: str) -> Outcome:
+    names = {"mass": "typical_p"} | {"epsilon": case["filter"]}
+    p = dict(case["parameters"])
+    keep = {"min_tokens_to_keep": p.pop("min_tokens_to_keep")} if "min_tokens_to_keep" in p else {}
+    made = [THEIRS[names.get(name, name)](value, **keep) for name, value in p.items()]
+    if "order" in case:
+        made.sort(key=lambda warper: case["order"].index(type(warper).__name__))
+    return filtered(case, backend, settings(made, (0,)), "logits/filters", 1e-6)
+
+
+def filters_llama_cpp(case: Case, backend: str) -> Outcome:
+    assert case["parameters"]["min_keep"] == 1
+    return filtered(case, backend, {case["filter"]: case["parameters"]["p"]}, "logits/filters_llama_cpp", 1e-5)
+
+
+def without(file: str, has: Sequence[str], why: str) -> dict[str, str]:
+    """The cases of filters that decgraph has not."""
+    return {c["id"]: why for c in recording(file)["cases"] if c["filter"] not in has}
+
+
+@cache
+def theirs() -> Any:
+    """The recording's target as transformers has it."""
+    return transformers.LlamaForCausalLM.from_pretrained(models.folder("target"))
+
+
+def prepared(case: Case) -> list[Any]:
+    """The processors that `generate` makes of a case's parameters, in its order."""
+    found: list[Any] = []
+
+    def keep(model: Any, input_ids: Any, logits_processor: Any, **rest: Any) -> Any:
+        found.extend(logits_processor)
+        return input_ids
+
+    prompt = torch.tensor([case["prompt"]])
+    theirs().generate(prompt, custom_generate=keep, do_sample=False, pad_token_id=0, **case["parameters"])
+    return found
+
+
+def relative(scores: Mapping[int, float], to: int) -> dict[int, float]:
+    """Scores less that of one token: what a softmax leaves of them."""
+    return {v: s - scores[to] for v, s in scores.items()}
+
+
+def logs(law: Law) -> dict[int, float]:
+    return {v: math.log(w) for v, w in law.items()}
+
+
+def penalties(case: Case, backend: str) -> Outcome:
+    p, n = case["parameters"], len(case["prompt"])
+    new, made = case["output"][n:], prepared(case)
+    eos = [p["eos_token_id"]] if "eos_token_id" in p else []
+    greedy = settings(made, case["prompt"], greedy=True, eos=eos)
+    done = run("autoregressive", case["prompt"], {"target": models.causal("target")}, backend, limit=p["max_new_tokens"],
+               eos=eos, settings={k: v for k, v in greedy.items() if k != "temperature"})
+    drawn = laws(case["prompt"], new, models.causal("target"), backend, **settings(made, case["prompt"], eos=eos))
+    best = [sorted(law, key=lambda v, law=law: -law[v])[:3] for law in drawn]
+    scores = [relative(dict(s["top"]), s["top"][0][0]) for s in case["steps"]]
+    ours = [relative({v: w for v, w in logs(law).items() if v in b}, b[0]) for law, b in zip(drawn, best, strict=True)]
+    return Outcome(
+        {"tokens": tuple(case["output"]), "target calls": case["target_forwards"],
+         "forbidden": [s["forbidden"] for s in case["steps"]],
+         "likeliest three": [[v for v, _ in s["top"]] for s in case["steps"]],
+         "their scores": scores},
+        {"tokens": done.tokens, "target calls": len(done.calls),
+         "forbidden": [sorted({*range(SIZE)} - {*law}) for law in drawn],
+         "likeliest three": best, "their scores": near(scores, ours, 1e-3)},
+    )
+
+
+def penalties_llama_cpp(case: Case, backend: str) -> Outcome:
+    """llama.cpp counts the tokens of the prompt as well: here all but the first are text that was drawn."""
+    p, text = case["parameters"], case["output"]
+    assert p["penalty_last_n"] >= len(text) and text[0] in text[1 : len(case["prompt"])]
+    given = {"repetition_penalty": p["penalty_repeat"], "frequency_penalty": p["penalty_freq"],
+             "presence_penalty": p["penalty_present"]}
+    drawn = laws(text[:1], text[1:], models.causal("target"), backend, **given)[len(case["prompt"]) - 1 :]
+    best = [max(law, key=lambda v, law=law: law[v]) for law in drawn]
+    scores = [relative(dict(enumerate(s["after"])), s["token"]) for s in case["steps"]]
+    ours = [relative(logs(law), b) for law, b in zip(drawn, best, strict=True)]
+    recorded = {"tokens": text[len(case["prompt"]) :], "after": scores}
+    return Outcome(recorded, {"tokens": best, "after": near(scores, ours, 1e-3)})
+
+
+def allowed(case: Case) -> Automaton:
+    """The recorded masks along the recorded text; off it anything goes."""
+    n = len(case["steps"])
+    rows = []
+    for i, s in enumerate(case["steps"]):
+        rows.append(tuple(i + 1 if v == s["token"] else n if v in s["allowed"] else -1 for v in range(SIZE)))
+    return Automaton((*rows, (n,) * SIZE), frozenset({n}))
+
+
+def grammar(case: Case, backend: str) -> Outcome:
+    p, n = case["parameters"], len(case["prompt"])
+    target, new = models.causal("target"), case["output"][n:]
+    given: dict[str, Any] = {"bias": {2: p["eos_bias"]}} if p["eos_bias"] else {}
+    done = run("autoregressive", case["prompt"], {"target": target}, backend, limit=p["max_new_tokens"], eos=[2],
+               settings={**given, "allow": allowed(case)})
+    masked = laws(case["prompt"], new, target, backend, **given, allow=allowed(case))
+    free = laws(case["prompt"], new, target, backend, **given)
+    return Outcome(
+        {"tokens": tuple(case["output"]), "target calls": case["target_forwards"],
+         "allowed": [s["allowed"] for s in case["steps"]], "unconstrained": [s["unconstrained"] for s in case["steps"]]},
+        {"tokens": done.tokens, "target calls": len(done.calls), "allowed": [sorted(law) for law in masked],
+         "unconstrained": [max(law, key=lambda v, law=law: law[v]) for law in free]},
+    )
+
+
+def request(file: str, replay: Any, **more: Any) -> Entry:
+    """An entry whose program is autoregressive; its request is looked at."""
+    return Entry(file, "autoregressive", replay, kind="setting", **more)
+
+
+ENTRIES = [
+    request("logits/filters", filters,
+            leaves_out=without("logits/filters", [*THEIRS, "chain"], "neither transformers nor a request has this filter"),
+            note="the list of transformers' warpers is given to decgraph as `generate` gives it: temperature, top-k, top-p and "
+                 "min-p are a request's own, others are called by it"),
+    request("logits/filters_llama_cpp", filters_llama_cpp,
+            leaves_out=without("logits/filters_llama_cpp", ["top_p", "min_p"], "a request has no such setting")),
+    request("logits/penalties", penalties,
+            note="repetition penalty and minimum length are a request's own, the other processors are called by it; scores are "
+                 "compared up to a common amount"),
+    request("logits/penalties_llama_cpp", penalties_llama_cpp,
+            leaves_out={"last5_rep1.2_freq0.4_pres0.6": "penalties over a window of the last tokens: a request has none"},
+            note="there the prompt counts for frequency and presence: here it is text that was drawn, but for its first token"),
+    request("logits/grammar_constrained", grammar,
+            note="the automaton of `allow` is made of the recorded masks; `eos_bias` is a bias"),
+]
