@@ -52,8 +52,7 @@ class Tally:
     def count(self) -> None:
         """One more run. Raises OutOfTime."""
         self.runs += 1
-        if self.runs % 16 == 0:
-            self.check_time()
+        self.check_time()
 
     def check_time(self) -> None:
         """Raises OutOfTime."""

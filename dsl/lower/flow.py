@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.sizes import nested
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.source import Span
 from decgraph.ir.types import BOOL, INT, Type, join
@@ -294,7 +295,12 @@ def loop(lw: Lowering, opcode: str, operands: list[Value], body: tuple[S.Stmt, .
         return regions, after
 
     outer_stop = lw.env.get(STOP)
+    if opcode == "for":
+        operands = [operands[0], nested(lw, operands[1], span)]
+        lw.turns.append(operands[1])
     regions = settle(lw, names, build, span)
+    if opcode == "for":
+        lw.turns.pop()
     if outer_stop is not None:
         lw.env[STOP] = outer_stop
     inits = [lw.env[n] for n in names]

@@ -6,6 +6,8 @@ there (a length, a depth) needs no check, and neither does a parameter with a ra
 """
 from __future__ import annotations
 
+from math import prod
+
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.source import Source, Span
@@ -13,6 +15,9 @@ from decgraph.errors import DecError
 from decgraph.ir.capacity import too_large
 from decgraph.ir.ops.limits import LARGEST, NODES, WIDEST, spoken
 from decgraph.ir.values import Module, Value
+
+TURNS = 10 * LARGEST
+"""Turns of a loop inside loops, all turns of those around it together."""
 
 EXPONENT = 1024
 """Beyond it a power of 2 is no float64."""
@@ -34,6 +39,25 @@ def size(lw: Lowering, v: Value, span: Span, what: str) -> Value:
     if (upper is not None and upper <= LARGEST) or small(lw, v):
         return v
     return lw.one("within", v, span=span, what=what, most=LARGEST)
+
+
+def nested(lw: Lowering, n: Value, span: Span) -> Value:
+    """The count of a loop inside loops: as it is where all turns together are known to be few, else checked."""
+    if not lw.turns or n.type.elem != "int":
+        return n
+    most = [lw.constants.get(v, lw.upper(v)) for v in (n, *lw.turns)]
+    known = [max(1, m) for m in most if m is not None]
+    exact = all(v in lw.constants for v in (n, *lw.turns))
+    if exact and prod(known) > TURNS:
+        lw.fail(span, f"this loop and those around it turn {prod(known):,} times; at most {TURNS:,} are possible",
+                "take smaller numbers, or say it over whole vectors", code="E430")
+    if len(known) == len(most) and prod(known) <= TURNS:
+        return n
+    total = n
+    for v in lw.turns:
+        total = lw.one("map", total, v, fn="mul", span=span)
+    total = lw.one("within", total, span=span, what="the number of turns of this loop and those around it", most=TURNS)
+    return lw.one("map", n, total, fn="minimum", span=span)     # itself: a loop around that is run turns once at least
 
 
 def small(lw: Lowering, v: Value, depth: int = 0) -> bool:

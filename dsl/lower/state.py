@@ -78,6 +78,7 @@ class Lowering:
     in_batch: bool = False
     decided: bool = False       # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
+    turns: list[Value] = field(default_factory=list)     # of the counted loops around here, the outermost first
 
     # -- places and errors
     def loc(self, span: Span | None = None) -> Loc:

@@ -1,6 +1,7 @@
 """Limits: a number or a vector that is what it says it is, or an error at its line before anything is built from it."""
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from decgraph.ir.ops.common import as_int, need, need_one
@@ -43,6 +44,7 @@ def room_for_nodes(have: int, more: int) -> None:
 
 def spoken(x: Any) -> str:
     """A number for a message, which may be too long to write out."""
+    x = int(x) if isinstance(x, Integral) else x
     if isinstance(x, int) and abs(x) >= 10 ** 18:
         return f"a number of {x.bit_length():,} bits"
     return f"{x:,}" if isinstance(x, int) else str(x)

@@ -100,8 +100,8 @@ def page() -> str:
         out.append("")
         said = [line for e in found for line in remarks(e)]
         out += [*said, ""] if said else []
-    out.append("## Not replayed yet\n\n" + "\n".join(without()) + "\n\nMasked decoders that no program of stdlib says, with what "
-               "each has that none of them has:\n\n| recording | what it does |\n|---|---|")
+    out.append("## Not replayed yet\n\n" + "\n".join(without()) + "\n\nMasked decoders that no program of stdlib says, with "
+               "what each has that none of them has:\n\n| recording | what it does |\n|---|---|")
     out += [f"| {file} | {why} |" for file, why in later().items()]
     return "\n".join(out) + "\n"
 
