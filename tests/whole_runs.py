@@ -1,0 +1,180 @@
+"""Random whole programs on every backend: what two runs of one program differ in.
+
+The reference says what is right. Compared with it: torch as it is written and after the passes, requests together and one by
+one, and for those asked for the triton machine, with steps on the device where it makes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from whole_programs import Letters, Whole, program
+
+from decgraph.api import Algorithm
+from decgraph.backends.registry import machine
+from decgraph.dsl.lower import load_text
+from decgraph.errors import DecError
+from decgraph.ir.values import Module
+from decgraph.passes.manager import optimise
+from decgraph.runtime.session import Result, Session
+from decgraph.runtime.trace import ModelCall
+
+PYTHON = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
+
+
+@dataclass
+class Findings:
+    """What a run over many programs found."""
+
+    ran: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)    # errors of programs that all backends tell alike
+    kinds: Counter[str] = field(default_factory=Counter)
+    faults: dict[int, str] = field(default_factory=dict)
+    runs: int = 0
+
+    def report(self) -> str:
+        total = self.ran + sum(self.refused.values())
+        lines = [f"{total} programs: {self.ran} ran in {self.runs} runs, {sum(self.refused.values())} refused, "
+                 f"{len(self.faults)} with faults, {sum(self.ended.values())} requests ended with an error of the program"]
+        lines += [f"  refused {n}: {what}" for what, n in self.refused.most_common()]
+        lines += [f"  ended {n}: {what}" for what, n in self.ended.most_common()]
+        lines += [f"  {seed}: {what}" for seed, what in self.faults.items()]
+        return "\n".join(lines)
+
+
+def numberless(text: str) -> str:
+    return re.sub(r"-?\d+", "N", text.split("\n")[0])
+
+
+def loaded(whole: Whole) -> Module:
+    """The program's module, with the policy that is set from outside."""
+    module = load_text(whole.text, "fuzzed.dec", check_labels=False)
+    if whole.policy:
+        return Algorithm(module, whole.text, "fuzzed.dec").cached(whole.policy).module
+    return module
+
+
+def session(whole: Whole, module: Module, backend: str) -> Session:
+    return Session(module, whole.models(module.entry), whole.values, machine=machine(backend), externs=whole.externs,
+                   tokenizer=Letters())
+
+
+def alone(whole: Whole, module: Module, backend: str) -> list[Result]:
+    """Every request in a session of its own."""
+    return [session(whole, module, backend).run(r) for r in whole.requests]
+
+
+def done(result: Result) -> list[Any]:
+    """What happened, without the model calls."""
+    return [e for e in result.events if not isinstance(e, ModelCall)]
+
+
+def calls(result: Result) -> Counter[str]:
+    return Counter(e.model for e in result.events if isinstance(e, ModelCall))
+
+
+def differs(got: Result, want: Result, *, passes: bool = False, events: bool = True) -> str:
+    """What is not as it should be; empty where nothing is."""
+    for result in (want, got):
+        if result.error is not None and (hit := PYTHON.search(str(result.error))):
+            return f"{hit[0]}: {result.error}"
+        if result.error is not None and "fuzzed.dec:" not in str(result.error) and "stdlib/" not in str(result.error):
+            return f"no place: {result.error}"
+    if bool(got.error) != bool(want.error):
+        return f"error only {'here' if got.error else 'there'}: {got.error or want.error}"
+    if got.error is not None and str(got.error) != str(want.error):
+        return f"other words: {got.error} <> {want.error}"
+    for what in ("tokens", "reason", "results", "text"):
+        if getattr(got, what) != getattr(want, what):
+            return f"{what}: {getattr(got, what)} <> {getattr(want, what)}"
+    if got.error is not None:
+        return ""
+    if events and done(got) != done(want):
+        return next((f"event {n}: {a} <> {b}" for n, (a, b) in enumerate(zip(done(got), done(want))) if a != b), "number of events")
+    if events and not (calls(got) <= calls(want) if passes else calls(got) == calls(want)):
+        return f"calls: {dict(calls(got))} <> {dict(calls(want))}"
+    stats = ("tested", "accepted", "drafted", "unmasked")
+    a, b = ([getattr(r.stats, s, None) for s in stats] for r in (got, want))
+    return f"stats {stats}: {a} <> {b}" if a != b else ""
+
+
+def compared(how: str, got: Sequence[Result], want: Sequence[Result], **options: Any) -> Iterator[str]:
+    for n, (a, b) in enumerate(zip(got, want, strict=True)):
+        if said := differs(a, b, **options):
+            yield f"{how}, request {n}: {said}"
+
+
+def faults(whole: Whole, module: Module, found: Findings, *, triton: bool = False) -> Iterator[str]:
+    """Everything that is wrong with the runs of a program."""
+    wanted = alone(whole, module, "reference")
+    after, _ = optimise(module)
+    plan, _ = optimise(module, {p.name: whole.values.get(p.name, p.default) for p in module.entry.params if p.value.type.elem != "model"})
+    found.runs += len(wanted)
+    yield from compared("torch", alone(whole, module, "torch"), wanted)
+    yield from compared("passes", alone(whole, after, "torch"), wanted, passes=True)
+    yield from compared("passes on the reference", alone(whole, plan, "reference"), wanted, passes=True)
+    found.runs += 3 * len(wanted)
+    for r in wanted:
+        if r.error is not None:
+            found.ended[numberless(str(r.error))[:110]] += 1
+    if whole.shared:
+        first, second = session(whole, module, "reference"), session(whole, after, "torch")
+        yield from compared("one after the other", [second.run(r) for r in whole.requests], [first.run(r) for r in whole.requests],
+                            passes=True)
+    else:
+        together = session(whole, plan, "torch").generate(whole.requests, batch=len(whole.requests), keep_events=True)
+        yield from compared("together", together, wanted, passes=True)
+        if triton:
+            got = session(whole, plan, "triton").generate(whole.requests, batch=len(whole.requests))
+            yield from compared("triton", got, wanted, events=False)
+            found.runs += len(wanted)
+    found.runs += len(wanted)
+
+
+def fuzz(seeds: Sequence[int], *, triton: int = 0) -> Findings:
+    """Programs of these numbers, every `triton`-th on the triton machine too."""
+    found = Findings()
+    for n, seed in enumerate(seeds):
+        whole = program(seed)
+        try:
+            module = loaded(whole)
+        except DecError as error:
+            found.refused[numberless(str(error))] += 1
+            continue
+        except Exception as error:
+            found.faults[seed] = f"the front end raised {type(error).__name__}: {error}"
+            continue
+        found.ran += 1
+        found.kinds.update(whole.kinds)
+        try:
+            wrong = next(faults(whole, module, found, triton=triton > 0 and n % triton == 0), "")
+        except Exception as error:
+            wrong = f"raised {type(error).__name__}: {str(error)[:300]}"
+        if wrong:
+            found.faults[seed] = wrong
+    return found
+
+
+def main() -> None:
+    """`python tests/whole_runs.py 0 200 [triton]`: programs 0 to 199, what they found."""
+    import sys
+    import time
+    import warnings
+    warnings.simplefilter("ignore")
+    started = time.perf_counter()
+    low, high, triton = [*map(int, sys.argv[1:]), 0][:3]
+    found = fuzz(range(low, high), triton=triton)
+    print(found.report())
+    print(f"kinds: {len(found.kinds)}: " + ", ".join(f"{k} {n}" for k, n in sorted(found.kinds.items())))
+    print(f"{time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
+
+__all__ = ["Findings", "fuzz"]
