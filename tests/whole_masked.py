@@ -88,6 +88,8 @@ class Masked:
             self._step("b")
 
     def _call(self, b: str) -> str:
+        if b and self.policy in CALLS and self.w.chance(0.7):     # a call on such a policy has scores where it recomputes
+            b = f"{b} where c.masked[{b}]"
         return f"model(c, at = {b})" if b and (self.policy or self.w.chance(0.6)) else "model(c)"
 
     def _step(self, b: str) -> None:
