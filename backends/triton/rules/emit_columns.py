@@ -138,8 +138,11 @@ class Columns(Rows):
         if op.operands[1].type.elem == "node":
             self.child_at(op, place.text, self.named(op.result, op))
             return
-        self.child_at(op, f"tl.min(tl.where(children & (order == {place.text}), index, NB)).to(tl.int64)",
-                      self.named(op.result, op))
+        name = self.named(op.result, op)
+        number = f"{name}_number"       # the last one is number -1
+        self.text.line(f"{number} = order * 0 + {place.text}")
+        self.text.line(f"{number} = tl.where({number} < 0, {number} + tl.sum(children.to(tl.int32)), {number})")
+        self.child_at(op, f"tl.min(tl.where(children & (order == {number}), index, NB)).to(tl.int64)", name)
 
     def gather_row(self, op: Op, source: Nodes, place: Any) -> None:
         if isinstance(place, Column):
