@@ -2,58 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from typing import Any
-
+from whole_rules import OWN_RULES, automaton, hashed
 from whole_text import V, Values, Writer
 
 from decgraph.ir.data.topology import Topology
-from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.noise import hash32
 
 SHAPES = ("2x1", "2", "1x1x1", "[[0],[1],[0,0],[1,0]]", "[[0],[0,0],[0,1]]", "3x2")
-OWN_RULES = {
-    "likely": "rule likely(p: dist, children: draws, tau: prob):\n    for x in children:\n        if p[x] > tau:\n"
-              "            accept x\n    y ~ p as output\n    emit y",
-    "last_child": "rule last_child(p: dist, children: draws):\n    y ~ p as output\n    if len(children) > 0:\n"
-                  "        n = last(children)\n        if p[n] >= 0.2:\n            accept n\n    emit y",
-    "coin": "rule coin(p: dist, children: draws, tau: prob):\n    for x in children:\n        if bernoulli(tau):\n"
-            "            accept x\n    emit argmax(p)",
-    "scored": "rule scored(p: dist, children: draws):\n    best = 0.0\n    for x in children:\n        best = max(best, p[x])\n"
-              "    for x in children:\n        if p[x] == best and best > 0:\n            accept x\n    y ~ p\n    emit y",
-    "longest_likely": "rule longest_likely(t: tree, p: dist[t.nodes], tau: prob):\n    above = p[t.parent]\n"
-                      "    live = down(t, above[t.token] >= tau, all)\n    n = argmax(t.nodes where live, by = [t.depth, t.logprob])\n"
-                      "    accept n\n    y ~ p[n]\n    emit y",
-    "all_or_none": "rule all_or_none(t: tree, p: dist[t.nodes]):\n    ok = argmax(p[t.parent]) == t.token\n    live = down(t, ok, all)\n"
-                   "    n = argmax(t.nodes where live, by = t.depth)\n    if count(live) > 2:\n        accept n\n        emit argmax(p[n])\n"
-                   "    else:\n        accept root\n        y ~ p[root]\n        emit y",
-}
-TREE_RULES = {"longest_likely", "all_or_none", "match_longest", "typical_longest", "block_rejection"}
-
-
-def hashed(*values: Any) -> int:
-    """A number that depends on the values alone."""
-    flat: list[int] = []
-    for v in values:
-        if isinstance(v, str):
-            flat += [ord(c) for c in v]
-        elif isinstance(v, Sequence):
-            flat += [int(x) for x in v]
-        else:
-            flat.append(int(v))
-    return int(hash32(tuple(flat)))
-
-
-def automaton(seed: int) -> Automaton:
-    """Three states over the vocabulary, none of which is stuck."""
-    r = random.Random(f"automaton {seed}")
-    rows = []
-    for state in range(3):
-        row = [r.choice((-1, 0, 1, 2)) for _ in range(V)]
-        row[r.randrange(V)] = (state + 1) % 3
-        rows.append(tuple(row))
-    return Automaton(tuple(rows), frozenset({0, 1, 2}))
 
 
 class Causal:
@@ -71,9 +25,19 @@ class Causal:
         w = self.w
         if self.derived and w.chance(0.6):
             return w.one(*self.derived)
-        what = w.one("exit(1)", "exit(2)", "skip([1])", "skip([0, 2])", "skip(drop)", "head(target.upto(1))",
-                     "head(target.upto(deep))", "head(adapter(target.upto(1)))", "skip(attention = drop, mlp = [1])", "skip(mlp = drop)",
-                     "quantized(8)")
+        what = w.one(
+            "exit(1)",
+            "exit(2)",
+            "skip([1])",
+            "skip([0, 2])",
+            "skip(drop)",
+            "head(target.upto(1))",
+            "head(target.upto(deep))",
+            "head(adapter(target.upto(1)))",
+            "skip(attention = drop, mlp = [1])",
+            "skip(mlp = drop)",
+            "quantized(8)",
+        )
         if "drop" in what:
             w.param("drop", "set", "", value=frozenset(w.rng.sample(range(3), w.rng.randint(0, 2))))
         if "deep" in what:
@@ -120,10 +84,18 @@ class Causal:
         if w.chance(0.65):
             return a
         w.has("mixed laws")
-        form = w.one("normalize({a} * {r} + {b} * 0.5 + 0.01)", "renorm_topk({a}, {k})", "softmax({a}.logits * {r})", "renorm_topp({a}, 0.7)",
-                     "normalize({a}.raw ^ 2)", "normalize(relu({a} - {b} * 0.3) + 0.001)", "{a}.raw")
-        return form.format(a=a, b=self.call(places) if "{b}" in form else "", r=w.one("0.5", self.v.prob(1) + " + 0.1"),
-                           k=self.v.small(4))
+        form = w.one(
+            "normalize({a} * {r} + {b} * 0.5 + 0.01)",
+            "renorm_topk({a}, {k})",
+            "softmax({a}.logits * {r})",
+            "renorm_topp({a}, 0.7)",
+            "normalize({a}.raw ^ 2)",
+            "normalize(relu({a} - {b} * 0.3) + 0.001)",
+            "{a}.raw",
+        )
+        return form.format(
+            a=a, b=self.call(places) if "{b}" in form else "", r=w.one("0.5", self.v.prob(1) + " + 0.1"), k=self.v.small(4)
+        )
 
     # -- stores and other sources of chains
     def index(self) -> str:
@@ -185,12 +157,22 @@ class Causal:
     def grow(self, t: str) -> None:
         """The body of `draft t:`."""
         w = self.w
-        w.maker((4, lambda: self._levels(t)), (2.5, lambda: self._samples(t)), (1.5, lambda: self._shape(t)),
-                (2, lambda: self._chain(t)), (0.8, lambda: self._race(t)), (0.8, lambda: self._table(t)),
-                (0.8, lambda: self._pool(t)), (0.6, lambda: self._best_first(t)), (0.5, lambda: self._extern(t)))
+        w.maker(
+            (4, lambda: self._levels(t)),
+            (2.5, lambda: self._samples(t)),
+            (1.5, lambda: self._shape(t)),
+            (2, lambda: self._chain(t)),
+            (0.8, lambda: self._race(t)),
+            (0.8, lambda: self._table(t)),
+            (0.8, lambda: self._pool(t)),
+            (0.6, lambda: self._best_first(t)),
+            (0.5, lambda: self._extern(t)),
+        )
         if w.chance(0.15):
             w.has("two ways of growing")
-            self._levels(t) if w.chance(0.5) else w.put(f"for leaf in {t}.leaves:", f"    grow chain({self.chain('leaf')}) at leaf")
+            self._levels(t) if w.chance(0.5) else w.put(
+                f"for leaf in {t}.leaves:", f"    grow chain({self.chain('leaf')}) at leaf"
+            )
         if w.chance(0.25):
             w.has("prune")
             by = w.one(f"{t}.logprob", f"{t}.depth", f"{t}.prob", f"-{t}.depth")
@@ -209,20 +191,30 @@ class Causal:
         n = self.times()
         with w.suite(f"repeat {n}:" if w.chance(0.8) else f"repeat {n} while {self.v.bool_(1)}:"):
             q = w.let("law", self.law(places), "q")
-            w.names["law"].remove(q)    # rows: a law at every place
+            w.names["law"].remove(q)  # rows: a law at every place
             k = self.v.small(3) if w.chance(0.4) else w.one("1", "2")
-            draw = w.one(f"topk({q}.raw, {k})", f"topk({q}.raw, {k})", f"sample({q}, {k})", f"distinct({q}, {k})",
-                         f"sample({q}, {k}, replace = no)", f"point(argmax({q}))")
+            draw = w.one(
+                f"topk({q}.raw, {k})",
+                f"topk({q}.raw, {k})",
+                f"sample({q}, {k})",
+                f"distinct({q}, {k})",
+                f"sample({q}, {k}, replace = no)",
+                f"point(argmax({q}))",
+            )
             column = ""
             if w.chance(0.2):
                 w.has("own columns")
                 column = f" with worth = {w.one(self.v.prob(1), self.v.int_(1))}"
             w.put(f"grow {draw}{column}")
             if places.endswith("frontier") and w.chance(0.7):
-                w.put(f"{t}.frontier = top({t}.new, {self.v.small(3)}, by = {w.one(f'{t}.logprob', f'-{t}.logprob', f'{t}.prob')})")
+                w.put(
+                    f"{t}.frontier = top({t}.new, {self.v.small(3)}, by = {w.one(f'{t}.logprob', f'-{t}.logprob', f'{t}.prob')})"
+                )
             if w.chance(0.3):
                 w.has("break in drafting")
-                w.put(f"break if {w.one(f'any(max({q}.raw) < {self.v.prob(1)})', f'all(entropy({q}) > 1.2)', self.v.bool_(1), f'{t}.size > 5', f'any(ended({t}.new))')}")
+                w.put(
+                    f"break if {w.one(f'any(max({q}.raw) < {self.v.prob(1)})', f'all(entropy({q}) > 1.2)', self.v.bool_(1), f'{t}.size > 5', f'any(ended({t}.new))')}"
+                )
 
     def _samples(self, t: str) -> None:
         w = self.w
@@ -231,7 +223,9 @@ class Causal:
             places = w.one(f"{t}.leaves", f"{t}.leaves", f"{t}.frontier")
             w.put(f"x ~ {self.law(places)}{w.one('', '', ' as output')}", "grow x")
             if w.chance(0.35):
-                w.put(f"break if {w.one(self.v.bool_(1), 'any(x == pad)', f'any(x.prob < {self.v.prob(1)})', 'any(x.law.raw[x] < 0.2)')}")
+                w.put(
+                    f"break if {w.one(self.v.bool_(1), 'any(x == pad)', f'any(x.prob < {self.v.prob(1)})', 'any(x.law.raw[x] < 0.2)')}"
+                )
 
     def _shape(self, t: str) -> None:
         w = self.w
@@ -239,8 +233,10 @@ class Causal:
         shape = w.param("shape", "topology", '"2x1"', value=Topology.of(w.one(*SHAPES)))
         with w.suite(f"for level in {shape}:"):
             w.put(f"break if len({t}.frontier) == 0 or any(level.parent >= len({t}.frontier))")
-            w.put(f"xs = {w.one('distinct', 'sample', 'topk')}({self.law(f'{t}.frontier')}, level.width)",
-                  f"grow xs[level.parent, level.rank] at {t}.frontier[level.parent]")
+            w.put(
+                f"xs = {w.one('distinct', 'sample', 'topk')}({self.law(f'{t}.frontier')}, level.width)",
+                f"grow xs[level.parent, level.rank] at {t}.frontier[level.parent]",
+            )
 
     def _chain(self, t: str) -> None:
         self.w.has("chain at once")
@@ -251,8 +247,11 @@ class Causal:
         w.has("race")
         w.put(f"{t}.race[root] = 0.0")
         with w.suite(f"repeat {self.times()}:"):
-            w.put(f"xs = race({self.call(f'{t}.frontier')}, under = {t}.race[{t}.frontier])", f"best = top(xs, {self.v.small(3)}, by = xs.race)",
-                  "grow best with race = best.race")
+            w.put(
+                f"xs = race({self.call(f'{t}.frontier')}, under = {t}.race[{t}.frontier])",
+                f"best = top(xs, {self.v.small(3)}, by = xs.race)",
+                "grow best with race = best.race",
+            )
 
     def _table(self, t: str) -> None:
         w = self.w
@@ -277,20 +276,26 @@ class Causal:
         w = self.w
         w.has("extern scores")
         name = w.extern("worth", "worth(int, int) -> float on host", lambda a, b: hashed(a, b, 5) % 17 / 17)
-        w.put(f"grow topk(target(root).raw, 3)")
+        w.put("grow topk(target(root).raw, 3)")
         with w.suite(f"if {name}(ctx.length, {self.v.int_(1)}) > 0.4:"):
             w.put(f"{t}.frontier = top({t}.new, 2, by = {t}.logprob)", f"grow topk({self.call(f'{t}.frontier')}.raw, 2)")
 
     # -- verifying
     def rule(self) -> str:
         w = self.w
-        name = w.one("match", "match", "rejection", "rejection", "match_longest", "typical_longest", "block_rejection", *OWN_RULES)
+        name = w.one(
+            "match", "match", "rejection", "rejection", "match_longest", "typical_longest", "block_rejection", *OWN_RULES
+        )
         if name in OWN_RULES:
             w.item(OWN_RULES[name])
             w.has("own rule")
         w.has(f"rule {name}")
-        args = {"typical_longest": w.one("", "(0.1, 0.3)", f"({self.v.prob(0)}, 0.2)"), "likely": f"({self.v.prob(1)})",
-                "coin": f"({self.v.prob(1)})", "longest_likely": f"({self.v.prob(1)})"}
+        args = {
+            "typical_longest": w.one("", "(0.1, 0.3)", f"({self.v.prob(0)}, 0.2)"),
+            "likely": f"({self.v.prob(1)})",
+            "coin": f"({self.v.prob(1)})",
+            "longest_likely": f"({self.v.prob(1)})",
+        }
         return name + args.get(name, "")
 
     def evidence(self, t: str) -> str:
@@ -298,8 +303,13 @@ class Causal:
         if w.chance(0.75):
             return f"target({t})"
         w.has("mixed evidence")
-        return w.one(f"normalize(target({t}) * 0.7 + {self.call(t)} * 0.3)", f"renorm_topk(target({t}), 3)", f"target({t}).raw",
-                     f"softmax(target({t}).logits * 0.8)", f"renorm_topp(target({t}), 0.8)")
+        return w.one(
+            f"normalize(target({t}) * 0.7 + {self.call(t)} * 0.3)",
+            f"renorm_topk(target({t}), 3)",
+            f"target({t}).raw",
+            f"softmax(target({t}).logits * 0.8)",
+            f"renorm_topp(target({t}), 0.8)",
+        )
 
     # -- a step
     def step(self) -> None:
@@ -332,7 +342,11 @@ class Causal:
             if not self.grammar:
                 self.grammar = w.name("at")
                 w.states.append(f"state {self.grammar}: g.state = g.start")
-            w.put(f"x ~ target(ctx, allow = {g}.allowed({self.grammar})) as output", f"{self.grammar} = {g}.step({self.grammar}, x)", "commit x")
+            w.put(
+                f"x ~ target(ctx, allow = {g}.allowed({self.grammar})) as output",
+                f"{self.grammar} = {g}.step({self.grammar}, x)",
+                "commit x",
+            )
             return
         w.has("one draw")
         law = w.one(*w.names["law"], self.law("ctx"), "target(ctx)")
@@ -348,8 +362,11 @@ class Causal:
         form = w.one("run", "two", "pick")
         w.has(f"commit of {form}")
         if form == "run":
-            w.put(f"s = run autoregressive({w.one('target', w.model('drafter: causal'))}) from ctx until {w.one('ended(path)', 'path.length > 6')} "
-                  f"at most {self.v.small(3)}", "commit s")
+            w.put(
+                f"s = run autoregressive({w.one('target', w.model('drafter: causal'))}) from ctx until {w.one('ended(path)', 'path.length > 6')} "
+                f"at most {self.v.small(3)}",
+                "commit s",
+            )
         elif form == "two":
             w.put("x ~ target(ctx)", "commit x", "y ~ target(ctx) as output", "commit y")
         else:
@@ -361,7 +378,10 @@ class Causal:
         w.has("lanes")
         n = self.v.small(3)
         with w.suite(f"lanes i in {n}:"):
-            w.put(f"s[i] = run autoregressive(target) from ctx until ended(path) at most {w.rng.randint(1, 3)}", "ppl[i] = -mean(log(s[i].prob))")
+            w.put(
+                f"s[i] = run autoregressive(target) from ctx until ended(path) at most {w.rng.randint(1, 3)}",
+                "ppl[i] = -mean(log(s[i].prob))",
+            )
         w.put("commit s[argmin(ppl)]")
 
     def drafted(self) -> None:
@@ -372,7 +392,9 @@ class Causal:
         if w.chance(0.06):
             w.has("across batch")
             w.shared = True
-            w.put("across batch:", f"    keep = top({t}.drafted, {w.rng.randint(2, 5)}, by = {t}.logprob)", f"prune {t} to keep")
+            w.put(
+                "across batch:", f"    keep = top({t}.drafted, {w.rng.randint(2, 5)}, by = {t}.logprob)", f"prune {t} to keep"
+            )
         evidence = self.evidence(t)
         if "table" in self.stores or w.chance(0.3):
             w.put(f"e = {evidence}")
@@ -389,8 +411,14 @@ class Causal:
         if "pool" in self.stores:
             w.put(f"{self.stores['pool']}[{self.v.token()}] += [{self.v.token()}, {self.v.token()}]")
         if "guesses" in self.stores:
-            w.put(f"{self.stores['guesses']} = " + w.one(f"first({t}.accepted.token, {w.rng.randint(1, 4)})", "ctx.last(2)",
-                                                         f"{t}.token[first({t}.drafted, {w.rng.randint(1, 4)})]"))
+            w.put(
+                f"{self.stores['guesses']} = "
+                + w.one(
+                    f"first({t}.accepted.token, {w.rng.randint(1, 4)})",
+                    "ctx.last(2)",
+                    f"{t}.token[first({t}.drafted, {w.rng.randint(1, 4)})]",
+                )
+            )
         if w.chance(0.3):
             n = w.state("steps", "int", w.one("0", "1"))
             w.put(f"{n} += {w.one('1', f'{t}.accepted.depth', f'{t}.size - {t}.accepted.depth', f'{t}.height')}")
@@ -399,4 +427,4 @@ class Causal:
             w.put(f"{r} = 0.9 * {r} + 0.1 * {w.one(f'{t}.accepted.depth / (1 + {t}.size)', self.v.prob(1))}")
 
 
-__all__ = ["Causal", "hashed"]
+__all__ = ["Causal"]

@@ -3,7 +3,7 @@ of canvases, canvases that grow, and canvases inside a causal loop."""
 
 from __future__ import annotations
 
-from whole_causal import hashed
+from whole_rules import hashed
 from whole_text import Values, Writer
 
 POLICIES = ("prefix", "dual", "all_", "exact", "edges", "fresh", "counted", "settled_")
@@ -13,7 +13,7 @@ OWN_POLICIES = {
     "edges": "policy edges(b: span):\n    on enter b:  recompute from b.start\n    otherwise:   recompute b, reuse the rest",
     "fresh": "policy fresh(b: span):\n    when b.calls < 2:  recompute all\n    otherwise:         recompute b, reuse the rest",
     "counted": "policy counted(c: canvas, reload: int in 1..8 = 2):\n    on every reload:  recompute all\n"
-               "    otherwise:        recompute all - settled(c, 1), reuse the rest",
+    "    otherwise:        recompute all - settled(c, 1), reuse the rest",
     "settled_": "policy settled_(c: canvas):\n    on every 3:  recompute all\n    otherwise:   recompute all - settled(c, 2), reuse the rest",
 }
 CALLS = {"counted": "counted(c, reload = 2)", "settled_": "settled_(c)"}
@@ -27,7 +27,7 @@ class Masked:
     def __init__(self, w: Writer) -> None:
         self.w, self.v = w, Values(w)
         self.policy = ""
-        self.cells = ""     # the cells that are decided here: "b", or "" for all
+        self.cells = ""  # the cells that are decided here: "b", or "" for all
 
     def body(self) -> None:
         """The whole algorithm after its head."""
@@ -80,15 +80,22 @@ class Masked:
         block = w.param("block", "int in 1..16", "3", "int", w.rng.randint(1, 5))
         w.has("blocks")
         with w.suite(f"for b in blocks(c, {block}):"):
-            w.maker((5, self._until_full), (2, self._schedule), (1.2, self._remask), (1.5, self._speculative), (1.2, self._memories),
-                    (0.8, self._tree), (0.6, self._sweeps))
+            w.maker(
+                (5, self._until_full),
+                (2, self._schedule),
+                (1.2, self._remask),
+                (1.5, self._speculative),
+                (1.2, self._memories),
+                (0.8, self._tree),
+                (0.6, self._sweeps),
+            )
 
     def _until_full(self) -> None:
         with self.w.suite("while any(c.masked[b]):"):
             self._step("b")
 
     def _call(self, b: str) -> str:
-        if b and self.policy in CALLS and self.w.chance(0.7):     # a call on such a policy has scores where it recomputes
+        if b and self.policy in CALLS and self.w.chance(0.7):  # a call on such a policy has scores where it recomputes
             b = f"{b} where c.masked[{b}]"
         return f"model(c, at = {b})" if b and (self.policy or self.w.chance(0.6)) else "model(c)"
 
@@ -100,7 +107,7 @@ class Masked:
             w.has("mixed laws on a canvas")
             form = w.one("normalize(p + 0.02)", "softmax(p.logits * 0.7)", "renorm_topk(p, 3)", "normalize(p.raw ^ 2)")
             w.put(f"p = {form}")
-        w.put(f"x {w.one('~ p', '~ p', '= argmax(p)', '~ p.raw', '= topk(p.raw, 1)[0]' if False else '~ p')}")
+        w.put(f"x {w.one('~ p', '~ p', '= argmax(p)', '~ p.raw')}")
         where = f"c[{b}]" if b else "c"
         if w.chance(0.15):
             w.has("two ways of deciding")
@@ -109,8 +116,11 @@ class Masked:
             w.put("else:", f"    unmask {where} where first_max(p.raw[x]) with x")
         elif w.chance(0.15) and b:
             w.has("assignment to cells")
-            w.put(f"open_ = {b} where c.masked[{b}]", f"some = first(sort(open_, by = p[open_].raw[x[open_]], descending = yes), {self.v.small(3)})",
-                  "c[some] = x[some]")
+            w.put(
+                f"open_ = {b} where c.masked[{b}]",
+                f"some = first(sort(open_, by = p[open_].raw[x[open_]], descending = yes), {self.v.small(3)})",
+                "c[some] = x[some]",
+            )
         else:
             w.put(f"unmask {where} where {self._choice('p', 'x', b)} with x")
 
@@ -151,9 +161,14 @@ class Masked:
         w = self.w
         w.has("remask")
         with w.suite(f"while any(c.masked[b]) at most {w.rng.randint(2, 4)}:"):
-            w.put(f"p = {self._call('b')}", "x ~ p", f"unmask c[b] where {self._choice('p', 'x', 'b')} with x",
-                  f"remask c[b] where p.raw[{w.one('x', 'c.token')}] < {self.v.prob(0)}" if w.chance(0.7) else
-                  "remask c[b] where p.raw[x] < 0.2 and rank(p.raw[x]) > 0")
+            w.put(
+                f"p = {self._call('b')}",
+                "x ~ p",
+                f"unmask c[b] where {self._choice('p', 'x', 'b')} with x",
+                f"remask c[b] where p.raw[{w.one('x', 'c.token[b]')}] < {self.v.prob(0)}"
+                if w.chance(0.7)
+                else "remask c[b] where p.raw[x] < 0.2 and rank(p.raw[x]) > 0",
+            )
         w.put(f"p = {self._call('b')}", "x ~ p", "unmask c[b] with x")
 
     def _speculative(self) -> None:
@@ -164,34 +179,62 @@ class Masked:
         drawn = w.one("as output(count(c.decided))", "as output(count(c.decided))", "")
         again = "as output(count(v.decided))" if drawn else ""
         with w.suite("while any(c.masked[b]):"):
-            w.put(f"p = {call}", f"x ~ p {drawn}".rstrip(), "left = b where c.masked[b]",
-                  "order = sort(left, by = p[left].raw[x[left]], descending = yes)", "c[first(order, 1)] = x[first(order, 1)]")
+            w.put(
+                f"p = {call}",
+                f"x ~ p {drawn}".rstrip(),
+                "left = b where c.masked[b]",
+                "order = sort(left, by = p[left].raw[x[left]], descending = yes)",
+                "c[first(order, 1)] = x[first(order, 1)]",
+            )
             with w.suite("if any(c.masked[b]):"):
-                w.put("draft v of c:", f"    for j in 1..min({self.v.small(4)}, len(order)):", "        grow edit(order[j], x[order[j]])",
-                      f"q = {calls}", f"y ~ q {again}".rstrip(),
-                      "verify v by agreed against [one(q[n], y[n], b where v.masked[n][b]) if any(v.masked[n][b]) else none for n in v.nodes]",
-                      "c = v.accepted")
+                w.put(
+                    "draft v of c:",
+                    f"    for j in 1..min({self.v.small(4)}, len(order)):",
+                    "        grow edit(order[j], x[order[j]])",
+                    f"q = {calls}",
+                    f"y ~ q {again}".rstrip(),
+                    "verify v by agreed against [one(q[n], y[n], b where v.masked[n][b]) if any(v.masked[n][b]) else none for n in v.nodes]",
+                    "c = v.accepted",
+                )
 
     def _tree(self) -> None:
         """A tree of canvases of which some branch is kept."""
         w = self.w
         w.has("trees of canvases")
         with w.suite("while any(c.masked[b]):"):
-            w.put(f"p = {self._call('b')}", "x = argmax(p)", "left = b where c.masked[b]",
-                  f"order = first(sort(left, by = p[left].raw[x[left]], descending = yes), {w.rng.randint(1, 3)})")
+            w.put(
+                f"p = {self._call('b')}",
+                "x ~ p",
+                "left = b where c.masked[b]",
+                f"order = first(sort(left, by = p[left].raw[x[left]], descending = yes), {w.rng.randint(1, 3)})",
+            )
             w.put("draft v of c:", "    for i in order:", "        grow edit(i, x[i]) at root")
             if w.chance(0.5):
-                w.put("    for n in v.leaves:", f"        more = first(order where v.masked[n][order], {w.rng.randint(1, 2)})",
-                      "        grow edit(more, x[more]) at n")
-            w.put("q = model(v, at = b)", f"worth = [{w.one('mean(max(q[n].raw))', '-mean(entropy(q[n].raw))', 'max(max(q[n].raw))')} for n in v.nodes]",
-                  "best = order[argmax(worth[1:]) % len(order)]", "c[[best]] = [x[best]]" if w.chance(0.5) else "unmask c[b] where b == best with x")
+                w.put(
+                    "    for n in v.leaves:",
+                    f"        more = first(order where v.masked[n][order], {w.rng.randint(1, 2)})",
+                    "        grow edit(more, x[more]) at n",
+                )
+            w.put(
+                "q = model(v, at = b)",
+                f"worth = [{w.one('mean(max(q[n].raw))', '-mean(entropy(q[n].raw))', 'max(max(q[n].raw))')} for n in v.nodes]",
+                "best = order[argmax(worth[1:]) % len(order)]",
+                "c[[best]] = [x[best]]" if w.chance(0.5) else "unmask c[b] where b == best with x",
+            )
 
     def _memories(self) -> None:
         """Calls on memories that the program keeps."""
         w = self.w
         w.has("memories of canvases")
         m = w.one("model.memory(c)", "model.memory(c)", "model.memory(c, at = b)")
-        cut = w.one("m.without(b)", "m.only(c.all - b)", "m.without(b)", "m.only(before(c, b.start))", "m.without(from_(c, b.start))", "m")
+        cut = w.one(
+            "m.without(b)",
+            "m.only(c.all - b)",
+            "m.without(b)",
+            "m.only(before(c, b.start))",
+            "m.without(from_(c, b.start))",
+            "m",
+        )
         if cut == "m":
             cut = "m.without(b where c.masked[b])"
         at = w.one("b", "b", "from_(c, b.start)")
@@ -202,9 +245,11 @@ class Masked:
         with w.suite("while any(c.masked[b]):"):
             w.put(f"p = model(c, at = {at}, given = {cut})", "x ~ p[b]" if at != "b" else "x ~ p")
             q = "p[b]" if at != "b" else "p"
-            w.put(f"unmask c[b] where {w.one(f'sure({q}.raw[x], 0.4)', f'rank({q}.raw[x]) < 2', f'first_max({q}.raw[x])')} with x")
+            w.put(
+                f"unmask c[b] where {w.one(f'sure({q}.raw[x], 0.4)', f'rank({q}.raw[x]) < 2', f'first_max({q}.raw[x])')} with x"
+            )
             if w.chance(0.3):
-                w.put(f"m = model.memory(c, at = b, given = m.without(b))" if w.chance(0.5) else "m = model.memory(c)")
+                w.put("m = model.memory(c, at = b, given = m.without(b))" if w.chance(0.5) else "m = model.memory(c)")
 
     def _sweeps(self) -> None:
         """Everything guessed, then again what is least sure."""
@@ -213,7 +258,10 @@ class Masked:
         n = w.rng.randint(1, 3)
         with w.suite(f"repeat {n}:"):
             w.put(f"p = {self._call('b')}", "x ~ p", "unmask c[b] with x", f"q = {self._call('b')}")
-            w.put("s = q.raw[c.token]" if w.chance(0.3) else "s = max(q.raw)", f"remask c[b] where {w.one('rank(-s) < 2', 's < 0.4')}")
+            w.put(
+                "s = q.raw[c.token[b]]" if w.chance(0.3) else "s = max(q.raw)",
+                f"remask c[b] where {w.one('rank(-s) < 2', 's < 0.4')}",
+            )
         w.put(f"p = {self._call('b')}", "x ~ p", "unmask c[b] with x")
 
 

@@ -22,17 +22,17 @@ class Writer:
         self.rng = rng
         self.lines: list[str] = []
         self.depth = 1
-        self.models: list[str] = []         # parameters, as they are written
-        self.params: dict[str, str] = {}    # name to "type = default"
-        self.values: dict[str, Any] = {}    # of parameters, where they are not the default
+        self.models: list[str] = []  # parameters, as they are written
+        self.params: dict[str, str] = {}  # name to "type = default"
+        self.values: dict[str, Any] = {}  # of parameters, where they are not the default
         self.states: list[str] = []
-        self.items: list[str] = []          # rules, helpers, policies, externs before the algorithm
-        self.made: list[str] = []           # derived models and claims
+        self.items: list[str] = []  # rules, helpers, policies, externs before the algorithm
+        self.made: list[str] = []  # derived models and claims
         self.externs: dict[str, Callable[..., Any]] = {}
-        self.names: dict[str, list[str]] = defaultdict(list)    # by type
+        self.names: dict[str, list[str]] = defaultdict(list)  # by type
         self.kinds: set[str] = set()
         self.count = 0
-        self.shared = False     # state that outlives a request, or a choice across a batch
+        self.shared = False  # state that outlives a request, or a choice across a batch
 
     # -- choosing
     def chance(self, p: float) -> bool:
@@ -118,12 +118,10 @@ class Writer:
 
     def text(self, name: str) -> str:
         """The whole program."""
-        rng = self.rng
         params = [*self.models, *(f"{n}: {t}" for n, t in self.params.items())]
-        if any("=" in p for p in params):   # those with a default stand last
+        if any("=" in p for p in params):  # those with a default stand last
             params.sort(key=lambda p: "=" in p)
         body = [*("    " + line for line in [*self.made, *self.states]), "", *self.lines]
-        del rng
         head = "".join(item.rstrip() + "\n\n" for item in self.items)
         return f"{head}algorithm {name}({', '.join(params)}):\n" + "\n".join(body) + "\n"
 
@@ -144,17 +142,33 @@ class Values:
         if depth == 0 or w.chance(0.3):
             return self.pick("int", "1", "2", "3", "ctx.length", "room", "len(prompt)", "vocab.size")
         a, b = self.int_(depth - 1), self.int_(depth - 1)
-        form = w.one("({a} + {b})", "({a} - {b})", "min({a}, {b})", "max({a}, {b})", "({a} % (1 + abs({b})))", "abs({a} - {b})",
-                     "({a} if {c} else {b})", "int({r} * 4)", "({a} % 7) * ({b} % 5)", "floor_({a}, {b})", "count([{c}, {c}])")
+        form = w.one(
+            "({a} + {b})",
+            "({a} - {b})",
+            "min({a}, {b})",
+            "max({a}, {b})",
+            "({a} % (1 + abs({b})))",
+            "abs({a} - {b})",
+            "({a} if {c} else {b})",
+            "int({r} * 4)",
+            "({a} % 7) * ({b} % 5)",
+            "floor_({a}, {b})",
+            "count([{c}, {c}])",
+        )
         if "floor_" in form:
             form = "int(floor({r} * 3))"
-        return form.format(a=a, b=b, c=self.bool_(depth - 1) if "{c}" in form else "", r=self.prob(depth - 1) if "{r}" in form
-                           else "")
+        return form.format(
+            a=a, b=b, c=self.bool_(depth - 1) if "{c}" in form else "", r=self.prob(depth - 1) if "{r}" in form else ""
+        )
 
     def small(self, high: int) -> str:
         """A whole number of 1 to `high`."""
-        return self.w.one(str(self.w.rng.randint(1, high)), f"clamp({self.int_(1)}, 1, {high})", f"1 + {self.int_(1)} % {high}"
-                          if self.w.chance(0.3) else str(high), f"min({high}, 1 + abs({self.int_(1)}))")
+        return self.w.one(
+            str(self.w.rng.randint(1, high)),
+            f"clamp({self.int_(1)}, 1, {high})",
+            f"(1 + {self.int_(1)} % {high})" if self.w.chance(0.3) else str(high),
+            f"min({high}, 1 + abs({self.int_(1)}))",
+        )
 
     def prob(self, depth: int = 2) -> str:
         """A number, mostly between 0 and 1."""
@@ -163,9 +177,25 @@ class Values:
             return self.pick("prob", "0.25", "0.55", "0.8")
         law = self.pick("law", "uniform(vocab)")
         a, b = self.prob(depth - 1), self.prob(depth - 1)
-        form = w.one("max({p}.raw)", "{p}.raw[{x}]", "exp(-entropy({p}))", "{a} * {b}", "min({a}, {b})", "max({a}, {b})",
-                     "clamp({a} + {b}, 0, 1)", "mean([{a}, {b}])", "margin({p}.raw)", "{p}[{x}]", "1 - {a}", "{a} ^ 2",
-                     "relu({a} - {b})", "sqrt(abs({a}))", "sum({p}.raw ^ 2)", "kl({p}, uniform(vocab))", "abs({a} - {b})")
+        form = w.one(
+            "max({p}.raw)",
+            "{p}.raw[{x}]",
+            "exp(-entropy({p}))",
+            "{a} * {b}",
+            "min({a}, {b})",
+            "max({a}, {b})",
+            "clamp({a} + {b}, 0, 1)",
+            "mean([{a}, {b}])",
+            "margin({p}.raw)",
+            "{p}[{x}]",
+            "1 - {a}",
+            "{a} ^ 2",
+            "relu({a} - {b})",
+            "sqrt(abs({a}))",
+            "sum({p}.raw ^ 2)",
+            "kl({p}, uniform(vocab))",
+            "abs({a} - {b})",
+        )
         if law.startswith("uniform"):
             form = form.replace(".raw", "")
         return form.format(p=law, x=self.token(0), a=a, b=b)
@@ -175,26 +205,55 @@ class Values:
         if depth == 0 or w.chance(0.25):
             return self.pick("bool", f"{self.prob(0)} > {self.prob(0)}", f"{self.int_(0)} > 2", "greedy", "ctx.length % 2 == 0")
         a, b = self.bool_(depth - 1), self.bool_(depth - 1)
-        return w.one("({a} and {b})", "({a} or {b})", "(not {a})", "({r} >= {s})", "({r} < {s})", "({n} > {m})", "({n} % 2 == {m} % 2)",
-                     "({x} == {y})", "({x} in ctx.last(2))", "bernoulli({r})").format(
-            a=a, b=b, r=self.prob(depth - 1), s=self.prob(depth - 1), n=self.int_(depth - 1), m=self.int_(depth - 1),
-            x=self.token(1), y=self.token(1))
+        return w.one(
+            "({a} and {b})",
+            "({a} or {b})",
+            "(not {a})",
+            "({r} >= {s})",
+            "({r} < {s})",
+            "({n} > {m})",
+            "({n} % 2 == {m} % 2)",
+            "({x} == {y})",
+            "({x} in ctx.last(2))",
+            "bernoulli({r})",
+        ).format(
+            a=a,
+            b=b,
+            r=self.prob(depth - 1),
+            s=self.prob(depth - 1),
+            n=self.int_(depth - 1),
+            m=self.int_(depth - 1),
+            x=self.token(1),
+            y=self.token(1),
+        )
 
     def token(self, depth: int = 1) -> str:
         w = self.w
         laws = w.names["law"]
         if depth == 0 or w.chance(0.4):
             return self.pick("token", "ctx.token", "pad", "prompt[0]", "ctx.last(2)[0]")
-        return w.one(f"argmax({self.pick('law', 'uniform(vocab)')})", "last(ctx.last(3))", "last(prompt)", f"({self.token(0)} if {self.bool_(0)} else {self.token(0)})",
-                     f"prompt[{self.int_(0)} % len(prompt)]" if not laws else f"argmax({w.one(*laws)}.raw)")
+        return w.one(
+            f"argmax({self.pick('law', 'uniform(vocab)')})",
+            "last(ctx.last(3))",
+            "last(prompt)",
+            f"({self.token(0)} if {self.bool_(0)} else {self.token(0)})",
+            f"prompt[{self.int_(0)} % len(prompt)]" if not laws else f"argmax({w.one(*laws)}.raw)",
+        )
 
     def tokens(self) -> str:
         """A short vector of tokens."""
         w = self.w
-        return w.one(*w.names["tokens"], f"ctx.last({w.rng.randint(1, 3)})", f"[{self.token()}, {self.token()}]", f"[{self.token()}]",
-                     f"cycle(prompt, {w.rng.randint(1, 3)})", f"first(prompt, {self.small(3)})",
-                     f"tile({self.token()}, {self.small(3)})", "prompt[:2]",
-                     *([f"topk({w.one(*w.names['law'])}.raw, 2).token"] if w.names["law"] else []))
+        return w.one(
+            *w.names["tokens"],
+            f"ctx.last({w.rng.randint(1, 3)})",
+            f"[{self.token()}, {self.token()}]",
+            f"[{self.token()}]",
+            f"cycle(prompt, {w.rng.randint(1, 3)})",
+            f"first(prompt, {self.small(3)})",
+            f"tile({self.token()}, {self.small(3)})",
+            "prompt[:2]",
+            *([f"topk({w.one(*w.names['law'])}.raw, 2).token"] if w.names["law"] else []),
+        )
 
 
 def forms(of: Sequence[str], **parts: str) -> list[str]:

@@ -211,7 +211,8 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
     if ix and ix[0].type.elem in ("position", "node") and placeless(lw, v):
         where = "a canvas" if ix[0].type.elem == "position" else "a tree"
         lw.fail(span, f"these values stand for part of {where} and do not know for which part: a place says nothing to them",
-                "index what they are made from, which knows: argmax(p[left]) for argmax(p)[left]; or number them: v[i]", code="E382")
+                "index what they are made from, which knows: argmax(p[left]) for argmax(p)[left]; or number them: v[i]",
+                code="E382")
     if t.elem in ("dist", "scores"):
         if ix[0].type.is_token or (ix[0].type.elem == "int" and len(t.dims) == 0):
             return lw.one("lookup", v, ix[0], span=span)
@@ -224,8 +225,8 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
 
 
 def placeless(lw: Lowering, v: Value) -> bool:
-    """Whether a vector has a row for each of some places, and does not know which: numbers and tokens over the part of a tree or
-    canvas that a call was asked for, and distributions that are made of such numbers."""
+    """Whether a vector has a row for each of some places, and does not know which: numbers and tokens over the part of a tree
+    or canvas that a call was asked for, and distributions that are made of such numbers."""
     t = v.type
     if not t.dims or t.dims[0].kind != "part" or t.elem in ("position", "node"):
         return False

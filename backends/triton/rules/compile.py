@@ -250,7 +250,8 @@ def rule_of(op: Op, within: Region | None = None) -> CompiledRule:
     captured = tuple(v for v in free if v not in constants)
     noises = {v: _captured(v, made) for v in captured if v.type.elem == "noise"}
     name = "".join(c if c.isalnum() else "_" for c in str(op.attrs.get("rule") or "rule"))
-    name = f"{name}_rule" if name in (*HELPERS, "tl", "triton") or keyword.iskeyword(name) else name   # what it calls keeps its name
+    if name in (*HELPERS, "tl", "triton") or keyword.iskeyword(name):     # what its kernels call keeps its name
+        name += "_rule"
     return _compiled(op, name, captured, noises, constants)
 
 
