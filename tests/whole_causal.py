@@ -208,12 +208,20 @@ class Causal:
             w.put(f"grow {draw}{column}")
             if places.endswith("frontier") and w.chance(0.7):
                 w.put(
-                    f"{t}.frontier = top({t}.new, {self.v.small(3)}, by = {w.one(f'{t}.logprob', f'-{t}.logprob', f'{t}.prob')})"
+                    f"{t}.frontier = top({t}.new, {self.v.small(3)}, "
+                    f"by = {w.one(f'{t}.logprob', f'-{t}.logprob', f'{t}.prob')})"
                 )
             if w.chance(0.3):
                 w.has("break in drafting")
                 w.put(
-                    f"break if {w.one(f'any(max({q}.raw) < {self.v.prob(1)})', f'all(entropy({q}) > 1.2)', self.v.bool_(1), f'{t}.size > 5', f'any(ended({t}.new))')}"
+                    "break if "
+                    + w.one(
+                        f"any(max({q}.raw) < {self.v.prob(1)})",
+                        f"all(entropy({q}) > 1.2)",
+                        self.v.bool_(1),
+                        f"{t}.size > 5",
+                        f"any(ended({t}.new))",
+                    )
                 )
 
     def _samples(self, t: str) -> None:
@@ -224,7 +232,8 @@ class Causal:
             w.put(f"x ~ {self.law(places)}{w.one('', '', ' as output')}", "grow x")
             if w.chance(0.35):
                 w.put(
-                    f"break if {w.one(self.v.bool_(1), 'any(x == pad)', f'any(x.prob < {self.v.prob(1)})', 'any(x.law.raw[x] < 0.2)')}"
+                    "break if "
+                    + w.one(self.v.bool_(1), "any(x == pad)", f"any(x.prob < {self.v.prob(1)})", "any(x.law.raw[x] < 0.2)")
                 )
 
     def _shape(self, t: str) -> None:
@@ -363,7 +372,8 @@ class Causal:
         w.has(f"commit of {form}")
         if form == "run":
             w.put(
-                f"s = run autoregressive({w.one('target', w.model('drafter: causal'))}) from ctx until {w.one('ended(path)', 'path.length > 6')} "
+                f"s = run autoregressive({w.one('target', w.model('drafter: causal'))}) from ctx "
+                f"until {w.one('ended(path)', 'path.length > 6')} "
                 f"at most {self.v.small(3)}",
                 "commit s",
             )

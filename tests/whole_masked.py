@@ -14,7 +14,8 @@ OWN_POLICIES = {
     "fresh": "policy fresh(b: span):\n    when b.calls < 2:  recompute all\n    otherwise:         recompute b, reuse the rest",
     "counted": "policy counted(c: canvas, reload: int in 1..8 = 2):\n    on every reload:  recompute all\n"
     "    otherwise:        recompute all - settled(c, 1), reuse the rest",
-    "settled_": "policy settled_(c: canvas):\n    on every 3:  recompute all\n    otherwise:   recompute all - settled(c, 2), reuse the rest",
+    "settled_": "policy settled_(c: canvas):\n    on every 3:  recompute all\n"
+    "    otherwise:   recompute all - settled(c, 2), reuse the rest",
 }
 CALLS = {"counted": "counted(c, reload = 2)", "settled_": "settled_(c)"}
 SPANS = {"prefix", "dual", "all_", "edges", "fresh"}
@@ -193,7 +194,8 @@ class Masked:
                     "        grow edit(order[j], x[order[j]])",
                     f"q = {calls}",
                     f"y ~ q {again}".rstrip(),
-                    "verify v by agreed against [one(q[n], y[n], b where v.masked[n][b]) if any(v.masked[n][b]) else none for n in v.nodes]",
+                    "verify v by agreed against [one(q[n], y[n], b where v.masked[n][b]) "
+                    "if any(v.masked[n][b]) else none for n in v.nodes]",
                     "c = v.accepted",
                 )
 

@@ -23,7 +23,8 @@ OWN_RULES = {
     "longest_likely": "rule longest_likely(t: tree, p: dist[t.nodes], tau: prob):\n    above = p[t.parent]\n"
     "    live = down(t, above[t.token] >= tau, all)\n    n = argmax(t.nodes where live, by = [t.depth, t.logprob])\n"
     "    accept n\n    y ~ p[n]\n    emit y",
-    "all_or_none": "rule all_or_none(t: tree, p: dist[t.nodes]):\n    ok = argmax(p[t.parent]) == t.token\n    live = down(t, ok, all)\n"
+    "all_or_none": "rule all_or_none(t: tree, p: dist[t.nodes]):\n"
+    "    ok = argmax(p[t.parent]) == t.token\n    live = down(t, ok, all)\n"
     "    n = argmax(t.nodes where live, by = t.depth)\n    if count(live) > 2:\n        accept n\n        emit argmax(p[n])\n"
     "    else:\n        accept root\n        y ~ p[root]\n        emit y",
 }

@@ -94,7 +94,9 @@ def near(a: Any, b: Any) -> bool:
 def differs(
     got: Result, want: Result, *, passes: bool = False, events: bool = True, most: Result | None = None, stats: bool = True
 ) -> str:
-    """What is not as it should be; empty where nothing is. passes: there may be fewer calls than in `most`, where that is known."""
+    """What is not as it should be; empty where nothing is.
+
+    passes: there may be fewer calls than in `most`, where that is known."""
     for result in (want, got):
         if result.error is not None and (hit := PYTHON.search(str(result.error))):
             return f"{hit[0]}: {result.error}"

@@ -12,9 +12,9 @@ from whole_programs import program
 from whole_runs import fuzz
 
 FOUND = (25, 70, 226, 325, 880, 79, 115, 157)
-"""Programs that showed: edits told of in another order (and places that draws lost on triton), rows of nothing on torch, a certain
-draw that was refused, a mixture over a span read at places, a turn that torch began with nothing to grow; on triton a rule with
-the name of a helper, another draw without its places, and a last child that was none."""
+"""Programs that showed: edits told of in another order (and places that draws lost on triton), rows of nothing on torch, a
+certain draw that was refused, a mixture over a span read at places, a turn that torch began with nothing to grow; on triton a
+rule with the name of a helper, another draw without its places, and a last child that was none."""
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -42,8 +42,8 @@ def test_a_thousand_programs(hundred: int) -> None:
 def test_programs_have_every_construct() -> None:
     kinds = {k for seed in range(400) for k in program(seed).kinds}
     wanted = {"allow", "beams", "race", "remask", "memory given", "extern", "drafts of a run", "blocks", "lanes",
-              "across batch", "speculative steps on canvases", "trees of canvases", "policy from outside", "memories of canvases",
-              "small context"}
+              "across batch", "speculative steps on canvases", "trees of canvases", "policy from outside",
+              "memories of canvases", "small context"}
     assert wanted <= kinds and len(kinds) > 90
 
 
