@@ -6,11 +6,14 @@ one, and for those asked for the triton machine, with steps on the device where 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+os.environ.setdefault("TRITON_INTERPRET", "1")    # before anything imports triton
 
 from whole_programs import Letters, Whole, program
 
