@@ -139,10 +139,9 @@ class Columns(Rows):
             self.child_at(op, place.text, self.named(op.result, op))
             return
         name = self.named(op.result, op)
-        number = f"{name}_number"       # the last one is number -1
-        self.text.line(f"{number} = order * 0 + {place.text}")
-        self.text.line(f"{number} = tl.where({number} < 0, {number} + tl.sum(children.to(tl.int32)), {number})")
-        self.child_at(op, f"tl.min(tl.where(children & (order == {number}), index, NB)).to(tl.int64)", name)
+        n = place.text     # below 0 it counts from the end: number -1 is the last child
+        there = f"((order == {n}) | (order == {n} + tl.sum(children.to(tl.int32))))"
+        self.child_at(op, f"tl.min(tl.where(children & {there}, index, NB)).to(tl.int64)", name)
 
     def gather_row(self, op: Op, source: Nodes, place: Any) -> None:
         if isinstance(place, Column):
