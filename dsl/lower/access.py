@@ -208,11 +208,11 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         lw.fail(span, "an index is a place, not a condition", "select with `v where condition`", code="E210")
     if len(ix) == 1 and ix[0].type.elem == "path":
         ix = [lw.one("path.get", ix[0], span=span, field="node", tree=t.dims[0].of if t.dims else "t")]
-    if ix and ix[0].type.elem in ("position", "node") and placeless(lw, v):
-        where = "a canvas" if ix[0].type.elem == "position" else "a tree"
-        lw.fail(span, f"these values stand for part of {where} and do not know for which part: a place says nothing to them",
-                "index what they are made from, which knows: argmax(p[left]) for argmax(p)[left]; or number them: v[i]",
-                code="E382")
+    if v in lw.unplaced and t.dims and t.dims[0].kind == "part" and ix[0].type.elem in ("position", "node"):
+        place = ix[0].type.elem
+        lw.fail(span, f"a {place} cannot look into distributions that are made from numbers: these do not know which {place}s "
+                "they are of", "index what they are made from: normalize(p[left].raw ^ 2); or count: q[k] is "
+                "that of b[k]", code="E382")
     if t.elem in ("dist", "scores"):
         if ix[0].type.is_token or (ix[0].type.elem == "int" and len(t.dims) == 0):
             return lw.one("lookup", v, ix[0], span=span)
@@ -222,15 +222,6 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
             len(t.dims) == 1 or t.dims[0].kind != "vocab"):
         return lw.one("lookup", v, ix[0], span=span)
     return lw.one("gather", v, *ix, span=span)
-
-
-def placeless(lw: Lowering, v: Value) -> bool:
-    """Whether a vector has a row for each of some places, and does not know which: numbers and tokens over the part of a tree
-    or canvas that a call was asked for, and distributions that are made of such numbers."""
-    t = v.type
-    if not t.dims or t.dims[0].kind != "part" or t.elem in ("position", "node"):
-        return False
-    return v in lw.unplaced or t.elem not in ("dist", "draw")
 
 
 def as_number(lw: Lowering, v: Value, span: Span, what: str) -> Value:
