@@ -143,15 +143,16 @@ def faults(whole: Whole, module: Module, found: Findings, *, triton: bool = Fals
         module, {p.name: whole.values.get(p.name, p.default) for p in module.entry.params if p.value.type.elem != "model"}
     )
     found.runs += len(wanted)
-    remembers = "model: masked" in whole.text  # the engine of a masked model remembers calls; they are none
-    yield from compared("torch", alone(whole, module, "torch"), wanted, passes=remembers)
+    # which calls of a masked model are remembered, and so are none, is a matter of its engine
+    masked = "model: masked" in whole.text
+    known = [None if w.error or masked else w for w in wanted]
+    yield from compared("torch", alone(whole, module, "torch"), wanted, most=known)
     for how, made in (("passes", after), ("parameters known", plan)):
         optimised = alone(whole, made, "reference")
         plain = [o if w.error else w for o, w in zip(optimised, wanted)]
-        most = [None if w.error else w for w in wanted]
         # what nothing uses is not computed after the passes: its error is gone, or another one comes first
-        yield from compared(f"{how}, on the reference", optimised, plain, passes=True)
-        yield from compared(f"{how}, on torch", alone(whole, made, "torch"), optimised, passes=True, most=most)
+        yield from compared(f"{how}, on the reference", optimised, plain, passes=True, most=known)
+        yield from compared(f"{how}, on torch", alone(whole, made, "torch"), optimised, passes=True, most=known)
     found.runs += 5 * len(wanted)
     for r in wanted:
         if r.error is not None:
@@ -161,10 +162,10 @@ def faults(whole: Whole, module: Module, found: Findings, *, triton: bool = Fals
             session(whole, m, b) for m, b in ((after, "reference"), (after, "torch"), (module, "reference"))
         )
         got, want, most = ([s.run(r) for r in whole.requests] for s in (second, first, third))
-        yield from compared("one after the other", got, want, passes=True, most=[None if m.error else m for m in most])
+        yield from compared("one after the other", got, want, passes=True, most=[None if m.error or masked else m for m in most])
     else:
         together = session(whole, plan, "torch").generate(whole.requests, batch=len(whole.requests), keep_events=True)
-        yield from compared("together", together, optimised, passes=True, most=most)
+        yield from compared("together", together, optimised, passes=True, most=known)
         if triton:
             got = session(whole, plan, "triton").generate(whole.requests, batch=len(whole.requests))
             yield from compared("triton", got, optimised, events=False, stats="prune" not in whole.text)
