@@ -162,7 +162,8 @@ def faults(whole: Whole, module: Module, found: Findings, *, triton: bool = Fals
             session(whole, m, b) for m, b in ((after, "reference"), (after, "torch"), (module, "reference"))
         )
         got, want, most = ([s.run(r) for r in whole.requests] for s in (second, first, third))
-        yield from compared("one after the other", got, want, passes=True, most=[None if m.error or masked else m for m in most])
+        bounds = [None if m.error or masked else m for m in most]
+        yield from compared("one after the other", got, want, passes=True, most=bounds)
     else:
         together = session(whole, plan, "torch").generate(whole.requests, batch=len(whole.requests), keep_events=True)
         yield from compared("together", together, optimised, passes=True, most=known)
