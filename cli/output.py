@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 USER_ERROR = 1
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT
-TRACEBACK = "DECGRAPH_TRACEBACK"  # set to 1: bugs of ours show where they happened
+TRACEBACK = "DECGRAPH_TRACEBACK"  # set to 1: bugs of ours, and what ends a run, show where they happened
 
 
 def emit_json(value: Any) -> None:
@@ -79,6 +79,8 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
         return USER_ERROR
     if isinstance(error, DecError):
         show_user_error(error)
+        if error.__cause__ is not None and os.environ.get(TRACEBACK):     # what was raised, before it was said in other words
+            traceback.print_exception(error.__cause__)
         if "--json" in arguments:
             emit_json({"error": str(error), "codes": list(error.codes)})
         return USER_ERROR

@@ -158,6 +158,8 @@ class Sizes:
             return [xs[0] if taken is None or taken.opcode in ("len", "const", "path.get", "counter") else None]
         if fn in ("minimum", "mod"):
             return [least(*xs)]
+        if fn == "clamp":
+            return [least(most(*xs[:2]), xs[2])]
         if fn in ("maximum", "select"):
             return [most(*xs[-2:])]
         return [xs[0] if fn in ("floor", "abs") else None]

@@ -10,6 +10,8 @@ import re
 _OUTSIDE = re.compile(r"index (-?\d+) is out of bounds for (?:axis \d+|dimension \d+) with size (\d+)|"
                       r"index out of range|index out of bounds|out of range")
 _LENGTHS = re.compile(r"broadcast|same shape|must match|shape mismatch|sizes of tensors|inhomogeneous|stack expects", re.I)
+_ROW = re.compile(r"row (-?\d+) is outside the part that was computed")
+_ASKED = "ask for them: model(c, at = b); where a cache policy says what is recomputed, only its cells have scores"
 _EMPTY = re.compile(r"empty sequence|zero-size|empty array|of empty|no identity|non-zero size", re.I)
 
 
@@ -20,6 +22,8 @@ def said(error: BaseException) -> tuple[str, str] | None:
     if isinstance(error, LookupError) and hit is not None:
         where = "an index is outside of what it indexes" if hit[1] is None else f"there is no element {hit[1]} among {hit[2]}"
         return where, "look before: if len(xs) > i"
+    if isinstance(error, LookupError) and (computed := _ROW.search(text)) is not None:
+        return f"there are no scores at place {computed[1]}: the call computed other places", _ASKED
     if isinstance(error, ValueError | RuntimeError | IndexError) and _LENGTHS.search(text):
         sizes = ", ".join(dict.fromkeys(re.findall(r"\([\d, ]*\)|size of tensor \w \(\d+\)", text)))
         return "these have different lengths" + (f": {sizes}" if sizes else ""), "cut them to one length: xs[:n], or index one"

@@ -241,8 +241,9 @@ class Calls:
                 out[s, j] = self.model_row(model, lambda sc=computed[j]: sc, path, i, None)
         fresh, given = self.fresh(states[0], at, extra.get("given"))
         each = len(states[0].base) + n if given is None or fresh is None else len(fresh)
-        again = not self.made_of_canvases(model, {self.made(cells, fresh, given) for cells in memo},
-                                          given) and not self.num.exact
+        made = {self.made(cells, fresh, given) for cells in memo}
+        scored = {(one, int(i)) for one in made for i in which}     # scores elsewhere in the same canvas are another call
+        again = not self.made_of_canvases(model, made | scored, given) and not self.num.exact
         self.count_call(model, len(which) * len(memo), len(memo) * each, (0 if again else None) if store is None else new)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)

@@ -8,7 +8,7 @@ import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Row
-from decgraph.ir.ops.draws import NoiseKey
+from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
 from decgraph.runtime import noise
 
 
@@ -28,7 +28,7 @@ class Randomness:
         position = index if index is not None else (row.position if row is not None else None)
         if position is None:
             raise DecError("`as output` needs an index here: the distribution has no place of its own",
-                           hint="say x ~ p as output(count(c.decided))")
+                           hint=NO_PLACE)
         place = (row.node,) if index is not None and row is not None and row.node is not None else ()
         if self.site_prefix:
             return noise.Key(seed, request, self.site_prefix + "output", self.counter_prefix + (int(position),), place)
@@ -36,10 +36,12 @@ class Randomness:
 
     def draw(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
         q = np.asarray(row.face(face), dtype=np.float64)
-        times = noise.exponentials(self.key(key, (lane,), row, index), len(q))
-        if not (q > 0).any():
+        possible = np.flatnonzero(q > 0)
+        if not possible.size:
             raise DecError("a draw from a distribution without mass")
-        return Draw(noise.race(q, times), row, face)
+        if possible.size == 1:      # certain: no noise is read, so none has to be named
+            return Draw(int(possible[0]), row, face)
+        return Draw(noise.race(q, noise.exponentials(self.key(key, (lane,), row, index), len(q))), row, face)
 
     def draw_many(self, op: Any, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
         q = np.asarray(row.face(face), dtype=np.float64)

@@ -181,9 +181,12 @@ class Effects:
         """Whether nothing fits under the leaves, the frontier or the new nodes of a tree."""
         if tree is None or not isinstance(tree.base, Context):
             return False
+        nodes = None if which == "leaves" else getattr(tree, which)
+        if nodes is not None and not len(nodes):
+            return True
         if not tree.closes and len(tree) <= self.room(tree):      # not even a chain is that deep
             return False
-        nodes = tree.leaves() if which == "leaves" else getattr(tree, which)
+        nodes = tree.leaves() if nodes is None else nodes
         open_ = tree.depth[nodes] < self.room(tree)
         if tree.closes:
             open_ &= ~tree.closed(nodes)

@@ -18,7 +18,7 @@ from decgraph.backends.torch.transfer import watch
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
-from decgraph.ir.ops.draws import NoiseKey
+from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
 from decgraph.ir.table import OpError
 from decgraph.ir.values import Module
 from decgraph.runtime.faults import fault
@@ -170,7 +170,7 @@ class Machine(Calls, Rolls, Effects, Stores):
         at = index if index is not None else position
         if at is None:
             raise DecError("`as output` needs an index here: the distribution has no place of its own",
-                           hint="say x ~ p as output(count(c.decided))")
+                           hint=NO_PLACE)
         place = (int(node),) if index is not None and node is not None else ()
         if self.site_prefix:
             return Key(seed, request, self.site_prefix + "output", self.counter_prefix + (int(at),), place)

@@ -208,6 +208,11 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         lw.fail(span, "an index is a place, not a condition", "select with `v where condition`", code="E210")
     if len(ix) == 1 and ix[0].type.elem == "path":
         ix = [lw.one("path.get", ix[0], span=span, field="node", tree=t.dims[0].of if t.dims else "t")]
+    if v in lw.unplaced and t.dims and t.dims[0].kind == "part" and ix[0].type.elem in ("position", "node"):
+        place = ix[0].type.elem
+        lw.fail(span, f"a {place} cannot look into distributions that are made from numbers: these do not know which {place}s "
+                "they are of", "index what they are made from: normalize(p[left].raw ^ 2); or count: q[k] is "
+                "that of b[k]", code="E382")
     if t.elem in ("dist", "scores"):
         if ix[0].type.is_token or (ix[0].type.elem == "int" and len(t.dims) == 0):
             return lw.one("lookup", v, ix[0], span=span)

@@ -16,6 +16,8 @@ from decgraph.ir.values import NOWHERE as NO_LOC
 from decgraph.ir.values import Loc, Op, Value
 
 MAX_CALL_DEPTH = 24
+FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
+"""Ops that keep the places of distributions, and can give none to what is made from plain numbers."""
 _IR_TYPE = re.compile(r"\b[a-z]+(?:<[^<> ]*>(?:\[[^\] ]*\])?|\[[a-z][^\] ]*\])")
 
 
@@ -71,6 +73,7 @@ class Lowering:
     constants: dict[Value, int] = field(default_factory=dict)
     filled: set[Value] = field(default_factory=set)      # starts of states, made as large as these are
     lows: dict[str, float] = field(default_factory=dict)
+    unplaced: set[Value] = field(default_factory=set)    # distributions and draws that do not know which cells they are of
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
     module: Any = None
     lane_var: str = ""
@@ -101,6 +104,9 @@ class Lowering:
             out = self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
         except OpError as error:
             self.fail(span or self.span, spoken(str(error)), error.hint, code="E210")
+        if opcode in FROM_NUMBERS and out[0].type.elem in ("dist", "draw") and (
+                operands[0] in self.unplaced or operands[0].type.elem not in ("dist", "draw")):
+            self.unplaced.add(out[0])
         if opcode == "map" and out[0].type == INT:
             self.made[out[0]] = self.b.last
         self.origin.update((v, self.b.last) for v in out if v.type == INT)
@@ -136,6 +142,8 @@ class Lowering:
         out = None
         if fn == "minimum" and whole:
             out = min(whole)
+        elif fn == "clamp" and parts[2] is not None:
+            out = parts[2]
         elif fn == "sub" and parts[1] is not None and op.operands[1] not in self.made:    # what is taken away is not negative
             out = parts[0]
         elif len(whole) == len(parts) and fn in ("add", "mul", "maximum"):

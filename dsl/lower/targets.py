@@ -232,7 +232,7 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
         d = t.dims[0]
         if v is ps:
             lw.env[k] = open_
-        elif d.kind == "part" and d.of == cid and t.elem in ("dist", "draw") and len(t.dims) == 1:
+        elif d.kind == "part" and d.of == cid and t.elem in ("dist", "draw") and len(t.dims) == 1 and v not in lw.unplaced:
             lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)     # they know their places, of whatever part they are
         elif d.kind == "part" and d.of == cid and t.elem != "position":
             lw.env[k] = lw.one("compact", v, at, span=s.span, name=k)

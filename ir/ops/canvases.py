@@ -188,6 +188,8 @@ class Positions:
             return (np.arange(max(0, as_int(xs[1])), len(xs[0])),)
         if kind == "before":
             return (np.arange(0, min(as_int(xs[1]), len(xs[0]))),)
+        if kind in ("start", "stop") and not len(xs[0]):
+            raise OpError(f"positions that hold no cell have no {kind}", hint="look before: if len(b) > 0")
         if kind == "start":
             return (int(xs[0][0]),)
         if kind == "stop":

@@ -11,6 +11,9 @@ from decgraph.ir.ops.common import as_int, need, need_one, numeric
 from decgraph.ir.table import op
 from decgraph.ir.types import ANY, BOOL, NOISE, PROB, REAL, Dim, Type
 
+NO_PLACE = "say which token it is: x ~ p as output(count(c.decided)), or give a mixture its place: warp(weights, at = n)"
+"""What to try where the `output` stream is read and nobody says at which index."""
+
 
 @dataclass(frozen=True)
 class NoiseKey:
@@ -246,4 +249,4 @@ class Beta:
     label, batch, exact = "draw", "pointwise", "choice"
 
 
-__all__ = ["ANY", "BOOL", "NoiseKey", "REAL", "index_for", "pad", "point", "rows_of"]
+__all__ = ["ANY", "BOOL", "NO_PLACE", "NoiseKey", "REAL", "index_for", "pad", "point", "rows_of"]

@@ -1,6 +1,7 @@
 """Vectors: elementwise functions, folds, scans, indexing and joining. Dimensions line up by what they range over."""
 from __future__ import annotations
 
+import operator
 from math import prod
 from typing import Any
 
@@ -16,6 +17,10 @@ from decgraph.ir.types import ANY, BOOL, INT, Dim, Type, join, join_dims, listin
 _ORDERED = ("lt", "le", "gt", "ge")
 _KEEP_SHARES = frozenset({"mul", "relu", "minimum", "maximum"})
 _LOGIC = ("and", "or", "not")
+
+
+WHOLE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+"""Of single whole numbers these are exact: NumPy's integers would begin again at 64 bits, and `within` would see nothing."""
 
 
 @op("map")
@@ -73,6 +78,8 @@ class Map:
                 t.elem in ("none", "path", "edit", "text", "list", "astate") for t in ts):
             same = _same(xs[0], xs[1])
             return (same if fn == "eq" else not same,)
+        if fn in WHOLE and all(isinstance(x, int | np.integer) for x in xs):
+            return (WHOLE[fn](*map(int, xs)),)
         want = max((t.dims for t in ts), key=len, default=())
         arrays = [spread(m.num.lift(array(m, x)), t.dims, want) for x, t in zip(xs, ts)]
         out = m.num.fn(fn)(*arrays)

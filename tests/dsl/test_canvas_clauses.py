@@ -174,3 +174,21 @@ def test_queries_are_refused_and_not_ignored(said: str, fine: bool, backend: str
     except DecError as raised:
         error = raised
     assert error is not None and "queries" in str(error), error
+
+
+@BACKENDS
+@pytest.mark.parametrize("mixed", ["normalize({} ^ 2)", "softmax(log({} + 0.1) * 3)"])
+def test_a_mixture_over_a_span_lines_up_with_its_cells(mixed: str, backend: str) -> None:
+    """It is made of numbers, which do not know their cells; in every block but the first, places would be other rows."""
+    rows = "unmask c[b] where rank(p.raw[x]) < 1 with x"
+    whole = result(LOOP.replace("p = model(c)", f"p = {mixed.format('model(c).raw')}[b]").format(rows), backend)
+    part = result(LOOP.replace("p = model(c)", f"p = {mixed.format('model(c, at = b).raw')}").format(rows), backend)
+    assert part.error is None and part.tokens == whole.tokens
+
+
+@pytest.mark.parametrize("value", ["normalize(p.raw ^ 2)[left]", "softmax(p.logits * 2)[left[0]]"])
+def test_distributions_that_do_not_know_their_places_take_none(value: str) -> None:
+    text = LOOP.replace("p = model(c)", "p = model(c, at = b)").format(
+        f"left = b where c.masked[b]\n            v = {value}\n            unmask c[b] with x")
+    with pytest.raises(DecError, match="E382"):
+        decgraph.parse(text)

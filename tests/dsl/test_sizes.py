@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from decgraph.backends.registry import machine
+from decgraph.check.worlds import models_for
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
 
 HEAD = "algorithm a(target: causal, big: int = 4):\n    while not done:\n"
 TAIL = "        x ~ target(ctx) as output\n        commit x\n"
@@ -82,3 +86,17 @@ def test_what_a_parameter_makes_too_large_ends_the_request(lines: tuple[str, ...
                           cwd=Path(__file__).parent, check=False)
     assert done.returncode == 0, done.stderr
     assert "a.dec:" in done.stdout and "cannot go on" in done.stdout and "Error" not in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("line", ["n = n * n", "n = n + n * 3", "n = 2 * n", "n = n * 7 - 1"])
+def test_a_product_that_outgrows_64_bits_is_an_error_on_every_backend(line: str) -> None:
+    """It began again at the other end on the reference, and was an error on torch."""
+    module = load_text("algorithm a(target: causal):\n    n = 3\n    while not done:\n        repeat 9:\n"
+                       f"            {line}\n        x ~ target(ctx)\n        commit x if n % 2 == 0 else pad\n")
+    found = []
+    for backend in ("reference", "torch"):
+        session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend))
+        found.append(session.run(Request(prompt=(1, 2), limit=30, seed=1)))
+    want, got = found
+    assert want.error is not None and "this whole number is a number of" in str(want.error)
+    assert (str(got.error), got.tokens) == (str(want.error), want.tokens)

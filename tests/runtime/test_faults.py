@@ -438,3 +438,16 @@ def test_an_interrupt_is_no_fault() -> None:
     got = s.run(asked()[2])
     assert got.reason == "interrupted" and len(got.tokens) == 3
     assert [r.reason for r in s.generate(asked(), batch=4)][2] == "interrupted"
+
+
+def test_what_was_raised_can_be_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is said in other words may be a bug of a backend's own: the first words are one variable away."""
+    from decgraph.cli.output import report
+    problem = fault(IndexError("index 7 is out of bounds for axis 0 with size 6"), request="request 0", place="a.dec:1:1",
+                    op="gather")
+    report(problem)
+    assert "IndexError" not in capsys.readouterr().err
+    monkeypatch.setenv("DECGRAPH_TRACEBACK", "1")
+    report(problem)
+    said = capsys.readouterr().err
+    assert "there is no element 7 among 6" in said and "IndexError: index 7 is out of bounds" in said

@@ -111,6 +111,8 @@ def positions(m: Any, *xs: Any, kind: str, op: Any) -> Any:
         return np.arange(max(0, int(xs[1])), len(xs[0]))
     if kind == "before":
         return np.arange(0, min(int(xs[1]), len(xs[0])))
+    if kind in ("start", "stop") and not len(xs[0]):
+        raise OpError(f"positions that hold no cell have no {kind}", hint="look before: if len(b) > 0")
     if kind == "start":
         return int(xs[0][0])
     if kind == "stop":

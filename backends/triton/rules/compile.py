@@ -1,6 +1,7 @@
 """A verification rule compiled: its kernels, what they read, and their launch."""
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from decgraph.backends.triton import source, tuned
 from decgraph.backends.triton.rules.device import Given, Walked
+from decgraph.backends.triton.rules.emit import HELPERS
 from decgraph.backends.triton.rules.frames import Written, write
 from decgraph.backends.triton.rules.values import Captured, Unsupported
 from decgraph.ir.values import Op, Region, Value
@@ -248,6 +250,8 @@ def rule_of(op: Op, within: Region | None = None) -> CompiledRule:
     captured = tuple(v for v in free if v not in constants)
     noises = {v: _captured(v, made) for v in captured if v.type.elem == "noise"}
     name = "".join(c if c.isalnum() else "_" for c in str(op.attrs.get("rule") or "rule"))
+    if name in (*HELPERS, "tl", "triton") or keyword.iskeyword(name):     # what its kernels call keeps its name
+        name += "_rule"
     return _compiled(op, name, captured, noises, constants)
 
 

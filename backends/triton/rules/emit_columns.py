@@ -138,8 +138,10 @@ class Columns(Rows):
         if op.operands[1].type.elem == "node":
             self.child_at(op, place.text, self.named(op.result, op))
             return
-        self.child_at(op, f"tl.min(tl.where(children & (order == {place.text}), index, NB)).to(tl.int64)",
-                      self.named(op.result, op))
+        name = self.named(op.result, op)
+        n = place.text     # below 0 it counts from the end: number -1 is the last child
+        there = f"((order == {n}) | (order == {n} + tl.sum(children.to(tl.int32))))"
+        self.child_at(op, f"tl.min(tl.where(children & {there}, index, NB)).to(tl.int64)", name)
 
     def gather_row(self, op: Op, source: Nodes, place: Any) -> None:
         if isinstance(place, Column):

@@ -234,7 +234,7 @@ def _walk_head(out: Text, e: Columns, p: str, edits: bool, used: str) -> None:
     out.line("while walking:")
     out.depth += 1
     out.line("children = exists & (above == node.to(tl.int32)) & (index > 0)")
-    if "& (order ==" in used:
+    if "(order ==" in used:
         out.line("order = tl.cumsum(children.to(tl.int32), 0) - 1")
     if "child_tokens" in used:
         out.line("child_tokens = tl.load(tokens + b * N + index, mask=children, other=-1)")

@@ -19,7 +19,7 @@ from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
 from decgraph.backends.triton.rules.device import Given, Walked, site_word
 from decgraph.backends.triton.rules.values import Captured, Unsupported
 from decgraph.errors import DecError
-from decgraph.ir.ops.draws import NoiseKey
+from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
 from decgraph.ir.table import OpError
 from decgraph.runtime import trace
 
@@ -110,12 +110,16 @@ class _Evidence:
 
     def position(self) -> np.ndarray:
         """int64[N]: the index of the token that would be drawn at each node."""
-        if self.placed is None and self.points is not None:     # nothing is drawn from what is certain
+        if self.placed is None and (self.points is not None or self.certain()):     # nothing is drawn from what is certain
             return np.zeros(len(self.row), dtype=np.int64)
         if self.placed is None:
             raise DecError("`as output` needs an index here: the distribution has no place of its own",
-                           hint="say x ~ p as output(count(c.decided))")
+                           hint=NO_PLACE)
         return np.where(self.row >= 0, self.placed[np.maximum(self.row, 0)], 0)
+
+    def certain(self) -> bool:
+        """Whether every row has but one token."""
+        return self.table is not None and bool(((self.table > 0).sum(-1) <= 1).all())
 
     def emission(self, token: int, node: int, slot: int, mass: float, walked: Walked) -> Draws | None:
         """The emitted token as the draw it was; None for one that was not drawn."""
