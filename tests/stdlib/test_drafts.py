@@ -82,9 +82,8 @@ def test_token_recycling_fills_its_tree_from_the_table(seed: int) -> None:
         result = ask(prompt=prompt, seed=seed, limit=12)
         text = prompt
         for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
-            room = 12 - (len(text) - len(prompt)) - 1      # the last place is the target's
-            first = [table[text[-1]][r] for r in range(3 if room else 0)]
-            second = [(1 + i, table[t][r]) for i, t in enumerate(first) for r in range(2 if room > 1 else 0)]
+            first = [table[text[-1]][r] for r in range(3)]      # to the end: what the target says of them is kept
+            second = [(1 + i, table[t][r]) for i, t in enumerate(first) for r in range(2)]
             assert [(p, t) for _, p, t in tree] == [(0, t) for t in first] + second
             paths = [text, *((*text, t) for t in first), *((*text, first[p - 1], t) for p, t in second)]
             for path in paths:
