@@ -58,6 +58,11 @@ class CanvasEvaluator(Evaluator):
         self._buffers: dict[Any, list[Tensor]] = {}
         self._turns: dict[Any, Turn | None] = {}
 
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens the main model's vocabulary has."""
+        return int(self.fields["vocab_size"])
+
     # -- running
     def start(self) -> None:
         """Forget the last run; its buffers and captured turns stay."""
@@ -132,8 +137,14 @@ class CanvasEvaluator(Evaluator):
         raise NotStatic("what a branch gives differs in kind between sequences", op)
 
     def op_while(self, op: Op) -> Any:
-        """Turns while a condition holds for a sequence."""
-        return self._loop(op, op.regions[1], op.regions[0], 0, None, [self.env[v] for v in op.operands])
+        """Turns while a condition holds for a sequence, at most so many where the loop says it."""
+        carried, most = [self.env[v] for v in op.operands], None
+        if op.attrs.get("limited"):
+            limit, *carried = carried
+            if _away(limit):
+                raise NotStatic("the number of turns depends on data", op)
+            most = max(0, int(limit))
+        return self._loop(op, op.regions[1], op.regions[0], 0, most, carried)
 
     def op_for(self, op: Op) -> Any:
         """Turns with a number. Those that ask a model are the device's; others are run one by one."""
