@@ -48,6 +48,8 @@ def get(s: Any, op: Op, c: DeviceCanvas) -> Any:
     if field in ("masked", "decided"):
         return Live(c.masked if field == "masked" else ~c.masked)
     if field == "token":
+        if s.fields["mask"] < 0:    # read as an index it would be outside of a row, where a GPU stops for good
+            raise NotStatic("the model has no token for masked cells", op)
         return Live(torch.where(c.masked, s.fields["mask"], c.tokens))
     raise NotStatic(f"a canvas's .{field} is the host's", op)
 
