@@ -70,8 +70,6 @@ def ends_of(function: Function) -> dict[str, tuple[str, ...]]:
             placed.add(name)
             if stopping.get(id(op)) != name:
                 picked.add(name)
-        if op.opcode == "tree.size":
-            picked.add(str(op.operands[0].type.of[0]))
         if op.opcode == "gather" and len(op.operands) > 1 and op.operands[1].type.elem != "node":
             names = {str(d.of) for d in op.operands[0].type.dims if d.kind in ("nodes", "part")}
             picked |= names - {stopping.get(id(op), "")}

@@ -45,7 +45,7 @@ def nested(lw: Lowering, n: Value, span: Span) -> Value:
     """The count of a loop inside loops: as it is where all turns together are known to be few, else checked."""
     if not lw.turns or n.type.elem != "int":
         return n
-    most = [lw.constants.get(v, lw.upper(v)) for v in (n, *lw.turns)]
+    most = [most_turns(lw, v) for v in (n, *lw.turns)]
     known = [max(1, m) for m in most if m is not None]
     exact = all(v in lw.constants for v in (n, *lw.turns))
     if exact and prod(known) > TURNS:
@@ -58,6 +58,21 @@ def nested(lw: Lowering, n: Value, span: Span) -> Value:
         total = lw.one("map", total, v, fn="mul", span=span)
     total = lw.one("within", total, span=span, what="the number of turns of this loop and those around it", most=TURNS)
     return lw.one("map", n, total, fn="minimum", span=span)     # itself: a loop around that is run turns once at least
+
+
+def most_turns(lw: Lowering, n: Value) -> int | None:
+    """The most turns of a loop of this count. A loop over what is there, whose size nobody wrote down, goes over cells, nodes
+    or tokens of a text: it counts for one."""
+    exact = lw.constants.get(n, lw.upper(n))
+    op = lw.origin.get(n)
+    if exact is not None or op is None:
+        return exact
+    if op.opcode == "len":
+        of = op.operands[0].type
+        return max(1, of.dims[0].bound or 1) if of.dims else 1
+    if op.opcode == "map" and op.attrs["fn"] == "minimum":
+        return min((m for m in (most_turns(lw, v) for v in op.operands) if m is not None), default=None)
+    return 1 if op.opcode in COUNTS and op.opcode != "within" else None
 
 
 def small(lw: Lowering, v: Value, depth: int = 0) -> bool:

@@ -35,6 +35,10 @@ def spoken(message: str) -> str:
 
 
 
+BEYOND = 1 << 64
+"""As a bound it says nothing: larger ones are not written out, since squares of squares have as many digits as one likes."""
+
+
 @dataclass
 class StateInfo:
     """A declared state: its type (which may widen), scope, and for a carried tree its name."""
@@ -149,7 +153,7 @@ class Lowering:
         elif len(whole) == len(parts) and fn in ("add", "mul", "maximum"):
             out = whole[0] + whole[1] if fn == "add" else whole[0] * whole[1] if fn == "mul" else max(whole)
         if out is not None:
-            known[v] = out
+            out = known[v] = min(out, BEYOND)
         return out
 
     def site(self, span: Span, tag: str = "") -> str:

@@ -25,7 +25,7 @@ from decgraph.runtime.models.interface import (
     check_path,
     check_scores,
 )
-from decgraph.runtime.models.parts import check_layers, skip_name, without
+from decgraph.runtime.models.parts import called, check_layers, skip_name, without
 
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
@@ -155,7 +155,7 @@ class HFCausal(Model):
                 return self._with(skip_name(attention, mlp), self.net.using(without(uses, attention, mlp)), (how, args))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
                 return self._with(f"quantized({bits})", self.net.quantized(bits), (how, args))
-        raise DecError(f"{self.name!r} has {self.layers} layers and no {how}{args}")
+        raise DecError(f"{self.name!r} has {self.layers} layers and no {called(how, args)}")
 
     def _with(self, name: str, net: Net, origin: tuple[str, tuple[Any, ...]]) -> HFCausal:
         made = copy.copy(self)

@@ -37,6 +37,11 @@ def skip_name(attention: Iterable[int], mlp: Iterable[int]) -> str:
     return f"skip({{{a}}})" if a == m else f"skip(attention = {{{a}}}, mlp = {{{m}}})"
 
 
+def called(how: str, args: Iterable[Any]) -> str:
+    """A derivation as a program writes it: `exit(8)`."""
+    return f"{how}({', '.join(str(sorted(a)) if isinstance(a, frozenset | set) else str(a) for a in args)})"
+
+
 def check_layers(model: Any, numbers: Iterable[int]) -> None:  # Any: a model with layers
     """Raises DecError unless the model has all of these layers."""
     odd = sorted(n for n in numbers if not 0 <= n < model.layers)

@@ -30,6 +30,7 @@ from decgraph.runtime.models.interface import (
     check_path,
     sees,
 )
+from decgraph.runtime.models.parts import called
 from decgraph.runtime.noise import hash32
 
 Key = tuple[Any, ...]  # Any: tokens, cells and positions, as described above
@@ -144,7 +145,7 @@ class TableModel(Model):
         """Another table of the same family: `exit`, `skip` and `quantized` models have entries of their
         own."""
         if how not in ("exit", "skip", "quantized"):
-            raise DecError(f"{self.name!r} has no {how}{args}")
+            raise DecError(f"{self.name!r} has no {called(how, args)}")
         if how == "skip" and args[0] == args[1]:  # whole layers: one set says it
             args = args[:1]
         key = tuple(sorted(a) if isinstance(a, set | frozenset) else a for a in args)

@@ -40,3 +40,12 @@ def test_other_counts_end_the_request_at_their_line(backend: str, inner: str, en
         assert "a.dec:5:13: request 0" in str(result.error) and "10,000,000" in str(result.error)
     else:
         assert result.error is None and len(result.tokens) == 2
+
+
+def test_squares_of_squares_are_not_written_out() -> None:
+    """A hundred squares of a number with a range would have 2^100 digits; the run ends where 64 bits do."""
+    lines = ["m = min(n, 9) + 1", *["m = m * m"] * 100, "k = min(m, 3)", "if k > 5:", "    commit argmax(target(ctx))"]
+    module = decgraph.parse(program(*lines), path="a.dec").module
+    result = Session(module, {"target": TableModel(4, 1, name="target")}, machine=machine("reference")).run(
+        Request(prompt=(0, 1), limit=2, seed=1, request_id=0))
+    assert result.error is not None and "whole number" in str(result.error)
