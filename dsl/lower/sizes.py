@@ -112,8 +112,10 @@ def power(lw: Lowering, base: Value, exponent: Value, span: Span) -> Value:
 
 def whole(lw: Lowering, v: Value, span: Span) -> Value:
     """A product of whole numbers, which may outgrow 64 bits from turn to turn."""
-    if v.type.dims or v.type.elem != "int" or lw.upper(v) is not None or all(
-            small(lw, x) for x in lw.origin[v].operands):
+    if v.type.dims or v.type.elem != "int":
+        return v
+    most = lw.upper(v)
+    if most < WIDEST if most is not None else all(small(lw, x) for x in lw.origin[v].operands):
         return v
     return lw.one("within", v, span=span, what="this whole number", most=WIDEST)
 
