@@ -20,11 +20,11 @@ MAX_BRACKETS = 100
 MAX_INDENTS = 100
 MAX_CHAIN = 150
 MAX_NUMBER = 40
-MAX_TOKENS = 100_000
-"""The most words, numbers and signs of a text: what is read and lowered in seconds."""
 """Bounds: brackets inside brackets, blocks inside blocks, operators inside one operand, characters of a
 number. They keep every recursive reader of the tree inside Python's stack; no program comes near them.
 """
+MAX_TOKENS = 100_000
+"""The most words, numbers and signs of a text: what is read and lowered in seconds."""
 
 _PIECE = re.compile(
     r"[ \t]*(?:([A-Za-z_][A-Za-z0-9_]*)"

@@ -11,7 +11,7 @@ from typing import Any
 
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.table import OpError
-from decgraph.runtime.failures import said
+from decgraph.runtime.value_errors import reworded
 
 _PLACE = re.compile(r"^\S+:\d+:\d+: ")
 _MEMORY = ("out of memory", "can't allocate memory")
@@ -55,7 +55,7 @@ def _said(error: BaseException) -> tuple[str, str]:
     name = type(error).__name__
     if isinstance(error, MemoryError) or any(words in text.lower() for words in _MEMORY):
         return f"no memory was left ({name}{': ' if text else ''}{text})", "fewer requests at a time, or a shorter text"
-    return said(error) or (f"{name}: {text}" if text else name, "")
+    return reworded(error) or (f"{name}: {text}" if text else name, "")
 
 
 def _first_lines(text: str, most: int = 600) -> str:

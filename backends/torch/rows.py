@@ -229,8 +229,6 @@ def locate(at: Ids | None, index: Any) -> Any:
     if at is None:
         return index
     wanted = np.asarray(index)
-    if not at.size and wanted.ndim and not wanted.size:     # nothing of nothing
-        return np.zeros(wanted.shape, dtype=np.int64)
     hit = wanted[..., None] == at
     if not bool(hit.any(-1).all()):
         missing = wanted[~hit.any(-1)].ravel()[0] if wanted.ndim else wanted

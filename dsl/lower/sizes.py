@@ -115,9 +115,8 @@ def whole(lw: Lowering, v: Value, span: Span) -> Value:
     if v.type.dims or v.type.elem != "int":
         return v
     most = lw.upper(v)
-    if most < WIDEST if most is not None else all(small(lw, x) for x in lw.origin[v].operands):
-        return v
-    return lw.one("within", v, span=span, what="this whole number", most=WIDEST)
+    fits = all(small(lw, x) for x in lw.origin[v].operands) if most is None else most < WIDEST
+    return v if fits else lw.one("within", v, span=span, what="this whole number", most=WIDEST)
 
 
 def refuse_too_large(module: Module, source: Source) -> None:
@@ -131,4 +130,4 @@ def refuse_too_large(module: Module, source: Source) -> None:
                                        source=text, help="fewer turns, fewer guesses at a node, or prune t to fewer")])
 
 
-__all__ = ["power", "refuse_too_large", "size", "whole"]
+__all__ = ["nested", "power", "refuse_too_large", "size", "whole"]

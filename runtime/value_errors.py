@@ -15,7 +15,7 @@ _ASKED = "ask for them: model(c, at = b); where a cache policy says what is reco
 _EMPTY = re.compile(r"empty sequence|zero-size|empty array|of empty|no identity|non-zero size", re.I)
 
 
-def said(error: BaseException) -> tuple[str, str] | None:
+def reworded(error: BaseException) -> tuple[str, str] | None:
     """(What is wrong, what to try), None for errors that say nothing of a program's values."""
     text = str(error).strip()
     hit = _OUTSIDE.search(text)
@@ -36,4 +36,4 @@ def said(error: BaseException) -> tuple[str, str] | None:
     return None
 
 
-__all__ = ["said"]
+__all__ = ["reworded"]
