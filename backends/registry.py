@@ -37,5 +37,7 @@ def machine(name: str = DEFAULT) -> Any:  # Any: a class made as Machine is
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("decgraph"):
             raise
-        raise DecError(f"backend {name} needs {error.name}, which is not installed",
-                       hint='pip install "decgraph[models]" (Triton is for Linux only)') from error
+        raise DecError(
+            f"backend {name} needs {error.name}, which is not installed",
+            hint='pip install "decgraph[models]" (Triton is for Linux only)',
+        ) from error

@@ -17,8 +17,16 @@ from decgraph.bench.weights import Prompts, Weights
 
 NAMES = ("generate", "assisted", "prompt_lookup", "early_exit")
 # What each algorithm is compared with unless another baseline is asked for; all others: "generate".
-USUAL = {"speculative": "assisted", "recursive_sd": "assisted", "rsd_s": "assisted", "sequoia": "assisted", "pearl": "assisted",
-         "prompt_lookup": "prompt_lookup", "kangaroo": "early_exit", "eesd": "early_exit"}
+USUAL = {
+    "speculative": "assisted",
+    "recursive_sd": "assisted",
+    "rsd_s": "assisted",
+    "sequoia": "assisted",
+    "pearl": "assisted",
+    "prompt_lookup": "prompt_lookup",
+    "kangaroo": "early_exit",
+    "eesd": "early_exit",
+}
 
 
 @dataclass(frozen=True)
@@ -76,22 +84,34 @@ def baseline(name: str, weights: Weights, params: Mapping[str, Any]) -> Baseline
         draft.assistant_confidence_threshold = 0.0
         draft.eos_token_id = None
         models["assistant_model"] = weights.drafter
-        settings = {"num_assistant_tokens": length, "num_assistant_tokens_schedule": "constant",
-                    "assistant_confidence_threshold": 0.0}
+        settings = {
+            "num_assistant_tokens": length,
+            "num_assistant_tokens_schedule": "constant",
+            "assistant_confidence_threshold": 0.0,
+        }
     elif name == "prompt_lookup":
-        settings = {"prompt_lookup_num_tokens": int(params.get("k", 10)),
-                    "max_matching_ngram_size": int(params.get("reach", 3))}
+        settings = {
+            "prompt_lookup_num_tokens": int(params.get("k", 10)),
+            "max_matching_ngram_size": int(params.get("reach", 3)),
+        }
     elif name == "early_exit":
         # The drafter is the target itself, so its generation settings say how long drafts are.
         draft = weights.target.generation_config
         draft.num_assistant_tokens, draft.num_assistant_tokens_schedule = length, "constant"
         draft.assistant_confidence_threshold = float(params.get("eta", 0.0))
         settings = {"assistant_early_exit": int(params.get("exit", 2))}
-    own = {key: settings[key] for key in settings if key in ("prompt_lookup_num_tokens", "max_matching_ngram_size",
-                                                             "assistant_early_exit")}
+    own = {
+        key: settings[key]
+        for key in settings
+        if key in ("prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit")
+    }
     weights.target.generation_config.eos_token_id = None
     plain = {"eos_token_id": None, "pad_token_id": 1, "use_cache": True, **own}
     greedy = GenerationConfig(do_sample=False, **plain)
     sampled = GenerationConfig(do_sample=True, temperature=1.0, top_k=0, top_p=1.0, **plain)
-    return Baseline(name, weights, {**settings, "use_cache": True, "attention": "sdpa", "inference_mode": True},
-                    {"greedy": greedy, "sampled": sampled, "models": models})
+    return Baseline(
+        name,
+        weights,
+        {**settings, "use_cache": True, "attention": "sdpa", "inference_mode": True},
+        {"greedy": greedy, "sampled": sampled, "models": models},
+    )

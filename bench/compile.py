@@ -55,14 +55,25 @@ def medians(text: str, path: str, name: str, times: int) -> dict[str, float]:
 
 def long_step(turns: int) -> str:
     """One algorithm of several drafts and verifications, one after the other, in its step."""
-    lines = ["algorithm long(target: causal, drafter: causal, gamma: int in 1..8 = 4):",
-             '    """Generated."""', "    state seen: int = 0", "    while not done:"]
+    lines = [
+        "algorithm long(target: causal, drafter: causal, gamma: int in 1..8 = 4):",
+        '    """Generated."""',
+        "    state seen: int = 0",
+        "    while not done:",
+    ]
     for i in range(turns):
-        lines += [f"        draft t{i}:", "            repeat gamma:", f"                q{i} = drafter(t{i}.leaves)",
-                  f"                x{i} ~ q{i}", f"                grow x{i}",
-                  f"                break if any(max(q{i}.raw) < 0.2)", f"        p{i} = target(t{i})",
-                  f"        verify t{i} by rejection against p{i}", f"        commit t{i}.accepted",
-                  f"        seen += t{i}.accepted.depth"]
+        lines += [
+            f"        draft t{i}:",
+            "            repeat gamma:",
+            f"                q{i} = drafter(t{i}.leaves)",
+            f"                x{i} ~ q{i}",
+            f"                grow x{i}",
+            f"                break if any(max(q{i}.raw) < 0.2)",
+            f"        p{i} = target(t{i})",
+            f"        verify t{i} by rejection against p{i}",
+            f"        commit t{i}.accepted",
+            f"        seen += t{i}.accepted.depth",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -74,8 +85,12 @@ def growth(texts: dict[int, str], name: str) -> list[dict[str, Any]]:
         if rows:
             row["to_half"] = round(row["total"] / rows[-1]["total"], 2)
         rows.append(row)
-        print(f"{row['lines']:6} lines " + "  ".join(f"{k} {row[k]:8.1f}" for k in ("parse", "passes", "code", "total"))
-              + (f"   x {row['to_half']:.2f}" if "to_half" in row else ""), flush=True)
+        print(
+            f"{row['lines']:6} lines "
+            + "  ".join(f"{k} {row[k]:8.1f}" for k in ("parse", "passes", "code", "total"))
+            + (f"   x {row['to_half']:.2f}" if "to_half" in row else ""),
+            flush=True,
+        )
     return rows
 
 
@@ -92,9 +107,13 @@ def main() -> None:
     worst = max(files, key=lambda name: files[name]["total"])
     middle = statistics.median(took["total"] for took in files.values())
     print(f"median {middle:.1f} ms; longest {worst}, {files[worst]['total']:.1f} ms; goal {GOAL} ms")
-    document = {"machine": machine, "first_ms": first, "files": files,
-                "algorithms": growth({n: generated(n) for n in (150, 300, 600, 1200)}, "a0"),
-                "long_step": growth({n: long_step(n) for n in (4, 8, 16, 32)}, "long")}
+    document = {
+        "machine": machine,
+        "first_ms": first,
+        "files": files,
+        "algorithms": growth({n: generated(n) for n in (150, 300, 600, 1200)}, "a0"),
+        "long_step": growth({n: long_step(n) for n in (4, 8, 16, 32)}, "long"),
+    }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
     print(f"written {RESULTS}")

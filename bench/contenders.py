@@ -107,7 +107,9 @@ class Agreement:
             self.near_ties += 1
             return
         self.different += 1
-        self.first = self.first or f"token {at}: {list(ours[at:at + 1])} and {list(theirs[at:at + 1])}, logits {gap:.3g} apart"
+        self.first = (
+            self.first or f"token {at}: {list(ours[at : at + 1])} and {list(theirs[at : at + 1])}, logits {gap:.3g} apart"
+        )
 
     def gap(self, path: Sequence[int], one: int, other: int) -> float:
         """How far apart the logits of two tokens are, by the module's own forward."""

@@ -105,8 +105,9 @@ def everything(only: Sequence[str] = ()) -> list[Spec]:
     """The kernels of all areas and algorithms, or of some."""
     from decgraph import stdlib
 
-    return [spec for name in only or (*AREAS, *stdlib.names())
-            for spec in (of_area(name) if name in AREAS else of_algorithm(name))]
+    return [
+        spec for name in only or (*AREAS, *stdlib.names()) for spec in (of_area(name) if name in AREAS else of_algorithm(name))
+    ]
 
 
 def digest(spec: Spec) -> str:
@@ -150,8 +151,12 @@ def _plain(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(node, ast.Module | ast.FunctionDef) and body and isinstance(body[0], ast.Expr) and isinstance(
-                body[0].value, ast.Constant):
+        if (
+            isinstance(node, ast.Module | ast.FunctionDef)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
             node.body = body[1:] or [ast.Pass()]
     return ast.dump(tree)
 
@@ -237,8 +242,9 @@ def write(path: Path, kernels: Mapping[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile what is not known, print and write, and say what is wrong: 0 if nothing is."""
-    parser = argparse.ArgumentParser(prog="python -m decgraph.bench.cubins", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m decgraph.bench.cubins", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="areas and algorithms, comma separated")
     parser.add_argument("--table", action="store_true", help="a line for every kernel")
     parser.add_argument("--fresh", action="store_true", help="compile what is known too")

@@ -25,8 +25,20 @@ from decgraph.bench.measure import Row, Settings
 from decgraph.errors import DecError
 
 RESULTS = Path(__file__).parent / "results" / "decoding.json"
-CAUSAL = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "medusa_match", "lookahead",
-          "token_recycling", "recursive_sd", "sequoia", "pearl")
+CAUSAL = (
+    "autoregressive",
+    "speculative",
+    "prompt_lookup",
+    "kangaroo",
+    "eagle2",
+    "medusa",
+    "medusa_match",
+    "lookahead",
+    "token_recycling",
+    "recursive_sd",
+    "sequoia",
+    "pearl",
+)
 SAMPLED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2")
 BATCHED = ("autoregressive", "speculative", "prompt_lookup", "eagle2")
 MASKED = ("fast_dllm", "fast_dllm_prefix")
@@ -35,14 +47,20 @@ QUICK = Settings(requests=2, limit=24, rounds=2, batch=4)
 
 
 def kind_of(name: str) -> str:
-    """"causal" or "masked": what an algorithm decodes with. Raises DecError for an unknown name."""
+    """ "causal" or "masked": what an algorithm decodes with. Raises DecError for an unknown name."""
     kinds = set(decgraph.load(name).models.values())
     return "masked" if "masked" in kinds else "causal"
 
 
 def rows(
-    names: Sequence[str], settings: Settings, *, usual: str | None = None, given: Mapping[str, Any] | None = None,
-    sizes: Iterable[str] = (), batches: bool = True, told: Callable[[str], None] = lambda _: None,
+    names: Sequence[str],
+    settings: Settings,
+    *,
+    usual: str | None = None,
+    given: Mapping[str, Any] | None = None,
+    sizes: Iterable[str] = (),
+    batches: bool = True,
+    told: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[Row, Any]]:
     """(row, weights) one after the other; without names, the whole table. `told` hears what is measured now.
 
@@ -102,7 +120,8 @@ def wrong(row: Row) -> str:
         return f"{who}: {equal['different']} of {sum_of(equal)} differ ({equal['first']})"
     if meant and (meant["calls"] != meant["interpreter_calls"] or not meant["tokens_equal"]):
         return f"{row['algorithm']}: {meant['calls']} calls, {meant['interpreter_calls']} by the interpreter" + (
-            "" if meant["tokens_equal"] else ", other tokens")
+            "" if meant["tokens_equal"] else ", other tokens"
+        )
     return ""
 
 
@@ -111,8 +130,21 @@ def sum_of(equal: Mapping[str, Any]) -> int:
     return int(equal["same"]) + int(equal["near_ties"]) + int(equal["different"])
 
 
-HEADINGS = ("algorithm", "models", "against", "mode", "tokens/s", "theirs", "ratio", "(quartiles)", "CPU ratio", "tokens/call",
-            "ms/call", "outside", "same tokens")
+HEADINGS = (
+    "algorithm",
+    "models",
+    "against",
+    "mode",
+    "tokens/s",
+    "theirs",
+    "ratio",
+    "(quartiles)",
+    "CPU ratio",
+    "tokens/call",
+    "ms/call",
+    "outside",
+    "same tokens",
+)
 
 
 def line(row: Row) -> tuple[str, ...]:
@@ -126,10 +158,21 @@ def line(row: Row) -> tuple[str, ...]:
     share = row.get("outside_models")
     mode = row["mode"] if row["kind"] != "batch" else f"batch {row['batch']}"
     spread = f"{ratio['low']:.2f}-{ratio['high']:.2f}"
-    return (row["algorithm"], row["models"], row["baseline"], mode, f"{speed['ours']:.0f}", f"{speed['baseline']:.0f}",
-            f"{ratio['median']:.2f}", spread, f"{cpu['median']:.2f}",
-            f"{row['tokens_per_call']:.2f}" if "tokens_per_call" in row else "-",
-            f"{row['ms_per_call']:.2f}" if "ms_per_call" in row else "-", f"{share['median']:.0%}" if share else "-", same)
+    return (
+        row["algorithm"],
+        row["models"],
+        row["baseline"],
+        mode,
+        f"{speed['ours']:.0f}",
+        f"{speed['baseline']:.0f}",
+        f"{ratio['median']:.2f}",
+        spread,
+        f"{cpu['median']:.2f}",
+        f"{row['tokens_per_call']:.2f}" if "tokens_per_call" in row else "-",
+        f"{row['ms_per_call']:.2f}" if "ms_per_call" in row else "-",
+        f"{share['median']:.0%}" if share else "-",
+        same,
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:

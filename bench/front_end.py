@@ -35,14 +35,28 @@ def milliseconds(text: str, path: str, times: int = 9) -> float:
 def generated(lines: int) -> str:
     """A file of about `lines` lines: algorithms of 25 lines each, with drafts, branches and loops."""
     body = [
-        "    refines autoregressive(target) in distribution", "    state seen: int = 0", "", "    while not done:",
+        "    refines autoregressive(target) in distribution",
+        "    state seen: int = 0",
+        "",
+        "    while not done:",
         "        draft t:",
-        "            repeat gamma:", "                q = drafter(t.leaves)", "                if seen > 3:",
-        "                    s = max(q.raw) * 0.5", "                else:", "                    s = max(q.raw)",
-        "                x ~ q", "                grow x", "                break if any(s < 0.1)",
-        "        p = target(t)", "        verify t by rejection against p", "        n = t.accepted.depth",
-        "        for i in 0..gamma:", "            n = n + 1 if i > 2 else n", "        seen += min(n, 4)",
-        "        commit t.accepted", "",
+        "            repeat gamma:",
+        "                q = drafter(t.leaves)",
+        "                if seen > 3:",
+        "                    s = max(q.raw) * 0.5",
+        "                else:",
+        "                    s = max(q.raw)",
+        "                x ~ q",
+        "                grow x",
+        "                break if any(s < 0.1)",
+        "        p = target(t)",
+        "        verify t by rejection against p",
+        "        n = t.accepted.depth",
+        "        for i in 0..gamma:",
+        "            n = n + 1 if i > 2 else n",
+        "        seen += min(n, 4)",
+        "        commit t.accepted",
+        "",
     ]
     out: list[str] = []
     i = 0

@@ -29,8 +29,14 @@ def facts() -> dict[str, object]:
     threads: object = os.environ.get("OMP_NUM_THREADS", "unset")
     if "torch" in sys.modules:
         threads = sys.modules["torch"].get_num_threads()
-    return {"processor": model, "cores": os.cpu_count(), "threads": threads, "load": load(),
-            "python": platform.python_version(), "versions": versions}
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load": load(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
 
 
 def load() -> float:

@@ -29,8 +29,10 @@ def against_another(name: str, settings: Settings, *, given: Mapping[str, Any] |
     """
     algorithm, other = decgraph.load(name), decgraph.load(usual or USUAL)
     if set(algorithm.models.values()) != {"masked"} or set(other.models.values()) != {"masked"}:
-        raise DecError(f"{algorithm.name} and {other.name} do not decode with the same kind of model",
-                       hint=f"--baseline {USUAL}, or another algorithm for masked models")
+        raise DecError(
+            f"{algorithm.name} and {other.name} do not decode with the same kind of model",
+            hint=f"--baseline {USUAL}, or another algorithm for masked models",
+        )
     few, rounds = max(1, settings.requests // 2), max(1, settings.rounds // 2)
     bound = bind(algorithm.function, {})
     model = next(iter(bound.models.values()))
@@ -45,11 +47,16 @@ def against_another(name: str, settings: Settings, *, given: Mapping[str, Any] |
     requests = [request_of(prompt, cells, number=n) for n, prompt in enumerate(prompts)]
 
     contenders = {who: partial(_run_number, session, requests) for who, session in sessions.items()}
-    times = in_turns(contenders, len(prompts), rounds,
-                     warm=settings.warm, seed=settings.seed)
+    times = in_turns(contenders, len(prompts), rounds, warm=settings.warm, seed=settings.seed)
     calls = {who: sum(run(s, r).stats.target_calls for r in requests) / len(requests) for who, s in sessions.items()}
-    row: Row = {"kind": "masked", "algorithm": algorithm.name, "baseline": other.name, "models": model.name, "mode": "greedy",
-                "params": plain(params)}
+    row: Row = {
+        "kind": "masked",
+        "algorithm": algorithm.name,
+        "baseline": other.name,
+        "models": model.name,
+        "mode": "greedy",
+        "params": plain(params),
+    }
     row |= compared(times, cells)
     row["calls"] = {"ours": digits(calls["ours"]), "baseline": digits(calls["theirs"])}
     row["tokens_per_call"] = digits(cells / calls["ours"])
@@ -75,5 +82,10 @@ def by_the_interpreter(algorithm: Any, model: Any, tokenizer: Any, compiled: Ses
     models = dict.fromkeys(algorithm.models, model)
     reference = algorithm.session(models, tokenizer=tokenizer, backend="reference", **params)
     meant = run(reference, request)
-    return {"calls": mine.stats.target_calls, "interpreter_calls": meant.stats.target_calls, "forwards": forwards,
-            "cells_computed": computed, "tokens_equal": mine.tokens == meant.tokens}
+    return {
+        "calls": mine.stats.target_calls,
+        "interpreter_calls": meant.stats.target_calls,
+        "forwards": forwards,
+        "cells_computed": computed,
+        "tokens_equal": mine.tokens == meant.tokens,
+    }

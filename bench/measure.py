@@ -31,7 +31,12 @@ class Settings:
 
 
 def against_transformers(
-    name: str, weights: Weights, settings: Settings, *, given: Mapping[str, Any] | None = None, usual: str | None = None,
+    name: str,
+    weights: Weights,
+    settings: Settings,
+    *,
+    given: Mapping[str, Any] | None = None,
+    usual: str | None = None,
     sampled: bool = False,
 ) -> Row:
     """An algorithm against a loop of transformers, or another algorithm. Raises DecError for what there is not, and for what
@@ -54,8 +59,15 @@ def against_transformers(
         (made,) = theirs([prompts[n]], limit, sampled=sampled, seed=turn[0])
         assert len(made) == limit, f"{theirs.name} made {len(made)} tokens of {limit}"
 
-    row: Row = {"kind": "transformers", "algorithm": algorithm.name, "baseline": theirs.name, "models": weights.name,
-                "mode": "sampled" if sampled else "greedy", "params": plain(params), "baseline_settings": theirs.settings}
+    row: Row = {
+        "kind": "transformers",
+        "algorithm": algorithm.name,
+        "baseline": theirs.name,
+        "models": weights.name,
+        "mode": "sampled" if sampled else "greedy",
+        "params": plain(params),
+        "baseline_settings": theirs.settings,
+    }
     if not sampled and greedy_is_exact(algorithm) and (against in baselines.NAMES or greedy_is_exact(decgraph.load(against))):
         agreement = Agreement(weights)
         for prompt in prompts:
@@ -87,16 +99,22 @@ def rival(name: str, weights: Weights, params: Mapping[str, Any]) -> Other:
 def outside_models(session: Any, prompts: Sequence[Sequence[int]], limit: int, steps: float, sampled: bool = False) -> Row:
     """The share of the time outside models over requests, and microseconds of it a target call."""
     seen = [shares.outside(session, partial(run, session, request_of(p, limit, sampled=sampled))) for p in prompts]
-    return {"outside_models": {**Spread.of([share for share, _, _ in seen]).to_json(),
-                               "us_per_call": digits(1e6 * Spread.of([s for _, s, _ in seen]).median / steps),
-                               "entered_per_call": digits(Spread.of([float(n) for _, _, n in seen]).median / steps)}}
+    return {
+        "outside_models": {
+            **Spread.of([share for share, _, _ in seen]).to_json(),
+            "us_per_call": digits(1e6 * Spread.of([s for _, s, _ in seen]).median / steps),
+            "entered_per_call": digits(Spread.of([float(n) for _, _, n in seen]).median / steps),
+        }
+    }
 
 
 def compared(times: Times, tokens: float, ours: str = "ours", theirs: str = "theirs") -> Row:
     """Tokens a second of both, and how many times faster ours is by the wall clock and by the processor's."""
     return {
-        "tokens_per_second": {"ours": digits(tokens / times.seconds(ours).median),
-                              "baseline": digits(tokens / times.seconds(theirs).median)},
+        "tokens_per_second": {
+            "ours": digits(tokens / times.seconds(ours).median),
+            "baseline": digits(tokens / times.seconds(theirs).median),
+        },
         "ratio": times.ratio(theirs, ours).to_json(),
         "cpu_ratio": times.ratio(theirs, ours, cpu=True).to_json(),
         "timed": len(times.wall[ours]),
@@ -122,8 +140,16 @@ def batched(name: str, weights: Weights, settings: Settings, *, given: Mapping[s
     for prompt, alone, together in zip(prompts, at_a_time(1), at_a_time(settings.batch), strict=True):
         agreement.compare(prompt, together, alone)
     contenders: dict[str, Any] = {"alone": lambda _: at_a_time(1), "ours": lambda _: at_a_time(settings.batch)}
-    row: Row = {"kind": "batch", "algorithm": algorithm.name, "baseline": "batch 1", "models": weights.name, "mode": "greedy",
-                "params": plain(params), "batch": settings.batch, "tokens_equal": agreement.to_json()}
+    row: Row = {
+        "kind": "batch",
+        "algorithm": algorithm.name,
+        "baseline": "batch 1",
+        "models": weights.name,
+        "mode": "greedy",
+        "params": plain(params),
+        "batch": settings.batch,
+        "tokens_equal": agreement.to_json(),
+    }
     theirs = baselines.baseline("generate", weights, params)
     if algorithm.name == "autoregressive":
         contenders["theirs"] = lambda _: theirs(prompts, limit)

@@ -91,9 +91,11 @@ def show(name: str, session: Session, limit: int, top: int, *, events: bool = Fa
         run()
         took.append(time.thread_time() - started)
     share, seconds, entered = shares.outside(session, run)
-    print(f"== {name}: {len(result.tokens)} tokens, {calls} target calls, {1000 * statistics.median(took) / calls:.2f} ms a "
-          f"call; outside models {share:.0%}, {1e6 * seconds / calls:.0f} us; {entered / calls:.1f} forwards and read-outs; "
-          f"load {load()}")
+    print(
+        f"== {name}: {len(result.tokens)} tokens, {calls} target calls, {1000 * statistics.median(took) / calls:.2f} ms a "
+        f"call; outside models {share:.0%}, {1e6 * seconds / calls:.0f} us; {entered / calls:.1f} forwards and read-outs; "
+        f"load {load()}"
+    )
     stats = profiled(run)
     print("-- by own time")
     print("\n".join(lines(stats, 2 * calls, top, own=True)))

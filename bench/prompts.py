@@ -10,17 +10,23 @@ import random
 from typing import Any
 
 CODE = (
-    ("def mean(values):\n    total = 0\n    for value in values:\n        total += value\n    return total / len(values)\n\n"
-    "def variance(values):\n    "),
+    (
+        "def mean(values):\n    total = 0\n    for value in values:\n        total += value\n    return total / len(values)\n\n"
+        "def variance(values):\n    "
+    ),
     "import os\nimport sys\n\nclass Reader:\n    def __init__(self, path):\n        self.path = path\n",
-    ("class Stack:\n    def __init__(self):\n        self.items = []\n\n"
-     "    def push(self, item):\n        self.items.append(item)\n\n"
-    "    def pop(self):\n        return self.items.pop()\n\n    def "),
+    (
+        "class Stack:\n    def __init__(self):\n        self.items = []\n\n"
+        "    def push(self, item):\n        self.items.append(item)\n\n"
+        "    def pop(self):\n        return self.items.pop()\n\n    def "
+    ),
     "def parse(text):\n    if not isinstance(text, str):\n        raise TypeError(",
     "try:\n    import json\nexcept ImportError:\n    json = None\n\ndef load(name):\n    with open(name) as file:\n        ",
     "    def __repr__(self):\n        return ",
-    ("def read_header(self, data):\n    self.size = data[0]\n    self.kind = data[1]\n    self.flags = data[2]\n\n"
-    "def write_header(self, data):\n    data[0] = self.size\n    "),
+    (
+        "def read_header(self, data):\n    self.size = data[0]\n    self.kind = data[1]\n    self.flags = data[2]\n\n"
+        "def write_header(self, data):\n    data[0] = self.size\n    "
+    ),
     "for i in range(10):\n    for j in range(10):\n        print(i, j)\n\n",
 )
 

@@ -40,8 +40,9 @@ def markdown(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
         return "(not measured)\n"
     right = [all(re.match(r"[-\d]", row[i]) for row in rows) for i in range(len(headings))]
     bar = "|".join("---:" if r else "---" for r in right)
-    return "".join(f"{line}\n" for line in (f"| {' | '.join(headings)} |", f"|{bar}|",
-                                            *(f"| {' | '.join(row)} |" for row in rows)))
+    return "".join(
+        f"{line}\n" for line in (f"| {' | '.join(headings)} |", f"|{bar}|", *(f"| {' | '.join(row)} |" for row in rows))
+    )
 
 
 def speed(ratio: dict[str, float]) -> str:
@@ -75,49 +76,146 @@ def of_kind(results: Path, keep: Callable[[dict[str, Any]], bool]) -> Rows:
 
 
 def shipped(results: Path) -> str:
-    headings = ("algorithm", "against", "mode", "tokens/s", "theirs", "times as fast", "by CPU time", "tokens/call", "theirs",
-                "ms/call", "outside models", "same tokens")
+    headings = (
+        "algorithm",
+        "against",
+        "mode",
+        "tokens/s",
+        "theirs",
+        "times as fast",
+        "by CPU time",
+        "tokens/call",
+        "theirs",
+        "ms/call",
+        "outside models",
+        "same tokens",
+    )
     rows = of_kind(results, lambda row: row["kind"] == "transformers" and row["models"] == "shipped")
-    return markdown(headings, [(
-        row["algorithm"], f"`{row['baseline']}`", row["mode"], f"{row['tokens_per_second']['ours']:.0f}",
-        f"{row['tokens_per_second']['baseline']:.0f}", speed(row["ratio"]), f"{row['cpu_ratio']['median']:.2f}", per_call(row),
-        per_call(row, "baseline_tokens_per_call"), f"{row['ms_per_call']:.2f}", outside(row), same(row),
-    ) for row in rows])
+    return markdown(
+        headings,
+        [
+            (
+                row["algorithm"],
+                f"`{row['baseline']}`",
+                row["mode"],
+                f"{row['tokens_per_second']['ours']:.0f}",
+                f"{row['tokens_per_second']['baseline']:.0f}",
+                speed(row["ratio"]),
+                f"{row['cpu_ratio']['median']:.2f}",
+                per_call(row),
+                per_call(row, "baseline_tokens_per_call"),
+                f"{row['ms_per_call']:.2f}",
+                outside(row),
+                same(row),
+            )
+            for row in rows
+        ],
+    )
 
 
 def random(results: Path) -> str:
-    headings = ("algorithm", "target", "drafter", "against", "tokens/s", "theirs", "times as fast", "by CPU time",
-                "tokens/call", "outside models", "same tokens")
+    headings = (
+        "algorithm",
+        "target",
+        "drafter",
+        "against",
+        "tokens/s",
+        "theirs",
+        "times as fast",
+        "by CPU time",
+        "tokens/call",
+        "outside models",
+        "same tokens",
+    )
     sizes = read(results, "decoding").get("weights", {})
     rows = of_kind(results, lambda row: row["kind"] == "transformers" and row["models"] != "shipped")
-    return markdown(headings, [(
-        row["algorithm"], f"{sizes[row['models']]['target'] / 1e6:.1f}M", f"{sizes[row['models']]['drafter'] / 1e6:.1f}M",
-        f"`{row['baseline']}`", f"{row['tokens_per_second']['ours']:.0f}", f"{row['tokens_per_second']['baseline']:.0f}",
-        speed(row["ratio"]), f"{row['cpu_ratio']['median']:.2f}", per_call(row), outside(row), same(row),
-    ) for row in rows])
+    return markdown(
+        headings,
+        [
+            (
+                row["algorithm"],
+                f"{sizes[row['models']]['target'] / 1e6:.1f}M",
+                f"{sizes[row['models']]['drafter'] / 1e6:.1f}M",
+                f"`{row['baseline']}`",
+                f"{row['tokens_per_second']['ours']:.0f}",
+                f"{row['tokens_per_second']['baseline']:.0f}",
+                speed(row["ratio"]),
+                f"{row['cpu_ratio']['median']:.2f}",
+                per_call(row),
+                outside(row),
+                same(row),
+            )
+            for row in rows
+        ],
+    )
 
 
 def batches(results: Path) -> str:
-    headings = ("algorithm", "requests at a time", "tokens/s", "one at a time", "times the throughput", "by CPU time",
-                "against generate's batch", "same tokens")
+    headings = (
+        "algorithm",
+        "requests at a time",
+        "tokens/s",
+        "one at a time",
+        "times the throughput",
+        "by CPU time",
+        "against generate's batch",
+        "same tokens",
+    )
     rows = of_kind(results, lambda row: row["kind"] == "batch")
-    return markdown(headings, [(
-        row["algorithm"], str(row["batch"]), f"{row['tokens_per_second']['ours']:.0f}",
-        f"{row['tokens_per_second']['baseline']:.0f}", speed(row["ratio"]), f"{row['cpu_ratio']['median']:.2f}",
-        speed(row["generate_batched"]["ratio"]) if "generate_batched" in row else "-", same(row),
-    ) for row in rows])
+    return markdown(
+        headings,
+        [
+            (
+                row["algorithm"],
+                str(row["batch"]),
+                f"{row['tokens_per_second']['ours']:.0f}",
+                f"{row['tokens_per_second']['baseline']:.0f}",
+                speed(row["ratio"]),
+                f"{row['cpu_ratio']['median']:.2f}",
+                speed(row["generate_batched"]["ratio"]) if "generate_batched" in row else "-",
+                same(row),
+            )
+            for row in rows
+        ],
+    )
 
 
 def masked(results: Path) -> str:
-    headings = ("algorithm", "against", "cells/s", "theirs", "times as fast", "by CPU time", "calls", "theirs", "ms/call",
-                "theirs", "outside models", "calls of the interpreter")
+    headings = (
+        "algorithm",
+        "against",
+        "cells/s",
+        "theirs",
+        "times as fast",
+        "by CPU time",
+        "calls",
+        "theirs",
+        "ms/call",
+        "theirs",
+        "outside models",
+        "calls of the interpreter",
+    )
     rows = of_kind(results, lambda row: row["kind"] == "masked")
-    return markdown(headings, [(
-        row["algorithm"], row["baseline"], f"{row['tokens_per_second']['ours']:.0f}",
-        f"{row['tokens_per_second']['baseline']:.0f}", speed(row["ratio"]), f"{row['cpu_ratio']['median']:.2f}",
-        f"{row['calls']['ours']:.0f}", f"{row['calls']['baseline']:.0f}", f"{row['ms_per_call']:.1f}",
-        f"{row['baseline_ms_per_call']:.1f}", outside(row), interpreted(row["interpreter"]),
-    ) for row in rows])
+    return markdown(
+        headings,
+        [
+            (
+                row["algorithm"],
+                row["baseline"],
+                f"{row['tokens_per_second']['ours']:.0f}",
+                f"{row['tokens_per_second']['baseline']:.0f}",
+                speed(row["ratio"]),
+                f"{row['cpu_ratio']['median']:.2f}",
+                f"{row['calls']['ours']:.0f}",
+                f"{row['calls']['baseline']:.0f}",
+                f"{row['ms_per_call']:.1f}",
+                f"{row['baseline_ms_per_call']:.1f}",
+                outside(row),
+                interpreted(row["interpreter"]),
+            )
+            for row in rows
+        ],
+    )
 
 
 def machine(results: Path) -> str:
@@ -128,10 +226,12 @@ def machine(results: Path) -> str:
     versions = facts["versions"]
     settings = read(results, "decoding")["settings"]
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] != 1)}"
-    return (f"{facts['processor']}, {facts['cores']} cores, {threads} for both sides, float32; Python {facts['python']}, "
-            f"torch {versions['torch']}, transformers {versions['transformers']}. "
-            f"{settings['requests']} prompts, {settings['limit']} new tokens, {settings['rounds']} timed rounds after "
-            f"{settings['warm']}. Load average during the run {min(loads):.1f} to {max(loads):.1f}.\n")
+    return (
+        f"{facts['processor']}, {facts['cores']} cores, {threads} for both sides, float32; Python {facts['python']}, "
+        f"torch {versions['torch']}, transformers {versions['transformers']}. "
+        f"{settings['requests']} prompts, {settings['limit']} new tokens, {settings['rounds']} timed rounds after "
+        f"{settings['warm']}. Load average during the run {min(loads):.1f} to {max(loads):.1f}.\n"
+    )
 
 
 def compiling(results: Path) -> str:
@@ -141,16 +241,29 @@ def compiling(results: Path) -> str:
     files = sorted(found["files"].items(), key=lambda item: -item[1]["total"])
     totals = [took["total"] for _, took in files]
     shown = [files[0], files[1], files[2], *[f for f in files[3:] if f[0] in ("speculative", "eagle2", "autoregressive")]]
-    table = markdown(("program", "parse", "passes", "code", "milliseconds"), [
-        (name, *(f"{took[stage]:.1f}" for stage in ("parse", "passes", "code", "total"))) for name, took in shown])
-    grown = markdown(("generated", "lines", "milliseconds", "times half as long"), [
-        (what, str(row["lines"]), f"{row['total']:.0f}", f"{row['to_half']:.2f}" if "to_half" in row else "-")
-        for what, key in (("several algorithms", "algorithms"), ("one long step", "long_step")) for row in found[key]])
+    table = markdown(
+        ("program", "parse", "passes", "code", "milliseconds"),
+        [(name, *(f"{took[stage]:.1f}" for stage in ("parse", "passes", "code", "total"))) for name, took in shown],
+    )
+    grown = markdown(
+        ("generated", "lines", "milliseconds", "times half as long"),
+        [
+            (what, str(row["lines"]), f"{row['total']:.0f}", f"{row['to_half']:.2f}" if "to_half" in row else "-")
+            for what, key in (("several algorithms", "algorithms"), ("one long step", "long_step"))
+            for row in found[key]
+        ],
+    )
     return f"{len(files)} files: median {totals[len(totals) // 2]:.0f} ms, longest {totals[0]:.0f} ms.\n\n{table}\n{grown}"
 
 
-TABLES: dict[str, Callable[[Path], str]] = {"shipped": shipped, "random": random, "batches": batches, "masked": masked,
-                                            "machine": machine, "compiling": compiling}
+TABLES: dict[str, Callable[[Path], str]] = {
+    "shipped": shipped,
+    "random": random,
+    "batches": batches,
+    "masked": masked,
+    "machine": machine,
+    "compiling": compiling,
+}
 
 
 def main() -> None:

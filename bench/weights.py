@@ -49,9 +49,15 @@ class Weights:
     def facts(self) -> dict[str, object]:
         """Sizes, for the result file."""
         config = self.target.config
-        return {"target": count(self.target), "drafter": count(self.drafter), "width": config.hidden_size,
-                "layers": config.num_hidden_layers, "vocabulary": config.vocab_size,
-                "dtype": str(self.target.dtype).removeprefix("torch."), "attention": config._attn_implementation}
+        return {
+            "target": count(self.target),
+            "drafter": count(self.drafter),
+            "width": config.hidden_size,
+            "layers": config.num_hidden_layers,
+            "vocabulary": config.vocab_size,
+            "dtype": str(self.target.dtype).removeprefix("torch."),
+            "attention": config._attn_implementation,
+        }
 
 
 def count(module: nn.Module) -> int:
@@ -63,8 +69,14 @@ def shipped() -> Weights:
     """The shipped target and drafter."""
     target, drafter = _read("target"), _read("drafter")
     tokenizer = Tokenizer(zoo.path("target"))
-    return Weights("shipped", target, drafter, target.config.vocab_size, tokenizer,
-                   {"features": "eagle", "layers": "exit", "heads": "medusa"})
+    return Weights(
+        "shipped",
+        target,
+        drafter,
+        target.config.vocab_size,
+        tokenizer,
+        {"features": "eagle", "layers": "exit", "heads": "medusa"},
+    )
 
 
 def _read(name: str) -> Any:
@@ -83,10 +95,20 @@ def random_llama(name: str, seed: int = 0) -> Weights:
 
     width, layers, below, heads, size, small = SIZES[name]
     torch.manual_seed(seed)
-    settings = {"vocab_size": size, "hidden_size": width, "intermediate_size": 8 * width // 3 // 32 * 32,
-                "num_attention_heads": heads, "num_key_value_heads": heads, "max_position_embeddings": 1024,
-                "tie_word_embeddings": True, "initializer_range": 0.05, "attn_implementation": "sdpa",
-                "bos_token_id": 3, "eos_token_id": None, "pad_token_id": 1}
+    settings = {
+        "vocab_size": size,
+        "hidden_size": width,
+        "intermediate_size": 8 * width // 3 // 32 * 32,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "max_position_embeddings": 1024,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.05,
+        "attn_implementation": "sdpa",
+        "bos_token_id": 3,
+        "eos_token_id": None,
+        "pad_token_id": 1,
+    }
     target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **settings)).eval().requires_grad_(False)
     for layer in target.model.layers[below:]:
         layer.self_attn.o_proj.weight.mul_(small)

@@ -5,6 +5,7 @@ coins. What it really computes does not matter to a lossless algorithm, so both 
 tokens it looked at are looked at first, so that the adversary knows them too. A claim that survives holds for every
 controller, trained or not; dropping a token because it is unsure does not survive, stopping after it does.
 """
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -62,7 +63,7 @@ def _asks(v: Value, made: dict[Value, Op], seen: set[Value]) -> bool:
         return True
     if v.type.elem in STRUCTURE:
         return False
-    if op.opcode in ("if", "len"):     # flags of `break`: what they say was decided elsewhere; sizes are guards
+    if op.opcode in ("if", "len"):  # flags of `break`: what they say was decided elsewhere; sizes are guards
         return False
     return any(_asks(o, made, seen) for o in op.operands)
 
@@ -70,9 +71,10 @@ def _asks(v: Value, made: dict[Value, Op], seen: set[Value]) -> bool:
 @lru_cache(maxsize=64)
 def adversarial(engine: type[ExactMachine]) -> type[ExactMachine]:
     """A machine whose controllers are an adversary's."""
+
     class Adversarial(engine):  # type: ignore[valid-type, misc]
         def answer(self, really: Any, line: int) -> bool:
-            bool(self.num.truth(really))     # what it looks at is looked at
+            bool(self.num.truth(really))  # what it looks at is looked at
             where = f", line {line}" if line else ""
             return bool(self.world.choices.choose([Fraction(0), Fraction(0)], [False, True], f"controller{where}", "adversary"))
 

@@ -1,4 +1,5 @@
 """`decgraph check`: an algorithm by name, path or module."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,9 +35,12 @@ def find(algorithm: Any) -> tuple[Module, str]:
     path = Path(text)
     if not path.is_file():
         import difflib
+
         near = difflib.get_close_matches(text, names(), 3)
-        raise DecError(f"there is no algorithm or file called {text!r}",
-                       hint=f"did you mean {', '.join(near)}?" if near else "decgraph list shows what there is")
+        raise DecError(
+            f"there is no algorithm or file called {text!r}",
+            hint=f"did you mean {', '.join(near)}?" if near else "decgraph list shows what there is",
+        )
     read = path.read_text(encoding="utf-8", errors="replace")
     return load_text(read, str(path)), read
 
@@ -49,10 +53,18 @@ def _text_at(path: str) -> str:
     return Path(path).read_text(encoding="utf-8", errors="replace") if path.endswith(".dec") and Path(path).is_file() else ""
 
 
-def check_algorithm(algorithm: Any, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None,
-                    mutants: bool = True, adversary: bool = True, externs: Mapping[str, Callable[..., Any]] | None = None,
-                    seconds: float | None = None,
-                    progress: Callable[[str, int, int], None] | None = None) -> Report:
+def check_algorithm(
+    algorithm: Any,
+    *,
+    vocab: int = 3,
+    models: int = 20,
+    params: Mapping[str, Any] | None = None,
+    mutants: bool = True,
+    adversary: bool = True,
+    externs: Mapping[str, Callable[..., Any]] | None = None,
+    seconds: float | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Report:
     """Decide the claims of an algorithm, and with `mutants` that every bug planted in it is found.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
@@ -76,9 +88,18 @@ def check_algorithm(algorithm: Any, *, vocab: int = 3, models: int = 20, params:
         given[name] = check_value(f.name, known[name], value)
     if vocab < 2 or models < 1:
         raise DecError("a check needs at least 2 tokens and 1 model")
-    return check_module(module, vocab=vocab, models=models, params=given, progress=progress, mutants=mutants,
-                        adversary=adversary, externs=externs, seconds=seconds,
-                        planting=Planting(text, module.path) if text else None)
+    return check_module(
+        module,
+        vocab=vocab,
+        models=models,
+        params=given,
+        progress=progress,
+        mutants=mutants,
+        adversary=adversary,
+        externs=externs,
+        seconds=seconds,
+        planting=Planting(text, module.path) if text else None,
+    )
 
 
 def check_all(algorithms: Sequence[Any] = (), *, jobs: int = 1, **options: Any) -> Iterator[Report]:
@@ -90,6 +111,7 @@ def check_all(algorithms: Sequence[Any] = (), *, jobs: int = 1, **options: Any) 
             yield check_algorithm(a, **options)
         return
     import multiprocessing
+
     with multiprocessing.get_context("spawn").Pool(min(jobs, len(todo))) as pool:
         yield from pool.imap(_Job(options), todo)
 
@@ -108,7 +130,7 @@ class _Job:
 
     def __call__(self, algorithm: Any) -> Report:
         report = check_algorithm(algorithm, **self.options)
-        report.ran, report.harmless, report.module = None, set(), None      # ids of ops mean nothing in another process
+        report.ran, report.harmless, report.module = None, set(), None  # ids of ops mean nothing in another process
         report.missing = []
         return report
 

@@ -6,6 +6,7 @@ move and groups are answered is drawn from a seed, so two seeds are two timings 
 ("target@step") make all requests wait for each other before every step, and what they wrote to shared states is applied there,
 in request order.
 """
+
 from __future__ import annotations
 
 import random
@@ -115,7 +116,7 @@ class Batched(Watched):
     def start_effects(self) -> None:
         super().start_effects()
         self.written: dict[Any, Any] = {}
-        if self.parent is not None:             # a sub-run belongs to the request that runs it
+        if self.parent is not None:  # a sub-run belongs to the request that runs it
             outer: Any = self.parent
             self.batch, self.row, self.written = outer.batch, outer.row, outer.written
 
@@ -157,8 +158,9 @@ class Batched(Watched):
             store[key] = value
 
 
-def side_by_side(module: Module, models: Mapping[str, Any], params: Mapping[str, Any], requests: Sequence[Any], seed: int,
-                 **more: Any) -> tuple[Seen, str]:
+def side_by_side(
+    module: Module, models: Mapping[str, Any], params: Mapping[str, Any], requests: Sequence[Any], seed: int, **more: Any
+) -> tuple[Seen, str]:
     """What the requests of one session did side by side, and the shared states after them."""
     seen = Seen()
     batch = Batch(module, seed)
@@ -175,7 +177,7 @@ def side_by_side(module: Module, models: Mapping[str, Any], params: Mapping[str,
                 ends[n] = "stopped"
             except DecError as error:
                 ends[n] = f"error: {error}".split(": ")[-1]
-            except Exception as error:          # a wrong pass may break anything: that is a difference, not a crash
+            except Exception as error:  # a wrong pass may break anything: that is a difference, not a crash
                 ends[n] = f"{type(error).__name__}: {error}"
 
         batch.add(machine, work)

@@ -1,4 +1,5 @@
 """Deciding a claim in one world: a model for every parameter, parameter values, and a request."""
+
 from __future__ import annotations
 
 import random
@@ -61,8 +62,9 @@ class Case:
     flags: set[str] = field(default_factory=set)
 
     def program(self) -> Program:
-        return Program(self.module, self.function.name, self.models, self.params, self.engine, self.externs, self.detokenizer,
-                       self.ran)
+        return Program(
+            self.module, self.function.name, self.models, self.params, self.engine, self.externs, self.detokenizer, self.ran
+        )
 
     def spec(self) -> Program:
         """The specification with its arguments: our models and parameters by the claim's names, its defaults else."""
@@ -109,8 +111,13 @@ class Failure:
 def memoryless(f: Function) -> bool:
     """Whether a specification is a function of the context: one `while not done` that carries nothing, and no state."""
     whiles = [op for op in f.body.ops if op.opcode == "while"]
-    return not f.states and len(whiles) == 1 and whiles[0].attrs.get("bound") == "done" and not whiles[0].results \
+    return (
+        not f.states
+        and len(whiles) == 1
+        and whiles[0].attrs.get("bound") == "done"
+        and not whiles[0].results
         and not any(op.opcode in ("canvas.new", "commit") for op in f.body.ops)
+    )
 
 
 def stepwise(f: Function) -> bool:
@@ -141,12 +148,13 @@ def begun(case: Case) -> Case:
     if plan is None or not plan.committed or case.start.committed or not stepwise(case.function):
         return case
     lucky = World(coupled=True)
-    program = case.spec() if case.claim.kind == "refines" else Program(case.module, case.function.name, case.models,
-                                                                       case.params)
+    program = (
+        case.spec() if case.claim.kind == "refines" else Program(case.module, case.function.name, case.models, case.params)
+    )
     lucky.restart(ByChance(plan.seed))
     m = program.machine(case.request, lucky)
     m.until = lambda m: m.committed() >= plan.committed
-    tokens = case.request.prompt[:1] * plan.committed if plan.repeat else execute(m).committed_tokens()[:plan.committed]
+    tokens = case.request.prompt[:1] * plan.committed if plan.repeat else execute(m).committed_tokens()[: plan.committed]
     while tokens and program.machine(case.request, lucky).resume(tokens).done():
         tokens = tokens[:-1]
     return replace(case, start=replace(case.start, committed=tokens))
@@ -159,8 +167,9 @@ def earlier_requests(case: Case) -> dict[Any, Any]:
         world = World(coupled=True)
         world.restart(ByChance(100 * n + (case.plan.seed if case.plan is not None else 0)))
         prompt = tuple(t for t in reversed(case.request.prompt)) if n % 2 == 0 else case.request.prompt[:1]
-        request = replace(case.request, prompt=prompt, request_id=case.request.request_id + 1 + n,
-                          limit=max(3, case.request.limit))
+        request = replace(
+            case.request, prompt=prompt, request_id=case.request.request_id + 1 + n, limit=max(3, case.request.limit)
+        )
         m = case.program().machine(request, world)
         m.shared = shared
         execute(m)
@@ -219,8 +228,15 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
             ours = whole_law(a, case.request, case.limit, tally, setup)
     except AdversaryWins as wins:
         one, other = wins.laws[0], next(law for law in wins.laws if law != wins.laws[0])
-        return Failure(case, "adversary", one, other, total_variation(one, other), [wins.point],
-                       f"the answer to {wins.point.label} changes the law")
+        return Failure(
+            case,
+            "adversary",
+            one,
+            other,
+            total_variation(one, other),
+            [wins.point],
+            f"the answer to {wins.point.label} changes the law",
+        )
     if ours == theirs:
         return None
     return Failure(case, "law", ours, theirs, total_variation(ours, theirs), [])
@@ -252,8 +268,9 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
     for choices, (ours, theirs) in runs(both, case.limit):
         tally.count()
         if ours != theirs:
-            return Failure(case, "tokens", {(ours, True): Fraction(1)}, {(theirs, True): Fraction(1)}, Fraction(1),
-                           choices.points)
+            return Failure(
+                case, "tokens", {(ours, True): Fraction(1)}, {(theirs, True): Fraction(1)}, Fraction(1), choices.points
+            )
     return None
 
 
@@ -283,8 +300,15 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
     for choices, bad in runs(one, case.limit):
         tally.count()
         if bad is not None:
-            return Failure(case, "token", {(bad, True): Fraction(1)}, {}, Fraction(1), choices.points,
-                           f"token {bad[-1]} was committed after {list(bad[:-1])}, against: {case.claim.text}")
+            return Failure(
+                case,
+                "token",
+                {(bad, True): Fraction(1)},
+                {},
+                Fraction(1),
+                choices.points,
+                f"token {bad[-1]} was committed after {list(bad[:-1])}, against: {case.claim.text}",
+            )
     return None
 
 
@@ -294,9 +318,11 @@ def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int]
     out = []
     for i, v in zip(positions, values, strict=True):
         x = v.token if isinstance(v, Draw) else int(v)
-        path = tuple(m.mask_token if not isinstance(t, int) else t for t in cells[:base + i])
-        rows = [m.model_row(case.models[name], partial(_cell_scores, case.models[name], cells, base + i), path, i, None)
-                for name in case.claim.models]
+        path = tuple(m.mask_token if not isinstance(t, int) else t for t in cells[: base + i])
+        rows = [
+            m.model_row(case.models[name], partial(_cell_scores, case.models[name], cells, base + i), path, i, None)
+            for name in case.claim.models
+        ]
         if not any(row.face("raw")[x] > 0 for row in rows):
             out.append(x)
     return out

@@ -3,6 +3,7 @@
 The worlds of a check are made for the program: contexts, vocabularies and parameters stand on both sides of every number that
 it names (check/plans.py).
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul"})
-LARGEST = 64          # contexts, vocabularies and texts of up to so many tokens are made for a constant
+LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are made for a constant
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,25 @@ def random_from_before(f: Function) -> list[Value]:
     def is_fixed(v: Value) -> bool:
         if v not in fixed:
             op = made.get(v)
-            fixed[v] = op is not None and not op.regions and op.opcode in (
-                "const", "map", "model.derive", "list", "vocab_size", "as_int", "len", "topology", "request", "level.get",
-                "tile") \
+            fixed[v] = (
+                op is not None
+                and not op.regions
+                and op.opcode
+                in (
+                    "const",
+                    "map",
+                    "model.derive",
+                    "list",
+                    "vocab_size",
+                    "as_int",
+                    "len",
+                    "topology",
+                    "request",
+                    "level.get",
+                    "tile",
+                )
                 and all(is_fixed(o) for o in op.operands)
+            )
         return fixed[v]
 
     return [v for v in inside if not is_fixed(v)]
@@ -143,8 +159,9 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
                     for j, there in enumerate(sliced):
                         if i != j:
                             found = {constant(v) for v in there} - {None}
-                            met.setdefault(name, set()).update(x for x in found if isinstance(x, int | Fraction)
-                                                               and not isinstance(x, bool))
+                            met.setdefault(name, set()).update(
+                                x for x in found if isinstance(x, int | Fraction) and not isinstance(x, bool)
+                            )
         elif op.opcode in ("draw.point", "contains", "lookup", "tile", "list", "index.learn"):
             tokens.update(whole)
         elif op.opcode in ("renorm", "topk", "select.top", "draw.many", "take_first", "slice"):
@@ -159,18 +176,25 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
     main = next((p.value.type.of[0] for p in f.params if p.value.type.elem == "model"), "")
     opcodes = {op.opcode for op in ops}
     return Facts(
-        counts=tuple(sorted(n for n in counts if 0 <= n <= 4 * LARGEST)), numbers=tuple(sorted(numbers)),
-        tokens=tuple(sorted(n for n in tokens if 0 <= n <= 4 * LARGEST)), widths=tuple(sorted(n for n in widths if n > 0)),
+        counts=tuple(sorted(n for n in counts if 0 <= n <= 4 * LARGEST)),
+        numbers=tuple(sorted(numbers)),
+        tokens=tuple(sorted(n for n in tokens if 0 <= n <= 4 * LARGEST)),
+        widths=tuple(sorted(n for n in widths if n > 0)),
         met=tuple((k, tuple(sorted(v))) for k, v in sorted(met.items())),
         length=name_in(canvas.operands[0]) if canvas is not None and canvas.operands else "",
         block=name_in(blocks.operands[1]) if blocks is not None and len(blocks.operands) > 1 else "",
-        carries=loop is not None and (any(read_again(f, loop)) or bool(random_from_before(f))), states=bool(f.states),
+        carries=loop is not None and (any(read_again(f, loop)) or bool(random_from_before(f))),
+        states=bool(f.states),
         session=any(s.scope != "sequence" for s in f.states),
         batch="batch.top" in opcodes or any(s.scope == "batch" for s in f.states),
-        text=bool(opcodes & {"text_of", "completes"}), extern="extern" in opcodes,
+        text=bool(opcodes & {"text_of", "completes"}),
+        extern="extern" in opcodes,
         memory=any(o.startswith("memory") or o in ("model.memory", "model.derive", "model.layers") for o in opcodes)
-        or any("given" in op.attrs.get("with", ()) for op in ops) or bool(f.policies),
-        masked=main == "masked", stepwise=loop is not None)
+        or any("given" in op.attrs.get("with", ()) for op in ops)
+        or bool(f.policies),
+        masked=main == "masked",
+        stepwise=loop is not None,
+    )
 
 
 def facts(module: Module, f: Function) -> Facts:

@@ -1,4 +1,5 @@
 """Counterexamples that can be read: the smallest world in which a claim fails, with both laws side by side."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -15,10 +16,28 @@ from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
 
-SHOWN = ("temperature", "top_k", "top_p", "min_p", "eos", "bans", "min_length", "bias", "presence_penalty",
-         "frequency_penalty", "repetition_penalty", "stop", "allow", "until")
-DECISIONS = {"tokens": "drawn", "token": "drawn", "law": "drawn, on the likeliest way to the tokens that come too often",
-             "adversary": "answered"}
+SHOWN = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "eos",
+    "bans",
+    "min_length",
+    "bias",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "stop",
+    "allow",
+    "until",
+)
+DECISIONS = {
+    "tokens": "drawn",
+    "token": "drawn",
+    "law": "drawn, on the likeliest way to the tokens that come too often",
+    "adversary": "answered",
+}
 
 
 @dataclass
@@ -79,10 +98,21 @@ class Counterexample:
 
     def to_json(self) -> dict[str, Any]:
         law = lambda d: {_spelled(k, True): str(v) for k, v in sorted(d.items())}
-        return {"claim": self.claim, "kind": self.kind, "prompt": list(self.prompt), "start": self.start,
-                "request": self.request, "functions": list(self.functions),
-                "params": {k: str(v) for k, v in self.params.items()}, "models": self.tables, "decisions": self.decisions,
-                "ours": law(self.ours), "theirs": law(self.theirs), "total_variation": str(self.distance), "words": self.words}
+        return {
+            "claim": self.claim,
+            "kind": self.kind,
+            "prompt": list(self.prompt),
+            "start": self.start,
+            "request": self.request,
+            "functions": list(self.functions),
+            "params": {k: str(v) for k, v in self.params.items()},
+            "models": self.tables,
+            "decisions": self.decisions,
+            "ours": law(self.ours),
+            "theirs": law(self.theirs),
+            "total_variation": str(self.distance),
+            "words": self.words,
+        }
 
 
 def _short(v: Any) -> str:
@@ -108,7 +138,7 @@ def plain_request(r: Request) -> Request:
     return Request(prompt=r.prompt, limit=r.limit, temperature=r.temperature)
 
 
-SHRINKING = 600     # runs, all tries together
+SHRINKING = 600  # runs, all tries together
 
 
 def smaller(failure: Failure) -> Failure:
@@ -126,7 +156,7 @@ def smaller(failure: Failure) -> Failure:
             continue
         if again is not None:
             best = again
-            break     # candidates come smallest first
+            break  # candidates come smallest first
     for change in (_short_prompt, _shorter, _plain):
         try:
             moved = change(best.case)
@@ -146,15 +176,28 @@ def _size(case: Case) -> tuple[int, ...]:
 
 def _candidates(case: Case) -> list[Case]:
     out = []
-    least = {p.name: max(1, int(p.low) if p.low is not None else 1) for p in case.function.params if p.value.type.elem == "int"
-             and p.name not in case.given}
+    least = {
+        p.name: max(1, int(p.low) if p.low is not None else 1)
+        for p in case.function.params
+        if p.value.type.elem == "int" and p.name not in case.given
+    }
     size = next((m.vocab.size for m in case.models.values()), 3)
     for v in range(2, size + 1):
         for p in ({**case.params, **least}, case.params):
             for seed in range(6):
-                out.append(replace(case, models=models_for(case.function, v, 500 + seed), params=p, length=min(case.length, 2),
-                                   request=Request(prompt=(0, 1)[:len(case.request.prompt)], limit=case.request.limit,
-                                                   temperature=case.request.temperature)))
+                out.append(
+                    replace(
+                        case,
+                        models=models_for(case.function, v, 500 + seed),
+                        params=p,
+                        length=min(case.length, 2),
+                        request=Request(
+                            prompt=(0, 1)[: len(case.request.prompt)],
+                            limit=case.request.limit,
+                            temperature=case.request.temperature,
+                        ),
+                    )
+                )
     return out
 
 
@@ -187,10 +230,22 @@ def explain(failure: Failure) -> Counterexample:
     said = [f"{k} = {_value(getattr(r, k))}" for k in SHOWN if getattr(r, k) != getattr(usual, k)] + [f"limit = {r.limit}"]
     decisions = [f"{p.label}: {_answer(p.value)}" for p in points]
     names = (case.function.name, case.claim.spec or "the claim")
-    return Counterexample(case.claim.text, again.kind, r.prompt, ", ".join(said),
-                          dict(case.params), [m.describe() for m in case.models.values() if hasattr(m, "describe")], decisions,
-                          again.ours, again.theirs, again.distance, again.words, names, start=str(again.case.start),
-                          functions=tuple(_asked(case.externs)))
+    return Counterexample(
+        case.claim.text,
+        again.kind,
+        r.prompt,
+        ", ".join(said),
+        dict(case.params),
+        [m.describe() for m in case.models.values() if hasattr(m, "describe")],
+        decisions,
+        again.ours,
+        again.theirs,
+        again.distance,
+        again.words,
+        names,
+        start=str(again.case.start),
+        functions=tuple(_asked(case.externs)),
+    )
 
 
 def most_telling(case: Case, failure: Failure) -> list[Point]:
@@ -221,8 +276,12 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
 
 def _asked(functions: dict[str, Any]) -> list[str]:
     """What the functions of the world have answered."""
-    return [f"{f.name}({args}) = {_answer(value)}" for f in functions.values() if isinstance(f, Drawn)
-            for args, value in f.asked.items()]
+    return [
+        f"{f.name}({args}) = {_answer(value)}"
+        for f in functions.values()
+        if isinstance(f, Drawn)
+        for args, value in f.asked.items()
+    ]
 
 
 def _answer(v: Any) -> str:

@@ -6,6 +6,7 @@ truncation that cuts and one that does not, draws that could have been another t
 turn as seldom and as often as their bounds allow. Conditions that lowering made of `accept`, `break` and `emit` are not the
 author's and are left out; so is what only follows from types.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -18,10 +19,15 @@ from decgraph.check.ranges import impossible
 from decgraph.ir.values import Function, Op, Value
 
 WORDS = {
-    ("if", "true"): "was never true", ("if", "false"): "was always true", ("map", "true"): "was never true",
-    ("map", "false"): "was always true", ("renorm", "cut"): "never cut a token off",
-    ("renorm", "whole"): "always cut a token off", ("each", "ran"): "never ran",
-    ("draw", "open"): "could never have been another token", ("draw.many", "open"): "could never have been other tokens",
+    ("if", "true"): "was never true",
+    ("if", "false"): "was always true",
+    ("map", "true"): "was never true",
+    ("map", "false"): "was always true",
+    ("renorm", "cut"): "never cut a token off",
+    ("renorm", "whole"): "always cut a token off",
+    ("each", "ran"): "never ran",
+    ("draw", "open"): "could never have been another token",
+    ("draw.many", "open"): "could never have been other tokens",
 }
 FORCEABLE = frozenset({"true", "false", "left", "right"})
 
@@ -48,12 +54,20 @@ class Missing:
         op = self.op
         where = f"{self.path.rsplit('/', 1)[-1]} line {self.line}" if self.path else f"line {self.line}"
         if op.opcode in ("for", "while"):
-            times = {"never": "always turned at least once", "once": "never turned exactly once",
-                     "again": "never turned more than once", "ran": "never turned"}[self.outcome]
+            times = {
+                "never": "always turned at least once",
+                "once": "never turned exactly once",
+                "again": "never turned more than once",
+                "ran": "never turned",
+            }[self.outcome]
             return f"{where}: this loop {times}"
-        what = {"if": "this condition", "renorm": "this truncation", "each": "what stands here", "draw": "this draw",
-                "draw.many": "this draw"}.get(
-            op.opcode, "this comparison")
+        what = {
+            "if": "this condition",
+            "renorm": "this truncation",
+            "each": "what stands here",
+            "draw": "this draw",
+            "draw.many": "this draw",
+        }.get(op.opcode, "this comparison")
         if self.outcome in ("left", "right", "above", "zero", "low", "inside", "high"):
             fn = op.attrs["fn"]
             return f"{where}: this {fn} was never decided by its {self.outcome} side"
@@ -64,8 +78,9 @@ def pinned(f: Function, given: Mapping[str, Any] | None) -> Function:
     """The function with the ranges of parameters that are given narrowed to their values: what needs
     others is not asked for."""
     given = {n: v for n, v in (given or {}).items() if isinstance(v, int | float | Fraction) and not isinstance(v, bool)}
-    return replace(f, params=tuple(replace(p, low=given[p.name], high=given[p.name]) if p.name in given else p
-                                   for p in f.params))
+    return replace(
+        f, params=tuple(replace(p, low=given[p.name], high=given[p.name]) if p.name in given else p for p in f.params)
+    )
 
 
 def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
@@ -101,9 +116,9 @@ def _fixed(op: Op, made: dict[Value, Op]) -> bool:
     """Whether an op works on constants alone, or is part of what lowering made of control flow."""
     if any(v.name.startswith("%") for v in (*op.operands, *op.results)):
         return True
-    return bool(op.operands) and all(o in made
-                                     and (made[o].opcode == "const" or (made[o].opcode == "map" and _fixed(made[o], made)))
-                                     for o in op.operands)
+    return bool(op.operands) and all(
+        o in made and (made[o].opcode == "const" or (made[o].opcode == "map" and _fixed(made[o], made))) for o in op.operands
+    )
 
 
 def turns_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> list[str]:
@@ -112,9 +127,9 @@ def turns_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]
         return ["again"] if op.attrs.get("bound") == "done" else ["once"] if op.attrs.get("limited") else ["again"]
     bounds = [_range(v, made, ranges) for v in op.operands[:2]]
     if any(b is None for b in bounds):
-        return []           # over what a vector holds: its body's own conditions say what must be seen
+        return []  # over what a vector holds: its body's own conditions say what must be seen
     low = max(0, bounds[1][0] - bounds[0][1])  # type: ignore[index]
-    high = bounds[1][1] - bounds[0][0]         # type: ignore[index]
+    high = bounds[1][1] - bounds[0][0]  # type: ignore[index]
     return [k for k, n in (("never", 0), ("once", 1)) if low <= n <= high] + (["again"] if high > 1 else [])
 
 
@@ -134,13 +149,18 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
     made = {v: op for op in ran.watched.values() if op.opcode == "bernoulli" for v in op.results}
     coin = lambda op: op if op.opcode == "bernoulli" else made.get(op.operands[0]) if op.opcode == "if" else None
     # A coin whose probability was 0 or 1 in every world has one side only: a draft from the target itself is always accepted.
-    sure = {id(op) for op in ran.watched.values() if (c := coin(op)) is not None and (id(c), "varies") not in known
-            and ((id(c), "true") in known or (id(c), "false") in known)}
+    sure = {
+        id(op)
+        for op in ran.watched.values()
+        if (c := coin(op)) is not None
+        and (id(c), "varies") not in known
+        and ((id(c), "true") in known or (id(c), "false") in known)
+    }
     out = []
     for op, kind in demanded(f, ran):
         if id(op) in sure or (id(op), kind) in known or (id(op) in loops and kind == "once"):
             continue
-        if kind == "open" and (id(op), "certain") not in known:     # nobody looks at its token
+        if kind == "open" and (id(op), "certain") not in known:  # nobody looks at its token
             continue
         out.append(Missing(op, kind, op.loc.line, "" if op.loc.path in ("", path) else op.loc.path))
     out.sort(key=lambda m: (m.path, m.line))

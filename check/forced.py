@@ -4,6 +4,7 @@ A branch that never ran may hide anything. First many worlds are sampled, a few 
 world is decided. What is still missing is forced: the condition is answered by an adversary, the comparison is given the
 other outcome, whatever it computes. If the claims hold then too, it does not matter that no world came to it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +24,13 @@ from decgraph.check.worlds import Plan, narrow
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
 
-SEARCHED = 120      # worlds that are sampled
-IN_VAIN = 50        # ... after which, if none of them showed anything, the search ends
-SAMPLES = 3         # runs of each
-OFTEN = 3           # worlds in which each outcome is wanted: in one of them it may make no difference
-AGAIN = 12          # ... where a world that shows it is known, whose tables can be drawn anew
-VARIED = 60         # worlds with tables drawn anew
-ROUNDS = 3          # how often what was forced may lead to something else that was not seen
+SEARCHED = 120  # worlds that are sampled
+IN_VAIN = 50  # ... after which, if none of them showed anything, the search ends
+SAMPLES = 3  # runs of each
+OFTEN = 3  # worlds in which each outcome is wanted: in one of them it may make no difference
+AGAIN = 12  # ... where a world that shows it is known, whose tables can be drawn anew
+VARIED = 60  # worlds with tables drawn anew
+ROUNDS = 3  # how often what was forced may lead to something else that was not seen
 
 
 def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, int, int], None] | None) -> None:
@@ -49,7 +50,6 @@ def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, i
             last = seed
             open_ = {key for key in wanted if survey.shown[key] < OFTEN}
 
-
     varied(survey, wanted)
 
 
@@ -67,8 +67,12 @@ def varied(survey: Survey, wanted: Sequence[Outcome]) -> None:
             assert plan is not None
             style = replace(plan.style, sort=plan.style.sort if n % 3 == 2 else "plain")
             if certain:
-                style = replace(style, shared=style.shared + n // 3, rare=(0, 2, 4)[n % 3] if style.rare else 0,
-                                point_until=max(0, style.point_until - 1 - n % 3))
+                style = replace(
+                    style,
+                    shared=style.shared + n // 3,
+                    rare=(0, 2, 4)[n % 3] if style.rare else 0,
+                    point_until=max(0, style.point_until - 1 - n % 3),
+                )
             survey.one(replace(plan, label="searched", style=style, tables=n + 1))
             left -= 1
 
@@ -91,7 +95,7 @@ def sampled(survey: Survey, plan: Plan) -> set[Outcome]:
             execute(m)
     except (DecError, Unlikely, NotSeparated, NoValue):
         pass
-    except Exception:     # a world that the program cannot be run in shows nothing
+    except Exception:  # a world that the program cannot be run in shows nothing
         return set()
     return ran.seen
 
@@ -116,18 +120,30 @@ def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Mappi
     return out
 
 
-def holds_when_forced(module: Module, f: Function, ran: Ran, key: Outcome, tally: Tally, options: Mapping[str, Any]) -> set[
-        Outcome] | None:
+def holds_when_forced(
+    module: Module, f: Function, ran: Ran, key: Outcome, tally: Tally, options: Mapping[str, Any]
+) -> set[Outcome] | None:
     """The outcomes that were met with one op forced, where every claim holds with it; None where one does not, or nothing
     shows."""
     shown: set[Outcome] = set()
     for claim in f.claims:
         forced = Ran(ran.watched, forced={key[0]: "any" if key[1] in ("true", "false") and claim.mode != "" else key[1]})
-        survey = Survey(module, claim, tally, forced, Tried(), params=options["params"], engine=options["engine"],
-                        externs=options["externs"])
+        survey = Survey(
+            module,
+            claim,
+            tally,
+            forced,
+            Tried(),
+            params=options["params"],
+            engine=options["engine"],
+            externs=options["externs"],
+        )
         plans = first_plans(module, claim, options["vocab"], 6)
-        plans += [p for p in further_plans(module, claim, options["vocab"], 20, options["params"] or {})
-                  if p.label in ("resumed", "deep", "carried", "canvas", "layers")][:10]
+        plans += [
+            p
+            for p in further_plans(module, claim, options["vocab"], 20, options["params"] or {})
+            if p.label in ("resumed", "deep", "carried", "canvas", "layers")
+        ][:10]
         decided = 0
         for plan in plans:
             case = survey.make(replace(plan, runs=1500))

@@ -5,6 +5,7 @@ each time other arguments are asked for; a claim that survives holds for every f
 may still hold: its answers may need to know more than the arguments. So functions drawn at random are tried as well, and only
 one of them refutes.
 """
+
 from __future__ import annotations
 
 import random
@@ -64,8 +65,14 @@ def _plain(a: Any) -> str:
     return repr(a) if isinstance(a, str) else str(a.tolist() if isinstance(a, np.ndarray) else a)
 
 
-def functions_for(declared: Mapping[str, tuple[tuple[Type, ...], Type]], given: Mapping[str, Any], vocab: int, *,
-                  near: tuple[Fraction, ...] = (), seed: int | None = None) -> dict[str, Any]:
+def functions_for(
+    declared: Mapping[str, tuple[tuple[Type, ...], Type]],
+    given: Mapping[str, Any],
+    vocab: int,
+    *,
+    near: tuple[Fraction, ...] = (),
+    seed: int | None = None,
+) -> dict[str, Any]:
     """A function for every one that is declared and not given: an adversary's, or one drawn from a seed."""
     out = dict(given)
     for name, (_, returns) in declared.items():
@@ -73,7 +80,7 @@ def functions_for(declared: Mapping[str, tuple[tuple[Type, ...], Type]], given: 
             continue
         options = answers(returns, vocab, near)
         if options and not returns.dims:
-            if seed is None and len(options) > 4:      # an adversary's answers multiply: the ends, and two of the others
+            if seed is None and len(options) > 4:  # an adversary's answers multiply: the ends, and two of the others
                 options = [options[0], options[-1], *options[1:3]]
             out[name] = AnyFunction(name, options) if seed is None else Drawn(name, options, seed)
     return out

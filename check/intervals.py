@@ -4,6 +4,7 @@ An interval bounds every element of a value. Bools are the numbers 0 and 1, so t
 well. Every function here is an over-approximation: what it answers holds each result that the exact numbers
 (backends/exact/numbers.py) can have, with their conventions (0 * inf and 0 / 0 are no numbers, a / 0 is an infinity).
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -105,7 +106,7 @@ def _div(a: Interval, b: Interval) -> Interval:
 
 def _mod(a: Interval, b: Interval) -> Interval:
     if a.kind != FINITE or b.kind != FINITE or b.low < 0:
-        return UNKNOWN          # of a divisor of 0 there is no remainder (an error of the program)
+        return UNKNOWN  # of a divisor of 0 there is no remainder (an error of the program)
     return Interval(0, min(a.high, b.high) if a.low >= 0 else b.high)
 
 
@@ -186,10 +187,31 @@ def _not(a: Interval) -> Interval:
 
 
 _FUNCTIONS: dict[str, Any] = {
-    "add": _add, "sub": lambda a, b: _add(a, _neg(b)), "mul": _mul, "div": _div, "mod": _mod, "neg": _neg, "abs": _abs,
-    "relu": _relu, "floor": _floor, "exp": _exp, "log": _log, "sqrt": _sqrt, "minimum": _minimum, "maximum": _maximum,
-    "clamp": _clamp, "select": _select, "and": _and, "or": _or, "not": _not, "lt": _lt, "le": _le,
-    "gt": lambda a, b: _lt(b, a), "ge": lambda a, b: _le(b, a), "eq": _eq, "ne": lambda a, b: _not(_eq(a, b)),
+    "add": _add,
+    "sub": lambda a, b: _add(a, _neg(b)),
+    "mul": _mul,
+    "div": _div,
+    "mod": _mod,
+    "neg": _neg,
+    "abs": _abs,
+    "relu": _relu,
+    "floor": _floor,
+    "exp": _exp,
+    "log": _log,
+    "sqrt": _sqrt,
+    "minimum": _minimum,
+    "maximum": _maximum,
+    "clamp": _clamp,
+    "select": _select,
+    "and": _and,
+    "or": _or,
+    "not": _not,
+    "lt": _lt,
+    "le": _le,
+    "gt": lambda a, b: _lt(b, a),
+    "ge": lambda a, b: _le(b, a),
+    "eq": _eq,
+    "ne": lambda a, b: _not(_eq(a, b)),
 }
 
 
@@ -247,5 +269,22 @@ def widened(old: Interval, new: Interval, stops: Sequence[Any]) -> Interval:
     return Interval(low, high, max(old.kind, new.kind))
 
 
-__all__ = ["BOTH", "FINITE", "INF", "INFINITE", "NONNEGATIVE", "ODD", "SHARE", "UNKNOWN", "Interval", "counted", "folded",
-           "hull", "made", "mapped", "scanned", "whole", "widened"]
+__all__ = [
+    "BOTH",
+    "FINITE",
+    "INF",
+    "INFINITE",
+    "NONNEGATIVE",
+    "ODD",
+    "SHARE",
+    "UNKNOWN",
+    "Interval",
+    "counted",
+    "folded",
+    "hull",
+    "made",
+    "mapped",
+    "scanned",
+    "whole",
+    "widened",
+]

@@ -1,4 +1,5 @@
 """Laws of programs: distributions over what they commit, with exact rational probabilities."""
+
 from __future__ import annotations
 
 import time
@@ -33,8 +34,15 @@ class Program:
 
     def machine(self, request: Any, world: World, steps: int | None = None) -> ExactMachine:
         """A machine ready to run it."""
-        m = self.engine(self.module, self.function, self.models, self.params, request, externs=dict(self.externs or {}),
-                        detokenizer=self.detokenizer)
+        m = self.engine(
+            self.module,
+            self.function,
+            self.models,
+            self.params,
+            request,
+            externs=dict(self.externs or {}),
+            detokenizer=self.detokenizer,
+        )
         return m.on(world, steps)
 
 
@@ -108,6 +116,7 @@ class Specification:
     def next(self, done: Tokens) -> Law | None:
         """The law of the next token after `done`; None where the run has ended."""
         if done not in self.memo:
+
             def one(choices: Choices) -> Law:
                 self.world.restart(choices)
                 m = self.program.machine(self.request, self.world).resume(done)
@@ -115,8 +124,9 @@ class Specification:
                     return {None: Fraction(1)}
                 m.until = lambda m: m.committed() > len(done)
                 execute(m)
-                new = m.committed_tokens()[len(done):]
+                new = m.committed_tokens()[len(done) :]
                 return {new[0] if new else None: Fraction(1)}
+
             law = law_of(one, self.limit, self.tally)
             self.memo[done] = None if law == {None: Fraction(1)} else law
         return self.memo[done]
@@ -142,8 +152,17 @@ class Specification:
                 self.extend((*done, token), length, out, weight * w)
 
 
-def continued_law(a: Program, spec: Specification, request: Any, steps: int | None, length: int, limit: int, tally: Tally,
-                  setup: Setup | None = None, committed: Tokens = ()) -> Law:
+def continued_law(
+    a: Program,
+    spec: Specification,
+    request: Any,
+    steps: int | None,
+    length: int,
+    limit: int,
+    tally: Tally,
+    setup: Setup | None = None,
+    committed: Tokens = (),
+) -> Law:
     """The law of the first `length` tokens of: `committed`, `steps` steps of a program, then the specification. A text that the
     program ends is not extended. steps: None runs the program to its end. `setup` prepares the machine."""
     world = World(coupled=False, ran=a.ran)
@@ -182,5 +201,20 @@ def whole_law(a: Program, request: Any, limit: int, tally: Tally, setup: Setup |
     return law_of(program, limit, tally, merge=a.merge)
 
 
-__all__ = ["AdversaryWins", "Law", "OutOfTime", "Program", "Setup", "Specification", "Tally", "combine", "continued_law",
-           "exact_machine", "execute", "law_of", "run_steps", "total_variation", "whole_law"]
+__all__ = [
+    "AdversaryWins",
+    "Law",
+    "OutOfTime",
+    "Program",
+    "Setup",
+    "Specification",
+    "Tally",
+    "combine",
+    "continued_law",
+    "exact_machine",
+    "execute",
+    "law_of",
+    "run_steps",
+    "total_variation",
+    "whole_law",
+]

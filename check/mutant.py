@@ -1,4 +1,5 @@
 """What a planted bug is, and planting the lot of them in one algorithm."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -53,14 +54,14 @@ class Kill:
         return {"name": self.name, "why": self.why, "killed": self.killed, "by": self.by}
 
 
-WORLD_LIMIT = 400     # runs in one world; more than that, and it is tried with smaller parameters
+WORLD_LIMIT = 400  # runs in one world; more than that, and it is tried with smaller parameters
 
 
 def judge(case: Case, steps: int = 1) -> str | None:
     """How a mutant shows in one world; None where it does not, or where the world is too large."""
     case = replace(case, limit=WORLD_LIMIT, steps=None if case.steps is None else max(case.steps, steps))
     try:
-        if deep(case, Tally()) is not None:     # the quickest
+        if deep(case, Tally()) is not None:  # the quickest
             return "tokens"
     except DecError:
         return "error"
@@ -71,7 +72,7 @@ def judge(case: Case, steps: int = 1) -> str | None:
         except (TooMany, Unlikely, NotSeparated):
             continue
         except DecError:
-            if small.params != case.params:     # parameters that were made smaller need not go together
+            if small.params != case.params:  # parameters that were made smaller need not go together
                 continue
             return "error"
         return failure.kind if failure is not None else None
@@ -101,8 +102,15 @@ Without = Callable[[Case], Case]
 ROUNDS = 3
 
 
-def plant(module: Module, planting: Planting | None, mutants: Sequence[Mutant], cases: Cases, without: Without,
-          progress: Callable[[str, int, int], None] | None = None, tally: Tally | None = None) -> list[Kill]:
+def plant(
+    module: Module,
+    planting: Planting | None,
+    mutants: Sequence[Mutant],
+    cases: Cases,
+    without: Without,
+    progress: Callable[[str, int, int], None] | None = None,
+    tally: Tally | None = None,
+) -> list[Kill]:
     """Plant every mutant that applies and look for a world that shows it. `cases` gives the worlds of a module:
     those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again.
     `without` gives the same world without the bug: an error shows a bug only where the program has none of its own."""

@@ -1,4 +1,5 @@
 """What a run did, written down: what it committed, and every row and memory that a model gave on the way."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ class Watched(Machine):
 
     def model_row(self, model: Any, scores: Any, path: Any, node: Any, allow: Any, position: Any = None) -> Any:
         row = super().model_row(model, scores, path, node, allow, position)
-        if getattr(model, "kind", None) is not None:        # `warp` has rows of no model
+        if getattr(model, "kind", None) is not None:  # `warp` has rows of no model
             tokens = resolve_path(path)
             got = scores()
             key = (model.name, tokens, row.position, got.logits.tobytes() if got.logits is not None else got.weights)
@@ -32,8 +33,9 @@ class Watched(Machine):
 
     def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
         held = super().memory(op, model, place, extra)
-        self.seen.rows.setdefault(("memory", model.name, held.memory),
-                                  f"the memory of {model.name} up to position {held.memory.length}")
+        self.seen.rows.setdefault(
+            ("memory", model.name, held.memory), f"the memory of {model.name} up to position {held.memory.length}"
+        )
         return held
 
 

@@ -1,4 +1,5 @@
 """Patches of syntax trees, as mutants write them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ def in_rules(f: Rewrite) -> Rewrite:
 
 def in_algorithm(f: Rewrite) -> Rewrite:
     """A patch of what stands inside the algorithm, claims left out."""
+
     def g(node: Any) -> Any:
         if not isinstance(node, S.Algorithm):
             return node
@@ -24,6 +26,7 @@ def in_algorithm(f: Rewrite) -> Rewrite:
         for s in node.body:
             body += [s] if isinstance(s, claims) else list(rewrite((s,), f))
         return replace(node, body=tuple(body))
+
     return g
 
 
@@ -42,17 +45,20 @@ def accepts(node: Any) -> bool:
 
 def condition(change: Callable[[S.Expr], S.Expr | None]) -> Rewrite:
     """A patch of the conditions under which rules accept; None from `change` leaves one as it is."""
+
     def f(node: Any) -> Any:
         if not accepts(node):
             return node
         first = node.branches[0]
         new = change(first.cond)
         return node if new is None else replace(node, branches=(replace(first, cond=new), *node.branches[1:]))
+
     return in_rules(f)
 
 
 def ratio(change: Callable[[S.Expr, S.Expr], S.Expr]) -> Rewrite:
     """A patch of `bernoulli(p / q)` where a rule accepts: `change` gets p and q and gives the condition."""
+
     def f(cond: S.Expr) -> S.Expr | None:
         if is_call(cond, "bernoulli"):
             assert isinstance(cond, S.Call)
@@ -60,23 +66,32 @@ def ratio(change: Callable[[S.Expr, S.Expr], S.Expr]) -> Rewrite:
             if isinstance(arg, S.Binary) and arg.op == "/":
                 return change(arg.left, arg.right)
         return None
+
     return condition(f)
 
 
 def is_residual(node: Any) -> bool:
     """Whether a statement is `p = normalize(relu(p - q))`."""
-    return isinstance(node, S.Assign) and node.op == "=" and len(node.values) == 1 and is_call(node.values[0], "normalize") \
-        and is_call(node.values[0].args[0], "relu") and isinstance(node.values[0].args[0].args[0], S.Binary)  # type: ignore[union-attr]
+    return (
+        isinstance(node, S.Assign)
+        and node.op == "="
+        and len(node.values) == 1
+        and is_call(node.values[0], "normalize")
+        and is_call(node.values[0].args[0], "relu")
+        and isinstance(node.values[0].args[0].args[0], S.Binary)
+    )  # type: ignore[union-attr]
 
 
 def residual(change: Callable[[S.Expr, S.Expr], S.Expr | None]) -> Rewrite:
     """A patch of the residual in rules: `change` gets p and q and gives what p becomes (None: it stays what it was)."""
+
     def f(node: Any) -> Any:
         if not is_residual(node):
             return node
         difference = node.values[0].args[0].args[0]
         new = change(difference.left, difference.right)
         return () if new is None else replace(node, values=(new,))
+
     return in_rules(f)
 
 

@@ -1,5 +1,6 @@
 """A program as a syntax tree that can be rewritten. Its rules and helpers are copied in, so that no patch reaches the
 specification."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -77,8 +78,10 @@ class Planting:
 
     def patched(self, f: Rewrite) -> str | None:
         """The text with `f` applied to the algorithm and to its copies of rules and helpers; None if that changes nothing."""
-        items = tuple(rewrite(i, f) if i is self.entry or (isinstance(i, S.Item) and i.name.startswith(MARK)) else i
-                      for i in self.tree.items)
+        items = tuple(
+            rewrite(i, f) if i is self.entry or (isinstance(i, S.Item) and i.name.startswith(MARK)) else i
+            for i in self.tree.items
+        )
         if items == self.tree.items:
             return None
         return format_tree(replace(self.tree, items=items))
@@ -119,6 +122,7 @@ def _renamed(names: set[str]) -> Rewrite:
         if isinstance(node, S.Verify) and isinstance(node.rule, S.Name) and node.rule.name in names:
             return replace(node, rule=S.Name(MARK + node.rule.name))
         return node
+
     return f
 
 

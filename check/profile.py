@@ -1,4 +1,5 @@
 """What an algorithm does when it runs, seen in a few dozen random runs: which mutants can matter to it is read off this."""
+
 from __future__ import annotations
 
 import random
@@ -21,32 +22,32 @@ from decgraph.ir.data.tree import Tree
 class Profile:
     """Facts about one algorithm. Those about walks speak of trees of tokens walked by a rule for nodes."""
 
-    modes: frozenset[str] = frozenset()    # of its claims: tokens, distribution, greedy, ensures, keeps_support
-    causal: bool = False                   # its first model is causal
-    walks: bool = False                    # a tree of tokens is verified node by node
-    whole: bool = False                    # a tree rule
-    edits: bool = False                    # a tree of canvases is verified
-    law: bool = False                      # the rule reads the laws of draws
-    output: bool = False                   # something reads the output stream
-    output_rule: bool = False              # ... in a rule
-    depth: int = 0                         # of the deepest accepted path
-    height: int = 0                        # of the highest tree
-    width: int = 0                         # most children of a node that was walked
-    sampled: bool = False                  # a child that is no point mass was tested
-    ordered: bool = False                  # ... before another child of the same node
-    doubled: bool = False                  # two children with the same token, the second of them sampled
-    points: bool = False                   # a point mass with a model's score was tested
-    twice: bool = False                    # a node has two children drawn with replacement at one site
-    emptied: bool = False                  # draws without replacement, two or more
-    rejected_deep: bool = False            # a rejection below the root
-    rejected: bool = False                 # a rejection
-    spread: bool = False                   # a tree with a node beside the path to another one
-    bonus: bool = False                    # a token was emitted where there was no draft
-    leaf: bool = False                     # ... behind an accepted path
-    unwalked: bool = False                 # rows are known for a part of the tree only
-    many: bool = False                     # a commit of several tokens
-    ends: bool = False                     # a draft that ends the text was rejected
-    draws: frozenset[str] = field(default_factory=frozenset)   # opcodes that draw
+    modes: frozenset[str] = frozenset()  # of its claims: tokens, distribution, greedy, ensures, keeps_support
+    causal: bool = False  # its first model is causal
+    walks: bool = False  # a tree of tokens is verified node by node
+    whole: bool = False  # a tree rule
+    edits: bool = False  # a tree of canvases is verified
+    law: bool = False  # the rule reads the laws of draws
+    output: bool = False  # something reads the output stream
+    output_rule: bool = False  # ... in a rule
+    depth: int = 0  # of the deepest accepted path
+    height: int = 0  # of the highest tree
+    width: int = 0  # most children of a node that was walked
+    sampled: bool = False  # a child that is no point mass was tested
+    ordered: bool = False  # ... before another child of the same node
+    doubled: bool = False  # two children with the same token, the second of them sampled
+    points: bool = False  # a point mass with a model's score was tested
+    twice: bool = False  # a node has two children drawn with replacement at one site
+    emptied: bool = False  # draws without replacement, two or more
+    rejected_deep: bool = False  # a rejection below the root
+    rejected: bool = False  # a rejection
+    spread: bool = False  # a tree with a node beside the path to another one
+    bonus: bool = False  # a token was emitted where there was no draft
+    leaf: bool = False  # ... behind an accepted path
+    unwalked: bool = False  # rows are known for a part of the tree only
+    many: bool = False  # a commit of several tokens
+    ends: bool = False  # a draft that ends the text was rejected
+    draws: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw
 
 
 class Lucky(Choices):

@@ -6,6 +6,7 @@ then to the function's constants and to infinity. An op of which nothing is know
 is only called impossible where it is. That holds of real runs: a step that the checker starts from arbitrary states
 (check/starts.py) may show more.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -33,17 +34,21 @@ from decgraph.check.intervals import (
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Op, Param, Region, Value
 
-PATIENCE, MOST = 3, 12      # rounds before ends are moved on to constants, and before they are moved to infinity
+PATIENCE, MOST = 3, 12  # rounds before ends are moved on to constants, and before they are moved to infinity
 NUMBERS = frozenset({"int", "real", "prob", "bool", "token", "draw", "dist", "scores"})
 PASSED_ON = frozenset({"gather", "slice", "compact", "take_first", "select.top", "batch.top", "sort", "lookup", "within"})
-COUNTS: dict[str, frozenset[str]] = {      # ops that count: whatever they say, or those with these attributes
+COUNTS: dict[str, frozenset[str]] = {  # ops that count: whatever they say, or those with these attributes
     **dict.fromkeys(("len", "tree.size", "vocab_size", "model.layers", "rank", "arg"), frozenset[str]()),
-    "ctx.get": frozenset({"length"}), "request": frozenset({"limit"}), "canvas.get": frozenset({"length"}),
-    "path.get": frozenset({"depth", "length"}), "tree.get": frozenset({"depth"}), "automaton": frozenset({"states"}),
+    "ctx.get": frozenset({"length"}),
+    "request": frozenset({"limit"}),
+    "canvas.get": frozenset({"length"}),
+    "path.get": frozenset({"depth", "length"}),
+    "tree.get": frozenset({"depth"}),
+    "automaton": frozenset({"states"}),
     "level.get": frozenset({"index", "rank", "width"}),
 }
 LAWS = {"draw.get": ("field", ("law", "prob")), "tree.get": ("column", ("law", "prob")), "path.get": ("field", ("prob",))}
-LAW = object()      # the cell of what the laws of draws hold
+LAW = object()  # the cell of what the laws of draws hold
 
 
 def impossible(f: Function) -> frozenset[tuple[int, str]]:
@@ -70,7 +75,7 @@ class Ranges:
         self.cells: dict[Any, Interval] = {LAW: SHARE}
         self.reached: set[int] = set()
         self.lengths = {op.results[0]: op.operands[0] for op in f.body.walk() if op.opcode == "len"}
-        self.at_least: dict[Value, Any] = {}    # of vectors that a loop goes over: their length inside it
+        self.at_least: dict[Value, Any] = {}  # of vectors that a loop goes over: their length inside it
         self.round, self.changed = 0, True
         ops = [o for r in (f.body, *(s.init for s in f.states)) for o in r.walk()]
         ends = [e for o in ops if o.opcode == "const" for e in _ends(constant(o))]
@@ -159,7 +164,7 @@ class Ranges:
             before = dict(self.at_least)
             if over is not None and xs[0].low >= 0:
                 self.at_least[over] = max(self.at_least.get(over, 0), xs[0].low + 1)
-            out = self.enter(body, (counter, *held))[1 if op.attrs.get("stops") else 0:]
+            out = self.enter(body, (counter, *held))[1 if op.attrs.get("stops") else 0 :]
             self.at_least = before
             held = [self.join(v, x) for v, x in zip(body.args[1:], out, strict=True)]
         return held
@@ -177,13 +182,16 @@ class Ranges:
             return folded(attrs["fn"], xs[0], types[0].elem == "bool", types[0].elem != "dist")
         if code == "scan" and types[0].elem in NUMBERS:
             return scanned(attrs["fn"], xs[0], types[0].elem == "bool")
-        if code in PASSED_ON or (code == "arg" and len(xs) > 1):    # of several operands the first are the candidates
+        if code in PASSED_ON or (code == "arg" and len(xs) > 1):  # of several operands the first are the candidates
             return xs[0] if types[0].elem != "topology" else UNKNOWN
         if code in ("concat", "list") and xs:
             return hull(*xs)
         if code == "tile":
-            return {"tile": lambda: xs[0], "zeros": lambda: Interval(0, 0),
-                    "iota": lambda: counted(Interval(0, 0) if len(xs) == 1 else xs[0], xs[-1])}[attrs["kind"]]()
+            return {
+                "tile": lambda: xs[0],
+                "zeros": lambda: Interval(0, 0),
+                "iota": lambda: counted(Interval(0, 0) if len(xs) == 1 else xs[0], xs[-1]),
+            }[attrs["kind"]]()
         if code == "scatter":
             grows = attrs["mode"] == "sum" and not (xs[0].kind == xs[1].kind == FINITE and xs[0].low >= 0 and xs[1].low >= 0)
             return UNKNOWN if grows else hull(xs[0], xs[1], *([NONNEGATIVE] if attrs["mode"] == "sum" else []))

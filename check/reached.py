@@ -3,6 +3,7 @@
 Whole texts are enumerated from the real start. Where none fails, the values that runs reach must be few, so that they were all
 followed: long texts are sampled, and no new value may come up late in them. Else the claim stays undecided.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -19,26 +20,41 @@ from decgraph.check.tables import Style
 from decgraph.check.worlds import Plan
 from decgraph.errors import DecError
 
-LATE = 10       # a carried value that comes up for the first time after so many steps was not followed
-TEXT = 40       # tokens of the sampled texts
+LATE = 10  # a carried value that comes up for the first time after so many steps was not followed
+TEXT = 40  # tokens of the sampled texts
 
 
 def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str]:
     """(a failure from a state that a run reaches, or why that cannot be said; nothing where the claim holds in all of them)."""
     sorts = ("plain", "zeros", "mixed", "plain", "peaked", "plain")
     for n, sort in enumerate(sorts):
-        plan = Plan("reached", 8000 + n, 2 if n % 3 else vocab, Style(sort, shared=8000 + n), prompt=1 + n % 3, steps=None,
-                    limit=(4, 5, 4)[n % 3] if n % 3 else 3, length=5, tight=True, runs=4000)
+        plan = Plan(
+            "reached",
+            8000 + n,
+            2 if n % 3 else vocab,
+            Style(sort, shared=8000 + n),
+            prompt=1 + n % 3,
+            steps=None,
+            limit=(4, 5, 4)[n % 3] if n % 3 else 3,
+            length=5,
+            tight=True,
+            runs=4000,
+        )
         failure = survey.one(plan)
         if failure is not None:
             return failure, ""
     late = values_that_come_late(survey, vocab)
     if not late:
         return None, ""
-    why = "it does not hold for every value that a step may carry on" if survey.from_any is not None else \
-        "a step may carry draws on that were looked at" if survey.seen_draws else \
-        f"no arbitrary value is made of {survey.no_value}" if survey.no_value else \
-        "no step from carried values of any kind could be decided"
+    why = (
+        "it does not hold for every value that a step may carry on"
+        if survey.from_any is not None
+        else "a step may carry draws on that were looked at"
+        if survey.seen_draws
+        else f"no arbitrary value is made of {survey.no_value}"
+        if survey.no_value
+        else "no step from carried values of any kind could be decided"
+    )
     return None, f"{why}, and those that runs reach are too many to follow ({late})"
 
 
@@ -46,8 +62,16 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
     """In words, what a long text carries that its first steps did not; nothing where all values come up early."""
     followed = 0
     for n in range(6):
-        plan = Plan("sampled", 8100 + n, 2 if n % 2 else vocab, Style("plain", shared=n, rare=3 * (n % 3)), prompt=2,
-                    limit=TEXT, steps=None, tight=n % 2 == 0)
+        plan = Plan(
+            "sampled",
+            8100 + n,
+            2 if n % 2 else vocab,
+            Style("plain", shared=n, rare=3 * (n % 3)),
+            prompt=2,
+            limit=TEXT,
+            steps=None,
+            tight=n % 2 == 0,
+        )
         case = survey.make(plan)
         if case is None:
             continue
@@ -76,9 +100,9 @@ def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
             if left_seen([*kept, *self.own.values()]):
                 raise Unknown("draws that were looked at")
             signer = Signer(self.world.races, self.committed_context())
-            notes.setdefault((signer.of(kept), signer.of(self.own),
-                              signer.of({str(k): v for k, v in self.shared.items()})), i)
+            notes.setdefault((signer.of(kept), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()})), i)
         engine.turn(self, op, i, values)
+
     return turn
 
 

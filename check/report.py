@@ -1,4 +1,5 @@
 """Checking an algorithm: many worlds, what of the program ran in them, a verdict, and a counterexample that can be read."""
+
 from __future__ import annotations
 
 import time
@@ -74,25 +75,59 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""
-        return {"name": self.name, "verdict": self.verdict, "claims": self.claims, "models": self.models, "shrunk": self.shrunk,
-                "runs": self.runs, "seconds": round(self.seconds, 3),
-                "mutants": {"planted": self.planted, "killed": self.killed, "list": [m.to_json() for m in self.mutants]},
-                "counterexample": self.counterexample.to_json() if self.counterexample else None, "reasons": self.reasons,
-                "notes": self.notes, "controllers": self.controllers, "states": self.states, "tried": self.tried.to_json(),
-                "not_seen": self.not_seen, "interrupted": self.interrupted}
+        return {
+            "name": self.name,
+            "verdict": self.verdict,
+            "claims": self.claims,
+            "models": self.models,
+            "shrunk": self.shrunk,
+            "runs": self.runs,
+            "seconds": round(self.seconds, 3),
+            "mutants": {"planted": self.planted, "killed": self.killed, "list": [m.to_json() for m in self.mutants]},
+            "counterexample": self.counterexample.to_json() if self.counterexample else None,
+            "reasons": self.reasons,
+            "notes": self.notes,
+            "controllers": self.controllers,
+            "states": self.states,
+            "tried": self.tried.to_json(),
+            "not_seen": self.not_seen,
+            "interrupted": self.interrupted,
+        }
 
 
-def cases(module: Module, claim: Claim, *, vocab: int, models: int, params: Mapping[str, Any] | None, length: int = 3,
-          engine: type[ExactMachine] = ExactMachine, first: int = 0, externs: Mapping[str, Any] | None = None) -> list[Case]:
+def cases(
+    module: Module,
+    claim: Claim,
+    *,
+    vocab: int,
+    models: int,
+    params: Mapping[str, Any] | None,
+    length: int = 3,
+    engine: type[ExactMachine] = ExactMachine,
+    first: int = 0,
+    externs: Mapping[str, Any] | None = None,
+) -> list[Case]:
     """The first worlds of one claim: small ones of every style, half of them plain requests."""
-    return [world(module, claim, plan, given=params, engine=engine, externs=externs)
-            for plan in first_plans(module, claim, vocab, models, first)]
+    return [
+        world(module, claim, plan, given=params, engine=engine, externs=externs)
+        for plan in first_plans(module, claim, vocab, models, first)
+    ]
 
 
-def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None,
-                 progress: Progress | None = None, engine: type[ExactMachine] = ExactMachine, planting: Planting | None = None,
-                 mutants: bool = False, adversary: bool = True, externs: Mapping[str, Any] | None = None,
-                 seconds: float | None = None) -> Report:
+def check_module(
+    module: Module,
+    *,
+    vocab: int = 3,
+    models: int = 20,
+    params: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    engine: type[ExactMachine] = ExactMachine,
+    planting: Planting | None = None,
+    mutants: bool = False,
+    adversary: bool = True,
+    externs: Mapping[str, Any] | None = None,
+    seconds: float | None = None,
+) -> Report:
     """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks
     for. Past `seconds`, and when it is interrupted, the report says what is known by then."""
     f = module.entry
@@ -118,17 +153,29 @@ def check_module(module: Module, *, vocab: int = 3, models: int = 20, params: Ma
     return report
 
 
-def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progress: Progress | None,
-                  options: dict[str, Any]) -> None:
+def decide_claims(
+    module: Module, report: Report, ran: Ran, tally: Tally, progress: Progress | None, options: dict[str, Any]
+) -> None:
     """Decide the claims one after the other, and put what was found into the report."""
     f = module.entry
     lost = tried = 0
     states = ""
     for claim in f.claims:
-        survey = Survey(module, claim, tally, ran, report.tried, params=options["params"], engine=options["engine"],
-                        externs=options["externs"], notes=report.notes)
-        plans = [*first_plans(module, claim, options["vocab"], options["models"]),
-                 *further_plans(module, claim, options["vocab"], options["models"], options["params"] or {})]
+        survey = Survey(
+            module,
+            claim,
+            tally,
+            ran,
+            report.tried,
+            params=options["params"],
+            engine=options["engine"],
+            externs=options["externs"],
+            notes=report.notes,
+        )
+        plans = [
+            *first_plans(module, claim, options["vocab"], options["models"]),
+            *further_plans(module, claim, options["vocab"], options["models"], options["params"] or {}),
+        ]
         failure = survey.run(plans, progress)
         if failure is None and not survey.reasons and not survey.inductive:
             failure, reason = from_reached_states(survey, options["vocab"])
@@ -138,8 +185,9 @@ def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progre
         elif survey.arbitrary and not states:
             states = "any"
         if failure is None and survey.from_functions is not None:
-            report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its "
-                                  "arguments alone")
+            report.reasons.append(
+                f"{survey.from_functions.words}, and no function was found that does so by its arguments alone"
+            )
         if failure is None:
             searched(survey, f, options["vocab"], progress)
             failure = survey.failure
@@ -162,9 +210,11 @@ def decide_claims(module: Module, report: Report, ran: Ran, tally: Tally, progre
         report.verdict = "undecided"
 
 
-def plant_all(module: Module, report: Report, planting: Planting | None, tally: Tally, progress: Progress | None,
-              options: dict[str, Any]) -> None:
+def plant_all(
+    module: Module, report: Report, planting: Planting | None, tally: Tally, progress: Progress | None, options: dict[str, Any]
+) -> None:
     """Plant every bug that applies; the verdict stands only if each is found."""
+
     def every(m: Module, e: type[ExactMachine], turn: int) -> list[Case]:
         out: list[Case] = []
         for claim in m.entry.claims:
@@ -180,8 +230,9 @@ def plant_all(module: Module, report: Report, planting: Planting | None, tally: 
 
     def without(case: Case) -> Case:
         assert case.plan is not None
-        sound = world(module, case.claim, case.plan, given=options["params"], engine=options["engine"],
-                      externs=options["externs"])
+        sound = world(
+            module, case.claim, case.plan, given=options["params"], engine=options["engine"], externs=options["externs"]
+        )
         return replace(sound, params=case.params, length=case.length, request=case.request)
 
     report.mutants = plant(module, planting, MUTANTS, every, without, progress, tally)
@@ -193,18 +244,19 @@ def plant_all(module: Module, report: Report, planting: Planting | None, tally: 
 
 
 def against_controllers(module: Module, tally: Tally, **options: Any) -> str:
-    """"any" where each claim holds however controllers answer, "own" where it needs theirs, "undecided"."""
+    """ "any" where each claim holds however controllers answer, "own" where it needs theirs, "undecided"."""
     engine = adversarial(options["engine"])
     decided, open_ = 0, False
     for claim in module.entry.claims:
-        survey = Survey(module, claim, tally, None, Tried(), params=options["params"], engine=engine,
-                        externs=options["externs"])
+        survey = Survey(
+            module, claim, tally, None, Tried(), params=options["params"], engine=engine, externs=options["externs"]
+        )
         for plan in first_plans(module, claim, options["vocab"], options["models"]):
             case = survey.make(plan)
             if case is None:
                 continue
             failure, why, _ = survey.attempt(narrow(case))
-            if failure is not None or survey.erred:      # another answer may lead where the program cannot go on
+            if failure is not None or survey.erred:  # another answer may lead where the program cannot go on
                 return "own"
             open_ = open_ or bool(why)
             decided += not why

@@ -1,4 +1,5 @@
 """Which size of world shows which planted bug: `python -m decgraph.check.sizes` writes docs/reference/mutants.md."""
+
 from __future__ import annotations
 
 import sys
@@ -83,8 +84,10 @@ def lines(vocabs: tuple[int, ...] = VOCABS, worlds: int = WORLDS, only: tuple[st
                 continue
             shown = []
             for v in vocabs:
-                made = [cases(broken, claim, vocab=v, models=worlds, params=None, engine=m.engine or ExactMachine)
-                        for claim in broken.entry.claims]
+                made = [
+                    cases(broken, claim, vocab=v, models=worlds, params=None, engine=m.engine or ExactMachine)
+                    for claim in broken.entry.claims
+                ]
                 shown.append(sum(any(shows(c, m) for c in world) for world in zip(*made, strict=True)))
             yield Line(m, host, tuple(shown))
 

@@ -6,6 +6,7 @@ tree, and for draws any law. A draw that is carried is drawn from that law when 
 worth only while nothing has looked at it: `SEEN` says whether a step leaves draws behind that were looked at, and then
 only runs from a real start count.
 """
+
 from __future__ import annotations
 
 import random
@@ -75,8 +76,10 @@ class Arbitrary:
             if v in m.env:
                 m.env[v] = self.value(m, v.name or f"value {n} made before the loop", v.type, m.env[v])
         args, used = op.regions[1].args[1:], read_again(m.function, op)
-        return [self.value(m, a.name or f"carried {n}", a.type, old) if read else old
-                for n, (a, old, read) in enumerate(zip(args, values, used, strict=True))]
+        return [
+            self.value(m, a.name or f"carried {n}", a.type, old) if read else old
+            for n, (a, old, read) in enumerate(zip(args, values, used, strict=True))
+        ]
 
     def left(self, m: ExactMachine, op: Any, values: Sequence[Any]) -> None:
         """What a step carries on."""
@@ -86,7 +89,7 @@ class Arbitrary:
     def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:
         """An arbitrary value in the place of `old`. Raises NoValue."""
         r = random.Random(f"{self.seed} {name}")
-        if t.elem == "int" and not t.dims and not np.shape(old):      # every number that matters comes up, each in its turn
+        if t.elem == "int" and not t.dims and not np.shape(old):  # every number that matters comes up, each in its turn
             options = wholes(self.facts)
             out: Any = options[(self.seed + len(self.given)) % len(options)]
         else:
@@ -104,8 +107,9 @@ def wholes(facts: Facts) -> list[int]:
 def part(r: random.Random, facts: Facts) -> Fraction:
     """A probability, or a number next to a constant of the program."""
     near = [n + d for n in facts.numbers for d in (Fraction(-1, 100), Fraction(0), Fraction(1, 100))]
-    return r.choice([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1),
-                     r.choice(near or [Fraction(1, 3)])])
+    return r.choice(
+        [Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1), r.choice(near or [Fraction(1, 3)])]
+    )
 
 
 def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, facts: Facts) -> Any:
@@ -115,11 +119,18 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         return Suffixes(old.depth, (*texts, tuple(m.committed_context())) if texts else old.texts)
     if isinstance(old, Lru):
         width = max((len(e) for rows in old.rows.values() for e in rows), default=2)
-        rows = {v: tuple({tuple(r.randrange(size) for _ in range(width))
-                          for _ in range(r.choice((r.randint(0, old.capacity), 2 * old.capacity)))})[:old.capacity]
-                for v in range(size) if r.random() < 0.7}
+        rows = {
+            v: tuple(
+                {
+                    tuple(r.randrange(size) for _ in range(width))
+                    for _ in range(r.choice((r.randint(0, old.capacity), 2 * old.capacity)))
+                }
+            )[: old.capacity]
+            for v in range(size)
+            if r.random() < 0.7
+        }
         return Lru(old.capacity, rows)
-    if isinstance(old, Tree) or (t.elem == "tree" and old is None and str(t.of[1]) in ("token", "any")):     # None: empty
+    if isinstance(old, Tree) or (t.elem == "tree" and old is None and str(t.of[1]) in ("token", "any")):  # None: empty
         return _tree(m, name, old or Tree.start(m.context(), None, m.num.zero), r)
     if t.elem == "draw":
         return _draws(m, name, t, old, r)
@@ -130,20 +141,23 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
             laws[i] = _law(m, f"{r.random()} {n}")
         return Dist(laws) if shape else Dist(box0(laws[()]))
     if t.elem in ("int", "bool", "real", "prob", "token", "position") and t.elem != "position":
-        make: Any = {"int": lambda: r.choice(wholes(facts)), "bool": lambda: r.random() < 0.5,
-                     "token": lambda: r.randrange(size)}.get(t.elem, lambda: part(r, facts))
+        make: Any = {
+            "int": lambda: r.choice(wholes(facts)),
+            "bool": lambda: r.random() < 0.5,
+            "token": lambda: r.randrange(size),
+        }.get(t.elem, lambda: part(r, facts))
         shape = np.shape(old)
         if not shape:
             if t.dims and all(d.kind == "k" for d in t.dims):
-                return old      # nothing yet: a list that is filled as the text grows
+                return old  # nothing yet: a list that is filled as the text grows
             return make()
         out = np.empty(shape, dtype=object if t.elem in ("real", "prob") else bool if t.elem == "bool" else np.int64)
         for i in np.ndindex(shape):
             out[i] = make()
         return out
-    if t.elem == "list" and isinstance(old, np.ndarray) and old.dtype.kind == "i":     # a list of rows that stack
+    if t.elem == "list" and isinstance(old, np.ndarray) and old.dtype.kind == "i":  # a list of rows that stack
         return np.array([r.randrange(size) for _ in range(old.size)], dtype=np.int64).reshape(old.shape)
-    if isinstance(old, list) and old:       # rows of what is there, other ones
+    if isinstance(old, list) and old:  # rows of what is there, other ones
         element = t.of[0] if t.elem == "list" and t.of and isinstance(t.of[0], Type) else Type("any")
         return [_value(m, f"{name} {n}", element, x, r, facts) for n, x in enumerate(old)]
     if t.elem == "text":
@@ -193,8 +207,14 @@ def _tree(m: ExactMachine, name: str, old: Tree, r: random.Random) -> Tree:
     for i in range(r.randint(0, min(3, (old.capacity or 4) - 1))):
         parent = i if r.random() < 0.7 else r.randrange(len(nodes))
         nodes.append(Node(_fresh(m, name, f"{key} {i}", i), parent, nodes[parent].depth + 1, m.num.zero))
-    return Tree(start.base, tuple(nodes), new=tuple(range(1, len(nodes))) or (0,), frontier=tuple(Tree.leaves_of(nodes)),
-                capacity=old.capacity, zero=m.num.zero)
+    return Tree(
+        start.base,
+        tuple(nodes),
+        new=tuple(range(1, len(nodes))) or (0,),
+        frontier=tuple(Tree.leaves_of(nodes)),
+        capacity=old.capacity,
+        zero=m.num.zero,
+    )
 
 
 class NoiseRead:

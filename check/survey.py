@@ -1,4 +1,5 @@
 """Deciding worlds one after the other, and keeping account of them: what was decided, shrunk and lost, and what ran."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -57,9 +58,13 @@ class Tried:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"params": {k: sorted(v) for k, v in sorted(self.params.items())}, "requests": dict(self.requests),
-                "vocabularies": {str(k): n for k, n in sorted(self.vocabularies.items())},
-                "contexts": {str(k): n for k, n in sorted(self.contexts.items())}, "kinds": dict(self.kinds)}
+        return {
+            "params": {k: sorted(v) for k, v in sorted(self.params.items())},
+            "requests": dict(self.requests),
+            "vocabularies": {str(k): n for k, n in sorted(self.vocabularies.items())},
+            "contexts": {str(k): n for k, n in sorted(self.contexts.items())},
+            "kinds": dict(self.kinds),
+        }
 
 
 def _some(values: set[str], most: int = 12) -> str:
@@ -69,6 +74,7 @@ def _some(values: set[str], most: int = 12) -> str:
             return (0, float(n) / float(d or 1), v)
         except ValueError:
             return (1, 0.0, v)
+
     ordered = sorted(values, key=key)
     return " ".join(ordered[:most]) + (f" and {len(ordered) - most} more" if len(ordered) > most else "")
 
@@ -127,8 +133,10 @@ class Survey:
             return None
 
     def note(self, plan: Any, why: str) -> None:
-        self.notes.append(f"world {self.tried} ({plan.label if plan is not None else ''}) was not decided: "
-                          f"{why.splitlines()[0].removeprefix('error: ') if why else ''}")
+        self.notes.append(
+            f"world {self.tried} ({plan.label if plan is not None else ''}) was not decided: "
+            f"{why.splitlines()[0].removeprefix('error: ') if why else ''}"
+        )
 
     def run(self, plans: Sequence[Plan], progress: Callable[[str, int, int], None] | None = None) -> Failure | None:
         """Decide worlds until one fails."""
@@ -151,7 +159,8 @@ class Survey:
         if plan.arbitrary is None:
             self.tried += 1
         sizes = (
-            (0,) if plan.label == "parameter" else (0, 2) if plan.label != "base" else (0, 1, 2) if self.large < 3 else (1, 2))
+            (0,) if plan.label == "parameter" else (0, 2) if plan.label != "base" else (0, 1, 2) if self.large < 3 else (1, 2)
+        )
         failure, why, size = self.attempt(case, sizes)
         if plan.arbitrary is not None:
             if failure is not None:
@@ -167,7 +176,7 @@ class Survey:
             return None
         self.decided += 1
         self.shrunk += size > 0
-        if failure is not None and failure.kind == "adversary":     # its answers may know more than a function's arguments
+        if failure is not None and failure.kind == "adversary":  # its answers may know more than a function's arguments
             self.from_functions = self.from_functions or failure
             return None
         if failure is not None:
@@ -191,7 +200,7 @@ class Survey:
             except NoValue as error:
                 self.no_value = str(error)
                 return None, f"no arbitrary value of {error}", size
-            except (DecError, OutOfTime) as error:     # parameters that were made smaller need not go together
+            except (DecError, OutOfTime) as error:  # parameters that were made smaller need not go together
                 if isinstance(error, OutOfTime):
                     raise
                 self.erred = True
@@ -199,7 +208,7 @@ class Survey:
                 if size == 0:
                     break
                 continue
-            except Exception as error:     # whatever it is: not decided, and said
+            except Exception as error:  # whatever it is: not decided, and said
                 return None, f"{type(error).__name__}: {error}", size
             if failure is None:
                 if self.ran is not None and small.ran is not None:

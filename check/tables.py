@@ -5,6 +5,7 @@ of forty tokens has too many runs to follow. A style says what rows look like; `
 certain, the same token for every model of the world, so that late steps, deep drafts and large parameters are reached in a
 few runs.
 """
+
 from __future__ import annotations
 
 import random
@@ -46,8 +47,17 @@ class Style:
     point_from: int = 0
 
     def __str__(self) -> str:
-        words = [self.sort] + [f"{k} {v}" for k, v in (("power", self.power), ("support", self.support), ("certain before",
-                               self.point_until), ("one in", self.rare), ("window", self.window)) if v not in (0, 1, None)]
+        words = [self.sort] + [
+            f"{k} {v}"
+            for k, v in (
+                ("power", self.power),
+                ("support", self.support),
+                ("certain before", self.point_until),
+                ("one in", self.rare),
+                ("window", self.window),
+            )
+            if v not in (0, 1, None)
+        ]
         return ", ".join(words)
 
 
@@ -60,8 +70,14 @@ def tokens_in(key: Any) -> tuple[int, ...]:
 
 def decided(key: Any) -> bool:
     """Whether an entry is that of a cell of a canvas that has its token already."""
-    return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], tuple) and isinstance(key[1], int) \
-        and key[1] < len(key[0]) and isinstance(key[0][key[1]], int)
+    return (
+        isinstance(key, tuple)
+        and len(key) == 2
+        and isinstance(key[0], tuple)
+        and isinstance(key[1], int)
+        and key[1] < len(key[0])
+        and isinstance(key[0][key[1]], int)
+    )
 
 
 @lru_cache(maxsize=200_000)
@@ -104,10 +120,16 @@ def _weights(style: Style, key: str, n: int) -> tuple[Fraction, ...]:
         top = rng.choice((25, 100, 1000, 10_000))
         raw = [rng.randint(1, 3) for _ in range(n)]
         raw[rng.randrange(n)] = top * sum(raw)
-        return _normal([w ** style.power for w in raw], rng, n)
+        return _normal([w**style.power for w in raw], rng, n)
     if sort == "tails":
-        return _normal([(10 ** rng.randint(0, 4 // style.power)) ** style.power * 3 ** (style.power * rng.randint(0, 1))
-                        for _ in range(n)], rng, n)
+        return _normal(
+            [
+                (10 ** rng.randint(0, 4 // style.power)) ** style.power * 3 ** (style.power * rng.randint(0, 1))
+                for _ in range(n)
+            ],
+            rng,
+            n,
+        )
     if sort == "ties":
         return _normal([rng.choice((1, 1, 2)) ** style.power for _ in range(n)], rng, n)
     return small_weights(key, n, power=style.power)
@@ -129,8 +151,11 @@ class StyledTable(_Table):
 
     def __call__(self, key: Any, name: str) -> Scores:
         if key not in self.touched:
-            seen = key[-self.style.window:] if self.style.window and isinstance(key, tuple) and key \
-                and isinstance(key[-1], int) else key
+            seen = (
+                key[-self.style.window :]
+                if self.style.window and isinstance(key, tuple) and key and isinstance(key[-1], int)
+                else key
+            )
             self.touched[key] = Scores(weights=row(self.style, self.seed, self._size, seen))
         return self.touched[key]
 

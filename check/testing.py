@@ -7,6 +7,7 @@
 
 The assertions need no hypothesis; the strategies do, and import it when they are asked for.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -41,9 +42,16 @@ def assert_claims(algorithm: Any, *, vocab: int = 3, models: int = 20, params: M
     return _assert(module, vocab, models, params)
 
 
-def assert_refines(algorithm: Any, specification: str = "autoregressive", *, mode: str = "distribution", vocab: int = 3,
-                   models: int = 20, params: Mapping[str, Any] | None = None,
-                   arguments: Mapping[str, Any] | None = None) -> Report:
+def assert_refines(
+    algorithm: Any,
+    specification: str = "autoregressive",
+    *,
+    mode: str = "distribution",
+    vocab: int = 3,
+    models: int = 20,
+    params: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Report:
     """Assert that an algorithm refines another one, whatever it claims itself; returns the report.
 
     specification: an algorithm of stdlib, or one in the same file. mode: "distribution", "tokens" (same seed, same tokens) or
@@ -75,8 +83,13 @@ def assert_refines(algorithm: Any, specification: str = "autoregressive", *, mod
         spec = find(specification)[0].entry
         functions.update({k: v for k, v in find(specification)[0].functions.items() if k not in functions})
     entry = module.entry
-    claim = Claim("refines", f"{entry.name} refines {spec.name} in {mode}", spec=spec.name,
-                  args=tuple(_arguments(entry, spec, arguments or {})), mode=mode)
+    claim = Claim(
+        "refines",
+        f"{entry.name} refines {spec.name} in {mode}",
+        spec=spec.name,
+        args=tuple(_arguments(entry, spec, arguments or {})),
+        mode=mode,
+    )
     functions[entry.name] = replace(entry, claims=(claim,))
     return _assert(replace(module, functions=functions), vocab, models, params)
 
@@ -123,6 +136,7 @@ def models(vocab: int = 3, *, kind: str = "causal", zeros: bool = False, power: 
     >>> sums_to_one()
     """
     from hypothesis import strategies as st
+
     made: Any = lambda seed: TableModel(vocab, seed=seed, kind=kind, zeros=zeros, power=power)  # type: ignore[arg-type]
     return st.integers(0, 10_000).map(made)
 
@@ -130,12 +144,14 @@ def models(vocab: int = 3, *, kind: str = "causal", zeros: bool = False, power: 
 def contexts(vocab: int = 3, *, least: int = 1, most: int = 4) -> SearchStrategy[tuple[int, ...]]:
     """Token ids of prompts: `least` to `most` of them."""
     from hypothesis import strategies as st
+
     return st.lists(st.integers(0, vocab - 1), min_size=least, max_size=most).map(tuple)
 
 
 def requests(vocab: int = 3, *, limit: int = 4) -> SearchStrategy[Request]:
     """Requests of every sort that exact arithmetic can follow: plain ones, stop tokens, truncation, bans, penalties."""
     from hypothesis import strategies as st
+
     return st.integers(0, 1_000).map(lambda seed: request_for(vocab, seed, limit))
 
 
@@ -150,5 +166,6 @@ def parameters(algorithm: Any, vocab: int = 3) -> SearchStrategy[tuple[dict[str,
     >>> small()
     """
     from hypothesis import strategies as st
+
     entry = find(algorithm)[0].entry
     return st.integers(0, 1_000).map(lambda seed: (models_for(entry, vocab, seed), params_for(entry, seed)))

@@ -6,6 +6,7 @@ results, why the run ended, and everything that was computed on the way: the row
 after the pass must all have been computed by the run before it, bit for bit. On free models a row is a hash of exactly what it
 was computed from, so a wrong reuse of keys, values or features shows even where the tokens happen to be the same.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -53,21 +54,27 @@ def worlds(function: Function, count: int = WORLDS, params: Mapping[str, Any] | 
         given = params_for(function, seed, deeper(function, seed) | dict(params or {}), span)
         requests = tuple(
             replace(request_for(size, seed + 2 * n, span or TOKENS, greedy=seed % 4 == 2), seed=seed + 10 * n, request_id=n)
-            for n in range(REQUESTS))
+            for n in range(REQUESTS)
+        )
         yield World(seed, free, models_for(function, size, seed, free=free), check_params(function, given), requests)
 
 
 def deeper(function: Function, seed: int) -> dict[str, Any]:
     """In half of the worlds trees three levels deep: what hangs below two different parents shows there only."""
-    return {p.name: 3 for p in function.params if p.name == "depth" and seed % 4 in (1, 2)
-            and p.value.type.elem == "int" and (p.low or 0) <= 3 <= (p.high or 3)}
+    return {
+        p.name: 3
+        for p in function.params
+        if p.name == "depth" and seed % 4 in (1, 2) and p.value.type.elem == "int" and (p.low or 0) <= 3 <= (p.high or 3)
+    }
 
 
 def answer(name: str, returns: Any) -> Any:
     """A function to stand for an extern: an arbitrary answer that depends on the arguments alone."""
+
     def judge(*args: Any) -> Any:
         word = hashlib.blake2b(repr((name, [str(a) for a in args])).encode(), digest_size=2).digest()
         return bool(word[0] & 1) if str(returns) == "bool" else word[0] / 256 if str(returns) in ("real", "prob") else word[0]
+
     return judge
 
 
@@ -75,8 +82,10 @@ def outside(module: Module) -> dict[str, Any]:
     """What a machine is handed besides models and parameters: functions for externs, and a text for every token."""
     from decgraph.runtime.text import detokenizer_of
 
-    return {"externs": {name: answer(name, returns) for name, (_, returns) in module.externs.items()},
-            "detokenizer": detokenizer_of([f"t{i}" for i in range(8)])}
+    return {
+        "externs": {name: answer(name, returns) for name, (_, returns) in module.externs.items()},
+        "detokenizer": detokenizer_of([f"t{i}" for i in range(8)]),
+    }
 
 
 def observe(module: Module, world: World, machine: type[Watched] = Watched, *, apart: bool = False) -> Seen:
@@ -85,8 +94,7 @@ def observe(module: Module, world: World, machine: type[Watched] = Watched, *, a
     shared: dict[Any, Any] = {}
     engine = type("Watching", (machine,), {"seen": seen})
     for request in world.requests:
-        m = engine(module, module.main, world.models, world.params, request, shared={} if apart else shared,
-                   **outside(module))
+        m = engine(module, module.main, world.models, world.params, request, shared={} if apart else shared, **outside(module))
         try:
             m.run_function()
             end: Any = m.reason
@@ -142,8 +150,15 @@ class NotTheSame(InternalError):
     """A pass that changed what a program does. The text is a reproducer: the world, the request, both modules."""
 
 
-def validate(before: Module, after: Module, name: str = "the pass", *, count: int = WORLDS,
-             params: Mapping[str, Any] | None = None, machine: type[Watched] = Watched) -> int:
+def validate(
+    before: Module,
+    after: Module,
+    name: str = "the pass",
+    *,
+    count: int = WORLDS,
+    params: Mapping[str, Any] | None = None,
+    machine: type[Watched] = Watched,
+) -> int:
     """Raises NotTheSame, with a reproducer, where the two modules differ in one of `count` worlds; else how many were run."""
     for world in worlds(before.entry, count, params):
         found = differences(before, after, world, machine) or batch_differences(before, after, world)
@@ -174,10 +189,12 @@ class Validation:
 def reproducer(before: Module, after: Module, world: World, name: str, found: str) -> str:
     """Everything that is needed to see a difference again."""
     requests = "\n".join(f"  request {n}: {r}" for n, r in enumerate(world.requests))
-    return (f"pass {name} changed what {before.main} does\n  {found}\n  {world}\n{requests}\n"
-            f"  again: check.validation.differences(before, after, list(worlds(before.entry, {world.seed + 1}))[-1])\n\n"
-            f"difference of the two modules\n{difference(before, after)}\n\nbefore\n{print_module(before)}\n"
-            f"after\n{print_module(after)}")
+    return (
+        f"pass {name} changed what {before.main} does\n  {found}\n  {world}\n{requests}\n"
+        f"  again: check.validation.differences(before, after, list(worlds(before.entry, {world.seed + 1}))[-1])\n\n"
+        f"difference of the two modules\n{difference(before, after)}\n\nbefore\n{print_module(before)}\n"
+        f"after\n{print_module(after)}"
+    )
 
 
 __all__ = ["NotTheSame", "Seen", "Validation", "Watched", "World", "differences", "observe", "reproducer", "validate", "worlds"]

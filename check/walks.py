@@ -1,4 +1,5 @@
 """A machine whose walk down a tree can be broken at every joint: the base of mutants of verification."""
+
 from __future__ import annotations
 
 from typing import Any

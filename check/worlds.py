@@ -1,4 +1,5 @@
 """One world to check in: models, parameters, a request and a start, made from a plan."""
+
 from __future__ import annotations
 
 import random
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from decgraph.check.claims import Case
 
 HEADS = 3
-LATER = ("steps", "session", "reached")     # labels of worlds in which later steps are looked at
+LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are looked at
 PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 
 
@@ -64,8 +65,17 @@ class Plan:
     tables: int = 0
 
 
-def models_for(function: Function, size: int, seed: int, *, free: bool = False, style: Style | None = None,
-               context: int | None = None, layers: int = HEADS, heads: int = HEADS) -> dict[str, Any]:
+def models_for(
+    function: Function,
+    size: int,
+    seed: int,
+    *,
+    free: bool = False,
+    style: Style | None = None,
+    context: int | None = None,
+    layers: int = HEADS,
+    heads: int = HEADS,
+) -> dict[str, Any]:
     """A model for every model parameter, tables over `size` tokens (or free models, whose memory can be told apart)."""
     style = style or Style(shared=seed)
     out: dict[str, Any] = {}
@@ -78,8 +88,18 @@ def models_for(function: Function, size: int, seed: int, *, free: bool = False, 
             count = heads if "heads" in visibility else 0
             made: Any
             if free:
-                made = StyledFree(s, size, layers, style, visibility=_visibility(kind, visibility), kind=sort, heads=count,
-                                  vocab=vocab, name=p.name, context=context)
+                made = StyledFree(
+                    s,
+                    size,
+                    layers,
+                    style,
+                    visibility=_visibility(kind, visibility),
+                    kind=sort,
+                    heads=count,
+                    vocab=vocab,
+                    name=p.name,
+                    context=context,
+                )
             else:
                 made = StyledModel(size, s, style, kind=sort, heads=count, name=p.name, vocab=vocab, context=context)
             out[p.name] = families[family] = made
@@ -98,13 +118,26 @@ def _visibility(kind: str, visibility: str) -> Any:
     return ("block", 2) if visibility == "block" else "full"
 
 
-SMALL = {"length": (3, 4), "block": (2, 4), "steps": (2, 4), "limit": (3, 4), "w": (2, 3), "n": (3, 3), "budget": (2, 5),
-         "depth": (1, 2), "k": (2, 2), "gamma": (1, 3), "width": (2, 2), "reach": (2, 3)}
+SMALL = {
+    "length": (3, 4),
+    "block": (2, 4),
+    "steps": (2, 4),
+    "limit": (3, 4),
+    "w": (2, 3),
+    "n": (3, 3),
+    "budget": (2, 5),
+    "depth": (1, 2),
+    "k": (2, 2),
+    "gamma": (1, 3),
+    "width": (2, 2),
+    "reach": (2, 3),
+}
 SHAPES = ("2x1", "2", "[[0],[1],[0,0],[1,0]]", "[[0],[0,0],[0,1]]")
 
 
-def params_for(function: Function, seed: int, given: Mapping[str, Any] | None = None, span: int = 0, vocab: int = 3,
-               length: str = "length") -> dict[str, Any]:
+def params_for(
+    function: Function, seed: int, given: Mapping[str, Any] | None = None, span: int = 0, vocab: int = 3, length: str = "length"
+) -> dict[str, Any]:
     """Small values for every parameter that is not given, inside the declared ranges. `span`: cells of the canvas, if any."""
     r = random.Random(f"params {seed}")
     out: dict[str, Any] = {}
@@ -175,14 +208,23 @@ def _features(size: int, r: random.Random) -> dict[str, Any]:
     """What each feature of a request adds to it."""
     some = r.randrange(size)
     return {
-        "eos": {"eos": frozenset({some})}, "several eos": {"eos": frozenset({some, (some + 1) % size})},
-        "top_k": {"top_k": 2}, "top_k 1": {"top_k": 1}, "top_p": {"top_p": Fraction(2, 3)}, "min_p": {"min_p": Fraction(1, 3)},
+        "eos": {"eos": frozenset({some})},
+        "several eos": {"eos": frozenset({some, (some + 1) % size})},
+        "top_k": {"top_k": 2},
+        "top_k 1": {"top_k": 1},
+        "top_p": {"top_p": Fraction(2, 3)},
+        "min_p": {"min_p": Fraction(1, 3)},
         "presence_penalty": {"presence_penalty": Factor(Fraction(3))},
-        "frequency_penalty": {"frequency_penalty": Factor(Fraction(2))}, "repetition_penalty": {"repetition_penalty": 2},
-        "bias": {"bias": {some: Factor(Fraction(4))}}, "bans": {"bans": frozenset({some})},
-        "min_length": {"eos": frozenset({some}), "min_length": 2}, "stop": {"stop": (PIECES[some % len(PIECES)] + "a",)},
-        "allow": {"allow": automaton_for(size, r.randrange(99))}, "until": {"until": (ends_after(some),)},
-        "limit 1": {"limit": 1}, "limit 2": {"limit": 2},
+        "frequency_penalty": {"frequency_penalty": Factor(Fraction(2))},
+        "repetition_penalty": {"repetition_penalty": 2},
+        "bias": {"bias": {some: Factor(Fraction(4))}},
+        "bans": {"bans": frozenset({some})},
+        "min_length": {"eos": frozenset({some}), "min_length": 2},
+        "stop": {"stop": (PIECES[some % len(PIECES)] + "a",)},
+        "allow": {"allow": automaton_for(size, r.randrange(99))},
+        "until": {"until": (ends_after(some),)},
+        "limit 1": {"limit": 1},
+        "limit 2": {"limit": 2},
     }
 
 
@@ -192,8 +234,17 @@ FEATURES = (*FIRST, *(name for name in _features(3, random.Random(0)) if name no
 WITHOUT_TEXT = tuple(name for name in FEATURES if name not in ("stop", "repetition_penalty"))
 
 
-def request_for(size: int, seed: int, limit: int, *, greedy: bool = False, plain: bool = False, prompt: int | None = None,
-                features: tuple[str, ...] | None = None, temperature: Any = 1) -> Request:
+def request_for(
+    size: int,
+    seed: int,
+    limit: int,
+    *,
+    greedy: bool = False,
+    plain: bool = False,
+    prompt: int | None = None,
+    features: tuple[str, ...] | None = None,
+    temperature: Any = 1,
+) -> Request:
     """A request. Without `features` every second one is plain, and the others go through those that need no text."""
     r = random.Random(f"request {seed}")
     text = tuple(r.randrange(size) for _ in range(r.randint(2, 3) if prompt is None else prompt))
@@ -219,34 +270,66 @@ def sized(function: Function, vocab: int, seed: int) -> tuple[int, int]:
 
 def layers_for(params: Mapping[str, Any]) -> int:
     """Layers enough for exits and skips that parameters name."""
-    return min(16, max([HEADS, *(int(v) + 1 for v in params.values() if isinstance(v, int) and not isinstance(v, bool)
-                                 and v < 16)]))
+    return min(
+        16, max([HEADS, *(int(v) + 1 for v in params.values() if isinstance(v, int) and not isinstance(v, bool) and v < 16)])
+    )
 
 
-def world(module: Any, claim: Any, plan: Plan, *, given: Mapping[str, Any] | None = None, engine: Any = None,
-          externs: Mapping[str, Any] | None = None) -> Case:
+def world(
+    module: Any,
+    claim: Any,
+    plan: Plan,
+    *,
+    given: Mapping[str, Any] | None = None,
+    engine: Any = None,
+    externs: Mapping[str, Any] | None = None,
+) -> Case:
     """The world of a plan."""
     from decgraph.check.claims import Case
+
     f = module.entry
     known = facts(module, f)
     pinned = {**dict(plan.params), **dict(given or {})}
     params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
     heads = max([HEADS, *(len(v) for v in params.values() if isinstance(v, Topology))])
     context = None if plan.window is None else plan.prompt + plan.window
-    models = models_for(f, plan.vocab, plan.seed + 7919 * plan.tables, free=plan.free, style=plan.style, context=context,
-                        layers=layers_for(params), heads=min(8, heads))
-    request = request_for(plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features,
-                          temperature=plan.temperature)
+    models = models_for(
+        f,
+        plan.vocab,
+        plan.seed + 7919 * plan.tables,
+        free=plan.free,
+        style=plan.style,
+        context=context,
+        layers=layers_for(params),
+        heads=min(8, heads),
+    )
+    request = request_for(
+        plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features, temperature=plan.temperature
+    )
     if plan.repeat:
         request = replace(request, prompt=request.prompt[:1] * len(request.prompt))
     extra: dict[str, Any] = {} if engine is None else {"engine": engine}
     drawn = plan.seed if plan.seed % 3 else None
     functions = functions_for(module.externs, externs or {}, plan.vocab, near=known.numbers, seed=drawn)
-    case = Case(module, f, claim, models, params, request, steps=plan.steps, length=plan.length, given=frozenset(pinned),
-                detokenizer=detokenizer_for(plan.vocab), plan=plan, externs=functions, limit=plan.runs,
-                others=others_for(plan) if known.batch else None,
-                start=Start(arbitrary=plan.arbitrary, session=plan.session), **extra)
-    if any(isinstance(x, AnyFunction) for x in functions.values()):     # what an adversary multiplies must be small
+    case = Case(
+        module,
+        f,
+        claim,
+        models,
+        params,
+        request,
+        steps=plan.steps,
+        length=plan.length,
+        given=frozenset(pinned),
+        detokenizer=detokenizer_for(plan.vocab),
+        plan=plan,
+        externs=functions,
+        limit=plan.runs,
+        others=others_for(plan) if known.batch else None,
+        start=Start(arbitrary=plan.arbitrary, session=plan.session),
+        **extra,
+    )
+    if any(isinstance(x, AnyFunction) for x in functions.values()):  # what an adversary multiplies must be small
         case = narrow(case)
     if not plan.tight:
         return case
@@ -284,7 +367,13 @@ def shorter(request: Request, limit: int) -> Request:
 def narrow(case: Case) -> Case:
     """The same world with parameters of two at most and two tokens to look at: what adversaries multiply must be small."""
     low = {p.name: int(p.low) for p in case.function.params if p.low is not None and p.value.type.elem == "int"}
-    small = {k: max(low.get(k, 1), min(2, v)) if isinstance(v, int) and not isinstance(v, bool) and k not in case.given else v
-             for k, v in case.params.items()}
-    return replace(case, params=small, length=min(2, case.length), request=shorter(
-        case.request, 2 if case.claim.mode != "distribution" else 4))
+    small = {
+        k: max(low.get(k, 1), min(2, v)) if isinstance(v, int) and not isinstance(v, bool) and k not in case.given else v
+        for k, v in case.params.items()
+    }
+    return replace(
+        case,
+        params=small,
+        length=min(2, case.length),
+        request=shorter(case.request, 2 if case.claim.mode != "distribution" else 4),
+    )

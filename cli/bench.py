@@ -18,15 +18,22 @@ from decgraph.cli import given, output
 def command(
     algorithms: Annotated[list[str] | None, typer.Argument(help="Names or .dec files; left out: the whole table.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the results to this file as well; - is stdout.")] = None,
-    baseline: Annotated[str | None, typer.Option("--baseline", help="generate, assisted, prompt_lookup, early_exit, or "
-                                                 "another algorithm. Default: its counterpart in transformers.")] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            help="generate, assisted, prompt_lookup, early_exit, or "
+            "another algorithm. Default: its counterpart in transformers.",
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option("--batch", min=0, help="Requests at a time, against one; 0 is off.")] = 8,
     max_new: Annotated[int, typer.Option("--max-new", "-n", min=2, help="New tokens of a request.")] = 64,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of both sides.")] = 1,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Timed runs of each request.")] = 5,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter of those that have it: gamma=5.")] = None,
-    size: Annotated[list[str] | None, typer.Option("--size", help="Also on random weights: random-5M, random-25M, "
-                                                   "random-100M.")] = None,
+    size: Annotated[
+        list[str] | None, typer.Option("--size", help="Also on random weights: random-5M, random-25M, random-100M.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few and short runs: rough figures soon.")] = False,
 ) -> None:
     """Measure algorithms against transformers' own loops on the same weights, in turns.
@@ -59,8 +66,15 @@ def command(
         if sys.stderr.isatty():
             print(f"measuring {what}", file=sys.stderr)
 
-    found = decoding.rows(algorithms or (), settings, usual=baseline, given=given.pairs(set_ or (), "--set"), sizes=size or (),
-                          batches=batch > 1, told=told)
+    found = decoding.rows(
+        algorithms or (),
+        settings,
+        usual=baseline,
+        given=given.pairs(set_ or (), "--set"),
+        sizes=size or (),
+        batches=batch > 1,
+        told=told,
+    )
     document = decoding.document(found, settings, heard)
     if str(json) == "-":
         output.emit_json(document)
@@ -79,5 +93,7 @@ def command(
 def _machine(facts: dict[str, Any]) -> str:
     versions = facts["versions"]
     busy = ", busy with other work: compare the CPU ratios" if facts["load"] > facts["cores"] else ""
-    return (f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} threads, load {facts['load']}{busy}; "
-            f"torch {versions['torch']}, transformers {versions['transformers']}, float32")
+    return (
+        f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} threads, load {facts['load']}{busy}; "
+        f"torch {versions['torch']}, transformers {versions['transformers']}, float32"
+    )

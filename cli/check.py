@@ -29,8 +29,9 @@ def command(
     models: Annotated[int, typer.Option("--models", help="Small worlds per claim, besides those made for the program.")] = 20,
     param: Annotated[list[str] | None, typer.Option("--param", "--set", help="A parameter: gamma=3.")] = None,
     mutants: Annotated[bool, typer.Option("--mutants/--no-mutants", help="Plant bugs; each must be found.")] = True,
-    extern: Annotated[list[str] | None,
-                      typer.Option("--extern", help="A function it calls: file.py:name; else any function.")] = None,
+    extern: Annotated[
+        list[str] | None, typer.Option("--extern", help="A function it calls: file.py:name; else any function.")
+    ] = None,
     coverage: Annotated[bool, typer.Option("--coverage", help="Print the program; ! marks what no world has shown.")] = False,
     time: Annotated[float | None, typer.Option("--time", help="Seconds for each algorithm; then say what is known.")] = None,
     smt: Annotated[bool, typer.Option("--smt", help="Prove a step for all distributions (needs z3).")] = False,
@@ -44,7 +45,7 @@ def command(
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
-    if rest:      # parameters given as options stand behind the names: `decgraph check speculative --gamma 3`
+    if rest:  # parameters given as options stand behind the names: `decgraph check speculative --gamma 3`
         first = words.index(rest[0])
         words, context.args = words[:first], [*words[first:], *context.args]
     if bool(words) == all_:
@@ -142,9 +143,11 @@ def progress_bar(name: str, *, show: bool) -> Iterator[Callable[[str, int, int],
         yield lambda what, done, of: bar.update(task, description=f"{name}: {what}", completed=done, total=of)
 
 
-STEERED = {"any": "holds however the conditions that steer drafting answer",
-           "own": "needs the answers that its own conditions give",
-           "undecided": "whether it holds however drafting is steered was not decided"}
+STEERED = {
+    "any": "holds however the conditions that steer drafting answer",
+    "own": "needs the answers that its own conditions give",
+    "undecided": "whether it holds however drafting is steered was not decided",
+}
 STARTS = {"any": "steps from carried values of any kind", "reached": "steps from the carried values that runs reach"}
 
 

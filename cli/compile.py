@@ -36,9 +36,15 @@ class Form(StrEnum):
 
 def command(
     algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
-    emit: Annotated[Emit, typer.Option("--emit", help="IR, static cost of a step, graph, what passes did; the Python "
-                                  "that the torch backend runs; its segments as torch.fx graphs; the "
-                                  "kernels that the triton backend launches.")] = Emit.ir,
+    emit: Annotated[
+        Emit,
+        typer.Option(
+            "--emit",
+            help="IR, static cost of a step, graph, what passes did; the Python "
+            "that the torch backend runs; its segments as torch.fx graphs; the "
+            "kernels that the triton backend launches.",
+        ),
+    ] = Emit.ir,
     form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
     lines: Annotated[bool, typer.Option("--lines", help="With the source line of every operation.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter known at compile time: gamma=4.")] = None,
@@ -110,7 +116,7 @@ def why_driven(module: Module, params: Mapping[str, Any]) -> str | None:
     from decgraph.runtime.session import check_params
 
     function = module.functions[module.main]
-    models = models_for(function, 8, 3)    # of the fourth world: tables that have a form on the device
+    models = models_for(function, 8, 3)  # of the fourth world: tables that have a form on the device
     if any(model.kind == "masked" for model in models.values()):
         return canvas_reason(module, module.main, Request(prompt=(1, 2), limit=8), models)
     return static_reason(module, module.main, None, models, check_params(function, params))

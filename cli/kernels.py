@@ -46,12 +46,30 @@ def tune_kernels(*, seconds: float, fresh: bool, as_json: bool) -> None:
                 times = {} if measured is None else measured.milliseconds
                 failed = {} if measured is None else measured.failed
                 best, usual = times.get(sizes), times.get(asked.default)
-                rows.append((launch.title, words(sizes), words(asked.default), f"{1000 * best:.1f}" if best else "kept",
-                             f"{usual / best:.2f}" if best and usual else "-", str(len(times)), str(len(failed))))
-                found.append({"launch": launch.title, "family": asked.family, "key": [str(k) for k in asked.key],
-                              "sizes": vars(sizes), "default": vars(asked.default), "milliseconds": best,
-                              "default_milliseconds": usual, "kept": measured is None,
-                              "failed": {words(c): why for c, why in failed.items()}})
+                rows.append(
+                    (
+                        launch.title,
+                        words(sizes),
+                        words(asked.default),
+                        f"{1000 * best:.1f}" if best else "kept",
+                        f"{usual / best:.2f}" if best and usual else "-",
+                        str(len(times)),
+                        str(len(failed)),
+                    )
+                )
+                found.append(
+                    {
+                        "launch": launch.title,
+                        "family": asked.family,
+                        "key": [str(k) for k in asked.key],
+                        "sizes": vars(sizes),
+                        "default": vars(asked.default),
+                        "milliseconds": best,
+                        "default_milliseconds": usual,
+                        "kept": measured is None,
+                        "failed": {words(c): why for c, why in failed.items()},
+                    }
+                )
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept", file=sys.stderr)
         raise
@@ -75,7 +93,9 @@ def say_what_would_be(every: list[Any], file: Any, *, as_json: bool) -> None:
     if as_json:
         output.emit_json({"device": None, "file": str(file), "launches": [{"launch": launch.title} for launch in every]})
         return
-    print("There is no CUDA device here, and the interpreter's times say nothing: nothing is measured. On a device, sizes for "
-          f"these {len(every)} launches would be, and kept in {file}:")
+    print(
+        "There is no CUDA device here, and the interpreter's times say nothing: nothing is measured. On a device, sizes for "
+        f"these {len(every)} launches would be, and kept in {file}:"
+    )
     for launch in every:
         print(f"  {launch.title}")

@@ -79,7 +79,7 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
         return USER_ERROR
     if isinstance(error, DecError):
         show_user_error(error)
-        if error.__cause__ is not None and os.environ.get(TRACEBACK):     # what was raised, before it was said in other words
+        if error.__cause__ is not None and os.environ.get(TRACEBACK):  # what was raised, before it was said in other words
             traceback.print_exception(error.__cause__)
         if "--json" in arguments:
             emit_json({"error": str(error), "codes": list(error.codes)})

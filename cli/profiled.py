@@ -27,8 +27,12 @@ class Applied:
     def warn(self, algorithm: Any, session: Session, models: dict[str, str], temperature: float) -> None:
         """Say on stderr what is not as it was tuned. `models` are the sources of this run."""
         contents = {name: facts.fingerprint(folder_of(source)) for name, source in models.items()}
-        doubts = self.profile.doubts(program=facts.digest(algorithm.text), models=contents, temperature=temperature,
-                                     device=facts.of_device(cost.device_of(list(session.models.values()))))
+        doubts = self.profile.doubts(
+            program=facts.digest(algorithm.text),
+            models=contents,
+            temperature=temperature,
+            device=facts.of_device(cost.device_of(list(session.models.values()))),
+        )
         for doubt in doubts:
             print(f"warning: {self.profile.path}: {doubt}; tune again for what is fastest here", file=sys.stderr)
         if self.profile.figures.get("changes_output") is True:
@@ -44,8 +48,10 @@ def read(path: Path, algorithm: Any) -> Applied:
     models = {name: str(held.get("source", "")) for name, held in profile.models.items() if held.get("source")}
     for name in models:
         if name.removesuffix(".heads") not in algorithm.models:
-            raise decgraph.DecError(f"{path}:{profile.line(f'models.{name}')}: {algorithm.name} takes no model `{name}`",
-                                    hint="the algorithm has changed: tune it again")
+            raise decgraph.DecError(
+                f"{path}:{profile.line(f'models.{name}')}: {algorithm.name} takes no model `{name}`",
+                hint="the algorithm has changed: tune it again",
+            )
     try:
         plan = Plan.parse(profile.plan)
     except decgraph.DecError as error:

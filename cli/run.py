@@ -121,8 +121,13 @@ def command(
 
 
 def open_session(
-    chosen: decgraph.Algorithm, models: dict[str, str], params: dict[str, Any], externs: dict[str, Any], backend: str | None,
-    plan: Plan | None = None, compile: bool = False,
+    chosen: decgraph.Algorithm,
+    models: dict[str, str],
+    params: dict[str, Any],
+    externs: dict[str, Any],
+    backend: str | None,
+    plan: Plan | None = None,
+    compile: bool = False,
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
     # Small models lose more to threads that wait for each other than they gain; half the cores leave room for others.

@@ -23,11 +23,16 @@ LEAST_SECONDS = 1.0
 def command(
     context: typer.Context,
     algorithm: Annotated[str | None, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")] = None,
-    prompts: Annotated[Path | None, typer.Option("--prompts", help="A file with a prompt on every line, like those to "
-                                                 "come.")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option("--prompts", help="A file with a prompt on every line, like those to come.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The profile to write: ALGORITHM.profile.toml.")] = None,
-    param: Annotated[list[str] | None, typer.Option("--param", help="Search this parameter: gamma, gamma=1..8, shape=4x2,8x1. "
-                                                    "Default: all that change no token.")] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param", help="Search this parameter: gamma, gamma=1..8, shape=4x2,8x1. Default: all that change no token."
+        ),
+    ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter that stays: gamma=4. Also as --gamma 4.")] = None,
     model: Annotated[list[str] | None, typer.Option("--model", "-m", help="target=FOLDER or a shipped model's name.")] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="How long to measure.")] = 60.0,
@@ -36,8 +41,9 @@ def command(
     top_k: Annotated[int | None, typer.Option("--top-k", help="Keep the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", help="Keep the likeliest tokens that hold p.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Key of all noise.")] = 0,
-    clock: Annotated[str, typer.Option("--clock", help="wall, or cpu: the processor's time, steadier on a busy machine without "
-                                       "a GPU.")] = "wall",
+    clock: Annotated[
+        str, typer.Option("--clock", help="wall, or cpu: the processor's time, steadier on a busy machine without a GPU.")
+    ] = "wall",
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads on the CPU. Default: as `run` does.")] = None,
     backend: Annotated[str | None, typer.Option("--backend", help="torch or reference.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure the cost of forwards anew.")] = False,
@@ -74,8 +80,18 @@ def command(
     os.environ.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 2) // 2)))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     fields = {"limit": max_new, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    job = Job(chosen, lines, given.known(chosen.function, words), list(param or ()), given.pairs(model or (), "--model"),
-              {k: v for k, v in fields.items() if v is not None}, backend=backend, clock=clock, fresh=fresh, threads=threads)
+    job = Job(
+        chosen,
+        lines,
+        given.known(chosen.function, words),
+        list(param or ()),
+        given.pairs(model or (), "--model"),
+        {k: v for k, v in fields.items() if v is not None},
+        backend=backend,
+        clock=clock,
+        fresh=fresh,
+        threads=threads,
+    )
     path = out or Path(f"{chosen.name}.profile.toml")
     writable(path)
     with telling(quiet=json) as told:

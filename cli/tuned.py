@@ -61,11 +61,15 @@ def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
         out.append("Interrupted: judged by what was measured until then.")
     if outcome.kept:
         run = sum(bool(f.ratios) for f in outcome.searched.values())
-        out.append(f"Nothing measured beats the default, {shown(outcome.default)}, beyond the noise ({run} other settings were "
-                   "run): it stays.")
+        out.append(
+            f"Nothing measured beats the default, {shown(outcome.default)}, beyond the noise ({run} other settings were "
+            "run): it stays."
+        )
     else:
-        out.append(f"{shown(outcome.chosen)}: {speed(best.rate)} tokens/s, the default {speed(base.rate)}; {best.ratio:.2f} "
-                   f"times as fast over {len(best.ratios)} pairs of runs.")
+        out.append(
+            f"{shown(outcome.chosen)}: {speed(best.rate)} tokens/s, the default {speed(base.rate)}; {best.ratio:.2f} "
+            f"times as fast over {len(best.ratios)} pairs of runs."
+        )
     where = f"Written to {path}: decgraph run {job.name} --profile {path}"
     out.append(where if outcome.judged else "No profile is written.")
     if not outcome.enough and not outcome.interrupted:
@@ -92,15 +96,38 @@ def to_json(job: Job, outcome: Outcome) -> dict[str, Any]:
     for chosen in settings(outcome):
         f = outcome.figures(chosen)
         low, high = f.quartiles
-        found.append({
-            "setting": words(chosen), "predicted": outcome.predicted.get(chosen), "final": chosen in outcome.finals,
-            "tokens_per_second": f.rate, "ratio": f.ratio, "low": low, "high": high, "runs": f.runs,
-            "tokens_per_call": f.per_call, "same_tokens": f.agreement, "near_ties": f.near_ties, "failed": f.failed or None})
+        found.append(
+            {
+                "setting": words(chosen),
+                "predicted": outcome.predicted.get(chosen),
+                "final": chosen in outcome.finals,
+                "tokens_per_second": f.rate,
+                "ratio": f.ratio,
+                "low": low,
+                "high": high,
+                "runs": f.runs,
+                "tokens_per_call": f.per_call,
+                "same_tokens": f.agreement,
+                "near_ties": f.near_ties,
+                "failed": f.failed or None,
+            }
+        )
     return {
-        "algorithm": job.algorithm.name, "chosen": words(outcome.chosen), "kept_default": outcome.kept,
-        "promise": job.promise, "changes_output": bool(job.changing), "interrupted": outcome.interrupted, "rows": found,
-        "notes": outcome.notes, "acceptance": outcome.acceptance, "device": job.device, "load": facts.load(),
-        "costs": {n: c.to_json() for n, c in outcome.costs.items()}, "costs_kept": job.cached, "seconds": outcome.seconds}
+        "algorithm": job.algorithm.name,
+        "chosen": words(outcome.chosen),
+        "kept_default": outcome.kept,
+        "promise": job.promise,
+        "changes_output": bool(job.changing),
+        "interrupted": outcome.interrupted,
+        "rows": found,
+        "notes": outcome.notes,
+        "acceptance": outcome.acceptance,
+        "device": job.device,
+        "load": facts.load(),
+        "costs": {n: c.to_json() for n, c in outcome.costs.items()},
+        "costs_kept": job.cached,
+        "seconds": outcome.seconds,
+    }
 
 
 def words(chosen: Setting) -> dict[str, str]:
@@ -116,27 +143,51 @@ def profile(job: Job, outcome: Outcome) -> Profile:
     best, base = outcome.figures(outcome.chosen), outcome.figures(outcome.default)
     low, high = best.quartiles
     figures: dict[str, Any] = {
-        "tokens_per_second": round(best.rate, 2), "default_tokens_per_second": round(base.rate, 2),
-        "ratio": round(best.ratio, 4), "ratio_low": round(low, 4), "ratio_high": round(high, 4),
-        "pairs": len(best.ratios), "clock": job.clock, "load": facts.load(),
-        "complete": not outcome.interrupted, "kept_default": outcome.kept,
-        "tokens_per_call": round(best.per_call, 3), "default_tokens_per_call": round(base.per_call, 3),
-        "changes_output": bool(job.changing) and not outcome.kept, "same_tokens_as_default": round(best.agreement, 4),
-        "near_ties": best.near_ties}
+        "tokens_per_second": round(best.rate, 2),
+        "default_tokens_per_second": round(base.rate, 2),
+        "ratio": round(best.ratio, 4),
+        "ratio_low": round(low, 4),
+        "ratio_high": round(high, 4),
+        "pairs": len(best.ratios),
+        "clock": job.clock,
+        "load": facts.load(),
+        "complete": not outcome.interrupted,
+        "kept_default": outcome.kept,
+        "tokens_per_call": round(best.per_call, 3),
+        "default_tokens_per_call": round(base.per_call, 3),
+        "changes_output": bool(job.changing) and not outcome.kept,
+        "same_tokens_as_default": round(best.agreement, 4),
+        "near_ties": best.near_ties,
+    }
     if outcome.chosen in outcome.predicted:
         figures["predicted_tokens_per_second"] = round(outcome.predicted[outcome.chosen], 2)
     request: dict[str, Any] = {
-        "temperature": float(job.fields.get("temperature", 0)), "max_new": int(job.fields["limit"]),
+        "temperature": float(job.fields.get("temperature", 0)),
+        "max_new": int(job.fields["limit"]),
         **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
-        "prompts": len(job.lines), "prompts_digest": facts.digest("\n".join(job.lines))}
+        "prompts": len(job.lines),
+        "prompts_digest": facts.digest("\n".join(job.lines)),
+    }
     search = {
-        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "seconds": round(outcome.seconds, 1),
-        "settings": len(outcome.searched), "notes": outcome.notes, "acceptance": outcome.acceptance,
-        "ranges": {axis.name: searched(axis) for axis in job.axes}}
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(outcome.seconds, 1),
+        "settings": len(outcome.searched),
+        "notes": outcome.notes,
+        "acceptance": outcome.acceptance,
+        "ranges": {axis.name: searched(axis) for axis in job.axes},
+    }
     return Profile(
-        function.name, facts.digest(job.algorithm.text), {name: spelt(value) for name, value in values.items()},
-        job.plan.text(), {n: {"source": str(s), "content": contents[n]} for n, s in job.sources.items()}, request, job.device,
-        figures, search, {name: curve.to_json() for name, curve in outcome.costs.items()})
+        function.name,
+        facts.digest(job.algorithm.text),
+        {name: spelt(value) for name, value in values.items()},
+        job.plan.text(),
+        {n: {"source": str(s), "content": contents[n]} for n, s in job.sources.items()},
+        request,
+        job.device,
+        figures,
+        search,
+        {name: curve.to_json() for name, curve in outcome.costs.items()},
+    )
 
 
 def searched(axis: Axis) -> str:

@@ -18,9 +18,20 @@ from decgraph.runtime.tune.tuner import Outcome, Tuner
 class Job:
     """One algorithm on one set of models and prompts. Raises DecError for what does not fit, before models are read."""
 
-    def __init__(self, algorithm: Any, lines: Sequence[str], fixed: Mapping[str, Any], wishes: Sequence[str],
-                 models: Mapping[str, str], fields: Mapping[str, Any], *, backend: str | None = None, clock: Any = "wall",
-                 fresh: bool = False, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        algorithm: Any,
+        lines: Sequence[str],
+        fixed: Mapping[str, Any],
+        wishes: Sequence[str],
+        models: Mapping[str, str],
+        fields: Mapping[str, Any],
+        *,
+        backend: str | None = None,
+        clock: Any = "wall",
+        fresh: bool = False,
+        threads: int | None = None,
+    ) -> None:
         self.algorithm, self.lines, self.fixed, self.fields = algorithm, list(lines), dict(fixed), dict(fields)
         # What a command line calls it: stdlib/x.dec is found by its name, other files by their path
         self.name = algorithm.name if algorithm.path == f"stdlib/{algorithm.name}.dec" else algorithm.path
@@ -31,14 +42,21 @@ class Job:
         changing = [axis.name for axis in self.axes if axis.changes]
         if changing:
             self.promise = ""
-        missing = [p.name for p in function.params if p.value.type.elem != "model" and not p.has_default
-                   and p.name not in self.fixed and p.name not in {a.name for a in self.axes}]
+        missing = [
+            p.name
+            for p in function.params
+            if p.value.type.elem != "model"
+            and not p.has_default
+            and p.name not in self.fixed
+            and p.name not in {a.name for a in self.axes}
+        ]
         if missing:
             raise decgraph.DecError(f"{function.name} needs a value for `{missing[0]}`", hint=f"--set {missing[0]}=...")
         for name in models:
             if name.removesuffix(".heads") not in algorithm.models:
-                raise decgraph.DecError(f"{function.name} takes no model `{name}`",
-                                        hint=f"it takes {', '.join(algorithm.models)}")
+                raise decgraph.DecError(
+                    f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(algorithm.models)}"
+                )
         self.sources = {**shipped(function), **models}
         self.changing = changing
         values = {a.name: a.values[0] if a.default is None else a.default for a in self.axes}
@@ -91,8 +109,9 @@ class Job:
             content = prints.get(name, "")
             if content and model.kind == "features":  # a head of another target reads other states, at another cost
                 content += f"+{prints.get('target', '')}"
-            out[name], held = cost.known(model, content, self.device, within, cells, fresh=self.fresh, clock=CLOCKS[self.clock],
-                                         clock_name=self.clock)
+            out[name], held = cost.known(
+                model, content, self.device, within, cells, fresh=self.fresh, clock=CLOCKS[self.clock], clock_name=self.clock
+            )
             if held:
                 self.cached.append(name)
         return out

@@ -274,8 +274,9 @@ def run(
     Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.
     Raises DecError for what cannot start.
     """
-    session = of(algorithm).session(models, tokenizer=tokenizer, externs=externs, backend=backend, plan=plan,
-                                    **dict(params or {}))
+    session = of(algorithm).session(
+        models, tokenizer=tokenizer, externs=externs, backend=backend, plan=plan, **dict(params or {})
+    )
     from decgraph.models import request_for
 
     return session.run(request_for(session, prompt, **request), listener=listener)

@@ -25,8 +25,10 @@ def with_policy(file: S.File, name: str, policy: str) -> S.File:
         raise DecError(f"there is no algorithm `{name}` here")
     masked = next((p.name for p in item.params if p.type is not None and p.type.name == "masked"), None)
     if masked is None:
-        raise DecError(f"`{name}` has no masked model, so it has nothing to cache by a policy",
-                       hint="what a causal model computed before is reused without asking: that reuse is exact")
+        raise DecError(
+            f"`{name}` has no masked model, so it has nothing to cache by a policy",
+            hint="what a causal model computed before is reused without asking: that reuse is exact",
+        )
     body: list[S.Stmt] = []
     placed = False
     for stmt in item.body:

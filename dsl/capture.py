@@ -15,6 +15,7 @@ The function is never called: its body is translated statement by statement to t
             verify(t, by=rejection, against=target(t))
             commit(t.accepted)
 """
+
 from __future__ import annotations
 
 import ast
@@ -82,8 +83,9 @@ class Captured:
         return lower_file(file, self.source, names=names)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise DecError(f"`{self.name}` is an algorithm of decgraph, not a Python function",
-                       hint=f"run it: decgraph.run({self.name}, ...)")
+        raise DecError(
+            f"`{self.name}` is an algorithm of decgraph, not a Python function", hint=f"run it: decgraph.run({self.name}, ...)"
+        )
 
     def __repr__(self) -> str:
         return f"<decgraph {self.kind} {self.name}>"
@@ -116,8 +118,10 @@ def source_of(function: Callable[..., Any]) -> tuple[ast.FunctionDef, Source]:
     path = inspect.getsourcefile(function) or function.__code__.co_filename
     text = "".join(linecache.getlines(path))
     if not text:
-        raise DecError(f"the source of `{function.__name__}` cannot be read ({path})",
-                       hint="put the function into a file: @decgraph.algorithm reads its text")
+        raise DecError(
+            f"the source of `{function.__name__}` cannot be read ({path})",
+            hint="put the function into a file: @decgraph.algorithm reads its text",
+        )
     line = function.__code__.co_firstlineno
     for node in ast.walk(_tree(path, text)):
         if isinstance(node, ast.FunctionDef) and node.name == function.__name__:

@@ -1,4 +1,5 @@
 """Python expressions to expressions of the language, with spans into the Python text."""
+
 from __future__ import annotations
 
 import ast
@@ -11,11 +12,24 @@ from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 
 BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%", ast.Pow: "^",
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Mod: "%",
+    ast.Pow: "^",
 }
 COMPARE: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.In: "in", ast.NotIn: "not in",
-    ast.Is: "==", ast.IsNot: "!=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.In: "in",
+    ast.NotIn: "not in",
+    ast.Is: "==",
+    ast.IsNot: "!=",
 }
 CONSTANTS = {True: "yes", False: "no", None: "none"}
 NULLARY = ("done", "greedy")
@@ -49,8 +63,11 @@ class Reader:
         """The expression that a Python expression stands for. Raises DecError where the language has none."""
         read = getattr(self, "_" + type(node).__name__.lower(), None)
         if read is None:
-            self.fail(node, f"{WORDS.get(type(node), 'this Python')} has no meaning in an algorithm",
-                      "give intermediate values names, and keep to arithmetic, comparisons, indexing and calls")
+            self.fail(
+                node,
+                f"{WORDS.get(type(node), 'this Python')} has no meaning in an algorithm",
+                "give intermediate values names, and keep to arithmetic, comparisons, indexing and calls",
+            )
         found = read(node)
         assert isinstance(found, S.Expr)
         return found
@@ -65,7 +82,7 @@ class Reader:
         if isinstance(v, str):
             return S.String(v, span=span)
         if isinstance(v, (int, float)):
-            text = self.source.text[span.start:span.end].replace("_", "")
+            text = self.source.text[span.start : span.end].replace("_", "")
             plain = text.isdigit() or not text.lower().startswith(("0x", "0o", "0b"))
             return S.Number(text if plain else str(v), span=span)
         self.fail(node, f"a {type(v).__name__} has no meaning in an algorithm")
@@ -83,8 +100,9 @@ class Reader:
     def slice(self, node: ast.Slice) -> S.Slice:
         if node.step is not None:
             self.fail(node, "slices have no step here")
-        return S.Slice(self.expr(node.lower) if node.lower else None, self.expr(node.upper) if node.upper else None,
-                       span=self.span(node))
+        return S.Slice(
+            self.expr(node.lower) if node.lower else None, self.expr(node.upper) if node.upper else None, span=self.span(node)
+        )
 
     def _unaryop(self, node: ast.UnaryOp) -> S.Expr:
         if not isinstance(node.op, (ast.USub, ast.Not)):
@@ -94,8 +112,9 @@ class Reader:
     def _binop(self, node: ast.BinOp) -> S.Expr:
         op = BINARY.get(type(node.op))
         if op is None:
-            self.fail(node, "this operator has no meaning in an algorithm",
-                      "there are + - * / % and **; int(a / b) rounds down")
+            self.fail(
+                node, "this operator has no meaning in an algorithm", "there are + - * / % and **; int(a / b) rounds down"
+            )
         return S.Binary(op, self.expr(node.left), self.expr(node.right), span=self.span(node))
 
     def _boolop(self, node: ast.BoolOp) -> S.Expr:
@@ -127,8 +146,13 @@ class Reader:
         if len(node.generators) != 1 or len(part.ifs) > 1 or not isinstance(part.target, ast.Name):
             self.fail(node, "a comprehension runs over one thing, with one name and at most one condition")
         name = S.Name(part.target.id, span=self.span(part.target))
-        return S.Comprehension(self.expr(node.elt), (name,), self.iterable(part.iter),
-                               self.expr(part.ifs[0]) if part.ifs else None, span=self.span(node))
+        return S.Comprehension(
+            self.expr(node.elt),
+            (name,),
+            self.iterable(part.iter),
+            self.expr(part.ifs[0]) if part.ifs else None,
+            span=self.span(node),
+        )
 
     def iterable(self, node: ast.expr) -> S.Expr:
         """What a `for` runs over: `range(a, b)` is a..b."""
@@ -177,15 +201,21 @@ class Reader:
             elif k.arg == "using":
                 using = self.expr(k.value)
             else:
-                self.fail(k.value, f"sample(dist) has no option `{k.arg}`", "sample(p, as_=output), sample(q, using=noise), "
-                          "sample(q, k, replace=False)")
+                self.fail(
+                    k.value,
+                    f"sample(dist) has no option `{k.arg}`",
+                    "sample(p, as_=output), sample(q, using=noise), sample(q, k, replace=False)",
+                )
         return S.Draw((target,), self.expr(node.args[0]), stream, using, span=self.span(node))
 
     def run(self, node: ast.Call) -> S.Expr:
         kw = {self.word(k): k.value for k in node.keywords}
         if len(node.args) != 1 or not isinstance(node.args[0], ast.Call) or "until" not in kw or "at_most" not in kw:
-            self.fail(node, "run takes a call of an algorithm, until = and at_most =",
-                      "run(autoregressive(target), from_=ctx, until=done(), at_most=8)")
+            self.fail(
+                node,
+                "run takes a call of an algorithm, until = and at_most =",
+                "run(autoregressive(target), from_=ctx, until=done(), at_most=8)",
+            )
         call = self.expr(node.args[0])
         assert isinstance(call, S.Call)
         start = self.expr(kw["from"]) if "from" in kw else None
@@ -209,8 +239,12 @@ class Reader:
             extra, base = list(base.args), base.func
         if not isinstance(base, ast.Name) or base.id not in TYPES:
             known = ", ".join(TYPES)
-            self.fail(node, f"`{ast.unparse(node)}` is not a type", f"types are {known}; declarations are {', '.join(FORMS)}",
-                      code="E600")
+            self.fail(
+                node,
+                f"`{ast.unparse(node)}` is not a type",
+                f"types are {known}; declarations are {', '.join(FORMS)}",
+                code="E600",
+            )
         name = TYPES[base.id]
         inner = tuple(self.dim(p) for p in parts)
         args = tuple(self.dim(p) for p in extra)
@@ -244,7 +278,16 @@ def _placed(node: ast.expr, where: ast.expr) -> ast.expr:
 
 
 WORDS: dict[type, str] = {
-    ast.Lambda: "a lambda", ast.Dict: "a dict", ast.Set: "a set", ast.Tuple: "a tuple", ast.JoinedStr: "an f-string",
-    ast.Await: "await", ast.Yield: "yield", ast.NamedExpr: ":=", ast.GeneratorExp: "a generator", ast.Starred: "*",
-    ast.DictComp: "a dict comprehension", ast.SetComp: "a set comprehension",
+    ast.Lambda: "a lambda",
+    ast.Dict: "a dict",
+    ast.Set: "a set",
+    ast.Tuple: "a tuple",
+    ast.JoinedStr: "an f-string",
+    ast.Await: "await",
+    ast.Yield: "yield",
+    ast.NamedExpr: ":=",
+    ast.GeneratorExp: "a generator",
+    ast.Starred: "*",
+    ast.DictComp: "a dict comprehension",
+    ast.SetComp: "a set comprehension",
 }

@@ -1,4 +1,5 @@
 """Python statements to statements of the language."""
+
 from __future__ import annotations
 
 import ast
@@ -89,8 +90,11 @@ def statement(r: Reader, node: ast.stmt, drafts: tuple[str, ...]) -> S.Stmt | No
             r.fail(node, "return gives a value back")
         parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
         return S.Return(tuple(r.expr(p) for p in parts), span=span)
-    r.fail(node, f"`{type(node).__name__.lower()}` has no meaning in an algorithm",
-           "there are assignments, calls, while, for, if, with draft() as t, break and return")
+    r.fail(
+        node,
+        f"`{type(node).__name__.lower()}` has no meaning in an algorithm",
+        "there are assignments, calls, while, for, if, with draft() as t, break and return",
+    )
 
 
 # ------------------------------------------------------------ blocks
@@ -131,8 +135,9 @@ def for_(r: Reader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
     if call is not None and call[0] == "loop":
         return S.Loop(suite(r, node.body, drafts), keyword(r, call[1], "at_most"), span=span)
     if call is not None and call[0] == "lanes":
-        return S.Lanes(name, r.expr(only(r, call[1], "lanes(n)")), suite(r, node.body, drafts), span=span,
-                       name_span=r.span(node.target))
+        return S.Lanes(
+            name, r.expr(only(r, call[1], "lanes(n)")), suite(r, node.body, drafts), span=span, name_span=r.span(node.target)
+        )
     var = S.Name(name, span=r.span(node.target))
     return S.For((var,), r.iterable(node.iter), suite(r, node.body, drafts), span=span)
 
@@ -249,8 +254,12 @@ def _refines(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
 
 def _verify(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
     usage = "verify(t, by=rejection, against=target(t))"
-    return S.Verify(r.expr(only(r, node, usage, ("by", "against"))), needed(r, node, "by", usage),
-                    needed(r, node, "against", usage), span=span)
+    return S.Verify(
+        r.expr(only(r, node, usage, ("by", "against"))),
+        needed(r, node, "by", usage),
+        needed(r, node, "against", usage),
+        span=span,
+    )
 
 
 def _prune(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
@@ -260,8 +269,9 @@ def _prune(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
 
 def _unmask(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
     usage = "unmask(c[b], where=sure(s, tau), with_=x)"
-    return S.Unmask(r.expr(only(r, node, usage, ("where", "with_"))), keyword(r, node, "where"),
-                    needed(r, node, "with_", usage), span=span)
+    return S.Unmask(
+        r.expr(only(r, node, usage, ("where", "with_"))), keyword(r, node, "where"), needed(r, node, "with_", usage), span=span
+    )
 
 
 def _remask(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
@@ -280,12 +290,21 @@ def _keeps(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
 def _single(kind: Callable[..., S.Stmt]) -> Callable[[Reader, ast.Call, Span], S.Stmt]:
     def read(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
         return kind(r.expr(only(r, node, f"{kind.__name__.lower()}(x)", ())), span=span)
+
     return read
 
 
 EFFECTS: dict[str, Callable[[Reader, ast.Call, Span], S.Stmt]] = {
-    "refines": _refines, "verify": _verify, "prune": _prune, "unmask": _unmask, "remask": _remask, "cache": _cache,
-    "keeps_support": _keeps, "commit": _single(S.Commit), "accept": _single(S.Accept), "emit": _single(S.Emit),
+    "refines": _refines,
+    "verify": _verify,
+    "prune": _prune,
+    "unmask": _unmask,
+    "remask": _remask,
+    "cache": _cache,
+    "keeps_support": _keeps,
+    "commit": _single(S.Commit),
+    "accept": _single(S.Accept),
+    "emit": _single(S.Emit),
     "ensures": _single(S.Ensures),
 }
 

@@ -418,8 +418,12 @@ class _Lexer:
 def _too_many(span: Span) -> Diagnostic:
     """More tokens than are read."""
     limit = f"{MAX_TOKENS:,}".replace(",", " ")
-    return Diagnostic("E001", f"this text has more than {limit} words and signs; the first one too many is here", span,
-                      help="split it into files and import what they share; many numbers belong into a parameter")
+    return Diagnostic(
+        "E001",
+        f"this text has more than {limit} words and signs; the first one too many is here",
+        span,
+        help="split it into files and import what they share; many numbers belong into a parameter",
+    )
 
 
 def _too_deep(span: Span, message: str) -> Diagnostic:

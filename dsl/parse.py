@@ -69,7 +69,7 @@ def parse_source(source: Source) -> Parsed:
         collector.raise_if_any()
     table = load_table()
     lexed = lex(source, table.literals)
-    if lexed.problem is not None and lexed.problem.code == "E001":      # not worth parsing up to there
+    if lexed.problem is not None and lexed.problem.code == "E001":  # not worth parsing up to there
         collector.add(lexed.problem)
         collector.raise_if_any()
     file, problem = _parse(table, source, lexed)

@@ -5,6 +5,7 @@
 They stand for what the compiler reads in the function's source: calling one from ordinary Python is an error.
 Types (`Causal`, `Int[1, 32]`, `Features["target"]`) are annotations; everything else is a `Word`.
 """
+
 from __future__ import annotations
 
 from typing import Any, NoReturn
@@ -19,8 +20,10 @@ class Word:
         self.name = name
 
     def _outside(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise DecError(f"`{self.name}` has a meaning only inside a function under @decgraph.algorithm, which is read and "
-                       "not called", hint="run the algorithm: decgraph.run(algorithm, ...)")
+        raise DecError(
+            f"`{self.name}` has a meaning only inside a function under @decgraph.algorithm, which is read and not called",
+            hint="run the algorithm: decgraph.run(algorithm, ...)",
+        )
 
     __call__ = __getitem__ = __iter__ = __enter__ = __exit__ = __bool__ = _outside
 
@@ -53,11 +56,35 @@ class Annotation:
 
 
 TYPES: dict[str, str] = {
-    "Causal": "causal", "Masked": "masked", "Features": "features", "Layers": "layers", "SetBlock": "set_block_lm",
-    "Int": "int", "Float": "float", "Prob": "prob", "Bool": "bool", "Text": "text", "Topology": "topology", "Set": "set",
-    "Automaton": "automaton", "Token": "token", "Dist": "dist", "Draws": "draws", "Tree": "tree", "Node": "node",
-    "Nodes": "nodes", "Positions": "positions", "Span": "span", "Edit": "edit", "Edits": "edits", "Listing": "list",
-    "Suffixes": "suffixes", "Ngrams": "ngrams", "Lru": "lru", "Memory": "memory", "Path": "path",
+    "Causal": "causal",
+    "Masked": "masked",
+    "Features": "features",
+    "Layers": "layers",
+    "SetBlock": "set_block_lm",
+    "Int": "int",
+    "Float": "float",
+    "Prob": "prob",
+    "Bool": "bool",
+    "Text": "text",
+    "Topology": "topology",
+    "Set": "set",
+    "Automaton": "automaton",
+    "Token": "token",
+    "Dist": "dist",
+    "Draws": "draws",
+    "Tree": "tree",
+    "Node": "node",
+    "Nodes": "nodes",
+    "Positions": "positions",
+    "Span": "span",
+    "Edit": "edit",
+    "Edits": "edits",
+    "Listing": "list",
+    "Suffixes": "suffixes",
+    "Ngrams": "ngrams",
+    "Lru": "lru",
+    "Memory": "memory",
+    "Path": "path",
 }
 """Annotations by their Python names, with the language's."""
 
@@ -75,8 +102,21 @@ WORDS = """
 """Every other word. Some stand for builtins of Python that the language has too; inside a captured function those
 (`max`, `min`, `sum`, `any`, `all`, `len`, `int`, `range`) are written as they are."""
 
-LIBRARY = ("rejection", "block_rejection", "match", "typical_longest", "agreed", "dual", "prefix", "sure", "by_factor", "one",
-           "autoregressive", "static_masked", "speculative")
+LIBRARY = (
+    "rejection",
+    "block_rejection",
+    "match",
+    "typical_longest",
+    "agreed",
+    "dual",
+    "prefix",
+    "sure",
+    "by_factor",
+    "one",
+    "autoregressive",
+    "static_masked",
+    "speculative",
+)
 """Rules, policies, helpers and algorithms of stdlib/ that are often named."""
 
 SCOPES = ("PerBatch",)

@@ -1,4 +1,5 @@
 """The builder: appends ops to the region being built and infers their result types from the op table."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -45,8 +46,16 @@ class Builder:
         """Drop the regions opened beyond `depth` (after an error)."""
         del self._stack[depth:]
 
-    def emit(self, opcode: str, operands: Sequence[Value] = (), attrs: dict[str, Any] | None = None,
-             regions: Sequence[Region] = (), *, loc: Loc = NOWHERE, names: Sequence[str] = ()) -> tuple[Value, ...]:
+    def emit(
+        self,
+        opcode: str,
+        operands: Sequence[Value] = (),
+        attrs: dict[str, Any] | None = None,
+        regions: Sequence[Region] = (),
+        *,
+        loc: Loc = NOWHERE,
+        names: Sequence[str] = (),
+    ) -> tuple[Value, ...]:
         """Append an op; returns its results. Raises OpError when the operands do not fit."""
         attrs = dict(attrs or {})
         types = lookup(opcode).type(tuple(v.type for v in operands), attrs, tuple(regions))

@@ -4,6 +4,7 @@
 The analysis runs the loops on sizes alone: some turns one by one until what a turn adds is always the same, the rest
 by multiplication. What it cannot bound has no bound (None), which is an answer too: the tree lives where memory grows.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -64,8 +65,14 @@ def join(a: Known, b: Known) -> Known:
     """What holds of either value."""
     if isinstance(a, Nodes) and isinstance(b, Nodes):
         made = a.made + tuple(op for op in b.made if op not in a.made)
-        return Nodes(most(a.size, b.size), most(a.leaves, b.leaves), most(a.frontier, b.frontier), most(a.new, b.new),
-                     a.edge and b.edge, made)
+        return Nodes(
+            most(a.size, b.size),
+            most(a.leaves, b.leaves),
+            most(a.frontier, b.frontier),
+            most(a.new, b.new),
+            a.edge and b.edge,
+            made,
+        )
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
@@ -81,8 +88,8 @@ class Sizes:
     known: dict[Value, Known] = field(default_factory=dict)
     made: dict[Value, Op] = field(default_factory=dict)
     peaks: dict[Op, Size] = field(default_factory=dict)
-    least: bool = False                                    # with every parameter at the low end of its range
-    too_large: list[Op] = field(default_factory=list)      # what grows a tree beyond NODES
+    least: bool = False  # with every parameter at the low end of its range
+    too_large: list[Op] = field(default_factory=list)  # what grows a tree beyond NODES
 
     def run(self) -> dict[Op, Size]:
         """The most nodes of the tree that each `tree.new` starts."""
@@ -153,7 +160,7 @@ class Sizes:
             return [times(xs)]
         if fn == "div":
             return [xs[0]]
-        if fn == "sub":             # what is taken away is a length, a parameter or a number, not a difference itself
+        if fn == "sub":  # what is taken away is a length, a parameter or a number, not a difference itself
             taken = self.made.get(op.operands[1])
             return [xs[0] if taken is None or taken.opcode in ("len", "const", "path.get", "counter") else None]
         if fn in ("minimum", "mod"):
@@ -182,13 +189,20 @@ class Sizes:
     def widened(self, op: Op) -> list[Known]:
         """k for each of what there is: topk, sample."""
         k = self.number(op.operands[1])
-        return [(*self.lengths(op.operands[0])[:len(op.result.type.dims) - 1], least(k, op.result.type.dims[-1].bound))]
+        return [(*self.lengths(op.operands[0])[: len(op.result.type.dims) - 1], least(k, op.result.type.dims[-1].bound))]
 
     def chosen(self, op: Op) -> list[Known]:
         k = self.number(op.operands[1]) if len(op.operands) > 1 else None
-        return [tuple([least(k, times(self.lengths(op.operands[0])))] if op.attrs.get("flatten") else
-                      [least(k, (self.lengths(op.operands[0]) or (None,))[0]), *self.lengths(op.operands[0])[1:]])
-                if r.type.dims else None for r in op.results]
+        return [
+            tuple(
+                [least(k, times(self.lengths(op.operands[0])))]
+                if op.attrs.get("flatten")
+                else [least(k, (self.lengths(op.operands[0]) or (None,))[0]), *self.lengths(op.operands[0])[1:]]
+            )
+            if r.type.dims
+            else None
+            for r in op.results
+        ]
 
     def slice(self, op: Op) -> list[Known]:
         if not op.result.type.dims:
@@ -204,8 +218,9 @@ class Sizes:
     def concat(self, op: Op) -> list[Known]:
         if not op.result.type.dims:
             return [None]
-        parts = [(self.lengths(v) or (1,)) if v.type.elem != "list" else (0 if v.type.of[0] == ANY else None,)
-                 for v in op.operands]
+        parts = [
+            (self.lengths(v) or (1,)) if v.type.elem != "list" else (0 if v.type.of[0] == ANY else None,) for v in op.operands
+        ]
         return [(add(parts[0][0], parts[1][0]), *self.lengths(op.result)[1:])]
 
     def gather(self, op: Op) -> list[Known]:
@@ -213,7 +228,7 @@ class Sizes:
         if not op.result.type.dims:
             return [None]
         index = max((self.lengths(i) for i in ix), key=len, default=())
-        rest = self.lengths(v)[len(ix):] if v.type.elem not in ("list", "topology") else ()
+        rest = self.lengths(v)[len(ix) :] if v.type.elem not in ("list", "topology") else ()
         sizes = (*index, *rest)
         return [sizes if len(sizes) == len(op.result.type.dims) else tuple(d.bound for d in op.result.type.dims)]
 
@@ -249,7 +264,7 @@ class Sizes:
         op = self.made.get(v)
         if op is None:
             return False
-        if op.opcode == "draw.point":       # a token that was drawn nowhere grows at the frontier
+        if op.opcode == "draw.point":  # a token that was drawn nowhere grows at the frontier
             return t.edge
         if op.opcode == "if":
             return all(self.all_leaves(r.yields[op.results.index(v)], t) for r in op.regions)
@@ -257,12 +272,15 @@ class Sizes:
             return self.all_leaves(op.operands[1], t)
         if op.opcode == "tree.nodes":
             return op.attrs["which"] == "leaves" or (op.attrs["which"] == "frontier" and t.edge)
-        if op.opcode == "gather" and not op.operands[1].type.dims and (
-                [d.kind for d in op.operands[0].type.dims[:1]] in (["part"], ["nodes"])):
-            return False                    # one leaf of many
+        if (
+            op.opcode == "gather"
+            and not op.operands[1].type.dims
+            and ([d.kind for d in op.operands[0].type.dims[:1]] in (["part"], ["nodes"]))
+        ):
+            return False  # one leaf of many
         if op.opcode in DRAWN:
             return self.all_leaves(op.operands[0], t)
-        if op.opcode in MIXED:              # of several laws, each over the leaves (or over no nodes)
+        if op.opcode in MIXED:  # of several laws, each over the leaves (or over no nodes)
             over = [x for x in op.operands if any(d.kind in ("part", "nodes") for d in x.type.dims)]
             return bool(over) and all(self.all_leaves(x, t) for x in over)
         return False
@@ -315,8 +333,10 @@ class Sizes:
                     if peak is not None and old is not None and peak + rest * (peak - old) > NODES:
                         self.too_large.append(op)
                     self.peaks[made] = None if peak is None or old is None else add(peak, rest * (peak - old))
-                return [b if not isinstance(b, Nodes) else replace(b, size=add(b.size, rest * grown))
-                        for b, grown in zip(after, (s or 0 for s in shape), strict=True)]
+                return [
+                    b if not isinstance(b, Nodes) else replace(b, size=add(b.size, rest * grown))
+                    for b, grown in zip(after, (s or 0 for s in shape), strict=True)
+                ]
             last, now = shape, [join(a, b) if turns is None else b for a, b in zip(now, after, strict=True)]
         if turns is not None and turns <= MOST_TURNS:
             return now
@@ -340,21 +360,44 @@ def growth(a: Known, b: Known) -> int | None:
     """By how much a tree grew, if all else is as it was; 0 for what did not change, None for any other change."""
     if a == b:
         return 0
-    if isinstance(a, Nodes) and isinstance(b, Nodes) and a.size is not None and b.size is not None and (
-            replace(a, size=0, leaves=0) == replace(b, size=0, leaves=0)):
+    if (
+        isinstance(a, Nodes)
+        and isinstance(b, Nodes)
+        and a.size is not None
+        and b.size is not None
+        and (replace(a, size=0, leaves=0) == replace(b, size=0, leaves=0))
+    ):
         return b.size - a.size
     return None
 
 
-
 RULES: dict[str, Callable[[Sizes, Op], list[Known]]] = {
-    "const": Sizes.const, "map": Sizes.arithmetic, "as_int": Sizes.same, "len": Sizes.length, "within": Sizes.within,
+    "const": Sizes.const,
+    "map": Sizes.arithmetic,
+    "as_int": Sizes.same,
+    "len": Sizes.length,
+    "within": Sizes.within,
     "topk": Sizes.widened,
-    "draw.many": Sizes.widened, "select.top": Sizes.chosen, "batch.top": Sizes.chosen, "take_first": Sizes.chosen,
-    "pairs.top": Sizes.pairs, "slice": Sizes.slice, "concat": Sizes.concat, "gather": Sizes.gather, "tree.new": Sizes.tree_new,
-    "tree.grow": Sizes.grow, "tree.best_first": Sizes.grow, "tree.keep": Sizes.keep, "tree.front": Sizes.front,
-    "tree.nodes": Sizes.nodes, "tree.set": Sizes.same, "if": Sizes.branch, "for": Sizes.loop, "while": Sizes.loop,
-    "each": Sizes.each, "segment": Sizes.segment,
+    "draw.many": Sizes.widened,
+    "select.top": Sizes.chosen,
+    "batch.top": Sizes.chosen,
+    "take_first": Sizes.chosen,
+    "pairs.top": Sizes.pairs,
+    "slice": Sizes.slice,
+    "concat": Sizes.concat,
+    "gather": Sizes.gather,
+    "tree.new": Sizes.tree_new,
+    "tree.grow": Sizes.grow,
+    "tree.best_first": Sizes.grow,
+    "tree.keep": Sizes.keep,
+    "tree.front": Sizes.front,
+    "tree.nodes": Sizes.nodes,
+    "tree.set": Sizes.same,
+    "if": Sizes.branch,
+    "for": Sizes.loop,
+    "while": Sizes.loop,
+    "each": Sizes.each,
+    "segment": Sizes.segment,
 }
 
 

@@ -13,6 +13,7 @@ to be. The check follows, for every value, on which sampled draws it depends:
 
 It is a sufficient condition and names the line; the exact check (`decgraph check`) is the judge.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -105,8 +106,7 @@ def weighed(function: Function) -> set[str]:
 
 
 def _reads_law(op: Op) -> bool:
-    return (op.opcode == "draw.get" and op.attrs["field"] == "law") or (
-        op.opcode == "tree.get" and op.attrs["column"] == "law")
+    return (op.opcode == "draw.get" and op.attrs["field"] == "law") or (op.opcode == "tree.get" and op.attrs["column"] == "law")
 
 
 @dataclass
@@ -143,10 +143,16 @@ class Checker:
 
     def aged(self, a: Abs, loop: Op) -> Abs:
         """What is known after a turn of `loop`: its draws are draws of some turn."""
+
         def age(labels: Labels) -> Labels:
             return frozenset((v, loop if loop in self.loops.get(v, ()) else past) for v, past in labels)
-        tree = a.tree and TreeAbs(self.aged(a.tree.frontier, loop), self.aged(a.tree.new, loop), age(a.tree.points),
-                                  frozenset((v, at) for v, at in a.tree.grown if loop not in self.loops.get(v, ())))
+
+        tree = a.tree and TreeAbs(
+            self.aged(a.tree.frontier, loop),
+            self.aged(a.tree.new, loop),
+            age(a.tree.points),
+            frozenset((v, at) for v, at in a.tree.grown if loop not in self.loops.get(v, ())),
+        )
         return replace(a, dep=age(a.dep), held=age(a.held), tree=tree, points=None if a.points is None else age(a.points))
 
     def report(self, kind: str, op: Op, labels: Labels, tree: str, severity: str = "error") -> None:
@@ -218,7 +224,7 @@ class Checker:
     def draw(self, op: Op) -> list[Abs]:
         noise = next(v for v in op.operands if v.type.elem == "noise")
         made = self.made.get(noise)
-        if made is not None and made.attrs.get("kind") == "output":    # one stream, whatever reads it
+        if made is not None and made.attrs.get("kind") == "output":  # one stream, whatever reads it
             self.output = noise = self.output or noise
         return [Abs(self.all_reads(op), frozenset({(noise, None)}))]
 
@@ -274,8 +280,11 @@ class Checker:
     def together(self, op: Op) -> list[Abs]:
         parts = [self.of(v) for v in op.operands]
         if any(v.type.elem in HOLDERS for v in op.operands):
-            out = Abs(frozenset().union(*(p.dep for p in parts)), frozenset().union(*(p.held for p in parts)),
-                      canvas=any(p.canvas for p in parts))
+            out = Abs(
+                frozenset().union(*(p.dep for p in parts)),
+                frozenset().union(*(p.held for p in parts)),
+                canvas=any(p.canvas for p in parts),
+            )
             return [out]
         return self.other(op)
 
@@ -315,8 +324,9 @@ class Checker:
             x = Abs(x.reads)
         place = at.dep if at is not None else NO
         if x.held & (x.dep | place):
-            self.report("order" if x.canvas else "choice", op, x.held & (x.dep | place), name,
-                        "warning" if x.canvas else "error")
+            self.report(
+                "order" if x.canvas else "choice", op, x.held & (x.dep | place), name, "warning" if x.canvas else "error"
+            )
         elif x.held & self.control:
             self.report("skip", op, x.held & self.control, name)
         elif x.held & t.dep:
@@ -330,8 +340,10 @@ class Checker:
         points = shape.points | (way if not x.held else NO)
         dep = t.dep | x.dep | self.control | (at.reads if at is not None else NO)
         grown = shape.grown | {key} if x.held else shape.grown
-        return [Abs(dep, t.held | x.held, tree=TreeAbs(replace(new, dep=NO), replace(new, dep=NO), points, grown)),
-                replace(new, dep=NO)]
+        return [
+            Abs(dep, t.held | x.held, tree=TreeAbs(replace(new, dep=NO), replace(new, dep=NO), points, grown)),
+            replace(new, dep=NO),
+        ]
 
     def tree_keep(self, op: Op) -> list[Abs]:
         t, ns = self.of(op.operands[0]), self.of(op.operands[1])
@@ -376,8 +388,9 @@ class Checker:
 
     def evaluate(self, op: Op) -> list[Abs]:
         place = self.of(op.operands[1])
-        rest = frozenset().union(*(self.of(v).reads for v, n in zip(op.operands[2:], op.attrs.get("with", ()), strict=False)
-                                   if n != "tree"))
+        rest = frozenset().union(
+            *(self.of(v).reads for v, n in zip(op.operands[2:], op.attrs.get("with", ()), strict=False) if n != "tree")
+        )
         if op.operands[1].type.elem == "tree":
             return [Abs(rest, place.held, column=True)]
         return [Abs(place.reads | rest)]
@@ -414,16 +427,43 @@ class Checker:
 
 
 RULES: dict[str, Any] = {
-    "if": Checker.branch, "for": Checker.loop_for, "while": Checker.loop_while, "each": Checker.each,
-    **dict.fromkeys(DRAWS, Checker.draw), "state.read": Checker.reading, "state.write": Checker.writing,
-    "draw.point": Checker.point, "topk": Checker.point,
-    **dict.fromkeys(CHOOSES, Checker.choose), "concat": Checker.together, "list": Checker.together, "tile": Checker.together,
-    "arg": Checker.arg, "len": Checker.length, "map": Checker.elementwise, "lookup": Checker.elementwise,
-    "face": Checker.elementwise, "info": Checker.elementwise, "draw.get": Checker.field, "tree.new": Checker.tree_new,
-    "tree.continue": Checker.tree_continue, "tree.reroot": Checker.tree_continue, "tree.grow": Checker.tree_grow,
-    "tree.best_first": Checker.tree_grow, "tree.keep": Checker.tree_keep, "tree.front": Checker.tree_front,
-    "tree.set": Checker.tree_set, "tree.nodes": Checker.tree_nodes, "tree.get": Checker.tree_get, "tree.down": Checker.fold,
-    "tree.up": Checker.fold, "tree.size": Checker.size, "model.eval": Checker.evaluate, "canvas.put": Checker.put,
-    "canvas.get": Checker.canvas_get, "context": Checker.size, "segment": Checker.segment,
+    "if": Checker.branch,
+    "for": Checker.loop_for,
+    "while": Checker.loop_while,
+    "each": Checker.each,
+    **dict.fromkeys(DRAWS, Checker.draw),
+    "state.read": Checker.reading,
+    "state.write": Checker.writing,
+    "draw.point": Checker.point,
+    "topk": Checker.point,
+    **dict.fromkeys(CHOOSES, Checker.choose),
+    "concat": Checker.together,
+    "list": Checker.together,
+    "tile": Checker.together,
+    "arg": Checker.arg,
+    "len": Checker.length,
+    "map": Checker.elementwise,
+    "lookup": Checker.elementwise,
+    "face": Checker.elementwise,
+    "info": Checker.elementwise,
+    "draw.get": Checker.field,
+    "tree.new": Checker.tree_new,
+    "tree.continue": Checker.tree_continue,
+    "tree.reroot": Checker.tree_continue,
+    "tree.grow": Checker.tree_grow,
+    "tree.best_first": Checker.tree_grow,
+    "tree.keep": Checker.tree_keep,
+    "tree.front": Checker.tree_front,
+    "tree.set": Checker.tree_set,
+    "tree.nodes": Checker.tree_nodes,
+    "tree.get": Checker.tree_get,
+    "tree.down": Checker.fold,
+    "tree.up": Checker.fold,
+    "tree.size": Checker.size,
+    "model.eval": Checker.evaluate,
+    "canvas.put": Checker.put,
+    "canvas.get": Checker.canvas_get,
+    "context": Checker.size,
+    "segment": Checker.segment,
     "model.evals": Checker.evaluations,
 }

@@ -2,6 +2,7 @@
 
 What a person writes by hand may leave out the types of results: they are then taken from the op table.
 """
+
 from __future__ import annotations
 
 import difflib
@@ -22,8 +23,10 @@ STRING = re.compile(QUOTED)
 OPCODE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 VALUE = re.compile(rf"%(?:(?P<number>\d+)|(?P<name>%?[^\W\d]\w*|{QUOTED}))(?:\.(?P<copy>\d+))?(?![\w.])")
 NUMBER = re.compile(r"-?(?:inf\b|nan\b|\d+/\d+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
-PLACE = re.compile(rf"loc\((?:(?P<path>[\w./+@<>~-]*)|(?P<quoted>{QUOTED})):(?P<line>\d+):(?P<column>\d+)"
-                   r"(?:-(?P<end>\d+):(?P<ending>\d+))?\)")
+PLACE = re.compile(
+    rf"loc\((?:(?P<path>[\w./+@<>~-]*)|(?P<quoted>{QUOTED})):(?P<line>\d+):(?P<column>\d+)"
+    r"(?:-(?P<end>\d+):(?P<ending>\d+))?\)"
+)
 TYPE_PIECE = re.compile(rf'{QUOTED}|<=|[<>\[\]]|[^"<>\[\]\n]+')
 DIM = re.compile(rf"[^\W\d]\w*(?:\.(?:{QUOTED}|[\w.:/$#~-]+))?(?:<=-?\d+)?")
 CONSTANTS = {"none": None, "true": True, "false": False}
@@ -71,7 +74,7 @@ class Parser:
     def peek(self, symbol: str) -> bool:
         if not self.text.startswith(symbol, self.at):
             return False
-        after = self.text[self.at + len(symbol):self.at + len(symbol) + 1]
+        after = self.text[self.at + len(symbol) : self.at + len(symbol) + 1]
         return not (symbol[-1].isalnum() and (after.isalnum() or after == "_"))
 
     def accept(self, symbol: str) -> bool:
@@ -275,8 +278,7 @@ class Parser:
                 self.fail(f"{opcode}: {error}", at, getattr(error, "hint", ""))
             if len(types) != len(results):
                 self.fail(f"{opcode} has {len(types)} results, {len(results)} are named", results[0][2])
-        values = [self.bind(written, Value(t, name), where)
-                  for (written, name, where), t in zip(results, types, strict=True)]
+        values = [self.bind(written, Value(t, name), where) for (written, name, where), t in zip(results, types, strict=True)]
         return Op(opcode, tuple(operands), attrs, tuple(regions), tuple(values), loc)
 
     def call(self, what: str) -> tuple[list[Value], dict[str, Any]]:
@@ -344,8 +346,11 @@ class Parser:
                 if own:
                     body = Region(tuple(p.value for p in params), body.ops, body.yields)
             else:
-                self.fail("expected `}` after the body" if body is not None else
-                          f"expected name, doc, policy, state, claim or body, got {self.seen()}")
+                self.fail(
+                    "expected `}` after the body"
+                    if body is not None
+                    else f"expected name, doc, policy, state, claim or body, got {self.seen()}"
+                )
         if body is None:
             self.fail(f"function {key} has no body")
         return key, Function(name, params, tuple(states), body, tuple(claims), doc, loc, tuple(policies))
@@ -362,8 +367,11 @@ class Parser:
         operands, fields = self.call(kind)
         unknown = set(fields) - {"text", "spec", "args", "mode", "when", "models"}
         if operands or unknown:
-            self.fail("a claim takes text, spec, args, mode, when and models"
-                      + (f", not {', '.join(sorted(unknown))}" if unknown else ", and no operands"), at)
+            self.fail(
+                "a claim takes text, spec, args, mode, when and models"
+                + (f", not {', '.join(sorted(unknown))}" if unknown else ", and no operands"),
+                at,
+            )
         loc = self.loc()
         region = self.region() if self.peek("{") or self.peek("(") else None
         return Claim(kind, **({"text": ""} | fields), region=region, loc=loc)

@@ -101,7 +101,7 @@ def _writes_of(function: Function, tree: str) -> list[Op]:
     """The writes of states that depend on a tree in another way than by what was accepted of it."""
     seen: set[Value] = set()
     ops, before = list(function.body.walk()), -1
-    while len(seen) != before:      # loops hand values back
+    while len(seen) != before:  # loops hand values back
         before = len(seen)
         for op in ops:
             of_tree = any(v.type.elem == "tree" and str(v.type.of[0]) == tree for v in op.operands)

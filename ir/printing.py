@@ -17,6 +17,7 @@ Values carry the names of the source; a number is put behind a name only where i
 stands alone where there is no name (`%0`). Both leave when the text is read. An attribute is `name = data`;
 a type among the data is written `!token<V>`, a dimension `dim k<=4`, an exact fraction `1/3`.
 """
+
 from __future__ import annotations
 
 import json
@@ -193,7 +194,11 @@ class Printer:
 
     def claim(self, c: Claim) -> None:
         fields: dict[str, Any] = {
-            "text": c.text, "spec": c.spec, "args": c.args, "mode": c.mode, "when": c.when,
+            "text": c.text,
+            "spec": c.spec,
+            "args": c.args,
+            "mode": c.mode,
+            "when": c.when,
             "models": c.models,
         }
         if self.plain:

@@ -2,6 +2,7 @@
 
 With `--check` it writes nothing and says whether the page is up to date (exit 1 where it is not).
 """
+
 from __future__ import annotations
 
 import inspect
@@ -44,9 +45,14 @@ def page() -> str:
 
 def section(row: OpDef) -> str:
     """One op: its docstring and its columns."""
-    columns = [("attributes", ", ".join(f"`{a}`" for a in row.attrs)), ("regions", _regions(row)),
-               ("effects", row.effects), ("label", row.label), ("batch", row.batch),
-               ("exact", row.exact if row.exact != "same" else "")]
+    columns = [
+        ("attributes", ", ".join(f"`{a}`" for a in row.attrs)),
+        ("regions", _regions(row)),
+        ("effects", row.effects),
+        ("label", row.label),
+        ("batch", row.batch),
+        ("exact", row.exact if row.exact != "same" else ""),
+    ]
     shown = " · ".join(f"{name}: {value}" for name, value in columns if value)
     text = "\n".join(line.strip() for line in row.doc.splitlines())
     return f"### `{row.name}`\n\n{text}\n\n{shown}\n"

@@ -18,6 +18,7 @@ fails at import. The columns:
 How the torch backend computes an op stands under the op's name in backends/torch/ops/, a file for each file of ir/ops
 (docs/decisions/0004): the table knows no torch.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -82,7 +83,8 @@ def op(name: str) -> Callable[[type], OpDef]:
 
     def register(cls: type) -> OpDef:
         rules: dict[str, Any] = {
-            k: v.__func__ if isinstance(v, staticmethod) else v for k, v in vars(cls).items() if not k.startswith("_")}
+            k: v.__func__ if isinstance(v, staticmethod) else v for k, v in vars(cls).items() if not k.startswith("_")
+        }
         missing = [k for k in _REQUIRED if k not in rules]
         if missing:
             raise TypeError(f"op {name} ({cls.__module__}) lacks: {', '.join(missing)}")
@@ -104,6 +106,7 @@ def lookup(name: str) -> OpDef:
     load()
     if name not in TABLE:
         import difflib
+
         near = difflib.get_close_matches(name, TABLE, 3)
         raise OpError(f"no op named {name}", f"did you mean {', '.join(near)}?" if near else "")
     return TABLE[name]
@@ -112,4 +115,5 @@ def lookup(name: str) -> OpDef:
 def load() -> dict[str, OpDef]:
     """The whole table (imports ir.ops once)."""
     import decgraph.ir.ops  # noqa: F401  (registers)
+
     return TABLE

@@ -1,4 +1,5 @@
 """One text form of a module: printed, read back, and compared."""
+
 from __future__ import annotations
 
 import difflib

@@ -4,6 +4,7 @@ One class serves every value. `Type("dist", of=("V", "shaped"), dims=(Dim("nodes
 distribution over the vocabulary V at every node of tree t, of which there are at most 31. The text form is
 `dist<V,shaped>[nodes.t<=31]` and parses back to an equal type (`parse_type`).
 """
+
 from __future__ import annotations
 
 import json
@@ -14,14 +15,35 @@ from typing import Any, Union
 
 # What an element is. `of` names what it belongs to, in the order given here.
 ELEMENTS: dict[str, tuple[str, ...]] = {
-    "int": (), "real": (), "prob": (), "bool": (), "text": (), "none": (),
-    "token": ("vocabulary",), "dist": ("vocabulary", "face"), "draw": ("vocabulary",),
+    "int": (),
+    "real": (),
+    "prob": (),
+    "bool": (),
+    "text": (),
+    "none": (),
+    "token": ("vocabulary",),
+    "dist": ("vocabulary", "face"),
+    "draw": ("vocabulary",),
     "scores": ("vocabulary",),
-    "node": ("tree",), "path": ("vocabulary",), "edit": ("canvas",), "hidden": ("model",),
-    "tree": ("tree", "edge", "vocabulary"), "canvas": ("canvas", "vocabulary"), "position": ("canvas",),
-    "memory": ("family",), "model": ("kind", "vocabulary", "family", "visibility"), "noise": (),
-    "index": ("kind", "vocabulary"), "automaton": ("vocabulary",), "astate": (), "set": (), "topology": (),
-    "level": (), "list": (), "any": (), "until": (),
+    "node": ("tree",),
+    "path": ("vocabulary",),
+    "edit": ("canvas",),
+    "hidden": ("model",),
+    "tree": ("tree", "edge", "vocabulary"),
+    "canvas": ("canvas", "vocabulary"),
+    "position": ("canvas",),
+    "memory": ("family",),
+    "model": ("kind", "vocabulary", "family", "visibility"),
+    "noise": (),
+    "index": ("kind", "vocabulary"),
+    "automaton": ("vocabulary",),
+    "astate": (),
+    "set": (),
+    "topology": (),
+    "level": (),
+    "list": (),
+    "any": (),
+    "until": (),
 }
 # Names that stand in a type's text as they are; any other (an empty one, "block-causal(8)") stands in double
 # quotes.
@@ -95,8 +117,18 @@ class Type:
     @property
     def vocab(self) -> str:
         """The vocabulary a token-like element belongs to ('' if none)."""
-        position = {"token": 0, "dist": 0, "draw": 0, "scores": 0, "path": 0, "tree": 2, "canvas": 1,
-                    "model": 1, "index": 1, "automaton": 0}.get(self.elem)
+        position = {
+            "token": 0,
+            "dist": 0,
+            "draw": 0,
+            "scores": 0,
+            "path": 0,
+            "tree": 2,
+            "canvas": 1,
+            "model": 1,
+            "index": 1,
+            "automaton": 0,
+        }.get(self.elem)
         return str(self.of[position]) if position is not None and len(self.of) > position else ""
 
     @property
@@ -168,12 +200,12 @@ def join(a: Type, b: Type) -> Type | None:
         return b
     if b.elem == "any" and not b.dims:
         return a
-    if a.elem == "none" or b.elem == "none":           # an optional value
+    if a.elem == "none" or b.elem == "none":  # an optional value
         return b if a.elem == "none" else a
     if a.elem == "list" and b.elem == "list":
         inner = join(a.of[0], b.of[0])  # type: ignore[arg-type]
         return None if inner is None else Type("list", (inner, -1))
-    if a.elem == "list" or b.elem == "list":           # a vector joins a list of its elements
+    if a.elem == "list" or b.elem == "list":  # a vector joins a list of its elements
         lst, vec = (a, b) if a.elem == "list" else (b, a)
         if not vec.dims:
             return None
@@ -209,7 +241,7 @@ class _Reader:
         while at < len(self.text):
             hit = _TOKEN.match(self.text, at)
             if not hit:
-                raise TypeError_(f"not a type: {self.text!r} (at {self.text[at:at + 10]!r})")
+                raise TypeError_(f"not a type: {self.text!r} (at {self.text[at : at + 10]!r})")
             self.items.append(hit.group(1))
             at = hit.end()
         self.at = 0

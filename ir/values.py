@@ -1,4 +1,5 @@
 """Modules, functions, regions, ops and values: SSA with structured regions. Everything here is immutable."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -5,6 +5,7 @@ that the op table says; loops carry what their bodies yield; noise is keyed by e
 states, externs, callees and specifications are names of something. A failure is a bug of ours, so it is an
 InternalError that shows the offending op among its neighbours.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -92,7 +93,7 @@ class Verifier:
         except InternalError as error:  # an attribute without text is an offence of its own
             return f"  ({error.args[0]})"
         at = printer.line_of.get(op, 0)
-        lines = enumerate(printer.lines[max(0, at - AROUND):at + AROUND + 1], max(0, at - AROUND))
+        lines = enumerate(printer.lines[max(0, at - AROUND) : at + AROUND + 1], max(0, at - AROUND))
         return "\n".join(f"{'>' if n == at else ' '} {n + 1:4} | {line}" for n, line in lines)
 
     # -- modules and functions
@@ -140,9 +141,7 @@ class Verifier:
         if claim.region is not None:
             self.region(claim.region, visible, (), None)
 
-    def arguments(
-        self, callee: str, function: Function, given: list[str], what: str, op: Op | None = None
-    ) -> None:
+    def arguments(self, callee: str, function: Function, given: list[str], what: str, op: Op | None = None) -> None:
         """Arguments by name: only the callee's parameters, each once, and all that have no default."""
         known = {p.name for p in function.params}
         self.unique(given, f"argument of {callee}", op)
@@ -162,9 +161,7 @@ class Verifier:
             self.fail(f"{value!r} is defined a second time", op)
         self.defined.add(value)
 
-    def region(
-        self, region: Region, visible: set[Value], counters: tuple[Value, ...], owner: Op | None
-    ) -> None:
+    def region(self, region: Region, visible: set[Value], counters: tuple[Value, ...], owner: Op | None) -> None:
         """A region sees what is visible around it; nothing that it defines is visible after it."""
         inside = set(visible)
         for value in region.args:
@@ -178,8 +175,7 @@ class Verifier:
     def seen(self, values: Iterable[Value], visible: set[Value], op: Op | None, what: str) -> None:
         for n, value in enumerate(values):
             if value not in visible:
-                why = "is defined in a region that does not reach here" if value in self.defined else \
-                    "is not defined before"
+                why = "is defined in a region that does not reach here" if value in self.defined else "is not defined before"
                 self.fail(f"{what} {n} ({value!r}) {why}", op)
 
     def op(self, op: Op, visible: set[Value], counters: tuple[Value, ...]) -> None:

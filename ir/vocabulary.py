@@ -1,13 +1,35 @@
 """Which ops go over rows of the vocabulary: what is costly, and what kernels are made of."""
+
 from __future__ import annotations
 
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
 
-ON_ROWS = frozenset({
-    "face", "warp", "softmax", "normalize", "lookup", "draw", "draw.many", "draw.race", "topk", "arg", "info", "renorm", "map",
-    "reduce", "scan", "draw.get", "draw.point", "rank", "first_max", "pairs.top", "gather",
-})
+ON_ROWS = frozenset(
+    {
+        "face",
+        "warp",
+        "softmax",
+        "normalize",
+        "lookup",
+        "draw",
+        "draw.many",
+        "draw.race",
+        "topk",
+        "arg",
+        "info",
+        "renorm",
+        "map",
+        "reduce",
+        "scan",
+        "draw.get",
+        "draw.point",
+        "rank",
+        "first_max",
+        "pairs.top",
+        "gather",
+    }
+)
 """Ops that may read or make rows over the vocabulary."""
 
 

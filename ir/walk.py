@@ -1,4 +1,5 @@
 """Looking around in functions and making changed copies of them: what passes are written with."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -28,6 +28,7 @@ where something is chosen across the batch; the report says so.
 %q: dist<V,shaped> = model.eval(%small, %c)
 return(%p, %q, has_tree = false)
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -75,7 +76,7 @@ def meets(function: Function) -> bool:
 def law_only(function: Function) -> str:
     """Why a batch may commit other tokens than the sequences alone; "" where it commits the very same ones."""
     if not meets(function) or any(c.kind == "refines" and c.mode == "tokens" for c in function.claims):
-        return ""                               # a claim in tokens holds whatever is drafted
+        return ""  # a claim in tokens holds whatever is drafted
     shared = [f"state {s.name}" for s in function.states if s.scope != "sequence"] or ["what is chosen across the batch"]
     drawn = ", ".join(sorted(weighed(function)))
     if drawn:
@@ -91,8 +92,11 @@ def notes(before: Module, after: Module) -> list[str]:
         if op.opcode in CALLS:
             group = op.attrs.get("joint")
             model = op.operands[0].name or "a model"
-            words = "alone: the model is another one for every sequence" if group is None else (
-                f"one forward for all sequences that wait for {str(group).removesuffix(STEP)}")
+            words = (
+                "alone: the model is another one for every sequence"
+                if group is None
+                else (f"one forward for all sequences that wait for {str(group).removesuffix(STEP)}")
+            )
             out[f"{model} (line {op.loc.line}): {words}"] = None
         elif op.opcode in HOST or lookup(op.opcode).batch == "host":
             out[f"{op.attrs.get('extern', op.opcode)} (line {op.loc.line}): on the host, each sequence alone"] = None

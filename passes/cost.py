@@ -62,8 +62,12 @@ class Cost:
             out.append(f"  {c.model:<{width}}  {c.times} x {c.place}{most}    line {c.line}")
             if c.computed:
                 out.append(f"  {'':<{width}}    computes {c.computed} of {c.asked}{NO_CALL if c.computed == 'nothing' else ''}")
-        groups = [("capacities", self.capacities), ("effects", self.effects), ("on the host", self.host),
-                  ("waits for the host", self.syncs)]
+        groups = [
+            ("capacities", self.capacities),
+            ("effects", self.effects),
+            ("on the host", self.host),
+            ("waits for the host", self.syncs),
+        ]
         random = tuple(f"{count} {kind}" for kind, count in self.random.items())
         for title, lines in (*groups, ("randomness (sites, keyed)", random)):
             out += ["", title, *(f"  {line}" for line in lines or ("none",))]
@@ -270,7 +274,7 @@ class _Walker:
         """Where a call stands; all places of one that is made of several."""
         out, at = [], 1
         for names in parts_of(op):
-            out.append(self.place(op.operands[at], dict(zip(names, op.operands[at + 1:], strict=False))))
+            out.append(self.place(op.operands[at], dict(zip(names, op.operands[at + 1 :], strict=False))))
             at += 1 + len(names)
         return " and ".join(dict.fromkeys(out))
 

@@ -1,4 +1,5 @@
 """Part of simplify: what nothing needs is dropped, also results of branches and values that loops carry."""
+
 from __future__ import annotations
 
 from decgraph.ir.values import Op, Region, Value

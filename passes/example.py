@@ -1,4 +1,5 @@
 """Small bodies of IR before and after a pass: what the examples at the top of every pass are written with."""
+
 from __future__ import annotations
 
 import textwrap
@@ -19,4 +20,4 @@ def after(name: str, body: str, params: str = MODEL, *, states: str = "") -> str
     made, _ = optimise(module, only=(name,))
     lines = print_module(made).splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("  body"))
-    return textwrap.dedent("\n".join(lines[start + 1:-2]))
+    return textwrap.dedent("\n".join(lines[start + 1 : -2]))

@@ -2,6 +2,7 @@
 
 Only whole numbers and bools are folded: they are the same in float64 and in exact fractions, reals are not.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,8 +16,28 @@ from decgraph.ir.walk import rebuild
 
 Answer = tuple[Sequence[Op], Sequence[Value]] | None
 
-FOLDED = frozenset({"add", "sub", "mul", "neg", "abs", "minimum", "maximum", "mod", "eq", "ne", "lt", "le", "gt", "ge", "and",
-                    "or", "not", "select"})
+FOLDED = frozenset(
+    {
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "abs",
+        "minimum",
+        "maximum",
+        "mod",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and",
+        "or",
+        "not",
+        "select",
+    }
+)
 
 
 def fold(region: Region) -> Region:
@@ -86,7 +107,7 @@ class Folder:
 
     def computed(self, op: Op) -> Answer:
         if op.attrs["fn"] == "mod" and self.known[op.operands[1]] == 0:
-            return None                         # an error of the program, when it runs
+            return None  # an error of the program, when it runs
         if any(v.type not in (INT, BOOL) for v in op.operands):
             return None
         (value,) = lookup("map").meaning(_Numbers(), op, *[self.known[v] for v in op.operands])

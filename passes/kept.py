@@ -3,6 +3,7 @@
 c is the number of tokens of context, n the number of drafted nodes of a tree. What is said holds from the second step on: in
 the first, the prompt is computed too.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -74,8 +75,7 @@ class Analysis:
         self.body = function.body
         self.step = step_of(function)
         self.made = definitions(function.body)
-        self.calls = [(op, inside) for op, inside in nested(self.step, False)
-                      if op.opcode in CALLS and op.attrs.get("reuse")]
+        self.calls = [(op, inside) for op, inside in nested(self.step, False) if op.opcode in CALLS and op.attrs.get("reuse")]
         self.commits = [op for op, _ in nested(self.step, False) if op.opcode == "commit"]
 
     def run(self) -> dict[Op, Kept]:
@@ -120,10 +120,10 @@ class Analysis:
         reasons: list[str] = ["held: the committed prefix"]
         terms: list[str] = []
         features = op.opcode != "model.memory" and op.operands[0].type.of[0] == "features"
-        if all(p.kind == "parent" for p in before):     # the context's last token was not among these
+        if all(p.kind == "parent" for p in before):  # the context's last token was not among these
             terms.append(self.pending(store, features, reasons, places))
         for place in places:
-            terms += self.nodes(place, [*before, *places[:places.index(place)]], looped, reasons)
+            terms += self.nodes(place, [*before, *places[: places.index(place)]], looped, reasons)
         shown = " + ".join(t for t in terms if t) or "nothing"
         if op.attrs.get("part") == "heads" or op.opcode == "model.memory":
             reasons.append("read from the features that the last call left")
@@ -134,7 +134,7 @@ class Analysis:
         if places[0].kind == "parent" and len(places) == 1:
             later = [p for op, _ in self.calls if op.attrs["reuse"] == store for p in self.places(op) if p.kind != "parent"]
             if later:
-                return ""                       # all but the last token were computed when they were verified
+                return ""  # all but the last token were computed when they were verified
         walked = {self.walked(c) for c in self.commits} - {""}
         mine = [p for op, _ in self.calls if op.attrs["reuse"] == store for p in self.places(op)]
         if features:
@@ -146,8 +146,11 @@ class Analysis:
         if walked and any(p.tree in walked for p in mine):
             reasons.append("held: its own drafts that were accepted; the last of them was not asked for a successor")
             return "1 (2 where every draft was accepted)"
-        if len(self.commits) == 1 and self.commits[0].operands[0].type.elem in ("draw", "token") and (
-                not self.commits[0].operands[0].type.dims):
+        if (
+            len(self.commits) == 1
+            and self.commits[0].operands[0].type.elem in ("draw", "token")
+            and (not self.commits[0].operands[0].type.dims)
+        ):
             return "1"
         return "what was committed"
 

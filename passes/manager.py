@@ -4,6 +4,7 @@ A module goes through the passes that a plan names. Each is a `Pass`: its name, 
 function. Running a pass on what it gave changes nothing (tests/passes/ holds that), and no pass changes a committed token
 (`--validate` looks).
 """
+
 from __future__ import annotations
 
 import time
@@ -108,9 +109,16 @@ def chosen(plan: Plan, only: Sequence[str] | None = None, without: Collection[st
     return tuple(name for name in ORDER if (wanted is None or name in wanted) and name not in without)
 
 
-def optimise(module: Module, params: Mapping[str, Any] | None = None, *, only: Sequence[str] | None = None,
-             without: Collection[str] = (), plan: Plan | None = None, dump: Path | str | None = None,
-             validate: Validate | None = None) -> tuple[Module, Report]:
+def optimise(
+    module: Module,
+    params: Mapping[str, Any] | None = None,
+    *,
+    only: Sequence[str] | None = None,
+    without: Collection[str] = (),
+    plan: Plan | None = None,
+    dump: Path | str | None = None,
+    validate: Validate | None = None,
+) -> tuple[Module, Report]:
     """The module after the passes, and what they did.
 
     params: values of parameters that are known at compile time. only, without: names of passes. dump: a folder that gets the

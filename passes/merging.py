@@ -1,4 +1,5 @@
 """Part of simplify: equal computations become one, and values that a loop carries twice are carried once."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -75,7 +76,7 @@ class Merger:
         changed = writes(op)
         if op.opcode != "if":
             self.touched(changed)
-        around = {} if op.opcode == "segment" else seen         # what it uses is its operands: nothing is merged into it
+        around = {} if op.opcode == "segment" else seen  # what it uses is its operands: nothing is merged into it
         regions = [self.region(r, around) for r in op.regions]
         if changed:
             self.touched(changed)
@@ -88,8 +89,10 @@ def merge_columns(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
     """Results of an `if` that are alike in both branches, or carried values of a loop that are alike in every turn, as one."""
     if op.opcode == "if":
         pairs = list(zip(op.regions[0].yields, op.regions[1].yields, strict=True))
-        first = {n: next(m for m in range(n + 1) if pairs[m] == pair and op.results[m].type == op.results[n].type)
-                 for n, pair in enumerate(pairs)}
+        first = {
+            n: next(m for m in range(n + 1) if pairs[m] == pair and op.results[m].type == op.results[n].type)
+            for n, pair in enumerate(pairs)
+        }
         if all(a == b for a, b in first.items()):
             return None
         keep = [n for n, m in first.items() if n == m]
@@ -116,10 +119,15 @@ def merge_carried(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
             tried = fold(rebuild(Merger().region(tried, {}), _columns_of_ifs))
             if tried.yields[skip + i] is not tried.yields[skip + j]:
                 continue
-            drop = lambda xs, n: (*xs[:n], *xs[n + 1:])
-            made = Op("for", drop(op.operands, 2 + j), op.attrs,
-                      (Region(drop(tried.args, 1 + j), tried.ops, drop(tried.yields, skip + j)),),
-                      drop(op.results, j), op.loc)
+            drop = lambda xs, n: (*xs[:n], *xs[n + 1 :])
+            made = Op(
+                "for",
+                drop(op.operands, 2 + j),
+                op.attrs,
+                (Region(drop(tried.args, 1 + j), tried.ops, drop(tried.yields, skip + j)),),
+                drop(op.results, j),
+                op.loc,
+            )
             return (made,), tuple(op.results[i if n == j else n] for n in range(len(carried)))
     return None
 

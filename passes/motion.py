@@ -4,6 +4,7 @@ The op table says which ops have effects. Some that have none still look at what
 canvas begins, what a carried tree continues); this file says so once, for all passes. Noise is a function of its key, so a
 draw reads nothing, but a draw is an edge: equal draws stay two (DESIGN.md, commitment 3).
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -25,9 +26,20 @@ REQUEST_CONSTANT = frozenset({"prompt", "limit", "eos", "pad", "mask", "greedy"}
 """Fields of the request that stay as they are while it runs (`room` shrinks)."""
 
 LOOPS = ("for", "while", "each", "tree.walk")
-EDGES = frozenset({
-    "draw", "draw.many", "draw.race", "draw.point", "topk", "beta", "edit", "index.ask", "tree.best_first", "run",
-})
+EDGES = frozenset(
+    {
+        "draw",
+        "draw.many",
+        "draw.race",
+        "draw.point",
+        "topk",
+        "beta",
+        "edit",
+        "index.ask",
+        "tree.best_first",
+        "run",
+    }
+)
 """Ops that make draws or edits: two equal ones are still two edges of a tree."""
 
 CALLS = frozenset({"model.eval", "model.evals", "model.memory"})
@@ -59,13 +71,13 @@ def _own_reads(op: Op) -> Parts:
         case "state.read":
             own = f"state:{op.attrs['state']}"
             return frozenset({own, "learned"}) if op.result.type.elem == "index" else frozenset({own})
-        case "index.ask":                       # "after" a number of tokens asks with the context's end
+        case "index.ask":  # "after" a number of tokens asks with the context's end
             return CONTEXT if op.attrs.get("what") == "after" else NOTHING
         case "tree.new":
             return NOTHING if op.operands else CONTEXT
-        case "warp":                            # a row that stands nowhere stands after the context
+        case "warp":  # a row that stands nowhere stands after the context
             return NOTHING if len(op.operands) > 1 else CONTEXT
-        case "model.eval" | "model.evals" | "model.memory":       # a path stands after the context
+        case "model.eval" | "model.evals" | "model.memory":  # a path stands after the context
             return CONTEXT if any(v.type.elem == "path" for v in op.operands) else NOTHING
         case "extern" | "completes" | "text_of":
             return frozenset({"host"})
@@ -80,7 +92,7 @@ def _own_writes(op: Op) -> Parts:
             return frozenset({f"state:{op.attrs['state']}"})
         case "return":
             return frozenset({"returned"})
-        case "run":                             # the callee may have state per session
+        case "run":  # the callee may have state per session
             return frozenset({"host"})
     return frozenset({"host"}) if op.opcode in HOST else NOTHING
 
@@ -101,14 +113,35 @@ def mergeable(op: Op) -> bool:
     return not op.regions and op.opcode not in EDGES and not writes(op) and lookup(op.opcode).exact == "same"
 
 
-CHEAP = frozenset({
-    "const", "noise", "request", "topology", "vocab_size", "len", "as_int", "face", "draw.get", "tree.nodes", "tree.get",
-    "canvas.get", "state.read", "context", "tree.size", "path.get", "level.get", "ctx.get", "model.layers", "model.derive",
-})
+CHEAP = frozenset(
+    {
+        "const",
+        "noise",
+        "request",
+        "topology",
+        "vocab_size",
+        "len",
+        "as_int",
+        "face",
+        "draw.get",
+        "tree.nodes",
+        "tree.get",
+        "canvas.get",
+        "state.read",
+        "context",
+        "tree.size",
+        "path.get",
+        "level.get",
+        "ctx.get",
+        "model.layers",
+        "model.derive",
+    }
+)
 """Ops that may run though the loop that they stood in would not have reached them: they cannot fail and cost little."""
 
-SAFE_MAPS = frozenset({"add", "sub", "mul", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "select", "minimum",
-                       "maximum"})
+SAFE_MAPS = frozenset(
+    {"add", "sub", "mul", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "select", "minimum", "maximum"}
+)
 
 
 def speculable(op: Op) -> bool:

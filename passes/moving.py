@@ -1,4 +1,5 @@
 """Part of simplify: what every turn of a loop computes alike is computed once, before it."""
+
 from __future__ import annotations
 
 from decgraph.ir.values import Op, Region, Value

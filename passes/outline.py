@@ -4,6 +4,7 @@ A run is a stretch of ops without regions, model calls and effects, so the ops i
 A group is a set of ops of a run that can stand in one place: whatever else lies between them needs nothing of the group, or
 nothing in the group needs it.
 """
+
 from __future__ import annotations
 
 import re
@@ -75,7 +76,7 @@ class Outliner:
         if not self.fits([run[m] for m in sorted(members)]):
             return None
         if any(reached(run, members) & g and reached(run, g) & members for g in others):
-            return None                         # each would need the other
+            return None  # each would need the other
         return members
 
 
@@ -130,6 +131,7 @@ def straight(op: Op) -> bool:
 
 def closed(region: Region) -> Region:
     """The region with the operands of its segments as they have to be after values in them were replaced or dropped."""
+
     def refreshed(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
         if op.opcode != "segment" or op.operands == (free := tuple(free_values(op.regions[0]))):
             return None
@@ -202,7 +204,7 @@ class _Body:
         tainted = {v for op in members for v in op.results}
         ahead: list[Op] = []
         behind: list[Op] = []
-        for op in ops[first:last + 1]:
+        for op in ops[first : last + 1]:
             if op in own:
                 continue
             if any(v in tainted for v in used_by(op)):
@@ -216,7 +218,7 @@ class _Body:
         # nothing to yield: dead, and not ours to drop; needs what needs it: groups of three in a ring, so this one stays open
         if not yields or any(v in late for op in members for v in used_by(op)):
             return ops
-        return [*ops[:first], *ahead, self.segment(members, yields), *behind, *ops[last + 1:]]
+        return [*ops[:first], *ahead, self.segment(members, yields), *behind, *ops[last + 1 :]]
 
     def segment(self, members: Sequence[Op], yields: tuple[Value, ...]) -> Op:
         """The op. What leaves it is the same value as before; inside a new one stands for it. Constants are copied in."""
@@ -225,7 +227,8 @@ class _Body:
         inside = {v: replace(v) for v in (*yields, *(c.result for c in copies))}
         ops = tuple(
             Op(op.opcode, op.operands, op.attrs, op.regions, tuple(inside.get(v, v) for v in op.results), op.loc)
-            for op in (*copies, *members))
+            for op in (*copies, *members)
+        )
         body = substitute(Region((), ops, yields), inside)
         attrs = {"kind": self.how.kind, "name": self.names.of(members, yields)}
         return Op("segment", tuple(free_values(body)), attrs, (body,), yields, members[0].loc)

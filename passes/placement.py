@@ -26,6 +26,7 @@ leave everything where it is.
 %text: text = text_of(%tokens)
 return(%part, %text, has_tree = false)
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -109,8 +110,7 @@ def sized(module: Module, capacities: dict[str, int]) -> Module:
         return (replace(op, attrs={**op.attrs, "capacity": bound}),), op.results
 
     entry = replace(module.entry, body=rebuild(module.entry.body, changed))
-    return module if entry.body is module.entry.body else replace(
-        module, functions={**module.functions, module.main: entry})
+    return module if entry.body is module.entry.body else replace(module, functions={**module.functions, module.main: entry})
 
 
 def notes(before: Module, after: Module) -> list[str]:

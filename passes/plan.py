@@ -9,6 +9,7 @@ placement = device
 >>> Plan.parse(plan.text()) == plan
 True
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def _written(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, frozenset):
         return ",".join(map(str, sorted(value)))
-    return str(getattr(value, "name", "") or value)     # a tree shape by its name
+    return str(getattr(value, "name", "") or value)  # a tree shape by its name
 
 
 def _read(text: str) -> Any:

@@ -30,6 +30,7 @@ so a rejected path is never taken for the accepted one.
 %r: dist<V,shaped> = model.eval(%small, %c, %m, with = ("given",))
 return(%p, %q, %r, has_tree = false)
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -109,7 +110,7 @@ class Stores:
         at = 1
         names = (tuple(op.attrs.get("with", ())),) if op.opcode == "model.memory" else parts_of(op)
         for extra in names:
-            given = op.operands[at + 1:at + 1 + len(extra)]
+            given = op.operands[at + 1 : at + 1 + len(extra)]
             for name, value in zip(extra, given, strict=True):
                 if name == "given" and not (kind == "features" and self.own(value)):
                     return False
@@ -119,9 +120,14 @@ class Stores:
     def own(self, memory: Value) -> bool:
         """Whether a memory is all that a model computed of a context, from scratch."""
         op = self.made.get(memory)
-        return (op is not None and op.opcode == "model.memory" and op.operands[0] in self.params
-                and "given" not in op.attrs.get("with", ())
-                and op.operands[1].type.elem == "node" and op.operands[1].type.of[0] == "ctx")
+        return (
+            op is not None
+            and op.opcode == "model.memory"
+            and op.operands[0] in self.params
+            and "given" not in op.attrs.get("with", ())
+            and op.operands[1].type.elem == "node"
+            and op.operands[1].type.of[0] == "ctx"
+        )
 
 
 def notes(before: Module, after: Module) -> list[str]:

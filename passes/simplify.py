@@ -26,6 +26,7 @@ a noise keeps its site and its counters; reads of the context and of states stay
 %d: int = map(%a, %a, fn = "add")
 return(%d, has_tree = false)
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -51,8 +52,9 @@ def run(module: Module, plan: Plan) -> Module:
     """The simplified module; parameters that `plan.params` gives are constants in it."""
     known = dict(plan.params)
     if known:
-        module = replace(module, functions={
-            name: bind(f, known) if name == module.main else f for name, f in module.functions.items()})
+        module = replace(
+            module, functions={name: bind(f, known) if name == module.main else f for name, f in module.functions.items()}
+        )
     return map_bodies(module, simplified)
 
 
@@ -81,8 +83,9 @@ def bind(function: Function, known: Mapping[str, Any]) -> Function:
         mapping[p.value] = made.result
         value = made.attrs["shape" if made.opcode == "topology" else "value"]
         number = p.value.type.elem in ("int", "real", "prob")
-        params[-1] = replace(p, low=value if number else p.low, high=value if number else p.high, default=value,
-                             has_default=True)
+        params[-1] = replace(
+            p, low=value if number else p.low, high=value if number else p.high, default=value, has_default=True
+        )
     if not ops:
         return function
     body = substitute(function.body, mapping)
@@ -97,8 +100,11 @@ def _prefixed(region: Region, ops: list[Op]) -> Region:
     used = uses(region)
     own = [Op(op.opcode, (), dict(op.attrs), (), (replace(op.result),), op.loc) for op in ops]
     by_name = {op.result.name: op for op in own}
-    mapping = {v: by_name[v.name].result for v in used if v.name in by_name and v not in set(region.args)
-               and not any(v in op.results for op in region.walk())}
+    mapping = {
+        v: by_name[v.name].result
+        for v in used
+        if v.name in by_name and v not in set(region.args) and not any(v in op.results for op in region.walk())
+    }
     keep = [op for op in own if op.result in mapping.values()]
     return replace(substitute(region, mapping), ops=(*keep, *substitute(region, mapping).ops)) if keep else region
 

@@ -26,6 +26,7 @@ commits, writes a state or calls the host. Contexts merge (shared prefixes are c
 %best: token<V> = arg(%p, fn = "max")
 return(%best, %q, has_tree = false)
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -115,7 +116,7 @@ def join(ops: Sequence[Op], a: int, b: int) -> list[Op]:
     call = Op("model.evals", (*first.operands, *second.operands[1:]), attrs, (), (*first.results, *second.results), first.loc)
     early = [ops[n] for n in range(a + 1, b) if n in ahead]
     late = [ops[n] for n in range(a + 1, b) if n not in ahead]
-    return [*ops[:a], *early, call, *late, *ops[b + 1:]]
+    return [*ops[:a], *early, call, *late, *ops[b + 1 :]]
 
 
 def notes(before: Module, after: Module) -> list[str]:

@@ -28,6 +28,7 @@ nothing of them or nothing of theirs needs it. What is taken is what it was: a s
 }
 return(%x, %sure, has_tree = false)
 """
+
 from __future__ import annotations
 
 from decgraph.ir.values import Module, Op, Value

@@ -5,6 +5,7 @@ and the shape of a tree that grows by counts alone do not. A wait is a place whe
 else can be started: a condition, the number of elements that pass a test, tokens that are committed, arguments of host
 functions.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Waits:
 
     def add(self, what: str, op: Op) -> None:
         if self.inside_walk or not self.inside_step:
-            return                              # a walk is one wait, however it decides
+            return  # a walk is one wait, however it decides
         wait = Wait(what, op.loc.line)
         if wait not in self.found:
             self.found.append(wait)

@@ -1,4 +1,5 @@
 """Values of parameters, as a person writes them or a program gives them, turned into what the parameter's type is."""
+
 from __future__ import annotations
 
 import json
@@ -16,10 +17,18 @@ from decgraph.ir.types import Type
 MOST_DIGITS = 400
 """Characters, and the exponent, of a number that is written out; what is longer is refused before it is read."""
 
-WRITTEN = {"int": "a whole number", "bool": "yes or no", "topology": "a topology: 4x2x1, medusa_63 or [[0], [1], [0, 0]]",
-           "set": "a set of whole numbers: 1,3,5 or [1, 3, 5]", "text": "a text", "real": "a number", "prob": "a number",
-           "automaton": 'an automaton: {"next": [[1, 0], [-1, 1]], "accepting": [1]} with a row for every state and an entry '
-                        "for every token, or a JSON file that holds one", "token": "a token id"}
+WRITTEN = {
+    "int": "a whole number",
+    "bool": "yes or no",
+    "topology": "a topology: 4x2x1, medusa_63 or [[0], [1], [0, 0]]",
+    "set": "a set of whole numbers: 1,3,5 or [1, 3, 5]",
+    "text": "a text",
+    "real": "a number",
+    "prob": "a number",
+    "automaton": 'an automaton: {"next": [[1, 0], [-1, 1]], "accepting": [1]} with a row for every state and an entry '
+    "for every token, or a JSON file that holds one",
+    "token": "a token id",
+}
 """How a value of each kind is written."""
 
 
@@ -61,11 +70,12 @@ def example(t: Type) -> str:
         one = "1, 2, 0" if t.elem in ("int", "token", "set") else "yes, no" if t.elem == "bool" else "0.5, 1"
         return f"[[{one}], [{one}]]" if len(t.dims) > 1 else f"[{one}]"
     return {"int": "4", "bool": "yes", "topology": "4x2x1", "set": "1,3", "automaton": "grammar.json", "token": "3"}.get(
-        t.elem, "0.5")
+        t.elem, "0.5"
+    )
 
 
 def _short(v: Any) -> str:
-    text = repr(v) if not isinstance(v, int) or abs(v) < 10 ** 30 else f"a number of {v.bit_length():,} bits"
+    text = repr(v) if not isinstance(v, int) or abs(v) < 10**30 else f"a number of {v.bit_length():,} bits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -160,6 +170,7 @@ def _bool(v: Any) -> bool:
 
 def _topology(v: Any) -> Any:
     from decgraph.ir.data.topology import Topology
+
     return Topology.of(v)
 
 
@@ -176,6 +187,7 @@ def _token(v: Any) -> int:
 
 def _automaton(v: Any) -> Any:
     from decgraph.runtime.automaton import Automaton
+
     if isinstance(v, str):
         text = v.strip()
         if not text.startswith("{"):
@@ -187,12 +199,23 @@ def _automaton(v: Any) -> Any:
     if isinstance(v, Mapping):
         if set(v) - {"next", "accepting", "start"}:
             raise ValueError
-        return Automaton(tuple(tuple(_bounded(s) for s in row) for row in v["next"]),
-                         frozenset(_bounded(s) for s in v["accepting"]), _bounded(v.get("start", 0)))
+        return Automaton(
+            tuple(tuple(_bounded(s) for s in row) for row in v["next"]),
+            frozenset(_bounded(s) for s in v["accepting"]),
+            _bounded(v.get("start", 0)),
+        )
     return v
 
 
-READERS = {"int": _bounded, "real": _number, "prob": _number, "bool": _bool, "topology": _topology, "set": _set,
-           "token": _token, "automaton": _automaton}
+READERS = {
+    "int": _bounded,
+    "real": _number,
+    "prob": _number,
+    "bool": _bool,
+    "topology": _topology,
+    "set": _set,
+    "token": _token,
+    "automaton": _automaton,
+}
 
 __all__ = ["check_value", "wanted"]

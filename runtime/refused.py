@@ -1,12 +1,17 @@
 """What no model can be asked for, on any backend: refused at its place before a run begins."""
+
 from __future__ import annotations
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.ir.walk import functions_of
 
-UNASKED = {"memory.layer": "a layer of its memory", "memory.put": "a layer of its memory", "model.embed": "embeddings",
-           "memory.scores": "the attention that its memory got"}
+UNASKED = {
+    "memory.layer": "a layer of its memory",
+    "memory.put": "a layer of its memory",
+    "model.embed": "embeddings",
+    "memory.scores": "the attention that its memory got",
+}
 
 
 def refuse_unasked(module: Module) -> None:
@@ -16,8 +21,10 @@ def refuse_unasked(module: Module) -> None:
             what = "queries in its memory" if op.attrs.get("queries") else UNASKED.get(op.opcode)
             if what is not None:
                 where = f"{op.loc}: " if op.loc.line else ""
-                raise DecError(f"{where}there is no way yet to ask a model for {what}",
-                               hint="models give distributions and memories; their layers stay their own")
+                raise DecError(
+                    f"{where}there is no way yet to ask a model for {what}",
+                    hint="models give distributions and memories; their layers stay their own",
+                )
 
 
 __all__ = ["UNASKED", "refuse_unasked"]

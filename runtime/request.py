@@ -136,9 +136,7 @@ class Request:
     @property
     def penalised(self) -> bool:
         """Whether a penalty or a bias changes any logit."""
-        return (
-            self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0 or bool(self.bias)
-        )
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0 or bool(self.bias)
 
     def check_vocab(self, size: int) -> None:
         """Raises DecError if a token of the request is outside a vocabulary of `size` tokens."""

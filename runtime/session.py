@@ -1,4 +1,5 @@
 """Sessions: bind models and parameters to an algorithm, run requests, stream events, keep what was produced."""
+
 from __future__ import annotations
 
 import queue
@@ -62,9 +63,12 @@ def check_params(function: Function, given: Mapping[str, Any]) -> dict[str, Any]
     for name in given:
         if name not in known:
             import difflib
+
             near = difflib.get_close_matches(name, known, 1)
-            raise DecError(f"{function.name} has no parameter `{name}`", hint=f"did you mean {near[0]}?" if near else
-                           f"it has {', '.join(known) or 'none'}")
+            raise DecError(
+                f"{function.name} has no parameter `{name}`",
+                hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}",
+            )
     out = {}
     for name, p in known.items():
         if name not in given and not p.has_default:
@@ -94,6 +98,7 @@ def check_models(function: Function, models: Mapping[str, Any]) -> dict[str, Any
         first = vocabs.setdefault(vocab, m)
         if first.vocab != m.vocab:
             from decgraph.runtime.models.interface import check_vocab
+
             check_vocab(first, m)
     return dict(models)
 
@@ -106,9 +111,18 @@ class Session:
     many requests `generate` runs at a time where it is not told.
     """
 
-    def __init__(self, module: Module, models: Mapping[str, Any], params: Mapping[str, Any] | None = None, *,
-                 machine: Any, name: str | None = None, tokenizer: Any = None,
-                 externs: Mapping[str, Callable[..., Any]] | None = None, batch: int | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        models: Mapping[str, Any],
+        params: Mapping[str, Any] | None = None,
+        *,
+        machine: Any,
+        name: str | None = None,
+        tokenizer: Any = None,
+        externs: Mapping[str, Callable[..., Any]] | None = None,
+        batch: int | None = None,
+    ) -> None:
         self.batch = batch or AT_A_TIME
         self.module, self.machine = module, machine
         self.function = module.functions[name or module.main]
@@ -118,12 +132,13 @@ class Session:
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         for extern in module.externs:
             if extern not in self.externs:
-                raise DecError(f"{self.function.name} needs the function `{extern}`", hint="hand it over: --extern "
-                               f"file.py:{extern}, or externs={{{extern!r}: function}}")
+                raise DecError(
+                    f"{self.function.name} needs the function `{extern}`",
+                    hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}",
+                )
         self.shared: dict[Any, Any] = {}
 
-    def run(self, request: Request, *, listener: Callable[[Any], None] | None = None,
-            keep_events: bool = True) -> Result:
+    def run(self, request: Request, *, listener: Callable[[Any], None] | None = None, keep_events: bool = True) -> Result:
         """Run one request. Whatever is raised after the start, by a model or anything else that the run calls, is returned in
         the result as a DecError that names the request and the line, with what was committed before it.
 
@@ -154,8 +169,9 @@ class Session:
         as it ends. What fails has its error in its result; Ctrl-C gives what there is, the unfinished marked "interrupted".
         Raises DecError for a request that no run can begin with.
         """
-        asked = [p if isinstance(p, Request) else request_for(self, p, **{"request_id": i, **request})
-                 for i, p in enumerate(prompts)]
+        asked = [
+            p if isinstance(p, Request) else request_for(self, p, **{"request_id": i, **request}) for i, p in enumerate(prompts)
+        ]
         for one in asked:
             self._check(one)
         if budget is not None and hasattr(self.machine, "limit_memory"):
@@ -223,15 +239,23 @@ class Session:
             if listener is not None:
                 listener(event)
 
-        tallies = hasattr(self.machine, "run_many")   # it counts what it does though nobody listens
+        tallies = hasattr(self.machine, "run_many")  # it counts what it does though nobody listens
         try:
             detokenizer = self.tokenizer.detokenizer if self.tokenizer is not None else None
-            machine = self.machine(self.module, self.function.name, self.models, self.params, request,
-                                   listener=hear if keep_events or listener is not None or not tallies else None,
-                                   shared=self.shared, externs=self.externs, detokenizer=detokenizer)
+            machine = self.machine(
+                self.module,
+                self.function.name,
+                self.models,
+                self.params,
+                request,
+                listener=hear if keep_events or listener is not None or not tallies else None,
+                shared=self.shared,
+                externs=self.externs,
+                detokenizer=detokenizer,
+            )
         except DecError:
             raise
-        except Exception as error:      # a tokenizer, or a model that does not say what it is
+        except Exception as error:  # a tokenizer, or a model that does not say what it is
             raise fault(error, request=title_of(request)) from error
         return _Run(machine, request, events, time.perf_counter())
 
@@ -247,7 +271,7 @@ class Session:
         tokens, text = run.machine.committed_tokens(), ""
         try:
             text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
-        except Exception as wrong:      # the tokens are kept though nobody can read them
+        except Exception as wrong:  # the tokens are kept though nobody can read them
             if error is None:
                 error, reason = fault(wrong, request=title_of(run.request), op="the text of its tokens"), "error"
         seconds = time.perf_counter() - run.started

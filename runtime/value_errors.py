@@ -3,12 +3,15 @@
 An operation tells most of it itself (an `OpError` with its hint). What NumPy and torch say of values whose lengths are only
 known while a program runs is said anew here; what was raised stays the cause of the error that says so.
 """
+
 from __future__ import annotations
 
 import re
 
-_OUTSIDE = re.compile(r"index (-?\d+) is out of bounds for (?:axis \d+|dimension \d+) with size (\d+)|"
-                      r"index out of range|index out of bounds|out of range")
+_OUTSIDE = re.compile(
+    r"index (-?\d+) is out of bounds for (?:axis \d+|dimension \d+) with size (\d+)|"
+    r"index out of range|index out of bounds|out of range"
+)
 _LENGTHS = re.compile(r"broadcast|same shape|must match|shape mismatch|sizes of tensors|inhomogeneous|stack expects", re.I)
 _ROW = re.compile(r"row (-?\d+) is outside the part that was computed")
 _ASKED = "ask for them: model(c, at = b); where a cache policy says what is recomputed, only its cells have scores"

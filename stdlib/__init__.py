@@ -51,11 +51,7 @@ def path(name: str) -> Path:
     """The file of an algorithm. Raises DecError for a name that is not on the shelf."""
     if name not in names():
         near = difflib.get_close_matches(name, names(), 2)
-        hint = (
-            f"did you mean {' or '.join(near)}?"
-            if near
-            else "`decgraph list` shows what there is; a file needs its .dec"
-        )
+        hint = f"did you mean {' or '.join(near)}?" if near else "`decgraph list` shows what there is; a file needs its .dec"
         raise DecError(f"there is no algorithm called {name!r}", hint=hint)
     return FOLDER / f"{name}.dec"
 

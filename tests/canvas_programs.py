@@ -19,12 +19,28 @@ from decgraph.runtime.session import check_params
 
 V, MASK_ID = 23, 22
 SIZES = {
-    "vocab_size": V + 2, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "max_position_embeddings": 64, "initializer_range": 0.3,
+    "vocab_size": V + 2,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
 }
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "mask_token_id": MASK_ID}
-NAMES = ["fast_dllm_uncached", "fast_dllm", "fast_dllm_prefix", "fast_dllm_factor", "llada", "dream", "dream_confidence",
-         "dream_margin", "dream_origin", "static_masked", "prophet"]
+NAMES = [
+    "fast_dllm_uncached",
+    "fast_dllm",
+    "fast_dllm_prefix",
+    "fast_dllm_factor",
+    "llada",
+    "dream",
+    "dream_confidence",
+    "dream_margin",
+    "dream_origin",
+    "static_masked",
+    "prophet",
+]
 
 
 @cache
@@ -32,17 +48,35 @@ def hf_model(kind: str = "eurobert") -> HFMasked:
     """A masked model of two layers with random weights; "blocks" sees up to the end of its block of four."""
     torch.manual_seed(5)
     if kind == "modernbert":
-        net: Any = transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(
-            **SIZES, initializer_cutoff_factor=2.0, local_attention=6, global_attn_every_n_layers=2, **IDS, cls_token_id=1,
-            sep_token_id=2, attn_implementation=ATTENTION))
+        net: Any = transformers.ModernBertForMaskedLM(
+            transformers.ModernBertConfig(
+                **SIZES,
+                initializer_cutoff_factor=2.0,
+                local_attention=6,
+                global_attn_every_n_layers=2,
+                **IDS,
+                cls_token_id=1,
+                sep_token_id=2,
+                attn_implementation=ATTENTION,
+            )
+        )
     elif kind == "llama":
-        net = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=2,
-                                                                     attn_implementation=ATTENTION))
+        net = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(**SIZES, num_key_value_heads=2, attn_implementation=ATTENTION)
+        )
     else:
-        net = transformers.EuroBertForMaskedLM(transformers.EuroBertConfig(**SIZES, num_key_value_heads=2, **IDS,
-                                                                           attn_implementation=ATTENTION))
-    return HFMasked(Net(net), name=kind, vocab=Vocab("test", V), context=64, family=kind, mask=MASK_ID,
-                    visibility=("block", 4) if kind == "blocks" else "full")
+        net = transformers.EuroBertForMaskedLM(
+            transformers.EuroBertConfig(**SIZES, num_key_value_heads=2, **IDS, attn_implementation=ATTENTION)
+        )
+    return HFMasked(
+        Net(net),
+        name=kind,
+        vocab=Vocab("test", V),
+        context=64,
+        family=kind,
+        mask=MASK_ID,
+        visibility=("block", 4) if kind == "blocks" else "full",
+    )
 
 
 load = cache(decgraph.load)

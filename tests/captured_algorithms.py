@@ -179,9 +179,7 @@ def freedave(model: Masked, length: Int[1, 1024] = 256, block: Int[1, 256] = 32,
                     v.grow(edit(order[j], x[order[j]]))
             q = model(v)
             y = sample(q, as_=output(count(v.decided)))
-            then = [
-                one(q[n], y[n], where(b, v.masked[n][b])) if any(v.masked[n][b]) else None for n in v.nodes
-            ]
+            then = [one(q[n], y[n], where(b, v.masked[n][b])) if any(v.masked[n][b]) else None for n in v.nodes]
             verify(v, by=agreed, against=then)
             c = v.accepted
     commit(c)

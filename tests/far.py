@@ -56,7 +56,7 @@ class Elsewhere(TorchFunctionMode):
             return isinstance(args[0], Far)
         given: list[Tensor] = []
         tree_map(lambda x: given.append(x) if isinstance(x, Tensor) else None, (args, kwargs))
-        if any(type(t) not in (Far, Tensor, nn.Parameter) for t in given):    # a kind that says itself what is done with it
+        if any(type(t) not in (Far, Tensor, nn.Parameter) for t in given):  # a kind that says itself what is done with it
             return func(*args, **kwargs)
         far = [t for t in given if isinstance(t, Far)]
         near = [t for t in given if not isinstance(t, Far) and t.dim()]
@@ -117,6 +117,7 @@ class Launched:
 
     def __enter__(self) -> Launched:
         from triton.runtime.interpreter import InterpretedFunction
+
         self._run = InterpretedFunction.run
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -134,4 +135,5 @@ class Launched:
 
     def __exit__(self, *_: object) -> None:
         from triton.runtime.interpreter import InterpretedFunction
+
         InterpretedFunction.run = self._run

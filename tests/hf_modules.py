@@ -15,9 +15,7 @@ _GROUPED = {**_GATED, "num_key_value_heads": 2}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "llama": lambda: hf.LlamaConfig(**_GROUPED),
     "qwen2": lambda: hf.Qwen2Config(**_GROUPED),
-    "qwen2-windows": lambda: hf.Qwen2Config(
-        **_GROUPED, use_sliding_window=True, sliding_window=7, max_window_layers=1
-    ),
+    "qwen2-windows": lambda: hf.Qwen2Config(**_GROUPED, use_sliding_window=True, sliding_window=7, max_window_layers=1),
     "qwen3": lambda: hf.Qwen3Config(**_GROUPED, head_dim=16),
     "mistral": lambda: hf.MistralConfig(**_GROUPED, sliding_window=6),
     "gpt2": lambda: hf.GPT2Config(vocab_size=61, n_embd=32, n_layer=3, n_head=4, n_positions=96),
@@ -28,9 +26,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "gemma3": lambda: hf.Gemma3TextConfig(
         **_GROUPED, head_dim=8, sliding_window=5, layer_types=["sliding_attention", "sliding_attention", "full_attention"]
     ),
-    "gpt_oss": lambda: hf.GptOssConfig(
-        **_GROUPED, head_dim=8, sliding_window=5, num_local_experts=2, num_experts_per_tok=1
-    ),
+    "gpt_oss": lambda: hf.GptOssConfig(**_GROUPED, head_dim=8, sliding_window=5, num_local_experts=2, num_experts_per_tok=1),
     "cohere": lambda: hf.CohereConfig(**_GROUPED, logit_scale=0.3),
     "granite": lambda: hf.GraniteConfig(**_GROUPED, logits_scaling=3.0, attention_multiplier=0.2),
 }
@@ -66,8 +62,14 @@ def logits(of: Any, paths: list[tuple[int, ...]]) -> torch.Tensor:
     return torch.stack([rows[path] for path in paths])
 
 
-LAYER = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_hidden_layers": 1,
-         "num_key_value_heads": 2}
+LAYER = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 1,
+    "num_key_value_heads": 2,
+}
 """Sizes of one layer like those of `module("llama")`: what heads and adapters are made of."""
 
 

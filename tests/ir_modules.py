@@ -25,13 +25,21 @@ from decgraph.ir.verify import fits, unbounded
 NAMES = ("", "", "x", "x", "p", "t", "t.1", "%acc", "%", "été", "1", "a b", 'say "x"', "in", "_", "x1")
 PATHS = ("", "a.dec", "/tmp/my file.dec", "c:1", 'q".dec')
 SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.fractions() | st.text(max_size=8)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.fractions()
+    | st.text(max_size=8)
     | st.sampled_from([INT, parse_type("list<token<V>[k<=3],-1>"), Dim("k", "", 4), Dim("vocab", "a b")])
 )
 DATA = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=2)
+    ),
     max_leaves=6,
 )
 
@@ -137,8 +145,12 @@ class Maker:
     def make_for(self, depth: int) -> None:
         lo, hi, inits, stops = self.const(0, INT), self.const(2, INT), self.carried(), self.random.random() < 0.5
         args = [self.arg(INT), *(self.arg(v.type) for v in inits)]
-        body = self.region(args, depth, lambda: (
-            [self.const(False, BOOL)] if stops else []) + [self.fitting(a.type, a) for a in args[1:]], True)
+        body = self.region(
+            args,
+            depth,
+            lambda: ([self.const(False, BOOL)] if stops else []) + [self.fitting(a.type, a) for a in args[1:]],
+            True,
+        )
         self.emit("for", [lo, hi, *inits], {"stops": stops, "bound": 2}, [body])
 
     def make_while(self, depth: int) -> None:
@@ -157,8 +169,9 @@ class Maker:
     def make_each(self, depth: int) -> None:
         xs = self.pick(lambda v: bool(v.type.dims))
         if xs is not None:
-            body = self.region([self.arg(INT), self.arg(xs.type.drop())], depth,
-                               lambda: [self.random.choice(self.visible)], True)
+            body = self.region(
+                [self.arg(INT), self.arg(xs.type.drop())], depth, lambda: [self.random.choice(self.visible)], True
+            )
             self.emit("each", [xs], {}, [body])
 
     def make_walk(self, depth: int) -> None:
@@ -185,9 +198,7 @@ class Maker:
             self.emit("run", [start, bound, *self.counters], attrs, [until])
 
 
-BOUNDS = (
-    st.none() | st.integers(-9, 99) | st.floats(0, 1) | st.builds(Fraction, st.integers(0, 9), st.integers(1, 9))
-)
+BOUNDS = st.none() | st.integers(-9, 99) | st.floats(0, 1) | st.builds(Fraction, st.integers(0, 9), st.integers(1, 9))
 SCOPES = st.sampled_from(["sequence", "session", "batch"])
 
 
@@ -218,7 +229,7 @@ def functions(draw: Callable[[Any], Any], name: str) -> Function:
     )
     policies = draw(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=2).map(tuple))
     states = (StateDecl("count", INT, draw(SCOPES), start),)
-    claims = claims[draw(st.integers(0, 3)):]
+    claims = claims[draw(st.integers(0, 3)) :]
     return Function(name, ps, states, body, claims, draw(st.text(max_size=20)), maker.loc(), policies)
 
 

@@ -18,8 +18,16 @@ V, MASK_ID, CONTEXT = 23, 22, 48
 
 def module(seed: int) -> Any:
     torch.manual_seed(seed)
-    sizes = {"vocab_size": V, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
-             "num_key_value_heads": 2, "max_position_embeddings": CONTEXT, "initializer_range": 0.3}
+    sizes = {
+        "vocab_size": V,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": CONTEXT,
+        "initializer_range": 0.3,
+    }
     ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "mask_token_id": MASK_ID}
     return transformers.EuroBertForMaskedLM(transformers.EuroBertConfig(**sizes, **ids, attn_implementation=ATTENTION)).eval()
 

@@ -42,7 +42,7 @@ def relative(a: Any, b: Any) -> float:
 
 def leading(values: Any, k: int) -> float:
     """How close any two neighbours among the k + 1 largest are."""
-    top = np.sort(np.asarray(values, np.float64).ravel())[::-1][:k + 1]
+    top = np.sort(np.asarray(values, np.float64).ravel())[::-1][: k + 1]
     return relative(top[:-1], top[1:]) if len(top) > 1 else np.inf
 
 
@@ -59,7 +59,7 @@ class Margins(Machine):
 
     def draw(self, op: Any, row: Any, face: str, key: Any, lane: int, index: Any) -> Any:
         q = np.asarray(row.face(face), dtype=np.float64)
-        if self.request.greedy:     # a point: it was decided where the likeliest token was found
+        if self.request.greedy:  # a point: it was decided where the likeliest token was found
             self.note("draw", leading(row.face("raw"), 1))
         times = noise.exponentials(self.key(key, (lane,), row, index), len(q))
         with np.errstate(divide="ignore"):
@@ -87,7 +87,7 @@ class _Watching:
             for row in q.reshape(-1, q.shape[-1]):
                 note("topk", leading(row, int(args[1])))
         elif op.opcode in ("draw.many", "draw.race"):
-            note(op.opcode, 0.0)   # whole orders: not looked into
+            note(op.opcode, 0.0)  # whole orders: not looked into
         else:
             keys = [a for a in args if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
             keys += [a.vector() for a in args if isinstance(a, Dist)]

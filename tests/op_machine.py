@@ -162,9 +162,7 @@ class Machine:
     def draw(self, op: Op, row: Row, face: str, key: NoiseKey, n: int, index: Any) -> Draw:
         return Draw(self._order(row, face)[0], row, face)
 
-    def draw_many(
-        self, op: Op, row: Row, face: str, k: int, replace: bool, key: NoiseKey, n: int
-    ) -> list[Draw]:
+    def draw_many(self, op: Op, row: Row, face: str, k: int, replace: bool, key: NoiseKey, n: int) -> list[Draw]:
         return [Draw(t, row, face, rank=i) for i, t in enumerate(self._order(row, face)[:k])]
 
     def draw_race(self, op: Op, row: Row, face: str, key: NoiseKey, n: int, bound: Any) -> list[Draw]:
@@ -279,7 +277,7 @@ class Machine:
         return True
 
     def batch_top(self, op: Op, x: Any, k: Any, by: Any) -> Any:
-        return x[:int(k)]
+        return x[: int(k)]
 
 
 def draws(items: Sequence[Any]) -> Draws:
@@ -301,7 +299,13 @@ def dists(n: int, at: Any = None, single: bool = False) -> Dist:
 
 _INTEGERS = ("int", "token", "position", "astate")
 _OBJECTS: dict[str, Any] = {
-    "path": Path, "tree": Tree, "canvas": Canvas, "memory": object, "noise": NoiseKey, "text": str, "model": object,
+    "path": Path,
+    "tree": Tree,
+    "canvas": Canvas,
+    "memory": object,
+    "noise": NoiseKey,
+    "text": str,
+    "model": object,
     "edit": Edit,
 }
 

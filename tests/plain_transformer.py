@@ -124,8 +124,15 @@ class Plain:
 
     # Calls.
 
-    def run(self, cells: Sequence[Any], fresh: Iterable[int], given: Rows | None = None, *, sees: Sees | None = None,
-            halves: Mapping[int, Half] | None = None) -> Rows:
+    def run(
+        self,
+        cells: Sequence[Any],
+        fresh: Iterable[int],
+        given: Rows | None = None,
+        *,
+        sees: Sees | None = None,
+        halves: Mapping[int, Half] | None = None,
+    ) -> Rows:
         """Computes the positions `fresh` of `cells` (tokens, or embeddings), which see each other and what `given` holds.
 
         sees(i, j): whether i sees j, default j <= i. halves: which layers run and which halves of them, default all of all.

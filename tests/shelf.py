@@ -75,21 +75,33 @@ def layered(kind: str) -> dict[str, Model]:
     if kind == "free":
         free = FreeModel(1, V, 3, heads=3, name="target")
         adapter = FreeAdapter(free)
-        return {"target": free, "drafter": FreeModel(2, V, 2), "head": FreeFeatures(free), "adapter": adapter,
-                "tail": adapter, "model": FreeModel(6, V, 2, visibility="full")}
+        return {
+            "target": free,
+            "drafter": FreeModel(2, V, 2),
+            "head": FreeFeatures(free),
+            "adapter": adapter,
+            "tail": adapter,
+            "model": FreeModel(6, V, 2, visibility="full"),
+        }
     tiny = TinyModel(1, V, 2, heads=3, name="target")
-    return {"target": tiny, "drafter": TinyModel(2, V, 1), "head": TinyFeatures(tiny),
-            "model": TinyModel(6, V, 2, visibility="full")}
+    return {
+        "target": tiny,
+        "drafter": TinyModel(2, V, 1),
+        "head": TinyFeatures(tiny),
+        "model": TinyModel(6, V, 2, visibility="full"),
+    }
 
 
-def session(name: str, models: Mapping[str, Model] | None = None, params: Mapping[str, Any] | None = None
-            ) -> Callable[..., Result]:
+def session(
+    name: str, models: Mapping[str, Model] | None = None, params: Mapping[str, Any] | None = None
+) -> Callable[..., Result]:
     """Models and parameters bound; calling it runs a request (by default prompt (0, 1), limit 12), raising what that raised."""
     entry = module(name).entry
     wanted = [p.name for p in entry.params if p.value.type.elem == "model"]
     have = models if models is not None else tables()
-    bound = Session(module(name), {n: have[n] for n in wanted}, parameters(name) if params is None else params,
-                    machine=machine("reference"))
+    bound = Session(
+        module(name), {n: have[n] for n in wanted}, parameters(name) if params is None else params, machine=machine("reference")
+    )
 
     def ask(**request: Any) -> Result:
         result = bound.run(Request(**{"prompt": (0, 1), "limit": 12, **request}))

@@ -26,8 +26,17 @@ from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import Stats
 
 V = 5
-STATIC = ["autoregressive", "eagle2", "medusa", "medusa_match", "recursive_sd", "rsd_s", "sequoia", "speculative",
-          "token_recycling"]
+STATIC = [
+    "autoregressive",
+    "eagle2",
+    "medusa",
+    "medusa_match",
+    "recursive_sd",
+    "rsd_s",
+    "sequoia",
+    "speculative",
+    "token_recycling",
+]
 """The algorithms whose steps are of static shape."""
 CPU = torch.device("cpu")
 SMALL: dict[str, dict[str, Any]] = {
@@ -120,8 +129,9 @@ class Runs:
         batch, needs = batch or len(requests), self.needs(shape)
         models = {n: on_device(m, batch, capacity + 40, needs.tails[n]) for n, m in self.models.items()}
         ends = max(1, *(len(r.eos) for r in requests))
-        return StepProgram(self.module, self.module.main, models, self.params, Frame(batch, capacity, shape, CPU, ends), needs,
-                           **more)
+        return StepProgram(
+            self.module, self.module.main, models, self.params, Frame(batch, capacity, shape, CPU, ends), needs, **more
+        )
 
     def compare(self, requests: Sequence[Request], outcomes: Sequence[Outcome]) -> None:
         """Tokens and statistics are the reference's."""
@@ -129,9 +139,10 @@ class Runs:
             where = f"{self.name}, {request}"
             assert not have.lost, where
             assert have.tokens == want.tokens, where
-            assert (have.tested, have.accepted, have.drafted) == (
-                want.stats.tested, want.stats.accepted, want.stats.drafted), where
-            calls = {self.models[n.split(".")[0]].name + n[len(n.split(".")[0]):]: c for n, c in have.calls.items()}
+            assert (have.tested, have.accepted, have.drafted) == (want.stats.tested, want.stats.accepted, want.stats.drafted), (
+                where
+            )
+            calls = {self.models[n.split(".")[0]].name + n[len(n.split(".")[0]) :]: c for n, c in have.calls.items()}
             assert_calls(calls, want.stats.calls, "target", where)
 
 
@@ -154,8 +165,18 @@ PROMPTS = [(0, 1), (2, 3, 4, 1, 0), (1, 1, 3)]
 
 def requests(temperature: float = 1, count: int = 3, **more: Any) -> list[Request]:
     """Ragged prompts with different limits; the second ends at token 4."""
-    return [Request(prompt=PROMPTS[i], limit=(5, 6, 3)[i], seed=2**40 + i, request_id=2**33 * i + i, temperature=temperature,
-                    eos={4} if i == 1 else (), **more) for i in range(count)]
+    return [
+        Request(
+            prompt=PROMPTS[i],
+            limit=(5, 6, 3)[i],
+            seed=2**40 + i,
+            request_id=2**33 * i + i,
+            temperature=temperature,
+            eos={4} if i == 1 else (),
+            **more,
+        )
+        for i in range(count)
+    ]
 
 
 READS = {"_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "item", "unique_dim", "_unique2"}
@@ -182,8 +203,7 @@ class Guard(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        where = name in ("index", "index_put", "index_put_") and any(
-            t is not None and t.dtype == torch.bool for t in args[1])
+        where = name in ("index", "index_put", "index_put_") and any(t is not None and t.dtype == torch.bool for t in args[1])
         if not self.lenient and (name in READS or name in COPIES or where):
             raise AssertionError(f"{func} in a turn")
         self.seen.append(name)

@@ -67,10 +67,19 @@ def _tree(t: ir_tree.Tree, request: Any) -> Tree:
     for i, node in enumerate(t.nodes[1:]):
         edge = torch_value(node.edge, request)
         draw = joined([edge]) if isinstance(edge, Draws) else None
-        out = out.grow(draw, np.zeros(1, dtype=np.int64), np.array([node.edge.token]), np.array([node.parent]),
-                       np.array([node.depth]), np.array([i]), np.array([float(node.logprob)]),
-                       {name: [v] for name, v in node.columns.items()}, [] if draw is not None else [edge])
+        out = out.grow(
+            draw,
+            np.zeros(1, dtype=np.int64),
+            np.array([node.edge.token]),
+            np.array([node.parent]),
+            np.array([node.depth]),
+            np.array([i]),
+            np.array([float(node.logprob)]),
+            {name: [v] for name, v in node.columns.items()},
+            [] if draw is not None else [edge],
+        )
     from dataclasses import replace
+
     return replace(out, new=np.array(t.new), frontier=np.array(t.frontier))
 
 
@@ -95,10 +104,13 @@ def plain(value: Any) -> Any:
         flat = [None if d is None else plain(d) for d in value.items.ravel()]
         return _shaped(flat, value.shape)
     if isinstance(value, Draws):
-        flat = [_plain_torch_draw(value.ravel().pick(i)) for i in range(value.tokens.size)] if value.shape else [
-            _plain_torch_draw(value)]
+        flat = (
+            [_plain_torch_draw(value.ravel().pick(i)) for i in range(value.tokens.size)]
+            if value.shape
+            else [_plain_torch_draw(value)]
+        )
         return _shaped(flat, value.shape)
-    if hasattr(value, "items") and hasattr(value, "pick"):   # Mixed
+    if hasattr(value, "items") and hasattr(value, "pick"):  # Mixed
         return [plain(d) for d in value.items]
     if isinstance(value, ir_dist.Dist):
         return ("dist", _rounded(value.vector()), None if value.at is None else value.at.tolist())
@@ -108,14 +120,28 @@ def plain(value: Any) -> Any:
         emitted = value.emitted if value.emitted is None else int(getattr(value.emitted, "token", value.emitted))
         return ("path", [ir_tree.edge_token(t) for t in value.tokens], value.node, value.depth, emitted)
     if isinstance(value, ir_tree.Tree):
-        return _plain_tree(value.base, [_edge(n.edge) for n in value.nodes[1:]], [n.parent for n in value.nodes],
-                           [n.depth for n in value.nodes], [n.logprob for n in value.nodes], value.new, value.frontier,
-                           _columns([n.columns for n in value.nodes]))
+        return _plain_tree(
+            value.base,
+            [_edge(n.edge) for n in value.nodes[1:]],
+            [n.parent for n in value.nodes],
+            [n.depth for n in value.nodes],
+            [n.logprob for n in value.nodes],
+            value.new,
+            value.frontier,
+            _columns([n.columns for n in value.nodes]),
+        )
     if isinstance(value, Tree):
         edges = value.edges[1:] if len(value.edges) == len(value) else value.token[1:].tolist()
-        return _plain_tree(value.base, [_edge(e) for e in edges], value.parent.tolist(), value.depth.tolist(),
-                           value.logprobs().tolist(), value.new.tolist(), value.frontier.tolist(),
-                           {k: [None if v is None else plain(v) for v in vs] for k, vs in value.columns.items()})
+        return _plain_tree(
+            value.base,
+            [_edge(e) for e in edges],
+            value.parent.tolist(),
+            value.depth.tolist(),
+            value.logprobs().tolist(),
+            value.new.tolist(),
+            value.frontier.tolist(),
+            {k: [None if v is None else plain(v) for v in vs] for k, vs in value.columns.items()},
+        )
     if isinstance(value, ir_canvas.Canvas):
         decided = [c.token if isinstance(c, ir_dist.Draw) else c for c in value.cells]
         return ("canvas", tuple(value.base), decided, value.capacity)
@@ -182,7 +208,7 @@ def _shaped(flat: list[Any], shape: tuple[int, ...]) -> Any:
     if len(shape) == 1:
         return flat
     step = int(np.prod(shape[1:]))
-    return [_shaped(flat[i * step:(i + 1) * step], shape[1:]) for i in range(shape[0])]
+    return [_shaped(flat[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
 
 
 def _rounded(x: Any) -> Any:

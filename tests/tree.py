@@ -14,10 +14,7 @@ ROOMS = ("dsl", "ir", "passes", "backends", "runtime", "check", "stdlib", "zoo",
 HEAVY_FOLDERS = ("runtime/models", "zoo", "backends/torch", "backends/triton", "bench")
 
 # Names and pages may be missing until the thread from text to proof stands; from then on none may.
-LANDED = all(
-    (ROOT / file).exists()
-    for file in ("stdlib/speculative.dec", "cli/run.py", "cli/check.py", "check/testing.py")
-)
+LANDED = all((ROOT / file).exists() for file in ("stdlib/speculative.dec", "cli/run.py", "cli/check.py", "check/testing.py"))
 
 
 def module_name(path: Path) -> str:
@@ -42,8 +39,6 @@ def may_be_heavy(path: Path) -> bool:
 
 def python(code: str, *, timeout: float = 120) -> str:
     """What a fresh interpreter prints, started away from the repository root."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=timeout, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

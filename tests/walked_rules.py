@@ -109,17 +109,32 @@ class Case:
 
     def machine(self, module: Module, events: list[Any] | None = None) -> Machine:
         """A machine that runs the request. events: what it reports goes there."""
-        return Machine(module, module.main, {"target": TableModel(self.size, 1)}, {"tau": 0.25, "turns": 3}, self.request,
-                       listener=None if events is None else events.append)
+        return Machine(
+            module,
+            module.main,
+            {"target": TableModel(self.size, 1)},
+            {"tau": 0.25, "turns": 3},
+            self.request,
+            listener=None if events is None else events.append,
+        )
 
 
-def case(seed: int, size: int = 7, *, shape: Sequence[int] = (3, 2, 1), how: str = "mixed", dtype: torch.dtype = torch.float64,
-         part: bool = False, **request: Any) -> Case:
+def case(
+    seed: int,
+    size: int = 7,
+    *,
+    shape: Sequence[int] = (3, 2, 1),
+    how: str = "mixed",
+    dtype: torch.dtype = torch.float64,
+    part: bool = False,
+    **request: Any,
+) -> Case:
     """A random case. shape: children of every node, level by level (some are left out). how: drafts "with" or "without"
     replacement, "points", or "mixed". part: evidence is missing at some nodes."""
     rng = np.random.default_rng(seed)
-    asked = Request(prompt=tuple(int(t) for t in rng.integers(0, size, 4)), seed=seed * 7 + 1, request_id=seed + 2**33,
-                    **request)
+    asked = Request(
+        prompt=tuple(int(t) for t in rng.integers(0, size, 4)), seed=seed * 7 + 1, request_id=seed + 2**33, **request
+    )
     tree = Tree.start(Context(list(asked.prompt), 4))
     base = rng.normal(size=(64, size))
     frontier, uid = [0], 0
@@ -135,16 +150,31 @@ def case(seed: int, size: int = 7, *, shape: Sequence[int] = (3, 2, 1), how: str
         keep = np.flatnonzero((flat.tokens >= 0) & (rng.random(len(flat.tokens)) < 0.85))
         parents = np.array(frontier)[keep // width] if len(keep) else np.zeros(0, dtype=np.int64)
         first = len(tree)
-        tree = tree.grow(flat, keep, flat.tokens[keep], parents, tree.depth[parents] + 1, uid + np.arange(len(keep)),
-                         np.full(len(keep), np.nan), {}, [])
+        tree = tree.grow(
+            flat,
+            keep,
+            flat.tokens[keep],
+            parents,
+            tree.depth[parents] + 1,
+            uid + np.arange(len(keep)),
+            np.full(len(keep), np.nan),
+            {},
+            [],
+        )
         uid += len(keep)
         new = list(range(first, len(tree)))
         if not new:
             break
         frontier = new
     scores = torch.tensor(np.stack([base[n] for n in range(len(tree))]), dtype=dtype)
-    rows = Rows(scores, asked, positions=np.full(len(tree), 4), nodes=np.arange(len(tree)), tree=tree,
-                path=lambda i: (*asked.prompt, *(int(tree.token[n]) for n in tree.path_nodes(i)[1:])))
+    rows = Rows(
+        scores,
+        asked,
+        positions=np.full(len(tree), 4),
+        nodes=np.arange(len(tree)),
+        tree=tree,
+        path=lambda i: (*asked.prompt, *(int(tree.token[n]) for n in tree.path_nodes(i)[1:])),
+    )
     evidence = Dist.all(rows)
     if part:
         kept = np.sort(np.concatenate(([0], np.flatnonzero(rng.random(len(tree)) < 0.6))))
@@ -159,7 +189,7 @@ def _drafted(rng: np.random.Generator, rows: Rows, kind: str, width: int) -> Dra
     row = np.broadcast_to(np.arange(n)[:, None], (n, width))
     if kind == "points":
         order = np.argsort(-probs, axis=-1, kind="stable")[:, :width]
-        return Draws(order, rows, row[:, :order.shape[1]], "shaped", point=True)
+        return Draws(order, rows, row[:, : order.shape[1]], "shaped", point=True)
     tokens = np.full((n, width), -1, dtype=np.int64)
     for i in range(n):
         for j in range(width):
@@ -172,8 +202,15 @@ def _drafted(rng: np.random.Generator, rows: Rows, kind: str, width: int) -> Dra
                     tokens[i, j] = int(np.argmin(np.where(q > 0, times / np.maximum(q, 1e-300), np.inf)))
     if kind == "with":
         return Draws(tokens, rows, row, "shaped")
-    return Draws(tokens, rows, row, "shaped", rank=np.broadcast_to(np.arange(width), (n, width)),
-                 group=np.broadcast_to(np.arange(n)[:, None], (n, width)), members=tokens)
+    return Draws(
+        tokens,
+        rows,
+        row,
+        "shaped",
+        rank=np.broadcast_to(np.arange(width), (n, width)),
+        group=np.broadcast_to(np.arange(n)[:, None], (n, width)),
+        members=tokens,
+    )
 
 
 def on_host(module: Module, c: Case, events: list[Any] | None = None, turn: int = 5) -> tuple[Any, Machine]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-os.environ.setdefault("TRITON_INTERPRET", "1")    # before anything imports triton
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 from whole_programs import Letters, Whole, program
 
@@ -45,8 +45,10 @@ class Findings:
     def report(self) -> str:
         total = self.ran + sum(self.refused.values())
         lines = [
-            (f"{total} programs: {self.ran} ran in {self.runs} runs, {sum(self.refused.values())} refused, "
-            f"{len(self.faults)} with faults, {sum(self.ended.values())} requests ended with an error of the program")
+            (
+                f"{total} programs: {self.ran} ran in {self.runs} runs, {sum(self.refused.values())} refused, "
+                f"{len(self.faults)} with faults, {sum(self.ended.values())} requests ended with an error of the program"
+            )
         ]
         lines += [f"  refused {n}: {what}" for what, n in self.refused.most_common()]
         lines += [f"  ended {n}: {what}" for what, n in self.ended.most_common()]
@@ -96,9 +98,7 @@ def near(a: Any, b: Any) -> bool:
     )
 
 
-def differs(
-    got: Result, want: Result, *, passes: bool = False, events: bool = True, most: Result | None = None
-) -> str:
+def differs(got: Result, want: Result, *, passes: bool = False, events: bool = True, most: Result | None = None) -> str:
     """What is not as it should be; empty where nothing is.
 
     passes: there may be fewer calls than in `most`, where that is known."""

@@ -41,6 +41,7 @@ class Letters:
 
 def requests(seed: int) -> list[Request]:
     """Eight requests, one of every sort, of different lengths."""
+
     def made(i: int, prompt: tuple[int, ...], limit: int, **more: Any) -> Request:
         return Request(prompt=tuple((t + seed) % V for t in prompt), limit=limit, seed=100 + seed, request_id=i, **more)
 
@@ -79,7 +80,7 @@ class World:
             assert have.error is None, f"{where}: {have.error}"
             assert (have.tokens, have.reason, have.results) == (want.tokens, want.reason, want.results), where
             assert have.text == want.text
-            if together and self.shares:    # what is drafted depends on what other requests wrote before
+            if together and self.shares:  # what is drafted depends on what other requests wrote before
                 continue
             assert done(have) == done(want), where
             calls, asked = Counter(models(have)), Counter(models(want))

@@ -5,6 +5,7 @@ Runs that come to the same state go on alike. A program that knows its state say
 arrive there goes on, and every later one ends, since its continuation has been enumerated already. `combine` puts the law of
 that continuation in the place of the runs that were saved.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence

@@ -4,6 +4,7 @@ checker says `proved` only of programs of which everything was looked at.
 An outcome is a pair (id of an op, what came of it). What an op can come to is in `outcomes`; the ops that a run is watched
 for are those of one function (its rules and helpers are inlined in it), and of the functions that it runs.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -61,7 +62,7 @@ class Ran:
         while todo:
             here = todo.pop()
             regions = [here.body, *(s.init for s in here.states), *(c.region for c in here.claims if c.region is not None)]
-            for op in (o for r in regions[:1 + len(here.states)] for o in r.walk()):
+            for op in (o for r in regions[: 1 + len(here.states)] for o in r.walk()):
                 if outcomes(op):
                     watched[id(op)] = op
                 callee = op.attrs.get("callee") if op.opcode == "run" else None
@@ -150,7 +151,7 @@ def result_of(m: Any, op: Op, out: Any) -> set[str]:
     width = max(len(v) for v in operands)
     columns = [v * width if len(v) == 1 else v for v in operands]
     if any(len(c) != width for c in columns):
-        return set(kinds)       # operands that line up by dimensions of their own: not told apart
+        return set(kinds)  # operands that line up by dimensions of their own: not told apart
     found: set[str] = set()
     for row in zip(*columns, strict=True):
         if fn == "relu":

@@ -1,4 +1,5 @@
 """Numbers of the exact checker: object arrays of rationals (and exact reals beyond them), ints and bools."""
+
 from __future__ import annotations
 
 import functools
@@ -39,15 +40,34 @@ def _relu(a: Any) -> Any:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": reals.add, "sub": lambda a, b: reals.add(a, -b), "mul": reals.multiply, "div": reals.divide,
-    "mod": reals.remainder, "pow": reals.power, "neg": lambda a: -a, "exp": reals.exp, "log": reals.log, "relu": _relu,
-    "abs": abs, "minimum": _smaller, "maximum": _larger, "floor": reals.rounded_down,
-    "sqrt": reals.root, "clamp": _clamp, "select": lambda c, a, b: a if c else b,
+    "add": reals.add,
+    "sub": lambda a, b: reals.add(a, -b),
+    "mul": reals.multiply,
+    "div": reals.divide,
+    "mod": reals.remainder,
+    "pow": reals.power,
+    "neg": lambda a: -a,
+    "exp": reals.exp,
+    "log": reals.log,
+    "relu": _relu,
+    "abs": abs,
+    "minimum": _smaller,
+    "maximum": _larger,
+    "floor": reals.rounded_down,
+    "sqrt": reals.root,
+    "clamp": _clamp,
+    "select": lambda c, a, b: a if c else b,
 }
 _TESTS: dict[str, Callable[..., bool]] = {
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "and": lambda a, b: bool(a) and bool(b),
-    "or": lambda a, b: bool(a) or bool(b), "not": lambda a: not a,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "and": lambda a, b: bool(a) and bool(b),
+    "or": lambda a, b: bool(a) or bool(b),
+    "not": lambda a: not a,
 }
 
 
@@ -101,8 +121,9 @@ class Exact:
         if name == "count":
             return np.sum(a.astype(bool).astype(np.int64), axis=axis)
         fold: dict[str, Callable[[list[Any]], Any]] = {
-            "sum": lambda v: functools.reduce(reals.add, v, 0), "max": lambda v: functools.reduce(_larger, v)
-            if v else -self.inf, "min": lambda v: functools.reduce(_smaller, v) if v else self.inf,
+            "sum": lambda v: functools.reduce(reals.add, v, 0),
+            "max": lambda v: functools.reduce(_larger, v) if v else -self.inf,
+            "min": lambda v: functools.reduce(_smaller, v) if v else self.inf,
             "mean": lambda v: reals.divide(functools.reduce(reals.add, v, 0), len(v)) if v else Fraction(0),
             "prod": lambda v: functools.reduce(reals.multiply, v, 1),
             "logsumexp": lambda v: reals.log(functools.reduce(reals.add, [reals.exp(x) for x in v], Fraction(0))),
@@ -165,8 +186,11 @@ class Exact:
         out = np.empty(p.shape[:-1], dtype=object)
         for i in np.ndindex(out.shape):
             pairs = [(_number(x), _number(y)) for x, y in zip(p[i], q[i], strict=True) if x > 0]
-            out[i] = self.inf if any(y == 0 for _, y in pairs) else sum(
-                (_surprise(x, reals.divide(y, x)) for x, y in pairs), Fraction(0))
+            out[i] = (
+                self.inf
+                if any(y == 0 for _, y in pairs)
+                else sum((_surprise(x, reals.divide(y, x)) for x, y in pairs), Fraction(0))
+            )
         return out if out.shape else out[()]
 
     def onehot(self, token: int, size: int) -> Any:
@@ -190,7 +214,7 @@ class Exact:
         def compare(i: int, j: int) -> int:
             for k in keys:
                 a, b = _number(k[i]), _number(k[j])
-                if a != a or b != b:      # what is no number comes last
+                if a != a or b != b:  # what is no number comes last
                     if (a == a) != (b == b):
                         return 1 if a != a else -1
                     continue

@@ -5,6 +5,7 @@ known. Equal distributions give equal tokens; for different ones, the outcomes t
 inequalities (E_a >= c E_b, products along a cycle at most 1) can all hold with positive probability. How likely each is
 given one earlier draw is rational (`joint`); given two or more it is not worked out here.
 """
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -16,8 +17,8 @@ class Race:
     def __init__(self, size: int) -> None:
         self.size = size
         self.reads: list[tuple[tuple[Fraction, ...], int]] = []
-        self.least: dict[tuple[int, int], Fraction] = {}      # E_a >= least[a, b] * E_b
-        self.told: set[int] = set()     # tokens that certain draws gave, which say nothing about the noise
+        self.least: dict[tuple[int, int], Fraction] = {}  # E_a >= least[a, b] * E_b
+        self.told: set[int] = set()  # tokens that certain draws gave, which say nothing about the noise
 
     def known(self, q: tuple[Fraction, ...]) -> int | None:
         for p, y in self.reads:
@@ -80,15 +81,23 @@ def joint(p: tuple[Fraction, ...], a: int, q: tuple[Fraction, ...], b: int) -> F
     """How likely it is that draws from p and from q with the same noise give a and b. Neither needs to sum to one."""
     if p[a] == 0 or q[b] == 0:
         return Fraction(0)
-    alpha, beta = [x / p[a] for x in p], [x / q[b] for x in q]     # E_v >= alpha_v E_a and E_v >= beta_v E_b
+    alpha, beta = [x / p[a] for x in p], [x / q[b] for x in q]  # E_v >= alpha_v E_a and E_v >= beta_v E_b
     if a == b:
         return 1 / sum((max(x, y) for x, y in zip(alpha, beta, strict=True)), Fraction(0))
-    low, high = alpha[b], (1 / beta[a] if beta[a] > 0 else None)   # of E_b / E_a
+    low, high = alpha[b], (1 / beta[a] if beta[a] > 0 else None)  # of E_b / E_a
     if high is not None and low >= high:
         return Fraction(0)
     others = [v for v in range(len(p)) if v not in (a, b)]
-    cuts = sorted({low, *(alpha[v] / beta[v] for v in others if beta[v] > 0 and alpha[v] / beta[v] > low
-                          and (high is None or alpha[v] / beta[v] < high))})
+    cuts = sorted(
+        {
+            low,
+            *(
+                alpha[v] / beta[v]
+                for v in others
+                if beta[v] > 0 and alpha[v] / beta[v] > low and (high is None or alpha[v] / beta[v] < high)
+            ),
+        }
+    )
     total = Fraction(0)
     for i, left in enumerate(cuts):
         right = cuts[i + 1] if i + 1 < len(cuts) else high

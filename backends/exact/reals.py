@@ -4,6 +4,7 @@ A score is usually the log of a rational, often of a draw's probability that mus
 `Log` is that. Everything else beyond the rationals is a `Real`. Infinities and "no number" are floats, and behave as in
 the reference; nothing is rounded.
 """
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -17,7 +18,7 @@ from decgraph.runtime.reals import functions
 from decgraph.runtime.reals.limits import NotSeparated, bounded, raised
 from decgraph.runtime.reals.real import Real, plain
 
-SMALL = 24      # exponents up to this stay in the ratio of a log; beyond, logs are sums of logs of primes
+SMALL = 24  # exponents up to this stay in the ratio of a log; beyond, logs are sums of logs of primes
 
 
 def real(x: Any) -> Any:
@@ -28,7 +29,7 @@ def real(x: Any) -> Any:
         return real(x.value)
     if isinstance(x, float | np.floating) and not np.isfinite(x):
         raise OpError(f"{x} stands where a finite number is needed", "0 / 0 and inf - inf are no numbers")
-    if not isinstance(x, int | float | Fraction | np.generic):      # a number of another sort, such as a symbol
+    if not isinstance(x, int | float | Fraction | np.generic):  # a number of another sort, such as a symbol
         return x
     return Fraction(x.item() if isinstance(x, np.generic) else x)
 
@@ -170,7 +171,7 @@ class Log:
         return self._against(other) == 0
 
     def __hash__(self) -> int:
-        return hash("real")     # equal numbers may have different forms
+        return hash("real")  # equal numbers may have different forms
 
     def __float__(self) -> float:
         return float(self.value)
@@ -316,7 +317,20 @@ def shares(weights: list[Any]) -> list[Any]:
     return functions.shares([real(w) for w in weights])
 
 
-__all__ = ["Log", "NotSeparated", "Real", "add", "divide", "exp", "log", "multiply", "power", "real", "remainder", "root",
-           "rounded_down", "shares", "signature"]
-
-
+__all__ = [
+    "Log",
+    "NotSeparated",
+    "Real",
+    "add",
+    "divide",
+    "exp",
+    "log",
+    "multiply",
+    "power",
+    "real",
+    "remainder",
+    "root",
+    "rounded_down",
+    "shares",
+    "signature",
+]

@@ -1,4 +1,5 @@
 """The reference machine over rationals, with choices instead of noise. A draw is split when its token is looked at."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -91,10 +92,10 @@ class ExactMachine(Machine):
     steps: int | None = None
     full_support = False
     faults = (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError)
-    begin: Any = None      # gives states and carried values their start (check/states.py); None: the program's own
+    begin: Any = None  # gives states and carried values their start (check/states.py); None: the program's own
     # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas
     watch_canvas: Any = None
-    step = 0               # turn of the outer `while not done`
+    step = 0  # turn of the outer `while not done`
     # Sites whose noise an earlier step has read, from what law, and what came of it: the text has told.
     read_before: list[tuple[str, tuple[Fraction, ...], int]] = []
 
@@ -147,7 +148,7 @@ class ExactMachine(Machine):
             self.world.ran.entered(region)
         try:
             return super().region(region, args)
-        except NotSeparated as error:     # with the line of the op that asked
+        except NotSeparated as error:  # with the line of the op that asked
             raise error.at(self.op.loc if self.op is not None else "") from None
 
     def decide(self, op: Any, cond: Any) -> bool:
@@ -170,8 +171,15 @@ class ExactMachine(Machine):
             return
         signer = Signer(self.world.races)
         try:
-            state = (id(op), i, signer.of(list(values)), signer.of([self.env[v] for v in live if v in self.env]),
-                     signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()}), self.future())
+            state = (
+                id(op),
+                i,
+                signer.of(list(values)),
+                signer.of([self.env[v] for v in live if v in self.env]),
+                signer.of(self.own),
+                signer.of({str(k): v for k, v in self.shared.items()}),
+                self.future(),
+            )
         except Unknown:
             return
         self.kept_alive.append((signer, values))
@@ -249,7 +257,7 @@ class ExactMachine(Machine):
         known = race.known(q)
         if known is not None:
             return known
-        if sum(x > 0 for x in q) == 1:      # certain: it says nothing about the noise, and is no read of it
+        if sum(x > 0 for x in q) == 1:  # certain: it says nothing about the noise, and is no read of it
             only = next(v for v, x in enumerate(q) if x > 0)
             if only not in race.told:
                 race.told.add(only)
@@ -257,7 +265,7 @@ class ExactMachine(Machine):
             return only
         options = race.possible(q)
         if self.world.coupled and race.reads:
-            weights = [Fraction(1, len(options))] * len(options)     # only what is possible matters to a claim in tokens
+            weights = [Fraction(1, len(options))] * len(options)  # only what is possible matters to a claim in tokens
         else:
             given = race.weights(q)
             if given is None:
@@ -287,10 +295,25 @@ class ExactMachine(Machine):
         name = self.said(op, place)
         out: list[Draw] = []
         for j in range(k):
-            law = row if j == 0 else Row(partial(self.law_after, group, row, face, j, name), position=row.position,
-                                         node=row.node, path=row.path)
-            out.append(Draw(None, law, face, source=row, group=lane, rank=j, race=RaceKey(row, j) if race else None,
-                            resolve=partial(self.sibling, group, row, face, j, name)))
+            law = (
+                row
+                if j == 0
+                else Row(
+                    partial(self.law_after, group, row, face, j, name), position=row.position, node=row.node, path=row.path
+                )
+            )
+            out.append(
+                Draw(
+                    None,
+                    law,
+                    face,
+                    source=row,
+                    group=lane,
+                    rank=j,
+                    race=RaceKey(row, j) if race else None,
+                    resolve=partial(self.sibling, group, row, face, j, name),
+                )
+            )
         return out
 
     def law_after(self, group: list[int], row: Row, face: str, j: int, name: str, asked: str) -> Any:
@@ -403,8 +426,15 @@ class ExactMachine(Machine):
     def score_path(self, model: Any, state: tuple[Any, ...], given: Any) -> Scores:
         return model.eval([resolve_path(state)], given)[0]
 
-    def model_row(self, model: Any, scores: Callable[[], Scores], path: tuple[Any, ...], node: int | None, allow: Any,
-                  position: int | None = None) -> Row:
+    def model_row(
+        self,
+        model: Any,
+        scores: Callable[[], Scores],
+        path: tuple[Any, ...],
+        node: int | None,
+        allow: Any,
+        position: int | None = None,
+    ) -> Row:
         row = super().model_row(model, scores, path, node, allow, position)
         slow, request = row.face, self.request
         by_path = request.penalised or request.min_length or request.allow is not None
@@ -414,7 +444,7 @@ class ExactMachine(Machine):
             key = (id(s), id(request), name, None if allow is None else allow.tobytes(), resolve_path(path) if by_path else 0)
             found = self.world.rows.get(key)
             if found is None:
-                found = self.world.rows[key] = (slow(name), s, request)     # what has its id in the key is kept alive
+                found = self.world.rows[key] = (slow(name), s, request)  # what has its id in the key is kept alive
             return found[0]
 
         plain = allow is None and isinstance(scores, partial) and len(scores.args) == 3 and scores.args[2] is None
@@ -438,15 +468,17 @@ class ExactMachine(Machine):
             options = getattr(f, "answers", None) if not callable(f) else None
             if options is None:
                 return super().extern_once(name, f, args)
-            self.world.adversary[key] = self.world.choices.choose([Fraction(0)] * len(options), options, f"{name}{args}",
-                                                                  "adversary")
+            self.world.adversary[key] = self.world.choices.choose(
+                [Fraction(0)] * len(options), options, f"{name}{args}", "adversary"
+            )
         return self.world.adversary[key]
 
-    others: Sequence[Any] | None = None      # scores of other sequences' candidates; None: an adversary's
+    others: Sequence[Any] | None = None  # scores of other sequences' candidates; None: an adversary's
 
     def batch_top(self, op: Any, x: Any, k: Any, by: Sequence[Any]) -> Any:
         """Of the batch's best k candidates those that are this sequence's: its own best few, as many as the others leave."""
         from decgraph.ir.table import lookup
+
         best = lookup("select.top").meaning(self, op, x, k, *by)[0]
         count = len(best.items) if isinstance(best, Draws) else len(best)
         if self.others is None:
@@ -459,8 +491,16 @@ class ExactMachine(Machine):
         return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
 
 
-def exact_machine(module: Any, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, world: World,
-                  steps: int | None = None, **more: Any) -> ExactMachine:
+def exact_machine(
+    module: Any,
+    function: str,
+    models: Mapping[str, Any],
+    params: Mapping[str, Any],
+    request: Any,
+    world: World,
+    steps: int | None = None,
+    **more: Any,
+) -> ExactMachine:
     """A machine ready to run one function over rationals."""
     m = ExactMachine(module, function, models, params, request, **more)
     m.on(world, steps)

@@ -5,6 +5,7 @@ A draw that nobody has looked at is known by what it would be drawn from: the or
 its siblings. That is sound only while its noise is untouched. What cannot be told apart this way raises `Unknown`, and the runs
 are not merged.
 """
+
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -35,7 +36,7 @@ class Signer:
         self.context = context
         self.numbers: dict[int, int] = {}
         self.places: set[Any] = set()
-        self.kept: list[Any] = []       # what has its id in `numbers` is kept alive
+        self.kept: list[Any] = []  # what has its id in `numbers` is kept alive
 
     def of(self, value: Any) -> Hashable:
         """The signature of a value. Raises Unknown."""
@@ -82,7 +83,7 @@ class Signer:
         plain = getattr(value, "__dataclass_fields__", None)
         if plain is not None:
             return (type(value).__name__, *(self.of(getattr(value, name)) for name in plain))
-        if isinstance(value, Real):     # by its form: equal numbers of different forms are not merged
+        if isinstance(value, Real):  # by its form: equal numbers of different forms are not merged
             return ("real", value.key)
         if isinstance(value, Log):
             return ("log", self.of(value.ratio), value.den)
@@ -114,17 +115,18 @@ class Signer:
     def path(self, path: Sequence[Any]) -> Hashable:
         """The tokens of a path, unseen draws by number."""
         context = self.context
-        if context is not None and all(not isinstance(e, Draw) or e.known for e in path[:len(context)]):
-            start = resolve_path(path[:len(context)])
+        if context is not None and all(not isinstance(e, Draw) or e.known for e in path[: len(context)]):
+            start = resolve_path(path[: len(context)])
             if start == context:
-                return ("context", *self.path_below(path[len(context):]))
-            if start == context[:len(start)]:
+                return ("context", *self.path_below(path[len(context) :]))
+            if start == context[: len(start)]:
                 return ("context before", len(context) - len(start))
         return self.path_below(path)
 
     def path_below(self, path: Sequence[Any]) -> tuple[Hashable, ...]:
-        return tuple(self.number(e) if isinstance(e, Draw) and not e.known else e.token if isinstance(e, Draw) else int(e)
-                     for e in path)
+        return tuple(
+            self.number(e) if isinstance(e, Draw) and not e.known else e.token if isinstance(e, Draw) else int(e) for e in path
+        )
 
     def number(self, d: Draw) -> Hashable:
         n = self.numbers.setdefault(id(d), len(self.numbers))
@@ -140,7 +142,7 @@ class Signer:
         if id(d) in self.numbers:
             return self.number(d)
         place = getattr(d._resolve, "args", (None,))[0]
-        if isinstance(place, list):            # one of a group without replacement: those before it are in the list
+        if isinstance(place, list):  # one of a group without replacement: those before it are in the list
             drawn: Hashable = ("group", self.group(place), d.rank, tuple(place))
         elif place is None or place in self.places or (place in self.races and self.races[place].reads):
             raise Unknown("a draw whose noise is read elsewhere")
@@ -186,14 +188,14 @@ def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
 
     def look(region: Region, outside: tuple[Value, ...]) -> None:
         for j, op in enumerate(region.ops):
-            later = free_values(region.ops[j + 1:], region.yields)
+            later = free_values(region.ops[j + 1 :], region.yields)
             after = tuple(dict.fromkeys([*(v for v in later if v not in op.results), *outside]))
             inside = [v for r in op.regions for v in free_values(r.ops, r.yields, r.args)]
             here = tuple(dict.fromkeys([*inside, *after]))
             if op.opcode == "while":
                 out[id(op)] = here
             if op.opcode in ("while", "for", "if"):
-                turns = () if op.opcode == "if" else op.operands      # how many turns are left
+                turns = () if op.opcode == "if" else op.operands  # how many turns are left
                 for r in op.regions:
                     look(r, tuple(dict.fromkeys([*here, *turns, *(() if op.opcode == "if" else r.args[:1])])))
 
@@ -233,11 +235,17 @@ def settled_walks(f: Function) -> frozenset[int]:
         body = loop.regions[1]
         commits = [op for op in body.walk() if op.opcode in ("commit", "return")]
         for j, op in enumerate(body.ops):
-            later = [o for top in body.ops[j + 1:] for o in (top, *(x for r in top.regions for x in r.walk()))]
+            later = [o for top in body.ops[j + 1 :] for o in (top, *(x for r in top.regions for x in r.walk()))]
             noises = [v for r in op.regions for v in free_values(r.ops, r.yields, r.args) if v.type.elem == "noise"]
-            if op.opcode == "tree.walk" and op.attrs["scope"] == "node" and len(commits) == 1 and commits[0] in body.ops \
-                    and commits[0].operands[0] is op.results[0] and not noises \
-                    and not any(o.opcode in ("extern", "run", "if", "while") for o in later):
+            if (
+                op.opcode == "tree.walk"
+                and op.attrs["scope"] == "node"
+                and len(commits) == 1
+                and commits[0] in body.ops
+                and commits[0].operands[0] is op.results[0]
+                and not noises
+                and not any(o.opcode in ("extern", "run", "if", "while") for o in later)
+            ):
                 out.add(id(op))
     return frozenset(out)
 

@@ -1,4 +1,5 @@
 """Model calls of the reference: every call computed from scratch, from what its place says."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -73,8 +74,11 @@ class Calls:
         if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
             return self.eval_canvases(op, model, place, extra)
         states, shape, ids = self.place_states(place, extra)
-        nodes = list(range(len(states))) if isinstance(place, Tree) else (
-            [int(i) for i in np.asarray(place).ravel()] if "tree" in extra else [0] * len(states))
+        nodes = (
+            list(range(len(states)))
+            if isinstance(place, Tree)
+            else ([int(i) for i in np.asarray(place).ravel()] if "tree" in extra else [0] * len(states))
+        )
         scores, computed = self.reached(op, model, states, given.memory if isinstance(given, Held) else given)
         self.count_call(model, len(states), sum(len(s) for s in states), computed)
         allow = extra.get("allow")
@@ -104,8 +108,9 @@ class Calls:
         name = op.attrs.get("reuse")
         return self.kept.of(name, model) if name and not self.num.exact else None
 
-    def reached(self: Any, op: Any, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> tuple[
-            list[Callable[[], Scores]], int | None]:
+    def reached(
+        self: Any, op: Any, model: Any, states: Sequence[tuple[Any, ...]], given: Any
+    ) -> tuple[list[Callable[[], Scores]], int | None]:
         """The scores after each path, and how many cells were computed for them (None: all)."""
         store = self.store(op, model)
         if store is None:
@@ -127,10 +132,17 @@ class Calls:
         got = dict(zip(distinct, [s.to_float() for s in model.eval(distinct, given)], strict=True))
         return [partial(got.__getitem__, p) for p in paths]
 
-    def model_row(self: Any, model: Any, scores: Callable[[], Scores], path: tuple[Any, ...], node: int | None, allow: Any,
-                  position: int | None = None) -> Row:
+    def model_row(
+        self: Any,
+        model: Any,
+        scores: Callable[[], Scores],
+        path: tuple[Any, ...],
+        node: int | None,
+        allow: Any,
+        position: int | None = None,
+    ) -> Row:
         """A row whose faces come from a model's scores and the request."""
-        vocab = getattr(model, "vocab", None)       # `warp` has none
+        vocab = getattr(model, "vocab", None)  # `warp` has none
 
         def face(name: str) -> Any:
             s = scores()
@@ -173,8 +185,14 @@ class Calls:
             got, computed = store.heads(path) if store is not None else (model.heads(path), None)
             new = None if new is None or computed is None else new + computed
             scores = [s if self.num.exact else s.to_float() for s in got]
-            found.append([self.model_row(model, lambda s=s: s, state, None, self.allow_at(allow, i, shape),
-                                         position=len(path) + 1 + h) for h, s in enumerate(scores)])
+            found.append(
+                [
+                    self.model_row(
+                        model, lambda s=s: s, state, None, self.allow_at(allow, i, shape), position=len(path) + 1 + h
+                    )
+                    for h, s in enumerate(scores)
+                ]
+            )
         if new != 0:
             self.emit_event(trace.ModelCall(model.name + ".heads", len(states), sum(len(s) for s in states), "draft", new))
         rows = np.empty((len(states), len(found[0]) if found else 0), dtype=object)
@@ -215,7 +233,7 @@ class Calls:
         out = np.empty((len(states), len(which)), dtype=object)
         memo: dict[Any, Any] = {}
         store, new = self.store(op, model), 0
-        if store is not None and not self.joined:       # the parts of one call belong together
+        if store is not None and not self.joined:  # the parts of one call belong together
             store.begin()
         for s, c in enumerate(states):
             base = len(c.base)
@@ -237,12 +255,12 @@ class Calls:
                 memo[key] = computed
             computed = memo[key]
             for j, i in enumerate(which):
-                path = tuple(self.mask_token if x is MASK or isinstance(x, Soft) else x for x in cells[:base + i])
+                path = tuple(self.mask_token if x is MASK or isinstance(x, Soft) else x for x in cells[: base + i])
                 out[s, j] = self.model_row(model, lambda sc=computed[j]: sc, path, i, None)
         fresh, given = self.fresh(states[0], at, extra.get("given"))
         each = len(states[0].base) + n if given is None or fresh is None else len(fresh)
         made = {self.made(cells, fresh, given) for cells in memo}
-        scored = {(one, int(i)) for one in made for i in which}     # scores elsewhere in the same canvas are another call
+        scored = {(one, int(i)) for one in made for i in which}  # scores elsewhere in the same canvas are another call
         again = not self.made_of_canvases(model, made | scored, given) and not self.num.exact
         self.count_call(model, len(which) * len(memo), len(memo) * each, (0 if again else None) if store is None else new)
         if shape == ():

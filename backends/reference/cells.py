@@ -6,6 +6,7 @@ place gives wrong rows, which the free model shows. A head on the target's featu
 target's features alone, and those below the root that read its own, which hold for that root only. A masked model computes all
 cells of a canvas together; what its last call computed answers the same canvas again.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ class CausalCells:
         cells: list[Cell] = []
         computed = 0
         for i in range(len(path)):
-            here = path[:i + 1]
+            here = path[: i + 1]
             cell = self.find(cells, here)
             if cell is None:
                 cell = Cell(self.model.cell(here, [c.made for c in cells]) if self.columns else None)
@@ -110,14 +111,14 @@ class FeatureCells:
             known = min(memory.length, len(path) - 1)
             own: dict[int, Any] = {}
             for i in range(len(path)):
-                key = self.key(path[:i + 1], known)
+                key = self.key(path[: i + 1], known)
                 if key not in self.held:
                     computed += 1
                     self.held[key] = None
                 if i < known or not hasattr(self.model, "feature"):
                     continue
                 if self.held[key] is None:
-                    self.held[key] = self.model.feature(path[:i + 1], memory, own)
+                    self.held[key] = self.model.feature(path[: i + 1], memory, own)
                 own[i] = self.held[key]
             out.append(self.model.target.read_out(own[len(path) - 1]) if own else self.model.eval([path], memory)[0])
         return out, computed
@@ -138,8 +139,9 @@ class CanvasCells:
     def key(self, cells: tuple[Any, ...], fresh: Sequence[int] | None, given: Any) -> Any:
         return (cells, None if fresh is None else tuple(fresh), given)
 
-    def scores(self, cells: tuple[Any, ...], rows: Sequence[int], fresh: Sequence[int] | None, given: Any) -> tuple[
-            list[Scores], int]:
+    def scores(
+        self, cells: tuple[Any, ...], rows: Sequence[int], fresh: Sequence[int] | None, given: Any
+    ) -> tuple[list[Scores], int]:
         """The scores at `rows` of one canvas, and how many cells were computed for them. `fresh`: what a call on a memory
         computes."""
         key = self.key(cells, fresh, given)

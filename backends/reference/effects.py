@@ -1,4 +1,5 @@
 """What happens besides values: commits, the stop machine, states, sub-runs, events."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -27,8 +28,9 @@ class Effects:
         windows = [m.context for m in self.models.values() if m.context is not None]
         self.window = min(windows) if windows else None
         if self.window is not None and len(self.tokens) > self.window:
-            raise DecError(f"the prompt has {len(self.tokens)} tokens, the context length is {self.window}",
-                           hint="shorten the prompt")
+            raise DecError(
+                f"the prompt has {len(self.tokens)} tokens, the context length is {self.window}", hint="shorten the prompt"
+            )
 
     # -- context and commits
     def context(self: Any) -> tuple[Any, ...]:
@@ -38,7 +40,7 @@ class Effects:
         return len(self.tokens) - self.base
 
     def committed_tokens(self: Any) -> tuple[int, ...]:
-        return resolve_path(self.tokens[self.base:])
+        return resolve_path(self.tokens[self.base :])
 
     def done(self: Any) -> bool:
         return bool(self.stop_state.done) or (self.window is not None and len(self.tokens) > self.window)
@@ -66,15 +68,16 @@ class Effects:
             self.emit_event(trace.Committed(tuple(fed), cut))
         if self.until is not None and self.until(self):
             from decgraph.backends.reference.machine import Stop
+
             raise Stop
 
     def commit_tokens(self: Any, x: Any, tree: Any) -> list[Any]:
         if isinstance(x, Path):
             return list(x.tokens)
         if isinstance(x, Canvas):
-            return x.decided_prefix()[max(0, len(self.tokens) - len(x.base)):]
+            return x.decided_prefix()[max(0, len(self.tokens) - len(x.base)) :]
         if isinstance(x, tuple):
-            return list(x[len(self.tokens):])
+            return list(x[len(self.tokens) :])
         if isinstance(x, Tree):
             raise DecError("commit takes a node or an accepted path, not a whole tree", hint="commit t.accepted")
         if isinstance(x, Draws):
@@ -105,6 +108,7 @@ class Effects:
 
     def ended(self: Any, x: Any, tree: Any) -> Any:
         """The stop machine along a path from the committed context."""
+
         def fires(tokens: Sequence[Any]) -> bool:
             state = self.stop_state
             for t in tokens:
@@ -116,13 +120,15 @@ class Effects:
         if isinstance(x, Path):
             return fires(x.tokens)
         if isinstance(x, tuple):
-            return fires(x[len(self.tokens):])
+            return fires(x[len(self.tokens) :])
         if tree is not None:
+
             def along(n: int) -> list[Any]:
                 out: list[Any] = []
                 for e in tree.path_edges(n):
                     out += e.tokens if isinstance(e, Path) else [e]
                 return out
+
             ids = np.asarray(x)
             if ids.ndim == 0:
                 return fires(along(int(ids)))
@@ -160,8 +166,10 @@ class Effects:
         """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
         of tree.new)."""
         place = "place" in until or ("greedy place" in until and self.request.greedy)
-        return (self.base + self.request.limit - place if "limit" in until else None,
-                frozenset(self.request.eos) if "ends" in until else frozenset())
+        return (
+            self.base + self.request.limit - place if "limit" in until else None,
+            frozenset(self.request.eos) if "ends" in until else frozenset(),
+        )
 
     def canvas_room(self: Any) -> int:
         room = self.request.limit - self.committed()
@@ -176,6 +184,7 @@ class Effects:
 
     def root_draw(self: Any, tree: Tree) -> Draw:
         from decgraph.ir.ops.draws import point
+
         return point(self, self.last_token(tree))
 
     def add_log(self: Any, logprob: Any, edge: Any) -> Any:
@@ -217,6 +226,7 @@ class Effects:
         from dataclasses import replace
 
         from decgraph.backends.reference.machine import Stop
+
         if isinstance(start, tuple):
             base = resolve_path(start)
         else:
@@ -229,14 +239,24 @@ class Effects:
         params = {p.name: p.default for p in callee.params if p.has_default}
         params.update({k: v for k, v in args.items() if k not in models})
         request = replace(self.request, prompt=base, limit=max(1, bound), stop=self.request.stop)
-        sub = type(self)(self.module, callee.name, models, params, request, listener=self.sub_listener(), shared=self.shared,
-                         externs=self.externs, detokenizer=self.detokenizer, parent=self)
+        sub = type(self)(
+            self.module,
+            callee.name,
+            models,
+            params,
+            request,
+            listener=self.sub_listener(),
+            shared=self.shared,
+            externs=self.externs,
+            detokenizer=self.detokenizer,
+            parent=self,
+        )
         sub.adopt(self)
         sub.site_prefix = f"{self.site_prefix}{op.attrs['site']}:"
         sub.counter_prefix = self.counter_prefix + tuple(int(c) for c in counters)
 
         def until(m: Any) -> bool:
-            return self.num.truth(self.region(op.regions[0], (Path(m.tokens[m.base:], base=m.base),))[0])
+            return self.num.truth(self.region(op.regions[0], (Path(m.tokens[m.base :], base=m.base),))[0])
 
         sub.until = until
         try:
@@ -244,7 +264,7 @@ class Effects:
         except Stop:
             pass
         main = next(iter(models.values()), None)
-        tokens = [self.path_draw(main, tuple(sub.tokens[:sub.base + i]), t) for i, t in enumerate(sub.tokens[sub.base:])]
+        tokens = [self.path_draw(main, tuple(sub.tokens[: sub.base + i]), t) for i, t in enumerate(sub.tokens[sub.base :])]
         return Path(tokens, base=len(base))
 
     def path_draw(self: Any, model: Any, path: tuple[Any, ...], token: Any) -> Any:
@@ -275,8 +295,15 @@ class Effects:
             self.emit_event(trace.Drafted(node, tree.nodes[node].parent, edge.token, score, label or "point"))
         if not isinstance(edge, Draw):
             return
-        self.emit_event(trace.Drafted(node, tree.nodes[node].parent, edge.token,
-                                              float(edge.source.face("raw")[edge.token]), edge.source.label or "point"))
+        self.emit_event(
+            trace.Drafted(
+                node,
+                tree.nodes[node].parent,
+                edge.token,
+                float(edge.source.face("raw")[edge.token]),
+                edge.source.label or "point",
+            )
+        )
 
     def pruned(self: Any, before: Tree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""

@@ -3,6 +3,7 @@
 It evaluates regions, holds the committed context and the states, and reports events. Randomness, model calls, walks and
 stores stand in the files beside it. The exact checker runs the same machine over rationals, with another source of choices.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +38,20 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
     faults: tuple[type[Exception], ...] = (Exception,)
     """What an op may raise that becomes an error of the run; other machines use exceptions to find their way."""
 
-    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, *,
-                 listener: Callable[[Any], None] | None = None, shared: dict[Any, Any] | None = None,
-                 externs: Mapping[str, Callable[..., Any]] | None = None, detokenizer: Any = None,
-                 parent: Machine | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        function: str,
+        models: Mapping[str, Any],
+        params: Mapping[str, Any],
+        request: Any,
+        *,
+        listener: Callable[[Any], None] | None = None,
+        shared: dict[Any, Any] | None = None,
+        externs: Mapping[str, Callable[..., Any]] | None = None,
+        detokenizer: Any = None,
+        parent: Machine | None = None,
+    ) -> None:
         self.module, self.function = module, module.functions[function]
         self.models, self.params, self.request = dict(models), dict(params), request
         self.listener, self.externs = listener, dict(externs or {})
@@ -116,15 +127,18 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
         if op.attrs.get("bound") == "done":
             now = (self.committed(), self.decided)
             if i and now == self.last_turn:
-                raise DecError(f"{op.loc}: a turn of `while not done` committed nothing and decided nothing",
-                               hint="commit at least one token on every way through the loop")
+                raise DecError(
+                    f"{op.loc}: a turn of `while not done` committed nothing and decided nothing",
+                    hint="commit at least one token on every way through the loop",
+                )
             self.last_turn = now
             return
         if op.attrs.get("bound") == "cells":
             self.idle = idle(self.idle, str(op.loc), i, (self.committed(), self.decided))
         if i > self.most_turns:
-            raise DecError(f"{op.loc}: this loop has turned {i} times without ending", hint="bound it: while condition at "
-                           "most n:")
+            raise DecError(
+                f"{op.loc}: this loop has turned {i} times without ending", hint="bound it: while condition at most n:"
+            )
 
     def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """The values with which a while loop is entered: a place for the checker to start from another state."""
@@ -150,6 +164,7 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
     def column(self, values: list[Any], type: Any) -> Any:
         """An author's column over all nodes; where it was never set it is zero."""
         from decgraph.ir.ops.common import array
+
         zero = next((np.zeros_like(np.asarray(array(self, v))) for v in values if v is not None), 0)
         filled = [zero if v is None else array(self, v) for v in values]
         if type.elem == "astate":

@@ -1,4 +1,5 @@
 """Draws of the reference: exponential races over keyed Philox noise."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -27,8 +28,7 @@ class Randomness:
             return noise.Key(seed, request, self.site_prefix + key.site, self.counter_prefix + key.counters, lane)
         position = index if index is not None else (row.position if row is not None else None)
         if position is None:
-            raise DecError("`as output` needs an index here: the distribution has no place of its own",
-                           hint=NO_PLACE)
+            raise DecError("`as output` needs an index here: the distribution has no place of its own", hint=NO_PLACE)
         place = (row.node,) if index is not None and row is not None and row.node is not None else ()
         if self.site_prefix:
             return noise.Key(seed, request, self.site_prefix + "output", self.counter_prefix + (int(position),), place)
@@ -39,7 +39,7 @@ class Randomness:
         possible = np.flatnonzero(q > 0)
         if not possible.size:
             raise DecError("a draw from a distribution without mass")
-        if possible.size == 1:      # certain: no noise is read, so none has to be named
+        if possible.size == 1:  # certain: no noise is read, so none has to be named
             return Draw(int(possible[0]), row, face)
         return Draw(noise.race(q, noise.exponentials(self.key(key, (lane,), row, index), len(q))), row, face)
 
@@ -60,8 +60,11 @@ class Randomness:
         """Draws without replacement, in order: the law of each is the distribution less the ones before it."""
         out: list[Draw] = []
         for j, v in enumerate(tokens):
-            law = row if j == 0 else Row(self.later_law(row, face, tuple(tokens[:j])), position=row.position, node=row.node,
-                                         path=row.path)
+            law = (
+                row
+                if j == 0
+                else Row(self.later_law(row, face, tuple(tokens[:j])), position=row.position, node=row.node, path=row.path)
+            )
             out.append(Draw(v, law, face, source=row, group=lane, rank=j, race=None if race is None else race[v]))
         return out
 

@@ -1,4 +1,5 @@
 """Indexes, automata, externs and the batch, as the reference runs them."""
+
 from __future__ import annotations
 
 import heapq
@@ -36,8 +37,8 @@ class Stores:
     def ask(self: Any, op: Any, index: Any, args: Sequence[Any]) -> Any:
         what = op.attrs["what"]
         named = op.attrs.get("named", ())
-        options = dict(zip(named, args[len(args) - len(named):]))
-        plain = args[:len(args) - len(named)]
+        options = dict(zip(named, args[len(args) - len(named) :]))
+        plain = args[: len(args) - len(named)]
         if what == "get":
             return [np.array(e, dtype=np.int64) for e in index.get(int(tokens_of(plain[0])))]
         if what == "has":
@@ -45,14 +46,18 @@ class Stores:
         if what == "after":
             return Asked(index, self.context_key(plain[0]))
         if what == "path":
-            found = index.path(ids_of(plain[0]), int(options.get("at_least", 1)), int(options.get("at_most", 16)),
-                               str(options.get("pick", "last")))
+            found = index.path(
+                ids_of(plain[0]),
+                int(options.get("at_least", 1)),
+                int(options.get("at_most", 16)),
+                str(options.get("pick", "last")),
+            )
             return Draws(pad([[point(self, t, tag="index") for t in found]], (), len(found)))
         if what == "score":
             ids = ids_of(plain[0])
             counts: dict[int, int] = {}
             for n in range(min(len(ids), index.depth), -1, -1):
-                counts = index.counts(ids[len(ids) - n:])
+                counts = index.counts(ids[len(ids) - n :])
                 if counts:
                     break
             total = sum(counts.values())
@@ -62,7 +67,7 @@ class Stores:
     def context_key(self: Any, m: Any) -> tuple[int, ...]:
         if np.ndim(m) == 0 and not isinstance(m, (tuple, Path, Draws)):
             tokens = resolve_path(self.context())
-            return tokens[-int(m):] if int(m) > 0 else ()
+            return tokens[-int(m) :] if int(m) > 0 else ()
         return ids_of(m)
 
     def learn(self: Any, op: Any, index: Any, args: Sequence[Any]) -> Any:
@@ -117,7 +122,7 @@ class Stores:
             return g.step(state, int(np.ravel(np.asarray(tokens_of(token)))[0]))
         if what == "state":
             s = g.start
-            for t in resolve_path(args[0])[self.base:]:
+            for t in resolve_path(args[0])[self.base :]:
                 s = g.step(s, t)
             return s
         if what == "run":
@@ -126,10 +131,12 @@ class Stores:
                 s = g.step(s, t)
             return s
         if what == "allowed":
+
             def mask(s: Any) -> np.ndarray:
                 out = np.zeros(self.vocab_size, dtype=bool)
                 out[[int(t) for t in g.allowed(s)]] = True
                 return out
+
             if isinstance(args[0], np.ndarray) and args[0].ndim:
                 return np.stack([mask(s) for s in args[0]])
             return mask(args[0])
@@ -143,8 +150,9 @@ class Stores:
             raise DecError(f"the program needs the function `{name}`", hint=f"hand it over: externs={{{name!r}: f}}")
         vector = next((a for a in args if isinstance(a, (list, np.ndarray)) and np.ndim(a)), None)
         if vector is not None:
-            return np.array([self.extern_once(name, f, tuple(a[i] if a is vector else a for a in args))
-                             for i in range(len(vector))])
+            return np.array(
+                [self.extern_once(name, f, tuple(a[i] if a is vector else a for a in args)) for i in range(len(vector))]
+            )
         return self.extern_once(name, f, tuple(args))
 
     def extern_once(self: Any, name: str, f: Any, args: tuple[Any, ...]) -> Any:
@@ -152,13 +160,14 @@ class Stores:
         if key not in self.memo:
             try:
                 self.memo[key] = f(*args)
-            except Exception as error:     # the caller's function: whatever it raises is the caller's to read
+            except Exception as error:  # the caller's function: whatever it raises is the caller's to read
                 raise DecError(f"`{name}` raised {type(error).__name__}: {error}") from error
         return self.memo[key]
 
     def batch_top(self: Any, op: Any, x: Any, k: Any, by: Sequence[Any]) -> Any:
         """Alone, a batch of one: the k best of this sequence."""
         from decgraph.ir.table import lookup
+
         return lookup("select.top").meaning(self, op, x, k, *by)[0]
 
     def text(self: Any, x: Any, tree: Any) -> Any:

@@ -1,4 +1,5 @@
 """Small values that the reference interpreter passes around: memories with their place, and stores."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -50,8 +51,8 @@ class Suffixes:
         for text in texts:
             starts = range(len(text) - n)
             for i in starts if pick == "first" else reversed(starts):
-                if text[i:i + n] == key:
-                    return text[i + n:]
+                if text[i : i + n] == key:
+                    return text[i + n :]
         return None
 
     def path(self, context: Sequence[int], at_least: int, at_most: int, pick: str = "last") -> tuple[int, ...]:
@@ -68,7 +69,7 @@ class Suffixes:
         n = len(key)
         for text in self.texts:
             for i in range(len(text) - n):
-                if text[i:i + n] == key:
+                if text[i : i + n] == key:
                     out[text[i + n]] = out.get(text[i + n], 0) + 1
         return out
 
@@ -83,7 +84,7 @@ class Lru:
     def store(self, key: int, entry: Sequence[int]) -> Lru:
         item = tuple(int(x) for x in entry)
         kept = tuple(e for e in self.rows.get(int(key), ()) if e != item)
-        return replace(self, rows={**self.rows, int(key): (*kept, item)[-self.capacity:]})
+        return replace(self, rows={**self.rows, int(key): (*kept, item)[-self.capacity :]})
 
     def get(self, key: int) -> tuple[tuple[int, ...], ...]:
         return self.rows.get(int(key), ())

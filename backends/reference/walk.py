@@ -1,4 +1,5 @@
 """Verification: applying a rule from the root of a tree down."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -42,8 +43,9 @@ class Walk:
                 emitted = single(token) if self.num.truth(emits) else None
                 self.report_step(t, children, None, depth)
                 if emitted is not None and not isinstance(t.base, Canvas):
-                    self.emit_event(trace.Emitted(edge_token(emitted), "residual" if children else (
-                        "bonus" if depth else "plain")))
+                    self.emit_event(
+                        trace.Emitted(edge_token(emitted), "residual" if children else ("bonus" if depth else "plain"))
+                    )
                 return self.walked(op, t, node, emitted)
             edge = single(taken)
             child = next(c for c, e in zip(children, edges) if e is edge)

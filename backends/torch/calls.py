@@ -1,4 +1,5 @@
 """Model calls of the torch machine: what a place asks of an engine, and the rows that come back."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ class Together:
             rows, answers, first = answers[0], [], 0
             for c in self.calls:
                 if isinstance(c, Call):
-                    answers.append(rows[first:first + len(c.ask.rows)])
+                    answers.append(rows[first : first + len(c.ask.rows)])
                     first += len(c.ask.rows)
         left = iter(answers)
         return tuple(c.finish(next(left)) if isinstance(c, Call) else c.value for c in self.calls)
@@ -129,7 +130,7 @@ class Calls:
     def count_call(self: Any, model: Any, rows: int, cells: int, computed: int | None = None) -> None:
         if self.uncounted:
             return
-        target = model is self.whole.main       # what a sub-run calls its first model may be the run's drafter
+        target = model is self.whole.main  # what a sub-run calls its first model may be the run's drafter
         self.tally.call(model.name, target)
         if self.listener is None:
             return
@@ -161,7 +162,7 @@ class Calls:
         ids = np.asarray(place, dtype=np.int64)
         flat = ids.ravel().tolist()
         parent, needed = tree.parent, {0}
-        for node in flat:   # the nodes asked about and their ancestors
+        for node in flat:  # the nodes asked about and their ancestors
             while node not in needed:
                 needed.add(node)
                 node = int(parent[node])
@@ -171,13 +172,15 @@ class Calls:
         where[0] = -1
         return tree.base.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
 
-    def evaluate(self: Any, model: Any, place: Any, extra: dict[str, Any], *, part: Literal["heads"] | None = None,
-                 alone: bool = False) -> Any:
+    def evaluate(
+        self: Any, model: Any, place: Any, extra: dict[str, Any], *, part: Literal["heads"] | None = None, alone: bool = False
+    ) -> Any:
         """The meaning of `model.eval`: a Call, whose value is the Dist."""
         if isinstance(place, Path):
             raise DecError("a model is asked at a context, at nodes of a tree or on a canvas, not at a path")
         if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
             from decgraph.backends.torch.canvas_calls import evaluate_canvas
+
             call = evaluate_canvas(self, model, place, extra)
             call.alone = alone
             return call
@@ -198,8 +201,18 @@ class Calls:
                 index[0] = -1
                 parents = [index[p] for p in tree.parent[ids].tolist()]
         context = self.tokens if length == len(self.tokens) else self.tokens[:length]
-        ask = Ask(self.sequence(), context, self.marks, tokens, parents, uids, wanted, part or "logits",
-                  given=extra.get("given"), name=self.title)
+        ask = Ask(
+            self.sequence(),
+            context,
+            self.marks,
+            tokens,
+            parents,
+            uids,
+            wanted,
+            part or "logits",
+            given=extra.get("given"),
+            name=self.title,
+        )
         self.count_call(model if part is None else _Named(model.name + ".heads", model), len(wanted), len(tail))
         if tree is None:
             nodes = _ROOT
@@ -210,16 +223,28 @@ class Calls:
 
         def finish(scores: Any) -> Dist:
             if part == "heads":
-                n = int(scores.shape[0]) // len(wanted)     # a row for each head, node by node
+                n = int(scores.shape[0]) // len(wanted)  # a row for each head, node by node
                 deep = np.zeros(1, dtype=np.int64) if tree is None else tree.depth[nodes]
                 positions = (length + 1 + deep[:, None] + np.arange(n)).reshape(-1)
-                rows = Rows(scores, self.request, positions=positions,
-                            path=lambda i: self.path_to(length, tree, int(nodes[i // n])),
-                            allow=_for_heads(extra.get("allow"), n), label=model.name)
+                rows = Rows(
+                    scores,
+                    self.request,
+                    positions=positions,
+                    path=lambda i: self.path_to(length, tree, int(nodes[i // n])),
+                    allow=_for_heads(extra.get("allow"), n),
+                    label=model.name,
+                )
                 return Dist(rows, np.arange(len(wanted) * n).reshape(*shape, n), "shaped", at)
-            rows = Rows(scores, self.request, positions=np.full(len(wanted), length), nodes=nodes, tree=tree,
-                        allow=extra.get("allow"), label=model.name,
-                        path=lambda i: self.path_to(length, tree, int(nodes[i])))
+            rows = Rows(
+                scores,
+                self.request,
+                positions=np.full(len(wanted), length),
+                nodes=nodes,
+                tree=tree,
+                allow=extra.get("allow"),
+                label=model.name,
+                path=lambda i: self.path_to(length, tree, int(nodes[i])),
+            )
             return Dist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
         return Call(self, self.engine(model), ask, finish, alone)
@@ -235,12 +260,13 @@ class Calls:
         anyway); of a canvas a Call."""
         if isinstance(place, Canvas):
             from decgraph.backends.torch.canvas_calls import memory_of_canvas
+
             call = memory_of_canvas(self, model, place, extra)
             if isinstance(call, Call):
                 call.alone = alone
             return call
         if type(model).memory is Model.memory:
-            return model.memory(())     # says that it has none to give
+            return model.memory(())  # says that it has none to give
         tree: Any = extra.get("tree")
         if isinstance(place, Context):
             length, tokens = place.length, self.tokens
@@ -248,8 +274,7 @@ class Calls:
             tokens = self.path_to(tree.base.length, tree, int(np.ravel(np.asarray(place))[0]))
             length = len(tokens)
         if not length:
-            raise DecError("there is no memory of an empty context",
-                           hint="ctx.parent exists for prompts of two tokens or more")
+            raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
         return Answered(self, Remembered(model, tokens, length, extra.get("given")))
 
     def paths(self: Any, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
@@ -267,8 +292,9 @@ class Calls:
         kept = base.__dict__.setdefault("_derived", {})
         key = (how, tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
         if key not in kept:
-            made = derive(base, how, *[a if hasattr(a, "vocab") else (int(a) if isinstance(a, int | np.integer) else a)
-                                       for a in args])
+            made = derive(
+                base, how, *[a if hasattr(a, "vocab") else (int(a) if isinstance(a, int | np.integer) else a) for a in args]
+            )
             kept[key] = (made, args)
         return kept[key][0]
 
@@ -330,4 +356,5 @@ def _for_heads(allow: Any, heads: int) -> Any:
 
 def _no_rows(size: int) -> Any:
     import torch
+
     return torch.empty(0, size)

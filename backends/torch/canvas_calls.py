@@ -1,4 +1,5 @@
 """Calls of masked models by the torch machine: canvases, subsets of them, and their memories as values."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -65,9 +66,16 @@ def asked(m: Any, model: Any, canvases: list[Canvas], extra: dict[str, Any], row
     fresh, seen = fresh_of(base, n, extra.get("at"), None if given is None else given.memory)
     made = [cells_of(m, engine, c) for c in canvases]
     cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
-    ask = CanvasAsk(m.sequence(), cells, made[0][1] if len(made) == 1 else None,
-                    None if fresh is None else [int(i) for i in fresh], seen, rows, keep,
-                    name=f"request {m.request.request_id}")
+    ask = CanvasAsk(
+        m.sequence(),
+        cells,
+        made[0][1] if len(made) == 1 else None,
+        None if fresh is None else [int(i) for i in fresh],
+        seen,
+        rows,
+        keep,
+        name=f"request {m.request.request_id}",
+    )
     return engine, ask, fresh
 
 
@@ -89,11 +97,11 @@ def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Ca
 
     def path(i: int) -> tuple[int, ...]:
         c = canvases[i // width] if width else canvases[0]
-        cells = np.where(c.token < 0, m.mask_token, c.token)[:int(which[i % width])]
+        cells = np.where(c.token < 0, m.mask_token, c.token)[: int(which[i % width])]
         return (*c.base.ids(), *(int(t) for t in cells))
 
     def finish(answer: Any) -> Dist:
-        if counted and answer.computed:     # what the engine remembered is no call
+        if counted and answer.computed:  # what the engine remembered is no call
             m.count_call(model, width * len(canvases), len(canvases) * each, answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
         everywhere = np.tile(which, len(canvases))
@@ -113,12 +121,13 @@ def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Ca
     engine = m.engine(model)
     if at is not None and len(at) == 0 and extra.get("given") is None:
         from decgraph.backends.torch.calls import Answered
+
         return Answered(m, Kept(engine.empty(base + len(c)), base))  # type: ignore[return-value]  # a call that asks nobody
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 
     def finish(answer: Any) -> Kept:
-        if counted and answer.computed:     # most often it is of the call before, which the engine remembers
+        if counted and answer.computed:  # most often it is of the call before, which the engine remembers
             m.count_call(model, 0, answer.computed, answer.computed)
         return Kept(answer.memory, base)
 

@@ -1,4 +1,5 @@
 """Canvases: cells after the committed context, each masked, decided or soft. Values; a change makes a new one."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace

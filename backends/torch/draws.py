@@ -1,4 +1,5 @@
 """Draws: token ids with the law each was drawn from."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -20,13 +21,25 @@ class Draws:
     that a walk offers them as.
     """
 
-    __slots__ = ("tokens", "rows", "row", "face", "rank", "group", "members", "point", "race", "at", "tag", "ids",
-                 "inner")
+    __slots__ = ("tokens", "rows", "row", "face", "rank", "group", "members", "point", "race", "at", "tag", "ids", "inner")
 
-    def __init__(self, tokens: Ids, rows: Rows | None = None, row: Ids | None = None, face: str = "shaped", *,
-                 rank: Ids | None = None, group: Ids | None = None, members: Ids | None = None, point: bool = False,
-                 race: Ids | None = None, at: Ids | None = None, tag: str = "", ids: Ids | None = None,
-                 inner: Ids | None = None) -> None:
+    def __init__(
+        self,
+        tokens: Ids,
+        rows: Rows | None = None,
+        row: Ids | None = None,
+        face: str = "shaped",
+        *,
+        rank: Ids | None = None,
+        group: Ids | None = None,
+        members: Ids | None = None,
+        point: bool = False,
+        race: Ids | None = None,
+        at: Ids | None = None,
+        tag: str = "",
+        ids: Ids | None = None,
+        inner: Ids | None = None,
+    ) -> None:
         self.tokens, self.rows, self.row, self.face = tokens, rows, row, face
         self.rank, self.group, self.members, self.point = rank, group, members, point
         self.race, self.at, self.tag, self.ids, self.inner = race, at, tag, ids, inner
@@ -37,12 +50,26 @@ class Draws:
 
     def pick(self, where: Any, at: Ids | None = None) -> Draws:
         """Elements by a NumPy index."""
+
         def part(a: Ids | None) -> Ids | None:
             return None if a is None else np.asarray(a[where])
+
         at, inner = picked_places(where, at, self.inner)
-        return Draws(np.asarray(self.tokens[where]), self.rows, part(self.row), self.face, rank=part(self.rank),
-                     group=part(self.group), members=self.members, point=self.point, race=part(self.race), at=at, tag=self.tag,
-                     ids=part(self.ids), inner=inner)
+        return Draws(
+            np.asarray(self.tokens[where]),
+            self.rows,
+            part(self.row),
+            self.face,
+            rank=part(self.rank),
+            group=part(self.group),
+            members=self.members,
+            point=self.point,
+            race=part(self.race),
+            at=at,
+            tag=self.tag,
+            ids=part(self.ids),
+            inner=inner,
+        )
 
     def take(self, index: Any) -> Draws:
         """Draws at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
@@ -54,8 +81,19 @@ class Draws:
     def _flat(self) -> Draws:
         def flat(a: Ids | None) -> Ids | None:
             return None if a is None else a.reshape(-1)
-        return Draws(self.tokens.reshape(-1), self.rows, flat(self.row), self.face, rank=flat(self.rank),
-                     group=flat(self.group), members=self.members, point=self.point, race=flat(self.race), tag=self.tag)
+
+        return Draws(
+            self.tokens.reshape(-1),
+            self.rows,
+            flat(self.row),
+            self.face,
+            rank=flat(self.rank),
+            group=flat(self.group),
+            members=self.members,
+            point=self.point,
+            race=flat(self.race),
+            tag=self.tag,
+        )
 
     def nodes(self) -> Ids | None:
         """The node (or position) each was drawn at, int64[*shape], where it has one."""
@@ -85,10 +123,10 @@ class Draws:
         assert self.group is not None and self.members is not None
         table = self.rows.face(self.face)
         self.rows.looked_at(self.row)
-        q = table[ids_on(self.row.reshape(-1), table.device)]   # a copy
+        q = table[ids_on(self.row.reshape(-1), table.device)]  # a copy
         for i, (g, r) in enumerate(zip(self.group.reshape(-1), self.rank.reshape(-1))):
             q[i, ids_on(self.members[g, :r], q.device)] = 0
-        later = ids_on(np.flatnonzero(self.rank.reshape(-1)), q.device)   # the first is drawn from the row itself
+        later = ids_on(np.flatnonzero(self.rank.reshape(-1)), q.device)  # the first is drawn from the row itself
         q[later] /= shaping.total(q[later])
         return Dist(Values(q, request, like=self.rows, index=self.row.reshape(-1)), flat)
 

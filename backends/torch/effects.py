@@ -1,4 +1,5 @@
 """What happens besides values in the torch machine: commits, the stop machine, states, sub-runs, events."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ class Effects:
 
     def start_effects(self: Any) -> None:
         self.title = title_of(self.request)
-        self.syncs = 0      # how often the run waited for the device; see transfer.py
+        self.syncs = 0  # how often the run waited for the device; see transfer.py
         self.tokens: list[int] = list(self.request.prompt)
         self.marks: list[int] = [-1] * len(self.tokens)
         self.base = len(self.tokens)
@@ -39,13 +40,16 @@ class Effects:
         windows = [m.context for m in self.models.values() if m.context is not None]
         self.window = min(windows) if windows else None
         if self.window is not None and len(self.tokens) > self.window:
-            raise DecError(f"the prompt has {len(self.tokens)} tokens, the context length is {self.window}",
-                           hint="shorten the prompt")
+            raise DecError(
+                f"the prompt has {len(self.tokens)} tokens, the context length is {self.window}", hint="shorten the prompt"
+            )
 
     def host(self: Any, what: str, *args: Any) -> Any:
         """What only some models could do. Raises OpError: none of them is asked for it yet."""
-        raise OpError(f"the torch backend has no way to ask a model for `{what}`",
-                      "models give distributions, memories and canvases' memories restricted; their layers stay their own")
+        raise OpError(
+            f"the torch backend has no way to ask a model for `{what}`",
+            "models give distributions, memories and canvases' memories restricted; their layers stay their own",
+        )
 
     # -- context and commits
     def context(self: Any, parent: bool = False) -> Context:
@@ -70,7 +74,7 @@ class Effects:
         return len(self.tokens) - self.base
 
     def committed_tokens(self: Any) -> tuple[int, ...]:
-        return tuple(self.tokens[self.base:])
+        return tuple(self.tokens[self.base :])
 
     def done(self: Any) -> bool:
         return bool(self._stop.done) or (self.window is not None and len(self.tokens) > self.window)
@@ -98,6 +102,7 @@ class Effects:
             self.emit_event(trace.Committed(tuple(fed), cut))
         if self.until is not None and self.until(self):
             from decgraph.backends.torch.machine import Stop
+
             raise Stop
 
     def commit_tokens(self: Any, x: Any, tree: Any) -> tuple[Sequence[int], Sequence[int]]:
@@ -107,9 +112,9 @@ class Effects:
         if isinstance(x, Tree):
             raise DecError("commit takes a node or an accepted path, not a whole tree", hint="commit t.accepted")
         if isinstance(x, Canvas):
-            tokens: Sequence[int] = x.decided_prefix()[max(0, len(self.tokens) - x.base.length):]
+            tokens: Sequence[int] = x.decided_prefix()[max(0, len(self.tokens) - x.base.length) :]
         elif isinstance(x, Context):
-            tokens = x.ids()[len(self.tokens):]
+            tokens = x.ids()[len(self.tokens) :]
         elif tree is not None:
             path = path_of(tree, int(np.ravel(np.asarray(x))[0]))
             return path.tokens, path.uids
@@ -139,6 +144,7 @@ class Effects:
 
     def ended(self: Any, x: Any, tree: Any = None) -> Any:
         """The stop machine along a path from the committed context."""
+
         def fires(tokens: Sequence[int]) -> bool:
             state = self.stop_state
             for t in tokens:
@@ -150,7 +156,7 @@ class Effects:
         if isinstance(x, Path):
             return fires(x.tokens)
         if isinstance(x, Context):
-            return fires(x.ids()[len(self.tokens):])
+            return fires(x.ids()[len(self.tokens) :])
         if tree is not None:
             ids = np.asarray(x)
             if ids.ndim == 0:
@@ -184,7 +190,7 @@ class Effects:
         nodes = None if which == "leaves" else getattr(tree, which)
         if nodes is not None and not len(nodes):
             return True
-        if not tree.closes and len(tree) <= self.room(tree):      # not even a chain is that deep
+        if not tree.closes and len(tree) <= self.room(tree):  # not even a chain is that deep
             return False
         nodes = tree.leaves() if nodes is None else nodes
         open_ = tree.depth[nodes] < self.room(tree)
@@ -196,8 +202,10 @@ class Effects:
         """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
         of tree.new)."""
         place = "place" in until or ("greedy place" in until and self.request.greedy)
-        return (self.base + self.request.limit - place if "limit" in until else None,
-                frozenset(self.request.eos) if "ends" in until else frozenset())
+        return (
+            self.base + self.request.limit - place if "limit" in until else None,
+            frozenset(self.request.eos) if "ends" in until else frozenset(),
+        )
 
     def canvas_room(self: Any) -> int:
         left = self.request.limit - self.committed()
@@ -239,22 +247,41 @@ class Effects:
                     self.own[key] = True
 
     # -- sub-runs
-    def run(self: Any, callee: str, site: str, start: Any, bound: int, args: dict[str, Any], tree: Any,
-            counters: Sequence[Any], until: Callable[[Path], Any]) -> Any:
+    def run(
+        self: Any,
+        callee: str,
+        site: str,
+        start: Any,
+        bound: int,
+        args: dict[str, Any],
+        tree: Any,
+        counters: Sequence[Any],
+        until: Callable[[Path], Any],
+    ) -> Any:
         """Run another function on a scratch context until its condition holds: a generator of its model calls."""
         from decgraph.backends.torch.machine import Stop
-        base = start.ids() if isinstance(start, Context) else (
-            *self.tokens, *path_of(tree, int(start)).tokens)
+
+        base = start.ids() if isinstance(start, Context) else (*self.tokens, *path_of(tree, int(start)).tokens)
         f = self.module.functions[callee]
         models = {k: v for k, v in args.items() if f.param(k).value.type.elem == "model"}
         params = {p.name: p.default for p in f.params if p.has_default}
         params.update({k: v for k, v in args.items() if k not in models})
         request = replace(self.request, prompt=base, limit=max(1, bound), stop=self.request.stop)
-        sub = type(self)(self.module, f.name, models, params, request, listener=self.sub_listener(), shared=self.shared,
-                         externs=self.externs, detokenizer=self.detokenizer, parent=self)
+        sub = type(self)(
+            self.module,
+            f.name,
+            models,
+            params,
+            request,
+            listener=self.sub_listener(),
+            shared=self.shared,
+            externs=self.externs,
+            detokenizer=self.detokenizer,
+            parent=self,
+        )
         sub.site_prefix = f"{self.site_prefix}{site}:"
         sub.counter_prefix = self.counter_prefix + tuple(int(c) for c in counters)
-        sub.until = lambda m: bool(until(Path(tuple(m.tokens[m.base:]), base=m.base)))
+        sub.until = lambda m: bool(until(Path(tuple(m.tokens[m.base :]), base=m.base)))
         try:
             yield from sub.steps()
         except Stop:
@@ -280,7 +307,7 @@ class Effects:
     def grew(self: Any, tree: Tree, ids: Any, draws: Any, places: Any) -> None:
         if self.listener is None:
             return
-        probs = draws.prob()   # of the whole growth at once
+        probs = draws.prob()  # of the whole growth at once
         mixed = isinstance(draws, Mixed)
         for n, i in zip(ids.tolist(), places.tolist()):
             rows = draws.items[i].rows if mixed else draws.rows
@@ -293,13 +320,16 @@ class Effects:
             value = tree.edges[n].value
             drawn = isinstance(value, Draws)
             label = value.rows.label if drawn and value.rows is not None else ""
-            self.emit_event(trace.Drafted(n, int(tree.parent[n]), int(tree.token[n]), float(value.prob()) if drawn else 1.0,
-                                          label or "point"))
+            self.emit_event(
+                trace.Drafted(
+                    n, int(tree.parent[n]), int(tree.token[n]), float(value.prob()) if drawn else 1.0, label or "point"
+                )
+            )
 
     def pruned(self: Any, before: Tree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""
         gone = set(range(1, len(before))) - set(kept)
-        dropped = len(gone) if len(before.edges) == 1 else sum(before.edges[n] is None for n in gone)   # others are no draws
+        dropped = len(gone) if len(before.edges) == 1 else sum(before.edges[n] is None for n in gone)  # others are no draws
         self.tally.drafted -= dropped
         self.emit_event(trace.Pruned(tuple(kept), dropped))
 
@@ -330,6 +360,7 @@ class _Later:
 
     def prob(self) -> float:
         import torch
+
         scores = torch.from_numpy(np.asarray(self.model.eval([self.path], None)[0].to_float().logits))[None]
         rows = Rows(scores, self.machine.request, path=lambda i: self.path)
         return number(rows.face("raw")[0, self.token])

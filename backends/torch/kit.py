@@ -1,4 +1,5 @@
 """What a backend puts in the place of the torch lowerings when it writes a program: kernels for ops, segments and rules."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

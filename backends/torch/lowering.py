@@ -5,6 +5,7 @@ names as keywords, and the op itself as `op` where it asks for it (types). One r
 tuple. Ops over host values alone (loop counters, positions, tables, automata) have none: their meaning in the op table is
 NumPy already and is called as it stands.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -69,8 +70,15 @@ def _keywords(f: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
 
 
 _INFIX: dict[str, Callable[..., Any]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "eq": operator.eq, "ne": operator.ne,
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
 }
 _SCALARS = ("int", "real", "prob", "bool", "position")
 
@@ -100,12 +108,29 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 TEMPLATES: dict[Any, str] = {
-    operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.eq: "{} == {}", operator.ne: "{} != {}",
-    operator.lt: "{} < {}", operator.le: "{} <= {}", operator.gt: "{} > {}", operator.ge: "{} >= {}", not_: "not {}",
-    and_: "{} and {}", or_: "{} or {}", select: "{1} if {0} else {2}", minimum: "min({}, {})", maximum: "max({}, {})",
+    operator.add: "{} + {}",
+    operator.sub: "{} - {}",
+    operator.mul: "{} * {}",
+    operator.eq: "{} == {}",
+    operator.ne: "{} != {}",
+    operator.lt: "{} < {}",
+    operator.le: "{} <= {}",
+    operator.gt: "{} > {}",
+    operator.ge: "{} >= {}",
+    not_: "not {}",
+    and_: "{} and {}",
+    or_: "{} or {}",
+    select: "{1} if {0} else {2}",
+    minimum: "min({}, {})",
+    maximum: "max({}, {})",
 }
 _PLAIN: dict[str, Callable[..., Any]] = {
-    "not": not_, "and": and_, "or": or_, "select": select, "minimum": minimum, "maximum": maximum,
+    "not": not_,
+    "and": and_,
+    "or": or_,
+    "select": select,
+    "minimum": minimum,
+    "maximum": maximum,
 }
 
 

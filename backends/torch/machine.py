@@ -1,5 +1,6 @@
 """The torch machine: one request running one compiled function. Holds the context, the states and the stop machine, answers
 model calls through engines, and reports events. What it computes is in ops/; the order of it is in the generated driver."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -34,10 +35,21 @@ class Machine(Calls, Rolls, Effects, Stores):
     kit: Kit = TORCH
     most_turns = 100_000
 
-    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], request: Any, *,
-                 listener: Callable[[Any], None] | None = None, shared: dict[Any, Any] | None = None,
-                 externs: Mapping[str, Callable[..., Any]] | None = None, detokenizer: Any = None, parent: Any = None,
-                 program: Program | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        function: str,
+        models: Mapping[str, Any],
+        params: Mapping[str, Any],
+        request: Any,
+        *,
+        listener: Callable[[Any], None] | None = None,
+        shared: dict[Any, Any] | None = None,
+        externs: Mapping[str, Callable[..., Any]] | None = None,
+        detokenizer: Any = None,
+        parent: Any = None,
+        program: Program | None = None,
+    ) -> None:
         self.module, self.function = module, module.functions[function]
         self.models, self.params, self.request = dict(models), dict(params), request
         self.listener, self.externs = listener, dict(externs or {})
@@ -65,7 +77,7 @@ class Machine(Calls, Rolls, Effects, Stores):
             while True:
                 try:
                     answer = call.answer_alone()
-                except Exception as error:      # it is the driver's line that asked
+                except Exception as error:  # it is the driver's line that asked
                     call = steps.throw(error)
                 else:
                     call = steps.send(answer)
@@ -75,16 +87,19 @@ class Machine(Calls, Rolls, Effects, Stores):
             self.release()
 
     @staticmethod
-    def run_many(waiting: Iterator[tuple[int, Machine]], width: int,
-                 ended: Callable[[int, Machine, BaseException | None], None]) -> None:
+    def run_many(
+        waiting: Iterator[tuple[int, Machine]], width: int, ended: Callable[[int, Machine, BaseException | None], None]
+    ) -> None:
         """Run several at a time, their model calls together; see schedule.py."""
         from decgraph.backends.torch.schedule import run_many
+
         run_many(waiting, width, ended)
 
     @staticmethod
     def limit_memory(models: Mapping[str, Any], budget: int) -> None:
         """Bound what every model's engine holds, in bytes."""
         from decgraph.runtime.models.engine.of import engine_of
+
         for model in models.values():
             found = engine_of(model)
             parts: list[Any] = [found, getattr(found, "core", None), getattr(found, "below", None)]
@@ -101,6 +116,7 @@ class Machine(Calls, Rolls, Effects, Stores):
         from decgraph.runtime.models.capture.compiled import compiled
         from decgraph.runtime.models.capture.step import Step
         from decgraph.runtime.models.engine.of import engine_of
+
         for name, model in models.items():
             found = engine_of(model)
             parts: list[Any] = [getattr(found, "core", found), getattr(found, "below", None)]
@@ -136,7 +152,7 @@ class Machine(Calls, Rolls, Effects, Stores):
     def failure(self, error: Exception) -> DecError:
         """What happened while the program ran, as an error of this request at the program's line."""
         cause = error.__cause__
-        if isinstance(cause, StopIteration):        # what Python makes of one inside a generator says nothing
+        if isinstance(cause, StopIteration):  # what Python makes of one inside a generator says nothing
             place, op = self.program.place(cause) or ("", "")
             return fault(cause, request=self.title, place=place, op=op)
         place, op = self.program.place(error) or ("", "")
@@ -146,8 +162,10 @@ class Machine(Calls, Rolls, Effects, Stores):
         """Called before every turn of `while not done`: a place to notice a loop that makes no progress."""
         now = (self.committed(), self.decided)
         if i and now == self.last_turn:
-            raise DecError(f"{where}: a turn of `while not done` committed nothing and decided nothing",
-                           hint="commit at least one token on every way through the loop")
+            raise DecError(
+                f"{where}: a turn of `while not done` committed nothing and decided nothing",
+                hint="commit at least one token on every way through the loop",
+            )
         self.last_turn = now
 
     def waits(self, where: str, i: int) -> None:
@@ -158,8 +176,9 @@ class Machine(Calls, Rolls, Effects, Stores):
     def bounded(self, where: str, i: int) -> None:
         """Called before every turn of other loops."""
         if i > self.most_turns:
-            raise DecError(f"{where}: this loop has turned {i} times without ending",
-                           hint="bound it: while condition at most n:")
+            raise DecError(
+                f"{where}: this loop has turned {i} times without ending", hint="bound it: while condition at most n:"
+            )
 
     # -- randomness
     def key(self, key: NoiseKey, lane: tuple[int, ...], position: Any = None, node: Any = None, index: Any = None) -> Key:
@@ -169,8 +188,7 @@ class Machine(Calls, Rolls, Effects, Stores):
             return Key(seed, request, self.site_prefix + key.site, self.counter_prefix + key.counters, lane)
         at = index if index is not None else position
         if at is None:
-            raise DecError("`as output` needs an index here: the distribution has no place of its own",
-                           hint=NO_PLACE)
+            raise DecError("`as output` needs an index here: the distribution has no place of its own", hint=NO_PLACE)
         place = (int(node),) if index is not None and node is not None else ()
         if self.site_prefix:
             return Key(seed, request, self.site_prefix + "output", self.counter_prefix + (int(at),), place)
@@ -186,6 +204,7 @@ class Machine(Calls, Rolls, Effects, Stores):
 
     def beta(self, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
         from decgraph.runtime.noise import words
+
         w = words(self.key(key, ()), 4)
         return float(np.random.Generator(np.random.Philox(key=[int(w[0]), int(w[1])])).beta(float(a), float(b)))
 

@@ -1,4 +1,5 @@
 """Python names for IR values: the source's own where they are free."""
+
 from __future__ import annotations
 
 import builtins

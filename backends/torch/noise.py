@@ -1,4 +1,5 @@
 """Keyed noise for draws: on the CPU the NumPy stream of runtime/noise.py, batched over rows; the same words on a device."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -57,10 +58,10 @@ def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:
         times = exponentials([keys[int(i)] for i in open_rows], q.shape[-1])
         every = len(open_rows) == len(q)
         with np.errstate(divide="ignore", over="ignore"):
-            times /= q if every else q[open_rows]   # inf where nobody runs
+            times /= q if every else q[open_rows]  # inf where nobody runs
         winners = times.argmin(-1)
         for n in np.flatnonzero(times[np.arange(len(winners)), winners] == np.inf):
-            winners[n] = runs[open_rows[n]].argmax()   # the only runners are too slow for a float
+            winners[n] = runs[open_rows[n]].argmax()  # the only runners are too slow for a float
         out[open_rows] = winners
     return out
 

@@ -4,6 +4,7 @@ Control flow becomes Python's; runs of pure ops that the placement pass outlined
 come from the source, and marks say which line of the `.dec` file a line of the driver is for. The driver is registered with
 linecache, so tracebacks, debuggers and profiles show it.
 """
+
 from __future__ import annotations
 
 import linecache
@@ -98,11 +99,11 @@ class _Writer:
         self.scope: dict[str, Any] = {}
         self.segments: dict[str, Segment] = {}
         self.marked: tuple[str, int] = ("", 0)
-        self.hint = ""   # what values without a name of their own are called
+        self.hint = ""  # what values without a name of their own are called
         self.flow = Uses(f)
-        self.wishes: dict[Value, str] = {}               # names that values are to have because they are yielded under them
-        self.holders: dict[str, Value | None] = {}       # who has such a name until then
-        self.here: tuple[Region, int] = (f.body, 0)      # the op that is being written
+        self.wishes: dict[Value, str] = {}  # names that values are to have because they are yielded under them
+        self.holders: dict[str, Value | None] = {}  # who has such a name until then
+        self.here: tuple[Region, int] = (f.body, 0)  # the op that is being written
         self.asks = False
         # Functions choose names first, and variables leave them alone.
         self.kept = {function_name(op.opcode.replace(".", "_")) for op in f.body.walk()} - self.names.taken
@@ -138,7 +139,7 @@ class _Writer:
             if k in self.scope:
                 if self.scope[k] is value:
                     return k
-            elif k in self.kept or k not in self.names.taken:      # a variable may have it
+            elif k in self.kept or k not in self.names.taken:  # a variable may have it
                 self.names.taken.add(k)
                 self.kept.discard(k)
                 self.scope[k] = value
@@ -173,8 +174,15 @@ class _Writer:
         filename = f"<decgraph {f.name} {next(_SERIAL)}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         exec(compile(source, filename, "exec"), self.scope)
-        return Program(f.name, source, filename, self.scope[title], {k: self.scope[v] for k, v in starts.items()},
-                       self.segments, self.lines)
+        return Program(
+            f.name,
+            source,
+            filename,
+            self.scope[title],
+            {k: self.scope[v] for k, v in starts.items()},
+            self.segments,
+            self.lines,
+        )
 
     def docstring(self, text: str) -> None:
         lines = textwrap.wrap(text.replace("\\", "\\\\").replace('"""', "''"), 110)
@@ -258,8 +266,13 @@ class _Writer:
         names = []
         for r, v in zip(op.results, init, strict=True):
             mine, maker = self.env.get(v, ""), self.flow.maker(region, v)
-            if r not in self.wishes and mine.isidentifier() and self.flow.once(v) and maker is not None and (
-                    region.ops[maker].opcode != "const"):
+            if (
+                r not in self.wishes
+                and mine.isidentifier()
+                and self.flow.once(v)
+                and maker is not None
+                and (region.ops[maker].opcode != "const")
+            ):
                 self.env[r] = mine
             else:
                 self.hint = hint_of(op, self.env)
@@ -324,7 +337,7 @@ class _Writer:
         stops = bool(op.attrs.get("stops"))
         self.region(body, [None, *into] if stops else into)
         stop = self.use(body.yields[0]) if stops else "False"
-        last = [self.use(y) for y in body.yields[1 if stops else 0:]]
+        last = [self.use(y) for y in body.yields[1 if stops else 0 :]]
         changed = {name for name, v in zip(results, last, strict=True) if name != v}
         if changed & set(re.findall(r"\w+", stop)):
             self.line(f"stop = {stop}")
@@ -354,7 +367,7 @@ class _Writer:
         self.region(cond)
         within = f"{counter} < {limit}" if limit else ""
         goes_on = self.use(cond.yields[0])
-        if len(self.out) == head + 1:     # the condition is one expression
+        if len(self.out) == head + 1:  # the condition is one expression
             del self.out[head]
             self.marked, self.depth = marked, self.depth - 1
             self.line(f"while {within + ' and ' + atom(goes_on) if within else goes_on}:", op)
@@ -369,7 +382,7 @@ class _Writer:
         check = {"done": "turn", "cells": "waits"}.get(str(op.attrs.get("bound")), "bounded")
         self.line(f"m.{check}({where}, {counter})")
         self.turned(op, body, results, body.args[1:])
-        self.line(f"{counter} += 1")   # last: what a turn yields may be its number
+        self.line(f"{counter} += 1")  # last: what a turn yields may be its number
         self.depth -= 1
 
     def op_if(self, op: Op) -> None:
@@ -386,12 +399,13 @@ class _Writer:
             self.depth += 1
             self.block(region, into)
             self.depth -= 1
-            if len(self.out) == at + 1:     # nothing to do
+            if len(self.out) == at + 1:  # nothing to do
                 del self.out[at]
                 self.marked = marked if n == 0 else then
 
     def op_each(self, op: Op) -> None:
         from decgraph.backends.torch.ops.vectors import elements, stacked
+
         region = op.regions[0]
         items = self.names.fresh("items")
         self.line(f"{items} = []", op)
@@ -413,8 +427,10 @@ class _Writer:
     def function_of(self, region: Region, name: str, op: Op) -> str:
         """A nested function for a region; returns its name."""
         if any(o.opcode in ("model.eval", "model.evals", "run") for o in region.walk()):
-            raise DecError(f"{op.loc}: the torch backend cannot call a model inside `{op.opcode}`",
-                           hint="evaluate it before, at every node, and look the rows up")
+            raise DecError(
+                f"{op.loc}: the torch backend cannot call a model inside `{op.opcode}`",
+                hint="evaluate it before, at every node, and look the rows up",
+            )
         fn = self.names.fresh(name)
         if self.out and not self.out[-1].endswith(":"):
             self.out.append("")
@@ -428,6 +444,7 @@ class _Writer:
 
     def op_tree_walk(self, op: Op) -> None:
         from decgraph.backends.torch.walk import walk
+
         made = self.kit.walk(op, self.function)
         if made is not None:
             given = "".join(f", {self.use(v)}" for v in (*op.operands[:2], *made.captured))
@@ -435,20 +452,25 @@ class _Writer:
             return
         rule = self.function_of(op.regions[0], str(op.attrs.get("rule") or "rule").replace(".", "_"), op)
         tree, evidence = (self.use(v) for v in op.operands[:2])
-        self.line(f"{self.name(op.result)} = {self.bring('walk', walk)}(m, {tree}, {evidence}, {rule}, "
-                  f"scope={op.attrs['scope']!r})", op)
+        self.line(
+            f"{self.name(op.result)} = {self.bring('walk', walk)}(m, {tree}, {evidence}, {rule}, scope={op.attrs['scope']!r})",
+            op,
+        )
 
     def op_run(self, op: Op) -> None:
         until = self.function_of(op.regions[0], "until", op)
         start, bound, *rest = (self.use(v) for v in op.operands)
         n = len(op.attrs["args"])
         tree = rest[n] if op.attrs["has_tree"] else "None"
-        counters = rest[n + 1 if op.attrs["has_tree"] else n:]
+        counters = rest[n + 1 if op.attrs["has_tree"] else n :]
         args = ", ".join(f"{k!r}: {v}" for k, v in zip(op.attrs["args"], rest))
         self.asks = True
         listed = "".join(f"{c}, " for c in counters)
-        self.line(f"{self.name(op.result)} = yield from m.run({op.attrs['callee']!r}, {op.attrs['site']!r}, {start}, "
-                  f"int({bound}), {{{args}}}, {tree}, ({listed}), {until})", op)
+        self.line(
+            f"{self.name(op.result)} = yield from m.run({op.attrs['callee']!r}, {op.attrs['site']!r}, {start}, "
+            f"int({bound}), {{{args}}}, {tree}, ({listed}), {until})",
+            op,
+        )
 
     def _asked(self, op: Op, what: str, more: str = "") -> None:
         model, place, *rest = (self.use(v) for v in op.operands)
@@ -489,7 +511,7 @@ class _Writer:
         parts, first = [], 0
         for names in op.attrs["parts"]:
             n = 1 + len(names)
-            place, *extra = rest[first:first + n]
+            place, *extra = rest[first : first + n]
             first += n
             parts.append(f"({place}, {{{', '.join(f'{k!r}: {v}' for k, v in zip(names, extra))}}})")
         alone = "" if op.attrs.get("joint") else ", alone=True"

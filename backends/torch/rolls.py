@@ -8,6 +8,7 @@ Run turn by turn, each turn makes an ask, rows, draws and a tree. The driver say
 roll (`Rolls.roll`), and an engine that can (`CausalEngine.roll`) computes it cell after cell, asking back for each token only.
 Tokens, laws, noise, statistics and events are those of the loop.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
@@ -49,12 +50,20 @@ def chain_of(op: Op) -> Chain | None:
     nodes, asked, noise, drawn, grown = (found[c] for c in _SHAPE)
     tree, same = region.args[1], _aliases(region.ops)
     plain = (
-        nodes.attrs["which"] == "leaves" and same(nodes.operands[0]) is tree
-        and tuple(asked.attrs.get("with", ())) == ("tree",) and not asked.attrs.get("part")
-        and same(asked.operands[1]) is nodes.result and same(asked.operands[2]) is tree
-        and same(drawn.operands[0]) is asked.result and same(drawn.operands[1]) is noise.result
-        and same(grown.operands[0]) is tree and same(grown.operands[1]) is drawn.result and len(grown.operands) == 2
-        and not grown.attrs.get("has_at") and not grown.attrs.get("columns") and not grown.attrs.get("chain")
+        nodes.attrs["which"] == "leaves"
+        and same(nodes.operands[0]) is tree
+        and tuple(asked.attrs.get("with", ())) == ("tree",)
+        and not asked.attrs.get("part")
+        and same(asked.operands[1]) is nodes.result
+        and same(asked.operands[2]) is tree
+        and same(drawn.operands[0]) is asked.result
+        and same(drawn.operands[1]) is noise.result
+        and same(grown.operands[0]) is tree
+        and same(grown.operands[1]) is drawn.result
+        and len(grown.operands) == 2
+        and not grown.attrs.get("has_at")
+        and not grown.attrs.get("columns")
+        and not grown.attrs.get("chain")
         and same(region.yields[0]) is grown.results[0]
     )
     inside = {r for o in flat for r in o.results} | {tree}
@@ -122,8 +131,9 @@ class RollCall:
 class Rolls:
     """The part of the machine that drafts chains."""
 
-    def roll(self: Any, model: Any, t: Tree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *,
-             alone: bool = False) -> Generator[Any, Any, Tree]:
+    def roll(
+        self: Any, model: Any, t: Tree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *, alone: bool = False
+    ) -> Generator[Any, Any, Tree]:
         """The tree after the loop; `key_of(i)` is the noise of turn i. A generator of model calls."""
         leaves, length = t.leaves(), t.base.length
         leaf = int(leaves[0])
@@ -138,7 +148,7 @@ class Rolls:
                 t, _ = grow(self, t, draw(self, q, key_of(i)))
             return t
 
-        first = self.evaluate(model, leaves, {"tree": t})   # counts the first call
+        first = self.evaluate(model, leaves, {"tree": t})  # counts the first call
         chosen: list[int] = []
         nodes = np.concatenate(([leaf], np.arange(len(t), len(t) + count - 1)))
         root = self.path_to(length, t, leaf)
@@ -163,8 +173,14 @@ class Rolls:
         count = len(chosen)
         tokens, nodes, uids = np.array(chosen, dtype=np.int64), nodes[:count], uids[:count]
         depths = depth + 1 + np.arange(count)
-        rows = Rows(scores, self.request, positions=length + depths - 1, nodes=nodes, label=model.name,
-                    path=lambda i: (*root, *chosen[:i]))
+        rows = Rows(
+            scores,
+            self.request,
+            positions=length + depths - 1,
+            nodes=nodes,
+            label=model.name,
+            path=lambda i: (*root, *chosen[:i]),
+        )
         draws = Draws(tokens, rows, np.arange(count))
         tree = t.grow(draws, np.arange(count), tokens, nodes, depths, uids, np.full(count, np.nan), {}, [])
         last = np.array([len(tree) - 1])
@@ -174,4 +190,4 @@ class Rolls:
                 self.count_call(model, 1, depth + j)
             if self.listener is not None:
                 self.grew(tree, np.array([len(t) + j]), draws, np.array([j]))
-        return replace(tree, new=last, frontier=last)   # what the last turn grew
+        return replace(tree, new=last, frontier=last)  # what the last turn grew

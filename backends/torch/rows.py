@@ -3,6 +3,7 @@
 A face is computed for all rows of a call at once, as one float tensor [R, V]; greedy shaping is kept as one token a row and
 becomes a tensor only where arithmetic needs one.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -25,15 +26,36 @@ class Rows:
     that `nodes` are of, where it is one of tokens; its depths are then added to `positions`, when they are asked for.
     """
 
-    __slots__ = ("_faces", "_kept", "_points", "_positions", "allow", "dead", "label", "nodes", "path", "request", "scores",
-                 "tree")
+    __slots__ = (
+        "_faces",
+        "_kept",
+        "_points",
+        "_positions",
+        "allow",
+        "dead",
+        "label",
+        "nodes",
+        "path",
+        "request",
+        "scores",
+        "tree",
+    )
 
-    def __init__(self, scores: Tensor, request: Any, *, positions: Ids | None = None, nodes: Ids | None = None,
-                 path: Callable[[int], Sequence[int]] | None = None, allow: Any = None, label: str = "",
-                 tree: Any = None) -> None:
+    def __init__(
+        self,
+        scores: Tensor,
+        request: Any,
+        *,
+        positions: Ids | None = None,
+        nodes: Ids | None = None,
+        path: Callable[[int], Sequence[int]] | None = None,
+        allow: Any = None,
+        label: str = "",
+        tree: Any = None,
+    ) -> None:
         self.scores, self.request, self.allow, self.label = scores, request, allow, label
         self._positions, self.nodes, self.path, self.tree = positions, nodes, path, tree
-        self.dead: np.ndarray | None = None   # bool[R], set where constraints leave nothing of some row
+        self.dead: np.ndarray | None = None  # bool[R], set where constraints leave nothing of some row
         self._faces: dict[str, Tensor] = {}
         self._points: Ids | None = None
         self._kept: Tensor | None = None
@@ -99,8 +121,16 @@ class Values(Rows):
 
     __slots__ = ("probs", "ones")
 
-    def __init__(self, probs: Tensor | None, request: Any, *, like: Any = None, index: Ids | None = None,
-                 ones: Ids | None = None, size: int = 0) -> None:
+    def __init__(
+        self,
+        probs: Tensor | None,
+        request: Any,
+        *,
+        like: Any = None,
+        index: Ids | None = None,
+        ones: Ids | None = None,
+        size: int = 0,
+    ) -> None:
         # `ones`: the token of each row, for point masses (probs is then made when asked for)
         super().__init__(probs if probs is not None else torch.empty(0, size), request)
         self.probs, self.ones = probs, ones
@@ -234,6 +264,6 @@ def locate(at: Ids | None, index: Any) -> Any:
         missing = wanted[~hit.any(-1)].ravel()[0] if wanted.ndim else wanted
         raise LookupError(f"row {int(missing)} is outside the part that was computed")
     if wanted.size == 0:
-        return wanted.astype(np.int64)      # of an empty part nothing can be asked for, and nothing is
+        return wanted.astype(np.int64)  # of an empty part nothing can be asked for, and nothing is
     where = at.shape[0] - 1 - hit[..., ::-1].argmax(-1)
     return int(where) if wanted.ndim == 0 else where

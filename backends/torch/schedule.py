@@ -4,6 +4,7 @@ Every run is a generator of calls (machine.py). In a round the runs that can go 
 order of their requests; then one engine answers all of its waiting calls in one forward. A
 run that ends makes room for the next request at once, so runs join and leave between any two forwards.
 """
+
 from __future__ import annotations
 
 from collections import deque
@@ -23,7 +24,7 @@ class Running:
     machine: Any
     steps: Generator[Any, Any, None]
     call: Any = None
-    answer: Any = None      # of the call; an exception where there is none
+    answer: Any = None  # of the call; an exception where there is none
     ready: bool = True
     over: bool = False
 
@@ -46,9 +47,9 @@ def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Callable[[in
             if not flight:
                 return
             flight = deque([run for run in flight if not advance(run, ended)])
-            if flight and (len(flight) == width or not open_for_more):   # else others join before the next forward
+            if flight and (len(flight) == width or not open_for_more):  # else others join before the next forward
                 answer(flight)
-    except BaseException as stop:      # whatever it was, nothing stays open
+    except BaseException as stop:  # whatever it was, nothing stays open
         for run in flight:
             if not run.over:
                 run.steps.close()

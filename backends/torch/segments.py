@@ -3,6 +3,7 @@
 A graph is printed as one readable Python function, which is what runs: under a file name that debuggers and profiles can show.
 The GraphModule (`Segment.module`), which takes longer to make, is made when somebody asks for it: to compile, draw or edit it.
 """
+
 from __future__ import annotations
 
 import linecache
@@ -55,7 +56,7 @@ class Segment:
 
     def _text(self) -> tuple[str, dict[str, Any]]:
         """The graph as a function, and the scope that it runs in."""
-        scope: dict[str, Any] = {"__name__": __name__}   # fx asks functions for their module
+        scope: dict[str, Any] = {"__name__": __name__}  # fx asks functions for their module
         taken = {self.name, *(n.name for n in self.graph.nodes)}
         values: dict[fx.Node, str] = {}
         parts = {n: {u.args[1]: u for u in n.users if u.target is item} for n in self.graph.nodes}
@@ -137,8 +138,9 @@ def build_segment(op: Op, given: Mapping[Value, str], kit: Kit = TORCH) -> Segme
             node.meta["called"] = part.name
         else:
             low = kit.lower(step)
-            node = graph.call_function(low.fn, (machine, *args) if low.machine else args,
-                                       {k: v for k, v in low.kwargs.items() if v is not None})
+            node = graph.call_function(
+                low.fn, (machine, *args) if low.machine else args, {k: v for k, v in low.kwargs.items() if v is not None}
+            )
             node.meta["called"] = low.name
         node.meta["op"] = step
         if step.loc.line:

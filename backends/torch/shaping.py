@@ -3,6 +3,7 @@
 Computed in the type of the scores: float64 for models that answer in it (table models, so that they can be compared with
 the reference to the last bit), float32 for all others.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -21,9 +22,10 @@ from decgraph.runtime.request import Factor
 
 def nothing_left() -> DecError:
     """The error of reading a row of which the constraints leave nothing."""
-    return DecError("the request's constraints leave no token that the model gives any probability",
-                    hint="loosen bans, min_length or the automaton")
-
+    return DecError(
+        "the request's constraints leave no token that the model gives any probability",
+        hint="loosen bans, min_length or the automaton",
+    )
 
 
 def working(t: Tensor) -> Tensor:
@@ -74,7 +76,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         a = np.asarray(rows.allow, dtype=bool)
         kept &= a[..., :size] if a.ndim == 1 else a.reshape(n, -1)[:, :size]
     for i in range(n if dynamic or short else 0):
-        generated = tuple(rows.path(i))[len(request.prompt):]
+        generated = tuple(rows.path(i))[len(request.prompt) :]
         if dynamic:
             kept[i] &= _allowed(request.allow, generated, size)
         if short and len(generated) < request.min_length:
@@ -151,12 +153,11 @@ def shaped(rows: Any) -> Tensor:
     if request.top_k is not None and request.top_k < size or top_p:
         order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
         if request.top_k is not None and request.top_k < size:
-            probs = _keep(probs, order[..., :request.top_k])
+            probs = _keep(probs, order[..., : request.top_k])
         if top_p:
-            inside = torch.cumsum(probs.gather(-1, order), -1)   # term after term, as NumPy's
+            inside = torch.cumsum(probs.gather(-1, order), -1)  # term after term, as NumPy's
             # kept up to the first place that reaches p, and everything where rounding never reaches it
-            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool),
-                              inside[..., :-1] < float(request.top_p)], -1)
+            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < float(request.top_p)], -1)
             mask = torch.zeros_like(probs, dtype=torch.bool).scatter_(-1, order, keep)
             probs = _renormalised(probs, mask)
     if request.min_p is not None:
@@ -188,7 +189,7 @@ def penalised(logits: Tensor, rows: Any) -> Tensor:
                 held = logits[i, ids]
                 logits[i, ids] = torch.where(held < 0, held * repetition, held / repetition)
             if presence or frequency:
-                counts = Counter(path[len(request.prompt):])
+                counts = Counter(path[len(request.prompt) :])
                 tokens = np.array([t for t in counts if t < size], dtype=np.int64)
                 if len(tokens):
                     amounts = np.array([presence + frequency * counts[int(t)] for t in tokens])

@@ -1,4 +1,5 @@
 """Indexes of the torch machine: what followed what, found with NumPy. The meaning is the reference's Suffixes."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ class _Text:
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.buffer = np.empty(max(64, 2 * len(tokens)), dtype=np.int64)
-        self.buffer[:len(tokens)] = tokens
+        self.buffer[: len(tokens)] = tokens
         self.used = len(tokens)
 
     def extended(self, length: int, tokens: Sequence[int]) -> _Text:
@@ -31,7 +32,7 @@ class _Text:
             wider = np.empty(2 * (length + len(tokens)), dtype=np.int64)
             wider[:length] = text.buffer[:length]
             text.buffer = wider
-        text.buffer[length:length + len(tokens)] = tokens
+        text.buffer[length : length + len(tokens)] = tokens
         text.used = length + len(tokens)
         return text
 
@@ -57,7 +58,7 @@ class Suffixes:
 
     def _ends(self, array: np.ndarray, key: Sequence[int]) -> np.ndarray:
         """Where an occurrence of `key` ends in a text (the index after it) that something follows."""
-        ends = np.flatnonzero(array[len(key) - 1:-1] == key[-1]) + len(key) if len(key) else np.arange(len(array))
+        ends = np.flatnonzero(array[len(key) - 1 : -1] == key[-1]) + len(key) if len(key) else np.arange(len(array))
         for back in range(2, len(key) + 1):
             if not len(ends):
                 break
@@ -73,12 +74,12 @@ class Suffixes:
         for array in arrays if pick == "first" else reversed(arrays):
             ends = self._ends(array, key)
             if len(ends):
-                return tuple(array[int(ends[0 if pick == "first" else -1]):].tolist())
+                return tuple(array[int(ends[0 if pick == "first" else -1]) :].tolist())
         return None
 
     def path(self, context: Sequence[int], at_least: int, at_most: int, pick: str = "last") -> tuple[int, ...]:
         """At most `at_most` tokens that followed the longest suffix of `context` of `at_least` to `depth` tokens."""
-        key = list(context[-min(self.depth, len(context)):])
+        key = list(context[-min(self.depth, len(context)) :])
         best: tuple[int, Any] = (at_least - 1, None)
         arrays = self.arrays()
         for array in arrays if pick == "first" else reversed(arrays):
@@ -92,7 +93,7 @@ class Suffixes:
                 ends, n = longer, n + 1
             if n > best[0] and n:
                 end = int(ends[0 if pick == "first" else -1])
-                best = (n, array[end:end + at_most])
+                best = (n, array[end : end + at_most])
         return () if best[1] is None else tuple(best[1].tolist())
 
     def counts(self, key: Sequence[int]) -> dict[int, int]:
@@ -127,8 +128,8 @@ def new_index(kind: str, sizes: Sequence[Any]) -> Any:
 
 def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]) -> Any:
     """Ask an index; see the op index.ask."""
-    options = dict(zip(named, args[len(args) - len(named):]))
-    plain = args[:len(args) - len(named)]
+    options = dict(zip(named, args[len(args) - len(named) :]))
+    plain = args[: len(args) - len(named)]
     if what == "get":
         return [np.array(e, dtype=np.int64) for e in index.get(ids_of(plain[0])[0])]
     if what == "has":
@@ -136,18 +137,20 @@ def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]
     if what == "after":
         key = plain[0]
         scalar = not hasattr(key, "tokens") and np.ndim(key) == 0
-        return Asked(index, (tuple(m.tokens[-int(key):]) if int(key) > 0 else ()) if scalar else ids_of(key))
+        return Asked(index, (tuple(m.tokens[-int(key) :]) if int(key) > 0 else ()) if scalar else ids_of(key))
     if what == "path":
-        context = plain[0].tokens[:plain[0].length][-index.depth:] if isinstance(plain[0], Context) else ids_of(plain[0])
-        found = index.path(context, int(options.get("at_least", 1)), int(options.get("at_most", 16)),
-                           str(options.get("pick", "last")))
+        context = plain[0].tokens[: plain[0].length][-index.depth :] if isinstance(plain[0], Context) else ids_of(plain[0])
+        found = index.path(
+            context, int(options.get("at_least", 1)), int(options.get("at_most", 16)), str(options.get("pick", "last"))
+        )
         return points(np.array(found, dtype=np.int64), tag="index")
     if what == "score":
         import torch
+
         ids = ids_of(plain[0])
         counts: dict[int, int] = {}
         for n in range(min(len(ids), index.depth), -1, -1):
-            counts = index.counts(ids[len(ids) - n:])
+            counts = index.counts(ids[len(ids) - n :])
             if counts:
                 break
         out = np.zeros(m.vocab_size)

@@ -1,4 +1,5 @@
 """Small pieces of generated Python: how expressions are put together, and what values without a name are called."""
+
 from __future__ import annotations
 
 import builtins
@@ -28,10 +29,31 @@ def negated(text: str) -> str:
 
 
 _WORDS = {
-    "noise": "key", "draw": "x", "draw.many": "xs", "draw.point": "point", "bernoulli": "coin", "normalize": "q", "lookup": "p",
-    "gather": "item", "len": "count", "as_int": "n", "take_first": "first", "compact": "kept", "select.top": "best",
-    "first_max": "surest", "context": "ctx", "state.read": "state", "index.ask": "found", "tree.new": "t", "tree.grow": "grown",
-    "positions": "cells", "model.memory": "memory", "segment": "value", "if": "value", "for": "value", "while": "value",
+    "noise": "key",
+    "draw": "x",
+    "draw.many": "xs",
+    "draw.point": "point",
+    "bernoulli": "coin",
+    "normalize": "q",
+    "lookup": "p",
+    "gather": "item",
+    "len": "count",
+    "as_int": "n",
+    "take_first": "first",
+    "compact": "kept",
+    "select.top": "best",
+    "first_max": "surest",
+    "context": "ctx",
+    "state.read": "state",
+    "index.ask": "found",
+    "tree.new": "t",
+    "tree.grow": "grown",
+    "positions": "cells",
+    "model.memory": "memory",
+    "segment": "value",
+    "if": "value",
+    "for": "value",
+    "while": "value",
 }
 
 
@@ -65,7 +87,5 @@ def summary(doc: str, most: int = 300) -> str:
         if c in ".!?" and depth <= 0 and (n + 1 == len(words) or words[n + 1] == " "):
             if out and n > most:
                 break
-            out = words[:n + 1]
+            out = words[: n + 1]
     return out or words
-
-

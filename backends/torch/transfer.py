@@ -3,6 +3,7 @@
 On the CPU nothing is waited for and nothing counted. `Machine.syncs` is the number of waits of a run; what a step should cost
 is in the static report (passes/waits.py), and tests/backends/torch/test_torch_syncs.py compares the two.
 """
+
 from __future__ import annotations
 
 import threading
@@ -39,7 +40,7 @@ def fetched(t: Tensor) -> np.ndarray:
     if machine is not None:
         machine.syncs += 1
     held = t.detach().cpu()
-    out: np.ndarray = (held.float() if held.dtype == torch.bfloat16 else held).numpy()    # NumPy has no bfloat16
+    out: np.ndarray = (held.float() if held.dtype == torch.bfloat16 else held).numpy()  # NumPy has no bfloat16
     return out
 
 

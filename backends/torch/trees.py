@@ -1,4 +1,5 @@
 """Trees of states, as columns: int64 arrays over the nodes, and the draws that made them. Growing makes a new tree."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -101,7 +102,7 @@ class Tree:
             groups, depths = self.group[unknown], self.depth[unknown]
             first, last = int(groups[0]), int(groups[-1])
             p = np.ones(len(unknown))
-            for g in (first,) if first == last else np.unique(groups):   # growth order: a growth's nodes stand together
+            for g in (first,) if first == last else np.unique(groups):  # growth order: a growth's nodes stand together
                 if g >= 0:
                     here = slice(None) if first == last else groups == g
                     p[here] = self.growths[int(g)].prob()[self.place[unknown[here]]]
@@ -115,34 +116,71 @@ class Tree:
                     self.logprob[unknown[at]] = self.logprob[self.parent[unknown[at]]] + logs[at]
         return self.logprob
 
-    def grow(self, draws: Any, place: Ids, tokens: Ids, parents: Ids, depths: Ids, uids: Ids, logprob: np.ndarray,
-             columns: dict[str, list[Any]], edges: Sequence[Any]) -> Tree:
+    def grow(
+        self,
+        draws: Any,
+        place: Ids,
+        tokens: Ids,
+        parents: Ids,
+        depths: Ids,
+        uids: Ids,
+        logprob: np.ndarray,
+        columns: dict[str, list[Any]],
+        edges: Sequence[Any],
+    ) -> Tree:
         """The tree with one new node for each parent, in order. Never merges edges."""
         n, k = len(self), len(parents)
         ids = np.arange(n, n + k)
         names = set(self.columns) | set(columns)
         wide = {c: self.columns.get(c, [None] * n) + columns.get(c, [None] * k) for c in names}
+
         def cat(a: Ids, b: Ids) -> Ids:
             return np.concatenate((a, b))
-        return Tree(self.base, cat(self.token, tokens), cat(self.parent, parents), cat(self.depth, depths), cat(self.uid, uids),
-                    cat(self.group, np.full(k, len(self.growths) if draws is not None else -1)), cat(self.place, place),
-                    cat(self.logprob, logprob), (*self.growths, draws) if draws is not None else self.growths, wide,
-                    (*self.edges, *edges) if edges else self.edges, ids, ids, self.extent, self.closes)
+
+        return Tree(
+            self.base,
+            cat(self.token, tokens),
+            cat(self.parent, parents),
+            cat(self.depth, depths),
+            cat(self.uid, uids),
+            cat(self.group, np.full(k, len(self.growths) if draws is not None else -1)),
+            cat(self.place, place),
+            cat(self.logprob, logprob),
+            (*self.growths, draws) if draws is not None else self.growths,
+            wide,
+            (*self.edges, *edges) if edges else self.edges,
+            ids,
+            ids,
+            self.extent,
+            self.closes,
+        )
 
     def only(self, kept: Ids, root: int = 0) -> Tree:
         """The tree of the nodes `kept` (in growth order, their parents among them, the first one the root)."""
         new_id = np.full(len(self), -1, dtype=np.int64)
         new_id[kept] = np.arange(len(kept))
+
         def again(old: Ids) -> Ids:
             ids = new_id[old]
             return ids[ids >= 0]
+
         parent = new_id[self.parent[kept]]
         parent[0] = 0
         edges = tuple(self.edges[int(i)] for i in kept) if len(self.edges) == len(self) else self.edges
-        return replace(self, token=self.token[kept], parent=parent, depth=self.depth[kept], uid=self.uid[kept],
-                       group=self.group[kept], place=self.place[kept], logprob=self.logprob[kept],
-                       columns={c: [v[int(i)] for i in kept] for c, v in self.columns.items()}, edges=edges,
-                       new=again(self.new), frontier=again(self.frontier))
+        return replace(
+            self,
+            token=self.token[kept],
+            parent=parent,
+            depth=self.depth[kept],
+            uid=self.uid[kept],
+            group=self.group[kept],
+            place=self.place[kept],
+            logprob=self.logprob[kept],
+            columns={c: [v[int(i)] for i in kept] for c, v in self.columns.items()},
+            edges=edges,
+            new=again(self.new),
+            frontier=again(self.frontier),
+        )
 
     def keep(self, ids: Sequence[int] | Ids) -> Tree:
         """The tree of the root and those of `ids` whose ancestors are all kept."""
@@ -168,9 +206,16 @@ class Tree:
         group[0] = -1
         token = tree.token.copy()
         token[0] = -1
-        tree = replace(tree, base=base, depth=depth, logprob=logprob, group=group, token=token,
-                       edges=(None, *tree.edges[1:]) if len(tree.edges) == len(tree) else tree.edges,
-                       new=np.zeros(1, dtype=np.int64))
+        tree = replace(
+            tree,
+            base=base,
+            depth=depth,
+            logprob=logprob,
+            group=group,
+            token=token,
+            edges=(None, *tree.edges[1:]) if len(tree.edges) == len(tree) else tree.edges,
+            new=np.zeros(1, dtype=np.int64),
+        )
         return replace(tree, frontier=tree.leaves())
 
 
@@ -202,7 +247,7 @@ class Context:
     length: int
 
     def ids(self) -> tuple[int, ...]:
-        return tuple(self.tokens[:self.length])
+        return tuple(self.tokens[: self.length])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Context) and self.ids() == other.ids()

@@ -1,4 +1,5 @@
 """Who uses a value, and where: what the driver's text needs to know to reuse a name or to write a value where it is used."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -62,4 +63,3 @@ class Uses:
     def only_yielded(self, region: Region, n: int, v: Value) -> bool:
         """Whether op n is the last of a region and its result is yielded, once."""
         return n + 1 == len(region.ops) and self.once(v) and self.places(region, v) == [n + 1]
-

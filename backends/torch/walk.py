@@ -1,4 +1,5 @@
 """Verification: a rule applied from the root of a tree down, along the accepted path only."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -4,6 +4,7 @@ Without an NVIDIA device everything here runs in Triton's CPU interpreter. Trito
 decorated, its own library's included, so the choice is made once, before triton is imported. Products and sums are rounded
 one after the other (no fused multiply-add), so that results do not depend on the version of Triton.
 """
+
 from __future__ import annotations
 
 import os

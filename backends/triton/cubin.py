@@ -4,6 +4,7 @@ Triton cannot interpret and compile in one process, so a process of its own does
 
     python -m decgraph.backends.triton.cubin < specs.json > reports.json
 """
+
 from __future__ import annotations
 
 import json
@@ -58,8 +59,14 @@ def reports(specs: Sequence[Spec], arches: Sequence[int] = ARCHES) -> list[Repor
     """Compile every spec for every architecture, in another process. Raises DecError where that process fails."""
     asked = json.dumps({"arches": list(arches), "specs": [asdict(s) for s in specs]})
     env = {**os.environ, "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, "-m", "decgraph.backends.triton.cubin"], input=asked, capture_output=True, text=True,
-                          env=env, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "decgraph.backends.triton.cubin"],
+        input=asked,
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
+    )
     if done.returncode:
         raise DecError(f"the kernels could not be compiled: {done.stderr.strip()[-2000:]}")
     return [Report(**r) for r in json.loads(done.stdout)]
@@ -81,6 +88,7 @@ def _compiled(spec: dict[str, Any], arch: int) -> Report:
     from triton.backends.compiler import GPUTarget
 
     from decgraph.backends.triton.source import load
+
     scope = load(spec["name"], spec["text"]) if spec["text"] else vars(importlib.import_module(spec["module"]))
     kernel = scope[spec["function"]]
     names = list(kernel.arg_names)
@@ -89,11 +97,13 @@ def _compiled(spec: dict[str, Any], arch: int) -> Report:
     if missing:
         raise DecError(f"{spec['name']}: no type and no value for {', '.join(missing)}")
     constexprs = {(names.index(k),): v for k, v in spec["constexprs"].items()}
-    attrs = {(names.index(n),): [["tt.divisibility", 16]] for n, t in signature.items()
-             if t.startswith("*") or n in spec["aligned"]}
+    attrs = {
+        (names.index(n),): [["tt.divisibility", 16]] for n, t in signature.items() if t.startswith("*") or n in spec["aligned"]
+    }
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attrs)
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32),
-                          options={"num_warps": spec["warps"], "num_stages": spec["stages"]})
+    made = triton.compile(
+        source, target=GPUTarget("cuda", arch, 32), options={"num_warps": spec["warps"], "num_stages": spec["stages"]}
+    )
     registers, spills = _usage(made.asm["cubin"])
     return Report(spec["name"], arch, registers, spills, int(made.metadata.shared))
 
@@ -102,6 +112,7 @@ def _usage(cubin: bytes) -> tuple[int, int]:
     """Registers a thread and bytes of its stack, of the code that Triton made: which ptxas it asks, and with which flags,
     differs by version and architecture, and changes what is spilled."""
     import triton
+
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()

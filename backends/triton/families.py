@@ -3,6 +3,7 @@
 A launch says nothing of its key: it is run once while `tuned.hearing` listens to what it asks for, so that what is measured is
 what is looked up. Sizes of kernels that cost microseconds are not measured.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -37,8 +38,16 @@ class Shapes:
     vocabularies: tuple[int, ...] = (32000, 128256)
     rows: tuple[int, ...] = (1, 8, 64)
     dtype: torch.dtype = torch.bfloat16
-    products: tuple[tuple[int, int], ...] = ((4096, 6144), (4096, 4096), (4096, 28672), (14336, 4096),
-                                             (2048, 3072), (2048, 2048), (2048, 16384), (8192, 2048))
+    products: tuple[tuple[int, int], ...] = (
+        (4096, 6144),
+        (4096, 4096),
+        (4096, 28672),
+        (14336, 4096),
+        (2048, 3072),
+        (2048, 2048),
+        (2048, 16384),
+        (8192, 2048),
+    )
 
 
 def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
@@ -67,8 +76,10 @@ def candidates(asked: Asked) -> tuple[Config, ...]:
         return CANDIDATES
     d = asked.default
     blocks = (d.block // 2, d.block, 2 * d.block) if asked.family == "attend" else (d.block // 4, d.block // 2, d.block)
-    found = [*tuned.around(d, blocks=[max(16, n) for n in blocks], warps=(max(1, d.warps // 2), d.warps, min(16, 2 * d.warps))),
-             *tuned.around(d, splits=(max(1, d.splits // 2), 2 * d.splits))]
+    found = [
+        *tuned.around(d, blocks=[max(16, n) for n in blocks], warps=(max(1, d.warps // 2), d.warps, min(16, 2 * d.warps))),
+        *tuned.around(d, splits=(max(1, d.splits // 2), 2 * d.splits)),
+    ]
     if asked.family == "attend":  # loops over keys load ahead; row kernels read each entry once
         found += tuned.around(d, stages=(1, 2, 3, 4))
     return tuple(dict.fromkeys(found))
@@ -82,8 +93,9 @@ def questions(launch: Launch, device: torch.device) -> tuple[Run, list[Asked]]:
     return run, list(dict.fromkeys(asked for asked in heard if asked.family == launch.family))
 
 
-def measure(launch: Launch, device: torch.device, *, fresh: bool = False,
-            clock: Callable[[Run], float] | None = None) -> list[tuple[Asked, Measured | None]]:
+def measure(
+    launch: Launch, device: torch.device, *, fresh: bool = False, clock: Callable[[Run], float] | None = None
+) -> list[tuple[Asked, Measured | None]]:
     """Measure a launch's candidates and keep the best; None for a question whose answer is kept already, unless `fresh`."""
     run, asked = questions(launch, device)
     out: list[tuple[Asked, Measured | None]] = []
@@ -130,9 +142,13 @@ def _vocabulary(what: str, rows: int, size: int, dtype: torch.dtype) -> Callable
         words = torch.arange(3 * rows, dtype=torch.int32, device=device).reshape(rows, 3)
         seeds = torch.ones((rows, 2), dtype=torch.int64, device=device)
         runs: dict[str, Run] = {
-            "softmax": lambda: f.softmax(logits), "argmax": lambda: f.argmax(logits), "entropy": lambda: f.entropy(probs),
-            "draw": lambda: f.draw_logits(logits, words, seeds, temperature=0.7), "topk": lambda: f.topk(logits, min(10, size)),
-            "residual": lambda: f.residual(probs, probs.flip(0))}
+            "softmax": lambda: f.softmax(logits),
+            "argmax": lambda: f.argmax(logits),
+            "entropy": lambda: f.entropy(probs),
+            "draw": lambda: f.draw_logits(logits, words, seeds, temperature=0.7),
+            "topk": lambda: f.topk(logits, min(10, size)),
+            "residual": lambda: f.residual(probs, probs.flip(0)),
+        }
         return runs[what]
 
     return make

@@ -1,5 +1,6 @@
 """What the triton backend puts in the place of torch's lowerings: one call for every vocabulary segment, every op on rows that
 stands alone, and every verification rule."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def compiled_rule(op: Op, function: Function) -> CompiledRule:
 class Kernels(Kit):
     """Kernels where an op has a vocabulary axis or is a rule; torch's lowerings for all else."""
 
-    rolls = False    # a chain's draws are kernels of their own
+    rolls = False  # a chain's draws are kernels of their own
 
     def lower(self, op: Op) -> Lowered:
         if not on_rows(op):
@@ -83,4 +84,3 @@ def outermost(function: Function) -> Iterator[Op]:
     yield from visit(function.body.ops)
     for state in function.states:
         yield from visit(state.init.ops)
-

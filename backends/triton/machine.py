@@ -6,6 +6,7 @@ the device for a batch of sequences in lockstep, captured as graphs, and the hos
 canvases step/canvas_run.py). Everything else is driven by the host as on the torch backend: programs whose shape data decides,
 requests with automata, penalties or stop strings, and runs whose events somebody wants to hear one by one.
 """
+
 from __future__ import annotations
 
 import logging
@@ -37,8 +38,11 @@ class Machine(TorchMachine):
         return out
 
     @staticmethod
-    def run_many(waiting: Iterator[tuple[int, TorchMachine]], width: int,
-                 ended: Callable[[int, TorchMachine, BaseException | None], None]) -> None:
+    def run_many(
+        waiting: Iterator[tuple[int, TorchMachine]],
+        width: int,
+        ended: Callable[[int, TorchMachine, BaseException | None], None],
+    ) -> None:
         """Run several at a time: by steps those that can, the others by drivers whose model calls go together."""
         _look_at_the_device()
 
@@ -71,8 +75,12 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
         try:
             left += decode(some, width) if some else []
         except Exception as error:  # of the compiler, the driver, the memory of the device: the other way may do
-            _LOG.warning("%s could not be decoded by steps and is driven by the host: %s: %s", some[0].function.name,
-                         type(error).__name__, error)
+            _LOG.warning(
+                "%s could not be decoded by steps and is driven by the host: %s: %s",
+                some[0].function.name,
+                type(error).__name__,
+                error,
+            )
             left += [(m, str(error)) for m in some if not m.committed()]
     for m, why in left:
         _LOG.debug("%s: driven by the host: %s", m.title, why)
@@ -82,7 +90,8 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
 def canvases(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
     """Those of masked models, at most `width` at a time."""
     from decgraph.backends.triton.step.canvas_run import run_canvases
-    parts = [machines[n:n + width] for n in range(0, len(machines), width)]
+
+    parts = [machines[n : n + width] for n in range(0, len(machines), width)]
     ran = [(m, r.why) for part in parts for m, r in zip(part, run_canvases(part), strict=True)]
     return [(m, why) for m, why in ran if why is not None]
 
@@ -90,6 +99,7 @@ def canvases(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
 def trees(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
     """Those of causal models."""
     from decgraph.backends.triton.step.run import run_steps
+
     return run_steps(machines, width=width)
 
 
@@ -99,5 +109,7 @@ def _look_at_the_device() -> None:
     if knobs.runtime.interpret:
         _LOG.warning("backend triton: there is no CUDA device, so kernels run in Triton's interpreter: right, and very slow")
     elif not torch.cuda.is_available():
-        raise DecError("backend triton: torch sees no CUDA device, and Triton was made ready for one before decgraph was asked",
-                       hint="start Python with TRITON_INTERPRET=1, which runs kernels in Triton's interpreter")
+        raise DecError(
+            "backend triton: torch sees no CUDA device, and Triton was made ready for one before decgraph was asked",
+            hint="start Python with TRITON_INTERPRET=1, which runs kernels in Triton's interpreter",
+        )

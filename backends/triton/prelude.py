@@ -1,6 +1,7 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
 """What generated kernels call: keyed noise (the layout in runtime/noise.py), bit for bit."""
+
 import triton
 import triton.language as tl
 

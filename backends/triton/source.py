@@ -1,4 +1,5 @@
 """Generated Triton source: written line by line, loaded under a name that tracebacks, Triton's errors and profilers show."""
+
 from __future__ import annotations
 
 import hashlib

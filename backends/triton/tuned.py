@@ -3,6 +3,7 @@
 The file is a cache (`runtime/tune/kept.py`): it may be deleted, several processes may add to it, an entry that makes no sense
 is passed over, and what cannot be read or written is done without. `DECGRAPH_CACHE` moves it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,6 +61,7 @@ def device_name() -> str:
 @lru_cache(maxsize=16)
 def _name_of(index: int) -> str:
     import triton
+
     what = "interpreter"
     if index >= 0:
         facts = torch.cuda.get_device_properties(index)
@@ -148,13 +150,19 @@ def measured(family: str, key: Sequence[Any], candidates: Sequence[Config], run:
     return measure(family, key, candidates, run).best
 
 
-def measure(family: str, key: Sequence[Any], candidates: Sequence[Config], run: Callable[[Config], object],
-            clock: Callable[[Callable[[], object]], float] | None = None) -> Measured:
+def measure(
+    family: str,
+    key: Sequence[Any],
+    candidates: Sequence[Config],
+    run: Callable[[Config], object],
+    clock: Callable[[Callable[[], object]], float] | None = None,
+) -> Measured:
     """`measured`, with the times. clock: milliseconds of a function (default: Triton's, of the device)."""
     if clock is None:
         if not torch.cuda.is_available():
             return Measured(candidates[0], {}, {})
         from triton.testing import do_bench
+
         clock = lambda launch: float(do_bench(launch, warmup=5, rep=20))
     times: dict[Config, float] = {}
     failed: dict[Config, str] = {}
@@ -172,8 +180,14 @@ def measure(family: str, key: Sequence[Any], candidates: Sequence[Config], run: 
     return Measured(best, times, failed)
 
 
-def around(default: Config, *, blocks: Sequence[int] = (), warps: Sequence[int] = (), stages: Sequence[int] = (),
-           splits: Sequence[int] = ()) -> tuple[Config, ...]:
+def around(
+    default: Config,
+    *,
+    blocks: Sequence[int] = (),
+    warps: Sequence[int] = (),
+    stages: Sequence[int] = (),
+    splits: Sequence[int] = (),
+) -> tuple[Config, ...]:
     """Candidates: the default first, then every combination of the sizes listed; what is not listed is as in the default."""
     found = dict.fromkeys([default])
     for block in blocks or (default.block,):

@@ -39,19 +39,37 @@ class Case:
 
     @property
     def name(self) -> str:
-        more = "".join(f", {n} {v}" for n, v in (("first", self.first), ("window", self.window), ("softcap", self.softcap),
-                                                 ("shared", self.shared)) if v)
-        return (f"{self.kind} {self.cells} over {'+'.join(map(str, self.held))}, heads {self.heads[0]}/{self.heads[1]} x "
-                f"{self.size}, {str(self.dtype).removeprefix('torch.')}{more}")
+        more = "".join(
+            f", {n} {v}"
+            for n, v in (("first", self.first), ("window", self.window), ("softcap", self.softcap), ("shared", self.shared))
+            if v
+        )
+        return (
+            f"{self.kind} {self.cells} over {'+'.join(map(str, self.held))}, heads {self.heads[0]}/{self.heads[1]} x "
+            f"{self.size}, {str(self.dtype).removeprefix('torch.')}{more}"
+        )
 
 
 CASES = [
-    Case((1000,), 1), Case((1000,), 64), Case((0,), 1), Case((5,), 7), Case((1023, 17, 512), 16), Case((300, 0), 256),
-    Case((700, 90), 24, first=8), Case((4000,), 33, kind="chain"), Case((900, 1200), 20, window=256),
-    Case((513,), 64, softcap=30.0), Case((100, 3, 77), 9, shared=600), Case((300,), 40, dtype=torch.float32),
-    Case((300,), 40, dtype=torch.float16), Case((260,), 17, heads=(4, 4), size=64), Case((260,), 17, heads=(8, 1), size=96),
+    Case((1000,), 1),
+    Case((1000,), 64),
+    Case((0,), 1),
+    Case((5,), 7),
+    Case((1023, 17, 512), 16),
+    Case((300, 0), 256),
+    Case((700, 90), 24, first=8),
+    Case((4000,), 33, kind="chain"),
+    Case((900, 1200), 20, window=256),
+    Case((513,), 64, softcap=30.0),
+    Case((100, 3, 77), 9, shared=600),
+    Case((300,), 40, dtype=torch.float32),
+    Case((300,), 40, dtype=torch.float16),
+    Case((260,), 17, heads=(4, 4), size=64),
+    Case((260,), 17, heads=(8, 1), size=96),
     Case((200,), 12, heads=(4, 2), size=256),
-    Case((512, 480), 32, kind="canvas", heads=(32, 32)), Case((37,), 5, kind="canvas"), Case((9000,), 64, heads=(8, 2)),
+    Case((512, 480), 32, kind="canvas", heads=(32, 32)),
+    Case((37,), 5, kind="canvas"),
+    Case((9000,), 64, heads=(8, 2)),
 ]
 TINY = [Case((9,), 1, heads=(2, 1), size=16), Case((7, 3), 5, heads=(4, 2), size=16, dtype=torch.float32),
         Case((0,), 2, heads=(2, 2), size=16), Case((12,), 4, first=2, heads=(2, 1), size=16, window=6),
@@ -125,10 +143,21 @@ def make(case: Case, device: torch.device, seed: int, spare: int = 5) -> Made:
         seen &= of_slots[:, None] > positions[:, case.first :, None] - case.window
     prefix = None
     if case.shared:
-        prefix = (random(hkv, case.shared + 3, case.size), random(hkv, case.shared + 3, case.size),
-                  torch.tensor([case.shared], dtype=torch.int32, device=device))
-    return Made(random(batch, case.cells, hq, case.size), keys, values, held.to(device), bits.to(device), seen.to(device),
-                positions.to(device), prefix)
+        prefix = (
+            random(hkv, case.shared + 3, case.size),
+            random(hkv, case.shared + 3, case.size),
+            torch.tensor([case.shared], dtype=torch.int32, device=device),
+        )
+    return Made(
+        random(batch, case.cells, hq, case.size),
+        keys,
+        values,
+        held.to(device),
+        bits.to(device),
+        seen.to(device),
+        positions.to(device),
+        prefix,
+    )
 
 
 def ours(case: Case, x: Made) -> Callable[[], Tensor]:
@@ -139,8 +168,20 @@ def ours(case: Case, x: Made) -> Callable[[], Tensor]:
     if case.kind == "canvas":
         return partial(attend_canvas, x.q, x.keys, x.values, x.held, scale=scale, softcap=case.softcap)
     at = {} if case.window is None else {"positions": x.positions[:, case.first :].contiguous(), "tail_positions": x.positions}
-    return partial(attend, x.q, x.keys, x.values, x.held, x.bits, case.first, scale=scale, window=case.window,
-                   softcap=case.softcap, prefix=x.prefix, **at)
+    return partial(
+        attend,
+        x.q,
+        x.keys,
+        x.values,
+        x.held,
+        x.bits,
+        case.first,
+        scale=scale,
+        window=case.window,
+        softcap=case.softcap,
+        prefix=x.prefix,
+        **at,
+    )
 
 
 def right(case: Case, x: Made) -> Tensor:
@@ -171,14 +212,19 @@ def checks(lab: Lab) -> Row:
     allowed = {case.name: ALLOWED[case.dtype] for case in cases}
     wrong = [f"{name}: {gap}" for name, gap in gaps.items() if isinstance(gap, str) or not gap < allowed[name]]
     worst = max((gap for gap in gaps.values() if not isinstance(gap, str)), default=float("inf"))
-    return {"apart": gaps, "wrong": wrong, "right": not wrong,
-            "says": f"{len(gaps)} cases, {len(wrong)} wrong; at most {worst:.1e} from float64"}
+    return {
+        "apart": gaps,
+        "wrong": wrong,
+        "right": not wrong,
+        "says": f"{len(gaps)} cases, {len(wrong)} wrong; at most {worst:.1e} from float64",
+    }
 
 
 def stage(lab: Lab) -> Items:
     """Timings, for the stage `kernels`."""
-    contexts, batches, trees = (((1024, 8192, 32768), (1, 8), (1, 16, 64, 256)) if lab.sizes.name != "tiny"
-                                else ((32,), (1,), (1, 4)))
+    contexts, batches, trees = (
+        ((1024, 8192, 32768), (1, 8), (1, 16, 64, 256)) if lab.sizes.name != "tiny" else ((32,), (1,), (1, 4))
+    )
     for context in contexts:
         for batch in batches:
             yield f"attention, {batch} x {context}", partial(timed, lab, context, batch, trees)
@@ -213,16 +259,22 @@ def timed(lab: Lab, context: int, batch: int, trees: tuple[int, ...]) -> Row:
         found["over_dense"] = round(min(took) / mine, 3) if took else None
         row["trees"].append(found)
         flash = found["peers"].get("sdpa, flash", {}).get("ms", {}).get("median")
-        says.append(f"{cells}: {1000 * mine:.0f} us, {found['of_copy']:.0%} of a copy, {found['over_dense']} times dense SDPA"
-                    + (f", {flash / mine:.2f} times flash" if flash else ""))
+        says.append(
+            f"{cells}: {1000 * mine:.0f} us, {found['of_copy']:.0%} of a copy, {found['over_dense']} times dense SDPA"
+            + (f", {flash / mine:.2f} times flash" if flash else "")
+        )
     return {**row, "says": "; ".join(says)}
 
 
 def as_torch(case: Case, x: Made) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Queries, keys, values and mask as torch's attention takes them, without the slots that nobody has."""
     rows = case.held[0] + case.cells
-    return (x.q.transpose(1, 2).contiguous(), x.keys[:, :, :rows].contiguous(), x.values[:, :, :rows].contiguous(),
-            x.seen[:, None, :, :rows].contiguous())
+    return (
+        x.q.transpose(1, 2).contiguous(),
+        x.keys[:, :, :rows].contiguous(),
+        x.values[:, :, :rows].contiguous(),
+        x.seen[:, None, :, :rows].contiguous(),
+    )
 
 
 def against_flex(lab: Lab, seconds: float = 40) -> Row:

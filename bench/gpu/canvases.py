@@ -45,12 +45,23 @@ def forwards(lab: Lab, module: Any) -> Row:
     whole, block = ((*inputs(module.config, n, rows, lab.device, sizes.dtype)[:5], seen) for n in (rows, sizes.block))
     own = lambda: module.base_model(input_ids=whole[0]).last_hidden_state
     gap = apart(step(*whole).clone(), own())
-    found = {"module, canvas": milliseconds(lab, own), "captured, canvas": milliseconds(lab, partial(step, *whole)),
-             "captured, block": milliseconds(lab, partial(step, *block))}
+    found = {
+        "module, canvas": milliseconds(lab, own),
+        "captured, canvas": milliseconds(lab, partial(step, *whole)),
+        "captured, block": milliseconds(lab, partial(step, *block)),
+    }
     floor = lab.floor(module, rows, base=True)
     says = ", ".join(f"{name} {took['median']:.2f}" for name, took in found.items())
-    return {"cells": rows, "block": sizes.block, "operations": step.nodes, "gap": gap, "right": gap < ALLOWED[sizes.dtype],
-            "floor_ms": floor, **found, "says": f"{says}, floor of a block {floor:.2f} ms"}
+    return {
+        "cells": rows,
+        "block": sizes.block,
+        "operations": step.nodes,
+        "gap": gap,
+        "right": gap < ALLOWED[sizes.dtype],
+        "floor_ms": floor,
+        **found,
+        "says": f"{says}, floor of a block {floor:.2f} ms",
+    }
 
 
 def decoding(lab: Lab, module: Any) -> Row:
@@ -59,8 +70,10 @@ def decoding(lab: Lab, module: Any) -> Row:
     sizes = lab.sizes
     (prompt,) = of_ids(int(module.config.vocab_size) - 1, 1, sizes.canvas_prompt)
     request = request_of(prompt, sizes.canvas)
-    sessions = {name: masked_session(name, module, length=sizes.canvas, block=sizes.block)
-                for name in ("fast_dllm", "fast_dllm_uncached")}
+    sessions = {
+        name: masked_session(name, module, length=sizes.canvas, block=sizes.block)
+        for name in ("fast_dllm", "fast_dllm_uncached")
+    }
     contenders: Any = {name: partial(_run, session, request) for name, session in sessions.items()}
     times = in_turns(contenders, 1, max(1, sizes.rounds - 1))
     calls = {name: run(session, request).stats.target_calls for name, session in sessions.items()}
@@ -87,8 +100,10 @@ def iteration(lab: Lab, module: Any) -> Row:
     sizes = lab.sizes
     (prompt,) = of_ids(int(module.config.vocab_size) - 1, 1, sizes.canvas_prompt)
     request = request_of(prompt, sizes.canvas)
-    sessions = {backend: masked_session("fast_dllm", module, backend=backend, length=sizes.canvas, block=sizes.block)
-                for backend in ("triton", "torch")}
+    sessions = {
+        backend: masked_session("fast_dllm", module, backend=backend, length=sizes.canvas, block=sizes.block)
+        for backend in ("triton", "torch")
+    }
     first = lab.seconds(lambda: run(sessions["triton"], request), 1, 0).median
     results = {backend: run(session, request) for backend, session in sessions.items()}
     calls = {backend: result.stats.target_calls for backend, result in results.items()}
@@ -99,15 +114,28 @@ def iteration(lab: Lab, module: Any) -> Row:
     each = {b: (1000 * times.seconds(b).median - blocks * whole) / max(calls[b] - blocks, 1) for b in sessions}
     floor = lab.floor(module, len(prompt) + sizes.canvas)
     ratio = times.ratio("torch", "triton")
-    row: Row = {"calls": calls, "cells": sizes.canvas, "same_tokens_first": equal, "first_run_s": first,
-                "whole_canvas_ms": whole, "ms_per_iteration": each, "floor_ms": floor, "wanted": 1.25, "ratio_wanted": 3.0,
-                "over_floor": round(each["triton"] / floor, 3), "ratio": ratio.to_json(),
-                "profile": profiled(lab, lambda: run(sessions["triton"], request))}
+    row: Row = {
+        "calls": calls,
+        "cells": sizes.canvas,
+        "same_tokens_first": equal,
+        "first_run_s": first,
+        "whole_canvas_ms": whole,
+        "ms_per_iteration": each,
+        "floor_ms": floor,
+        "wanted": 1.25,
+        "ratio_wanted": 3.0,
+        "over_floor": round(each["triton"] / floor, 3),
+        "ratio": ratio.to_json(),
+        "profile": profiled(lab, lambda: run(sessions["triton"], request)),
+    }
     if lab.cuda:
         row["waits"] = waits_seen(lambda: run(sessions["triton"], request)) / calls["triton"]
-    return {**row, "says": f"{each['triton']:.2f} ms, {row['over_floor']:.2f} floors; eager torch {each['torch']:.2f} ms, a "
-                           f"request {ratio.median:.2f} times as fast; {row.get('waits', '-')} waits a call; first {equal} of "
-                           f"{sizes.canvas} cells the same"}
+    return {
+        **row,
+        "says": f"{each['triton']:.2f} ms, {row['over_floor']:.2f} floors; eager torch {each['torch']:.2f} ms, a "
+        f"request {ratio.median:.2f} times as fast; {row.get('waits', '-')} waits a call; first {equal} of "
+        f"{sizes.canvas} cells the same",
+    }
 
 
 @torch.no_grad()

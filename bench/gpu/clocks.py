@@ -99,5 +99,9 @@ def _why(error: Exception) -> str:
 def over_copy(lab: Lab, moved: int, took: Spread) -> dict[str, Any]:
     """Bytes that a kernel has to move over its time, and that over the bandwidth of a copy."""
     rate = moved / (took.median / 1000)
-    return {"bytes": moved, "ms": took.to_json(), "gb_per_s": round(rate / 1e9, 1),
-            "of_copy": round(rate / lab.copy_bandwidth(), 4)}
+    return {
+        "bytes": moved,
+        "ms": took.to_json(),
+        "gb_per_s": round(rate / 1e9, 1),
+        "of_copy": round(rate / lab.copy_bandwidth(), 4),
+    }

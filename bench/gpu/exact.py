@@ -19,8 +19,9 @@ def raw(logits: Tensor) -> Tensor:
     return w / w.sum(-1, keepdim=True)
 
 
-def shaped(logits: Tensor, temperature: float, top_k: int | None = None, top_p: float | None = None,
-           min_p: float | None = None) -> Tensor:
+def shaped(
+    logits: Tensor, temperature: float, top_k: int | None = None, top_p: float | None = None, min_p: float | None = None
+) -> Tensor:
     """Temperature, top-k, top-p and min-p in this order, each on what the one before left: float64[R, V]."""
     x = logits.double()
     if temperature == 0:

@@ -24,8 +24,13 @@ def about(lab: Lab) -> Row:
     if lab.cuda:
         seen = torch.cuda.get_device_properties(lab.device)
         name = seen.name
-        row["gpu"] = {"name": name, "memory": seen.total_memory, "multiprocessors": seen.multi_processor_count,
-                      "capability": f"{seen.major}.{seen.minor}", "cuda": torch.version.cuda}
+        row["gpu"] = {
+            "name": name,
+            "memory": seen.total_memory,
+            "multiprocessors": seen.multi_processor_count,
+            "capability": f"{seen.major}.{seen.minor}",
+            "cuda": torch.version.cuda,
+        }
     try:
         import triton
 
@@ -60,5 +65,9 @@ def launches(lab: Lab, count: int = 2000) -> Row:
     issued = 1e6 * (time.perf_counter() - started) / count
     done = 1e6 * lab.seconds(many, 5, 1).median / count
     wait = 1e6 * lab.seconds(waited, 5, 1).median / 100
-    return {"issue_us": round(issued, 2), "done_us": round(done, 2), "wait_us": round(wait, 2),
-            "says": f"{issued:.1f} us to issue an operation, {done:.1f} us with its run, {wait:.1f} us to read one value"}
+    return {
+        "issue_us": round(issued, 2),
+        "done_us": round(done, 2),
+        "wait_us": round(wait, 2),
+        "says": f"{issued:.1f} us to issue an operation, {done:.1f} us with its run, {wait:.1f} us to read one value",
+    }

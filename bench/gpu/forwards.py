@@ -38,8 +38,15 @@ def compiling(lab: Lab) -> Items:
     yield "drafter's step, compiled", partial(timed, lab, "drafter", compiles=True)
 
 
-def inputs(config: Any, cells: int, rows: int, device: torch.device, dtype: torch.dtype, window: int | None = None,
-           size: int | None = None) -> tuple[Any, ...]:
+def inputs(
+    config: Any,
+    cells: int,
+    rows: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    window: int | None = None,
+    size: int | None = None,
+) -> tuple[Any, ...]:
     """One sequence's last `cells` of `rows` cells, over random keys and values, as a step takes them."""
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     size = size or getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -48,8 +55,10 @@ def inputs(config: Any, cells: int, rows: int, device: torch.device, dtype: torc
     row = torch.arange(rows, device=device)
     full = (row <= at[0, :, None])[None, None]
     near = full if window is None else full & (row > at[0, :, None] - window)[None, None]
-    caches = [[torch.randn(1, heads, rows, size, device=device, dtype=dtype) for _ in range(config.num_hidden_layers)]
-              for _ in range(2)]
+    caches = [
+        [torch.randn(1, heads, rows, size, device=device, dtype=dtype) for _ in range(config.num_hidden_layers)]
+        for _ in range(2)
+    ]
     ids = torch.randint(config.vocab_size, (1, cells), device=device)
     return ids, at, at, caches[0], caches[1], {FULL: full, SLIDING: near}
 

@@ -52,9 +52,14 @@ def machine_code(lab: Lab) -> Row:
     made = spread(lab, compiled, [(spec, arch) for spec in specs], os.cpu_count() or 1)
     found = [Report(spec.name, arch, error=r) if isinstance(r, str) else r for spec, r in zip(specs, made)]
     wrong = listed.faults(found)
-    return {"kernels": len(found), "left_out": left, "wrong": wrong, "right": not any(r.error for r in found),
-            "most_registers": sorted(((r.registers, r.name) for r in found), reverse=True)[:8],
-            "says": f"{len(found)} kernels compiled for sm_{arch}, {len(wrong)} fail, spill or are too large"}
+    return {
+        "kernels": len(found),
+        "left_out": left,
+        "wrong": wrong,
+        "right": not any(r.error for r in found),
+        "most_registers": sorted(((r.registers, r.name) for r in found), reverse=True)[:8],
+        "says": f"{len(found)} kernels compiled for sm_{arch}, {len(wrong)} fail, spill or are too large",
+    }
 
 
 def compiled(_: Lab, task: tuple[Spec, int]) -> Report:

@@ -169,8 +169,9 @@ def causal(sizes: dict[str, Any], device: torch.device, dtype: torch.dtype, seed
     """A Llama of these sizes."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(**sizes, tie_word_embeddings=False, bos_token_id=3, eos_token_id=None, pad_token_id=1,
-                         attn_implementation="sdpa")
+    config = LlamaConfig(
+        **sizes, tie_word_embeddings=False, bos_token_id=3, eos_token_id=None, pad_token_id=1, attn_implementation="sdpa"
+    )
     return made(LlamaForCausalLM, config, device, dtype, seed)
 
 
@@ -178,8 +179,9 @@ def masked(sizes: dict[str, Any], device: torch.device, dtype: torch.dtype, seed
     """A EuroBERT of these sizes: Llama's layers with full attention."""
     from transformers import EuroBertConfig, EuroBertForMaskedLM
 
-    config = EuroBertConfig(**sizes, tie_word_embeddings=False, bos_token_id=3, eos_token_id=2, pad_token_id=1,
-                            attn_implementation="sdpa")
+    config = EuroBertConfig(
+        **sizes, tie_word_embeddings=False, bos_token_id=3, eos_token_id=2, pad_token_id=1, attn_implementation="sdpa"
+    )
     return made(EuroBertForMaskedLM, config, device, dtype, seed)
 
 

@@ -35,8 +35,14 @@ def words(key: noise.Key, n: int, device: torch.device) -> Tensor:
     return torch.stack([c0, c1, c2, c3], 1).view(-1)[:n]
 
 
-KEYS = [noise.Key(seed, request, site, (loop, 2), (lane,)) for seed, request, site, loop, lane in
-        ((0, 0, 0, 0, 0), (2**63 + 5, 2**40 + 1, "stdlib/speculative.dec:11", 7, 3), (12345, 17, 2**31 - 1, 1000, -1))]
+KEYS = [
+    noise.Key(seed, request, site, (loop, 2), (lane,))
+    for seed, request, site, loop, lane in (
+        (0, 0, 0, 0, 0),
+        (2**63 + 5, 2**40 + 1, "stdlib/speculative.dec:11", 7, 3),
+        (12345, 17, 2**31 - 1, 1000, -1),
+    )
+]
 LENGTHS = (1, 3, 4, 257, 128256)
 
 
@@ -48,8 +54,12 @@ def words_equal(lab: Lab) -> Row:
             mine = words(key, n, lab.device).cpu().numpy()
             different += int((mine != noise.words(key, n).astype(np.int64)).sum())
             checked += n
-    return {"checked": checked, "different": different, "right": not different,
-            "says": f"{different} of {checked} words differ from NumPy's"}
+    return {
+        "checked": checked,
+        "different": different,
+        "right": not different,
+        "says": f"{different} of {checked} words differ from NumPy's",
+    }
 
 
 def times_equal(lab: Lab) -> Row:
@@ -60,5 +70,10 @@ def times_equal(lab: Lab) -> Row:
         theirs = noise.exponentials(key, LENGTHS[-1])
         gap = np.abs(mine.cpu().numpy() - theirs) / theirs
         checked, different, worst = checked + len(gap), different + int((gap > 0).sum()), max(worst, float(gap.max()))
-    return {"checked": checked, "last_bits_differ": different, "worst_relative": worst, "right": worst < 1e-14,
-            "says": f"{different} of {checked} arrival times differ, by {worst:.1e} at most"}
+    return {
+        "checked": checked,
+        "last_bits_differ": different,
+        "worst_relative": worst,
+        "right": worst < 1e-14,
+        "says": f"{different} of {checked} arrival times differ, by {worst:.1e} at most",
+    }

@@ -18,8 +18,15 @@ from decgraph.bench.gpu.report import Items, Row
 
 ALLOWED = 1.5e-2  # of the norm: results are bfloat16, and so is what a norm or a gate puts into the product
 Case = tuple[int, int, int]  # rows, inner size, columns
-CASES: list[Case] = [(1, 4096, 6144), (1, 1000, 72), (5, 4096, 4096), (8, 14336, 4096), (65, 4096, 1024), (3, 96, 130),
-                     (17, 520, 64)]
+CASES: list[Case] = [
+    (1, 4096, 6144),
+    (1, 1000, 72),
+    (5, 4096, 4096),
+    (8, 14336, 4096),
+    (65, 4096, 1024),
+    (3, 96, 130),
+    (17, 520, 64),
+]
 TINY: list[Case] = [(1, 40, 24), (3, 32, 17)]
 FORMS = ("plain", "normed", "gated")
 
@@ -54,8 +61,11 @@ def checked(lab: Lab, case: Case) -> dict[str, float]:
     for sizes in sizes_tried(rows)[: None if lab.cuda else 1]:
         try:
             with trying(stream.FAMILY, stream.key_of(rows, matrix), sizes), poisoned():
-                got = {"plain": stream.streamed(x, matrix), "normed": stream.normed_product(x, more, weight, 1e-5, matrix)[1],
-                       "gated": stream.gated_product(both, 0, inner, inner, "silu", matrix)}
+                got = {
+                    "plain": stream.streamed(x, matrix),
+                    "normed": stream.normed_product(x, more, weight, 1e-5, matrix)[1],
+                    "gated": stream.gated_product(both, 0, inner, inner, "silu", matrix),
+                }
         except Exception as error:
             if "out of resource" not in str(error):  # sizes that the device has no room for are never chosen
                 raise
@@ -72,10 +82,19 @@ def checks(lab: Lab) -> Row:
     cases = CASES if lab.cuda else TINY
     found = dict(zip(map(str, cases), spread(lab, checked, cases)))
     wrong = [f"{case}: {gaps}" for case, gaps in found.items() if isinstance(gaps, str)]
-    wrong += [f"{case}, {form}: {gap:.1e}" for case, gaps in found.items() if not isinstance(gaps, str)
-              for form, gap in gaps.items() if not gap < ALLOWED]
-    return {"apart": found, "wrong": wrong, "right": not wrong,
-            "says": f"{len(cases)} shapes in {len(FORMS)} forms, {len(wrong)} wrong{': ' + wrong[0] if wrong else ''}"}
+    wrong += [
+        f"{case}, {form}: {gap:.1e}"
+        for case, gaps in found.items()
+        if not isinstance(gaps, str)
+        for form, gap in gaps.items()
+        if not gap < ALLOWED
+    ]
+    return {
+        "apart": found,
+        "wrong": wrong,
+        "right": not wrong,
+        "says": f"{len(cases)} shapes in {len(FORMS)} forms, {len(wrong)} wrong{': ' + wrong[0] if wrong else ''}",
+    }
 
 
 def stage(lab: Lab) -> Items:
@@ -97,10 +116,13 @@ def timed(lab: Lab, inner: int, columns: int) -> Row:
         x = random(lab, 7, rows, inner)
         calls: dict[str, Callable[[Tensor], Tensor]] = {"ours": partial(streamed, x), "torch": partial(torch.mm, x)}
         moved = each + 2 * rows * (inner + columns)
-        found = {name: over_copy(lab, moved, launch_ms(lab, [partial(call, m) for m in matrices]))
-                 for name, call in calls.items()}
+        found = {
+            name: over_copy(lab, moved, launch_ms(lab, [partial(call, m) for m in matrices])) for name, call in calls.items()
+        }
         kernel = sizes_of(x, matrices[0]) is not None
         row["products"].append({"rows": rows, "kernel": kernel, **found})
-        says.append(f"{rows}: {found['ours']['of_copy']:.0%} of a copy ({'ours' if kernel else 'cuBLAS'}), torch "
-                    f"{found['torch']['of_copy']:.0%}")
+        says.append(
+            f"{rows}: {found['ours']['of_copy']:.0%} of a copy ({'ours' if kernel else 'cuBLAS'}), torch "
+            f"{found['torch']['of_copy']:.0%}"
+        )
     return {**row, "says": "; ".join(says)}

@@ -62,8 +62,16 @@ class Report:
     that process ended counts as failed. `alive` says after a failed item whether anything can run after it.
     """
 
-    def __init__(self, path: Path, seconds: float, about: Row, limit: float = LIMIT, *, resumed: bool = False,
-                 alive: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        seconds: float,
+        about: Row,
+        limit: float = LIMIT,
+        *,
+        resumed: bool = False,
+        alive: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.path, self.seconds, self.limit, self.alive = path, seconds, limit, alive
         self.data: Row = {"about": {**about, "when": time.strftime("%Y-%m-%d %H:%M:%S"), "began": time.time()}, "stages": {}}
         self.wrong: list[str] = []

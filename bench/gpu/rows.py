@@ -19,9 +19,18 @@ from decgraph.runtime import noise
 
 KEEP: dict[str, Any] = {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "min_p": 0.02}
 CLOSE = 2e-5  # relative margins of decisions that float32 may take otherwise
-CASES = [(64, 128256, "bfloat16"), (64, 128256, "float32"), (2, 262144, "bfloat16"), (3, 32003, "float32"),
-         (5, 50257, "float16"), (1, 3, "float32"), (64, 1000, "bfloat16"), (2, 17, "float64"), (1, 4096, "float32"),
-         (3, 1001, "float64")]
+CASES = [
+    (64, 128256, "bfloat16"),
+    (64, 128256, "float32"),
+    (2, 262144, "bfloat16"),
+    (3, 32003, "float32"),
+    (5, 50257, "float16"),
+    (1, 3, "float32"),
+    (64, 1000, "bfloat16"),
+    (2, 17, "float64"),
+    (1, 4096, "float32"),
+    (3, 1001, "float64"),
+]
 TINY = [(1, 3, "float32"), (3, 50, "float32")]
 
 Call = Callable[[Tensor], Any]
@@ -34,7 +43,7 @@ def logits_of(lab: Lab, rows: int, size: int, dtype: torch.dtype, seed: int) -> 
     x = 3 * torch.randn((rows, size), generator=made, device=lab.device)
     if rows > 1:
         x[-1] = (x[-1] / 2).round()
-        x[-1, :: 3] = -torch.inf
+        x[-1, ::3] = -torch.inf
     return x.to(dtype)
 
 
@@ -142,8 +151,12 @@ def checks(lab: Lab) -> Row:
             worst[name], count = max(gap, worst.get(name, 0.0)), count + 1
             wrong += [f"{name}, {case[0]} x {case[1]}: {gap:.1e}"] if not gap <= allowed else []
     wrong += empty_rows(lab)
-    return {"worst": worst, "wrong": wrong, "right": not wrong,
-            "says": f"{count} comparisons, {len(wrong)} wrong" + (f": {', '.join(wrong[:4])}" if wrong else "")}
+    return {
+        "worst": worst,
+        "wrong": wrong,
+        "right": not wrong,
+        "says": f"{count} comparisons, {len(wrong)} wrong" + (f": {', '.join(wrong[:4])}" if wrong else ""),
+    }
 
 
 def checked(lab: Lab, case: tuple[int, int, str]) -> list[tuple[str, float, float]]:
@@ -160,9 +173,12 @@ def empty_rows(lab: Lab) -> list[str]:
     x[1, 5] = 1.0
     _, words, halves = keyed(lab, 2, 3)
     with poisoned():
-        got = {"softmax": f.softmax(x).sum(-1), "shaped": f.shaped(x, **KEEP).sum(-1),
-               "draw_logits": f.draw_logits(x, words, halves, temperature=1.0),
-               "draw": f.draw(f.softmax(x), words, halves)}
+        got = {
+            "softmax": f.softmax(x).sum(-1),
+            "shaped": f.shaped(x, **KEEP).sum(-1),
+            "draw_logits": f.draw_logits(x, words, halves, temperature=1.0),
+            "draw": f.draw(f.softmax(x), words, halves),
+        }
     due = {"softmax": [0.0, 1.0], "shaped": [0.0, 1.0], "draw_logits": [-1, 5], "draw": [-1, 5]}
     return [f"{name} of an empty row: {out.tolist()}" for name, out in got.items() if out.tolist() != due[name]]
 
@@ -187,8 +203,12 @@ def kernels(lab: Lab, rows: int, size: int) -> dict[str, tuple[int, torch.dtype,
         "shaped": (2 + 4, bf16, partial(f.shaped, **KEEP), partial(row_peers.shaped, **KEEP)),
         "draw": (4, f32, lambda p: f.draw(p, words, halves), row_peers.multinomial),
         "draw_logits": (2, bf16, lambda x: f.draw_logits(x, words, halves, temperature=1.0), row_peers.softmax_multinomial),
-        "top-p draw": (2, bf16, lambda x: f.draw(f.shaped(x, temperature=1.0, top_p=0.9), words, halves),
-                       partial(row_peers.top_p_sampler, top_p=0.9)),
+        "top-p draw": (
+            2,
+            bf16,
+            lambda x: f.draw(f.shaped(x, temperature=1.0, top_p=0.9), words, halves),
+            partial(row_peers.top_p_sampler, top_p=0.9),
+        ),
         "topk": (2, bf16, partial(f.topk, k=k), partial(row_peers.topk, k=k)),
         "entropy": (4, f32, f.entropy, lambda p: -(p * p.clamp_min(1e-30).log()).sum(-1)),
         "confidence": (2, bf16, lambda x: f.confidence(x, tokens), row_peers.confidence),
@@ -207,5 +227,8 @@ def timed(lab: Lab, name: str, rows: int, size: int) -> Row:
     row["peer"] = peer_ms(lab, [partial(peer, x) for x in inputs[:8]])
     took = row["peer"].get("ms", {}).get("median")
     row["over_peer"] = round(took / row["ms"]["median"], 3) if took else None
-    return {**row, "says": f"{1000 * row['ms']['median']:.1f} us, {row['of_copy']:.0%} of a copy; {row['over_peer']} times "
-                           "as fast as eager torch"}
+    return {
+        **row,
+        "says": f"{1000 * row['ms']['median']:.1f} us, {row['of_copy']:.0%} of a copy; {row['over_peer']} times "
+        "as fast as eager torch",
+    }

@@ -40,8 +40,9 @@ def from_checkout() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the stages in this process; 0 if every item went well, 1 if one failed or a comparison did not hold, LOST if the
     device is lost and another process has to go on."""
-    parser = argparse.ArgumentParser(prog="python bench/gpu/run.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python bench/gpu/run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="the result file (JSON)")
     parser.add_argument("--device", choices=("cuda", "cpu"), help="cuda where there is one")
     parser.add_argument("--sizes", choices=("8b", "tiny"), help="8b on cuda, tiny on the CPU")

@@ -51,11 +51,13 @@ def counted(lab: Lab, session: Session, request: Request) -> Row:
     result = run(watching, request)
     calls = max(result.stats.target_calls, 1)
     row: Row = {
-        "target_calls": calls, "tokens_per_call": round(result.stats.tokens_per_call, 3),
+        "target_calls": calls,
+        "tokens_per_call": round(result.stats.tokens_per_call, 3),
         "waits_of_machine": machines[-1].syncs / calls,
         "waits_of_engines": sum(a - b for (a, _), (b, _) in zip(after, before)) / calls,
         "forwards": sum(a - b for (_, a), (_, b) in zip(after, before)) / calls,
-        "ms_per_call": 1000 * took / calls, "host_ms_in_forwards": 1000 * share.inside / calls,
+        "ms_per_call": 1000 * took / calls,
+        "host_ms_in_forwards": 1000 * share.inside / calls,
     }
     if lab.cuda:
         row["waits_seen_by_cuda"] = waits_seen(lambda: run(watching, request)) / calls

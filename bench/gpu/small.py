@@ -31,8 +31,15 @@ def keys(lab: Lab, seed: int) -> str:
     with poisoned():
         out = torch.empty((batch, rows, 3), dtype=torch.int32, device=lab.device)
     ids = torch.stack([torch.from_numpy(halves(r)) for r in requests]).to(lab.device)
-    words_for(out, ids, put([site_word("f.dec:3")], torch.int64), put(turns, torch.int32), put(counters, torch.int64),
-              put(lanes, torch.int64), turn_at=0)
+    words_for(
+        out,
+        ids,
+        put([site_word("f.dec:3")], torch.int64),
+        put(turns, torch.int32),
+        put(counters, torch.int64),
+        put(lanes, torch.int64),
+        turn_at=0,
+    )
     got = out.cpu().numpy().view(np.uint32)
     for b in range(batch):
         for r in range(rows):
@@ -48,8 +55,12 @@ def trees(lab: Lab, seed: int) -> str:
 
     g = torch.Generator().manual_seed(seed)
     nodes, offset = (150, 9) if lab.cuda else (6, 2)
-    parent = torch.stack([torch.tensor([int(torch.randint(max(-1, n - 20), max(n, 1), (), generator=g)) if n else -1
-                                        for n in range(nodes)]) for _ in range(2)])
+    parent = torch.stack(
+        [
+            torch.tensor([int(torch.randint(max(-1, n - 20), max(n, 1), (), generator=g)) if n else -1 for n in range(nodes)])
+            for _ in range(2)
+        ]
+    )
     seen = torch.zeros((2, nodes, offset + nodes), dtype=torch.bool)
     seen[..., :offset] = True
     for b in range(2):
@@ -136,9 +147,14 @@ def matching(lab: Lab, seed: int, size: int, nodes: int, batch: int = 2) -> tupl
                 token[n] = noise.race(p[parent[n]], times)
         host.append((parent, token, p, (seeds[b], ids[b])))
     put = lambda i, t: torch.from_numpy(np.stack([h[i] for h in host])).to(lab.device, t)
-    given = Given(token=put(1, torch.int64), parent=put(0, torch.int64), p=put(2, torch.float64),
-                  position=torch.full((batch,), 11, dtype=torch.int64, device=lab.device), seeds=seed_words(seeds, lab.device),
-                  words=site_words(ids, rule.sites, lab.device))
+    given = Given(
+        token=put(1, torch.int64),
+        parent=put(0, torch.int64),
+        p=put(2, torch.float64),
+        position=torch.full((batch,), 11, dtype=torch.int64, device=lab.device),
+        seeds=seed_words(seeds, lab.device),
+        words=site_words(ids, rule.sites, lab.device),
+    )
     return rule, given, host
 
 
@@ -154,8 +170,11 @@ def checks(lab: Lab) -> Row:
     """All of them with several seeds."""
     tasks = [(name, seed) for name in CHECKS for seed in range(4 if lab.cuda else 1)]
     wrong = [f"{name}: {found}" for (name, _), found in zip(tasks, spread(lab, checked, tasks)) if found]
-    return {"wrong": wrong, "right": not wrong, "says": f"{', '.join(CHECKS)}: {len(wrong)} of {len(tasks)} wrong"
-            + (f": {wrong[0]}" if wrong else "")}
+    return {
+        "wrong": wrong,
+        "right": not wrong,
+        "says": f"{', '.join(CHECKS)}: {len(wrong)} of {len(tasks)} wrong" + (f": {wrong[0]}" if wrong else ""),
+    }
 
 
 def stage(lab: Lab) -> Items:

@@ -73,14 +73,24 @@ def compared(lab: Lab, name: str, against: str, *, backend: str = "torch", sampl
     if name == "speculative":
         floor += (int(params["gamma"])) * lab.floor(made.drafter, sizes.prompt + sizes.limit // 2)
     row: Row = {
-        "params": {n: str(v) for n, v in params.items()}, "prompt": len(prompt), "limit": sizes.limit,
-        "backend": backend, "against": against,
-        "first_run_s": first, "theirs_first_run_s": theirs_first,
-        "ratio": times.ratio("theirs", "ours").to_json(), "token_ratio": round(other.median / ours.median, 3),
-        "ms_per_token": ours.to_json(), "theirs_ms_per_token": other.to_json(), "tokens_per_call": round(each, 3),
-        "floor_ms_per_call": floor, "call_over_floor": round(ours.median * each / floor, 3),
-        "tokens_per_second": {"ours": sizes.limit / times.seconds("ours").median,
-                              "theirs": sizes.limit / times.seconds("theirs").median},
+        "params": {n: str(v) for n, v in params.items()},
+        "prompt": len(prompt),
+        "limit": sizes.limit,
+        "backend": backend,
+        "against": against,
+        "first_run_s": first,
+        "theirs_first_run_s": theirs_first,
+        "ratio": times.ratio("theirs", "ours").to_json(),
+        "token_ratio": round(other.median / ours.median, 3),
+        "ms_per_token": ours.to_json(),
+        "theirs_ms_per_token": other.to_json(),
+        "tokens_per_call": round(each, 3),
+        "floor_ms_per_call": floor,
+        "call_over_floor": round(ours.median * each / floor, 3),
+        "tokens_per_second": {
+            "ours": sizes.limit / times.seconds("ours").median,
+            "theirs": sizes.limit / times.seconds("theirs").median,
+        },
     }
     if not sampled:
         row["calls"] = result.stats.target_calls
@@ -88,9 +98,11 @@ def compared(lab: Lab, name: str, against: str, *, backend: str = "torch", sampl
         calls = sizes.limit if against == "static" else theirs.calls(prompt, sizes.limit)
         row["theirs_tokens_per_call"] = round(sizes.limit / calls, 3)
         row["same_tokens_first"] = common(result.tokens, theirs([prompt], sizes.limit)[0])
-    row["says"] = (f"{ours.median:.2f} ms a token, theirs {other.median:.2f}: {row['token_ratio']:.2f} times as fast (whole "
-                   f"request {row['ratio']['median']:.2f}); a call {row['call_over_floor']:.2f} floors; {each:.2f} tokens a "
-                   f"call, theirs {row.get('theirs_tokens_per_call', '-')}; first {row.get('same_tokens_first', '-')} the same")
+    row["says"] = (
+        f"{ours.median:.2f} ms a token, theirs {other.median:.2f}: {row['token_ratio']:.2f} times as fast (whole "
+        f"request {row['ratio']['median']:.2f}); a call {row['call_over_floor']:.2f} floors; {each:.2f} tokens a "
+        f"call, theirs {row.get('theirs_tokens_per_call', '-')}; first {row.get('same_tokens_first', '-')} the same"
+    )
     return row
 
 
@@ -126,8 +138,16 @@ def batch(lab: Lab, name: str) -> Row:
 
     together, alone = at_a_time(sizes.batch), at_a_time(1)
     same = [common(a, b) for a, b in zip(together, alone)]
-    times = in_turns({"together": lambda _: at_a_time(sizes.batch), "alone": lambda _: at_a_time(1),
-                      "generate": lambda _: theirs(prompts, sizes.batch_limit)}, 1, max(1, sizes.rounds - 1), warm=0)
+    times = in_turns(
+        {
+            "together": lambda _: at_a_time(sizes.batch),
+            "alone": lambda _: at_a_time(1),
+            "generate": lambda _: theirs(prompts, sizes.batch_limit),
+        },
+        1,
+        max(1, sizes.rounds - 1),
+        warm=0,
+    )
     up, over = times.ratio("alone", "together"), times.ratio("generate", "together")
     return {"batch": sizes.batch, "prompt": sizes.batch_prompt, "limit": sizes.batch_limit, "throughput": up.to_json(),
             "against_generate": over.to_json(), "same_tokens_first": same,

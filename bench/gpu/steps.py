@@ -110,13 +110,28 @@ def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row
     made, cells = lab.weights(), lab.sizes.prompt + int(turns_of(lab) * each / 2)
     floor = lab.floor(made.target, batch * cells) + case.drafts * lab.floor(made.drafter, batch * cells)
     over = took.median / floor
-    row: Row = {"algorithm": case.algorithm, "params": case.params, "batch": batch, "sampled": sampled, "first_s": first,
-                "ms": took.to_json(), "floor_ms": floor, "over_floor": round(over, 3), "wanted": case.wanted,
-                "reached": over <= case.wanted, "tokens_per_turn": round(each, 3), "graph": program.graph is not None,
-                "lost": lost, "right": not lost and outcome.turns > 0,
-                "profile": profiled(lab, lambda: [turn(program)() for _ in range(2)])}
-    return {**row, "says": f"{took.median:.3f} ms, {over:.2f} floors ({floor:.3f} ms; {case.wanted} wanted), {each:.2f} tokens "
-                           f"a turn{'' if row['graph'] or not lab.cuda else ', NOT CAPTURED'}"}
+    row: Row = {
+        "algorithm": case.algorithm,
+        "params": case.params,
+        "batch": batch,
+        "sampled": sampled,
+        "first_s": first,
+        "ms": took.to_json(),
+        "floor_ms": floor,
+        "over_floor": round(over, 3),
+        "wanted": case.wanted,
+        "reached": over <= case.wanted,
+        "tokens_per_turn": round(each, 3),
+        "graph": program.graph is not None,
+        "lost": lost,
+        "right": not lost and outcome.turns > 0,
+        "profile": profiled(lab, lambda: [turn(program)() for _ in range(2)]),
+    }
+    return {
+        **row,
+        "says": f"{took.median:.3f} ms, {over:.2f} floors ({floor:.3f} ms; {case.wanted} wanted), {each:.2f} tokens "
+        f"a turn{'' if row['graph'] or not lab.cuda else ', NOT CAPTURED'}",
+    }
 
 
 def begin(lab: Lab, program: Any, requests: list[Any]) -> float:

@@ -23,17 +23,31 @@ from decgraph.hf.door import door as make_door
 from decgraph.runtime.request import Request
 
 V = 512
-SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "initializer_range": 0.4}
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.4,
+}
 SPECIAL = {"vocab_size": V, "max_position_embeddings": 128, "pad_token_id": 1, "bos_token_id": 3, "eos_token_id": 0}
 # family: (configuration, class, sizes)
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", SMALL),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", SMALL),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.4}),
-    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM",
-               {**SMALL, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5,
-                "layer_types": ["sliding_attention", "full_attention"]}),
+    "gemma3": (
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        {
+            **SMALL,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
 }
 SHAPE = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
 
@@ -58,8 +72,13 @@ def tables(lab: Lab, tried: str = "torch", only: Collection[str] = ()) -> Row:
     found = spread(lab, compared_tables, [(name, tried) for name in names])
     told = ([differ] if isinstance(differ, str) else differ for differ in found)
     wrong = [f"{name}: {what}" for name, differs in zip(names, told) for what in differs]
-    return {"algorithms": len(names), "backend": tried, "wrong": wrong, "right": not wrong,
-            "says": f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference"}
+    return {
+        "algorithms": len(names),
+        "backend": tried,
+        "wrong": wrong,
+        "right": not wrong,
+        "says": f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference",
+    }
 
 
 def compared_tables(_: Lab, task: tuple[str, str]) -> list[str]:
@@ -70,8 +89,10 @@ def compared_tables(_: Lab, task: tuple[str, str]) -> list[str]:
     models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
     for temperature in (0, 1):
         request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
-        made = [algorithm.session(models, backend=backend, **params).run(request, keep_events=False)
-                for backend in ("reference", tried)]
+        made = [
+            algorithm.session(models, backend=backend, **params).run(request, keep_events=False)
+            for backend in ("reference", tried)
+        ]
         if made[0].tokens != made[1].tokens or any(r.error is not None for r in made):
             wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
     return wrong
@@ -101,18 +122,28 @@ def asked(device: torch.device, rows: int = 3) -> dict[str, Any]:
     ids = torch.randint(5, V, (rows, 9), generator=made)
     for row in range(rows):
         ids[row, : (2 * row) % 5] = 1
-    return {"input_ids": ids.to(device), "attention_mask": (ids != 1).long().to(device), "do_sample": False,
-            "max_new_tokens": 24, "eos_token_id": None}
+    return {
+        "input_ids": ids.to(device),
+        "attention_mask": (ids != 1).long().to(device),
+        "do_sample": False,
+        "max_new_tokens": 24,
+        "eos_token_id": None,
+    }
 
 
 def against_generate(lab: Lab, family: str, backend: str = "torch") -> Row:
     """Chains, a tree and lookup against `generate(do_sample=False)`, through decgraph.hf."""
     target, drafter = module(family, lab.device), noisy(module(family, lab.device))
-    return compared(target, asked(lab.device), {
-        "speculative": {"drafter": drafter, "gamma": 3},
-        "sequoia": {"drafter": drafter, "shape": SHAPE},
-        "prompt_lookup": {"k": 4},
-    }, backend)
+    return compared(
+        target,
+        asked(lab.device),
+        {
+            "speculative": {"drafter": drafter, "gamma": 3},
+            "sequoia": {"drafter": drafter, "shape": SHAPE},
+            "prompt_lookup": {"k": 4},
+        },
+        backend,
+    )
 
 
 def eagle(lab: Lab, backend: str = "torch") -> Row:
@@ -121,8 +152,9 @@ def eagle(lab: Lab, backend: str = "torch") -> Row:
 
     torch.manual_seed(12)
     head = EagleHead(EagleConfig(**{**SPECIAL, **SMALL, "num_hidden_layers": 1})).eval().to(lab.device)
-    return compared(module("llama", lab.device), asked(lab.device), {"eagle2": {"head": head, "depth": 3, "k": 3, "budget": 8}},
-                    backend)
+    return compared(
+        module("llama", lab.device), asked(lab.device), {"eagle2": {"head": head, "depth": 3, "k": 3, "budget": 8}}, backend
+    )
 
 
 def compared(target: Any, given: dict[str, Any], doors: dict[str, dict[str, Any]], backend: str = "torch") -> Row:
@@ -134,8 +166,11 @@ def compared(target: Any, given: dict[str, Any], doors: dict[str, dict[str, Any]
         door = make_door(name, backend=backend, **parts)
         got = target.generate(**given, custom_generate=door)
         gaps = [gap(target, mine, theirs, start) for mine, theirs in zip(got, plain)]
-        row["algorithms"][name] = {"same": sum(g is None for g in gaps), "first_gaps": [g for g in gaps if g is not None],
-                                   "tokens_per_call": round(door.last[0].stats.tokens_per_call, 3)}
+        row["algorithms"][name] = {
+            "same": sum(g is None for g in gaps),
+            "first_gaps": [g for g in gaps if g is not None],
+            "tokens_per_call": round(door.last[0].stats.tokens_per_call, 3),
+        }
         wrong += [f"{name}: logits {g:.2g} apart" for g in gaps if g is not None and g > NEAR_TIE]
     same = {name: f"{found['same']}/{len(plain)}" for name, found in row["algorithms"].items()}
     return {**row, "wrong": wrong, "right": not wrong, "says": ", ".join(f"{n} {s} the same" for n, s in same.items())}
@@ -180,8 +215,10 @@ def masked(lab: Lab, backend: str = "torch") -> Row:
     row: Row = {"algorithms": {}}
     ask: Callable[[int], Request] = lambda t: Request((5, 9, 11, 40), limit=16, temperature=t, seed=3)
     for name in ("fast_dllm", "fast_dllm_prefix", "fast_dllm_uncached"):
-        made = [masked_session(name, each, backend=how, length=16, block=8, tau=0.3)
-                for each, how in ((near, "torch"), (far, backend))]
+        made = [
+            masked_session(name, each, backend=how, length=16, block=8, tau=0.3)
+            for each, how in ((near, "torch"), (far, backend))
+        ]
         for temperature in (0, 1):
             here, there = (session.run(ask(temperature)) for session in made)
             for result in (here, there):
@@ -189,8 +226,14 @@ def masked(lab: Lab, backend: str = "torch") -> Row:
                     raise result.error
             equal = sum(a == b for a, b in zip(here.tokens, there.tokens))
             row["algorithms"][f"{name} at {temperature}"] = {
-                "cells": len(here.tokens), "equal": equal, "calls": [r.stats.target_calls for r in (here, there)]}
+                "cells": len(here.tokens),
+                "equal": equal,
+                "calls": [r.stats.target_calls for r in (here, there)],
+            }
     whole = sum(found["equal"] == found["cells"] for found in row["algorithms"].values())
     # A near-tie changes what follows, so that a whole run may differ; most must be equal.
-    return {**row, "right": whole >= len(row["algorithms"]) - 1,
-            "says": f"{whole} of {len(row['algorithms'])} runs the same as on the CPU"}
+    return {
+        **row,
+        "right": whole >= len(row["algorithms"]) - 1,
+        "says": f"{whole} of {len(row['algorithms'])} runs the same as on the CPU",
+    }

@@ -31,8 +31,15 @@ def wanted(lab: Lab, family: str) -> list[Any]:
     from decgraph.backends.triton.families import Shapes, launches
 
     if lab.sizes.name == "tiny":
-        small = Shapes(models=(("tiny", 2, 1, 16),), cells=(1,), held=(8,), vocabularies=(40,), rows=(1,), dtype=torch.float32,
-                       products=((32, 32),))
+        small = Shapes(
+            models=(("tiny", 2, 1, 16),),
+            cells=(1,),
+            held=(8,),
+            vocabularies=(40,),
+            rows=(1,),
+            dtype=torch.float32,
+            products=((32, 32),),
+        )
         return [x for x in launches(small) if x.family == family][:2]
     shapes = Shapes(models=(("8B", 32, 8, 128),), cells=(1, 64), vocabularies=(128256,), rows=(64, 1))
     return [x for x in launches(shapes) if x.family == family]
@@ -53,8 +60,11 @@ def chosen(lab: Lab, family: str, seconds: float) -> Row:
     except OutOfTime:
         row["left_out"] = f"after {seconds:g} s"
     gains = [x["usual_ms"] / x["best_ms"] for x in row["launches"] if x["usual_ms"] and x["best_ms"]]
-    return {**row, "says": f"{len(row['launches'])} launches of {len(every)} wanted; what was chosen is up to "
-                           f"{max(gains, default=1):.2f} times as fast as the usual sizes"}
+    return {
+        **row,
+        "says": f"{len(row['launches'])} launches of {len(every)} wanted; what was chosen is up to "
+        f"{max(gains, default=1):.2f} times as fast as the usual sizes",
+    }
 
 
 @contextmanager
@@ -77,7 +87,13 @@ def elsewhere(lab: Lab) -> Iterator[None]:
 def told(title: str, asked: Any, found: Any) -> Row:
     """What measuring one launch gave."""
     best, times = found.best, found.milliseconds
-    return {"launch": title, "key": [str(k) for k in asked.key], "chosen": vars(best), "usual": vars(asked.default),
-            "best_ms": times.get(best), "usual_ms": times.get(asked.default),
-            "failed": {str(vars(c)): why for c, why in found.failed.items()},
-            "tried": [{**vars(c), "ms": ms} for c, ms in times.items()]}
+    return {
+        "launch": title,
+        "key": [str(k) for k in asked.key],
+        "chosen": vars(best),
+        "usual": vars(asked.default),
+        "best_ms": times.get(best),
+        "usual_ms": times.get(asked.default),
+        "failed": {str(vars(c)): why for c, why in found.failed.items()},
+        "tried": [{**vars(c), "ms": ms} for c, ms in times.items()],
+    }

@@ -1,4 +1,5 @@
 """Planted bugs. Every file of this folder holds a family of them in `MUTANTS`; `MUTANTS` here is all of them, by name."""
+
 from __future__ import annotations
 
 import pkgutil

@@ -1,4 +1,5 @@
 """Bugs of rejection rules: which draft is accepted, and what is left of p after one was not."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -53,32 +54,98 @@ def argmax(node: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant("accept-always", "every draft is accepted: the drafter's law is committed", rejects, "V = 2, one draft",
-           "M10", rewrite=ratio(lambda p, q: S.Name("yes"))),
-    Mutant("accept-inverse", "accepts with q/p where it should be p/q", rejects, "V = 2, one draft",
-           rewrite=ratio(lambda p, q: call("bernoulli", S.Binary("/", q, p)))),
-    Mutant("accept-where-p-exceeds-q", "accepts only where p >= q, without the coin for the rest", rejects, "V = 2, one draft",
-           "M11", rewrite=ratio(lambda p, q: S.Compare(">=", p, q))),
-    Mutant("accept-p-alone", "accepts with p where it should be p/q", lambda f: rejects(f) and f.sampled, "V = 2, one draft",
-           "M12", rewrite=ratio(lambda p, q: call("bernoulli", p))),
-    Mutant("residual-skipped", "after a rejection p is used as it was: what was rejected can come back", rejects,
-           "V = 2, one draft", "M01", rewrite=residual(lambda p, q: None)),
-    Mutant("residual-reversed", "the residual is q - p where it should be p - q", rejects, "V = 2, one draft",
-           rewrite=residual(lambda p, q: call("normalize", call("relu", S.Binary("-", q, p))))),
-    Mutant("residual-absolute", "the residual is the absolute difference: the tokens that the drafter likes too much come back",
-           rejects,
-           "V = 2, one draft", rewrite=residual(lambda p, q: call("normalize", call("abs", S.Binary("-", p, q))))),
+    Mutant(
+        "accept-always",
+        "every draft is accepted: the drafter's law is committed",
+        rejects,
+        "V = 2, one draft",
+        "M10",
+        rewrite=ratio(lambda p, q: S.Name("yes")),
+    ),
+    Mutant(
+        "accept-inverse",
+        "accepts with q/p where it should be p/q",
+        rejects,
+        "V = 2, one draft",
+        rewrite=ratio(lambda p, q: call("bernoulli", S.Binary("/", q, p))),
+    ),
+    Mutant(
+        "accept-where-p-exceeds-q",
+        "accepts only where p >= q, without the coin for the rest",
+        rejects,
+        "V = 2, one draft",
+        "M11",
+        rewrite=ratio(lambda p, q: S.Compare(">=", p, q)),
+    ),
+    Mutant(
+        "accept-p-alone",
+        "accepts with p where it should be p/q",
+        lambda f: rejects(f) and f.sampled,
+        "V = 2, one draft",
+        "M12",
+        rewrite=ratio(lambda p, q: call("bernoulli", p)),
+    ),
+    Mutant(
+        "residual-skipped",
+        "after a rejection p is used as it was: what was rejected can come back",
+        rejects,
+        "V = 2, one draft",
+        "M01",
+        rewrite=residual(lambda p, q: None),
+    ),
+    Mutant(
+        "residual-reversed",
+        "the residual is q - p where it should be p - q",
+        rejects,
+        "V = 2, one draft",
+        rewrite=residual(lambda p, q: call("normalize", call("relu", S.Binary("-", q, p)))),
+    ),
+    Mutant(
+        "residual-absolute",
+        "the residual is the absolute difference: the tokens that the drafter likes too much come back",
+        rejects,
+        "V = 2, one draft",
+        rewrite=residual(lambda p, q: call("normalize", call("abs", S.Binary("-", p, q)))),
+    ),
     # Of a point mass p - onehot(x) is p - q: the same thing, so it does not apply.
-    Mutant("residual-of-the-token", "only the drafted token is taken out of p, not the drafter's whole law",
-           lambda f: rejects(f) and f.sampled, "V = 3, one draft", "M04",
-           rewrite=residual(lambda p, q: call("normalize", call("relu", S.Binary("-", p, call("onehot", S.Name("x"))))))),
-    Mutant("residual-not-normalised", "the next sibling is tested against a residual that does not sum to one; a draw from it "
-           "alone is a race and cannot tell", wide, "V = 3, two siblings",
-           rewrite=residual(lambda p, q: call("relu", S.Binary("-", p, q)))),
-    Mutant("residual-after-all", "all siblings are tested against the same p, as if none had been rejected before", wide,
-           "V = 3, two siblings", "M13, M14", rewrite=in_rules(late)),
-    Mutant("emit-from-p", "after a rejection the token is drawn from p, not from the residual", rejects, "V = 2, one draft",
-           "M01", rewrite=from_before),
-    Mutant("emit-argmax", "the emitted token is the likeliest one where it should be drawn",
-           lambda f: f.walks and bool({"distribution", "tokens"} & f.modes), "V = 2", "M18", rewrite=in_rules(argmax)),
+    Mutant(
+        "residual-of-the-token",
+        "only the drafted token is taken out of p, not the drafter's whole law",
+        lambda f: rejects(f) and f.sampled,
+        "V = 3, one draft",
+        "M04",
+        rewrite=residual(lambda p, q: call("normalize", call("relu", S.Binary("-", p, call("onehot", S.Name("x")))))),
+    ),
+    Mutant(
+        "residual-not-normalised",
+        "the next sibling is tested against a residual that does not sum to one; a draw from it "
+        "alone is a race and cannot tell",
+        wide,
+        "V = 3, two siblings",
+        rewrite=residual(lambda p, q: call("relu", S.Binary("-", p, q))),
+    ),
+    Mutant(
+        "residual-after-all",
+        "all siblings are tested against the same p, as if none had been rejected before",
+        wide,
+        "V = 3, two siblings",
+        "M13, M14",
+        rewrite=in_rules(late),
+    ),
+    Mutant(
+        "emit-from-p",
+        "after a rejection the token is drawn from p, not from the residual",
+        rejects,
+        "V = 2, one draft",
+        "M01",
+        rewrite=from_before,
+    ),
+    Mutant(
+        "emit-argmax",
+        "the emitted token is the likeliest one where it should be drawn",
+        lambda f: f.walks and bool({"distribution", "tokens"} & f.modes),
+        "V = 2",
+        "M18",
+        rewrite=in_rules(argmax),
+    ),
 )

@@ -1,4 +1,5 @@
 """Bugs of rules that verify a block of drafts as one: what the beginning of the block is worth is carried along wrongly."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -17,8 +18,13 @@ def block(f: Profile) -> bool:
 
 def is_missing(node: Any) -> bool:
     """Whether an expression is `relu(a * p - q)`."""
-    return is_call(node, "relu") and isinstance(node.args[0], S.Binary) and node.args[0].op == "-" \
-        and isinstance(node.args[0].left, S.Binary) and node.args[0].left.op == "*"
+    return (
+        is_call(node, "relu")
+        and isinstance(node.args[0], S.Binary)
+        and node.args[0].op == "-"
+        and isinstance(node.args[0].left, S.Binary)
+        and node.args[0].left.op == "*"
+    )
 
 
 def unweighted(node: Any) -> Any:
@@ -31,8 +37,13 @@ def unweighted(node: Any) -> Any:
 
 def is_worth(node: Any) -> bool:
     """Whether a statement is `a = min(1, a * p / q)`."""
-    return isinstance(node, S.Assign) and len(node.values) == 1 and is_call(node.values[0], "min") \
-        and len(node.values[0].args) == 2 and isinstance(node.values[0].args[1], S.Binary)  # type: ignore[union-attr]
+    return (
+        isinstance(node, S.Assign)
+        and len(node.values) == 1
+        and is_call(node.values[0], "min")
+        and len(node.values[0].args) == 2
+        and isinstance(node.values[0].args[1], S.Binary)
+    )  # type: ignore[union-attr]
 
 
 def uncapped(node: Any) -> Any:
@@ -42,6 +53,7 @@ def uncapped(node: Any) -> Any:
 
 def alone(node: Any) -> Any:
     """`a = min(1, a * p / q)` becomes `a = min(1, p / q)`."""
+
     def without(e: Any) -> Any:
         if isinstance(e, S.Binary) and e.op == "/":
             return replace(e, left=without(e.left))
@@ -64,12 +76,36 @@ def late(node: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant("block-residual-of-the-token", "what is missing is taken from p alone, as if the drafts before were certain", block,
-           "V = 2, two drafts", "M12", rewrite=in_rules(unweighted)),
-    Mutant("block-worth-uncapped", "the worth of a beginning is not capped at 1: a likely draft makes up for the next one",
-           block, "V = 2, two drafts", "M12", rewrite=in_rules(uncapped)),
-    Mutant("block-worth-forgotten", "the worth of a beginning is that of its last draft", block, "V = 2, two drafts", "M12",
-           rewrite=in_rules(alone)),
-    Mutant("block-coin-early", "a beginning is accepted with the worth of the next one", block, "V = 2, two drafts", "M12",
-           rewrite=in_rules(late)),
+    Mutant(
+        "block-residual-of-the-token",
+        "what is missing is taken from p alone, as if the drafts before were certain",
+        block,
+        "V = 2, two drafts",
+        "M12",
+        rewrite=in_rules(unweighted),
+    ),
+    Mutant(
+        "block-worth-uncapped",
+        "the worth of a beginning is not capped at 1: a likely draft makes up for the next one",
+        block,
+        "V = 2, two drafts",
+        "M12",
+        rewrite=in_rules(uncapped),
+    ),
+    Mutant(
+        "block-worth-forgotten",
+        "the worth of a beginning is that of its last draft",
+        block,
+        "V = 2, two drafts",
+        "M12",
+        rewrite=in_rules(alone),
+    ),
+    Mutant(
+        "block-coin-early",
+        "a beginning is accepted with the worth of the next one",
+        block,
+        "V = 2, two drafts",
+        "M12",
+        rewrite=in_rules(late),
+    ),
 )

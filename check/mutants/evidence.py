@@ -1,4 +1,5 @@
 """Bugs of what a verification reads: the wrong row, a row that is not there, a row that was written over."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -58,7 +59,7 @@ class Zeroed(Walker):
         old = row.rows[()]
         gone = edge_token(t.nodes[node].edge)
         v = [0 if i == gone else x for i, x in enumerate(old.face("shaped"))]
-        if not any(v):      # it was certain: the next best one is
+        if not any(v):  # it was certain: the next best one is
             raw = [0 if i == gone else x for i, x in enumerate(old.face("raw"))]
             v = [int(i == raw.index(max(raw))) for i in range(len(raw))]
         total = Fraction(sum(v))
@@ -79,19 +80,54 @@ def lossless(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant("evidence-at-parent", "a draft is judged by what the target says before its parent, one position early",
-           lambda f: lossless(f) and f.depth >= 1, "V = 2, one draft", "M09, M10", engine=AtParent),
-    Mutant("bonus-of-the-root", "the token behind a fully accepted path is drawn from the row of the root",
-           lambda f: lossless(f) and f.leaf, "V = 2, one draft", "M15", engine=BonusOfTheRoot),
-    Mutant("next-row", "after a rejection the token is drawn from the next row, which knows the rejected draft",
-           lambda f: lossless(f) and f.rejected and not f.unwalked, "V = 2, one draft", "M09", engine=NextRow),
-    Mutant("padded-slot", "a padded slot reads as token 0, and token 0 matches it", lambda f: lossless(f) and f.bonus, "V = 2",
-           "M15, M29; ar.md L1, L8", engine=Padded),
-    Mutant("zeroed-in-place", "an accepted token is taken out of the rows below it", lambda f: lossless(f) and f.depth >= 1,
-           "V = 2, one draft", "M05", engine=Zeroed),
+    Mutant(
+        "evidence-at-parent",
+        "a draft is judged by what the target says before its parent, one position early",
+        lambda f: lossless(f) and f.depth >= 1,
+        "V = 2, one draft",
+        "M09, M10",
+        engine=AtParent,
+    ),
+    Mutant(
+        "bonus-of-the-root",
+        "the token behind a fully accepted path is drawn from the row of the root",
+        lambda f: lossless(f) and f.leaf,
+        "V = 2, one draft",
+        "M15",
+        engine=BonusOfTheRoot,
+    ),
+    Mutant(
+        "next-row",
+        "after a rejection the token is drawn from the next row, which knows the rejected draft",
+        lambda f: lossless(f) and f.rejected and not f.unwalked,
+        "V = 2, one draft",
+        "M09",
+        engine=NextRow,
+    ),
+    Mutant(
+        "padded-slot",
+        "a padded slot reads as token 0, and token 0 matches it",
+        lambda f: lossless(f) and f.bonus,
+        "V = 2",
+        "M15, M29; ar.md L1, L8",
+        engine=Padded,
+    ),
+    Mutant(
+        "zeroed-in-place",
+        "an accepted token is taken out of the rows below it",
+        lambda f: lossless(f) and f.depth >= 1,
+        "V = 2, one draft",
+        "M05",
+        engine=Zeroed,
+    ),
     # A rule that reads `output` draws the same token again in the next step: dropping it costs a call and nothing else.
-    Mutant("replacement-dropped", "after accepted drafts the token that replaces a rejected one is thrown away and p, not the "
-           "residual, is asked anew", lambda f: lossless(f) and f.law and f.rejected_deep, "V = 2, two drafts", engine=Dropped),
+    Mutant(
+        "replacement-dropped",
+        "after accepted drafts the token that replaces a rejected one is thrown away and p, not the residual, is asked anew",
+        lambda f: lossless(f) and f.law and f.rejected_deep,
+        "V = 2, two drafts",
+        engine=Dropped,
+    ),
 )
 
 __all__ = ["Draw", "MUTANTS"]

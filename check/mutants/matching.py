@@ -1,4 +1,5 @@
 """Bugs of rules that follow the specification's own choice (`match`, `agreed`)."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -35,6 +36,7 @@ def root_index(node: Any) -> Any:
 
     def f(inner: Any) -> Any:
         from decgraph.check.planting import rewrite
+
         if isinstance(inner, S.Draw) and inner.stream is not None:
             return replace(inner, stream=rewrite(inner.stream, stream))
         return inner
@@ -65,14 +67,42 @@ def tokens(f: Profile) -> bool:
 
 MUTANTS = (
     # In distribution, and at temperature 0, noise of one's own is as good.
-    Mutant("match-fresh-noise", "the target's token is drawn with fresh noise: right in law, another text for the same seed",
-           lambda f: tokens(f) and f.output_rule, "V = 2", "M44", rewrite=in_rules(fresh)),
-    Mutant("match-blindly", "a draft is accepted without being compared with the specification's choice",
-           lambda f: (f.walks and f.output_rule and f.rejected) or f.edits, "V = 2, one draft", "M10", rewrite=in_rules(blind)),
-    Mutant("edit-fresh-noise", "the canvas is drawn with fresh noise: another text for the same seed",
-           lambda f: tokens(f) and f.edits, "V = 2, two cells", "M44", rewrite=in_algorithm(fresh)),
-    Mutant("fixed-point-missed", "an iteration is left before its tokens agree with what they are computed from",
-           lambda f: tokens(f) and not (f.walks or f.whole or f.edits), "V = 2, two tokens", rewrite=in_algorithm(at_once)),
-    Mutant("edit-index-of-the-root", "every candidate canvas reads the noise of the root", lambda f: tokens(f) and f.edits,
-           "V = 2, three cells", rewrite=root_index),
+    Mutant(
+        "match-fresh-noise",
+        "the target's token is drawn with fresh noise: right in law, another text for the same seed",
+        lambda f: tokens(f) and f.output_rule,
+        "V = 2",
+        "M44",
+        rewrite=in_rules(fresh),
+    ),
+    Mutant(
+        "match-blindly",
+        "a draft is accepted without being compared with the specification's choice",
+        lambda f: (f.walks and f.output_rule and f.rejected) or f.edits,
+        "V = 2, one draft",
+        "M10",
+        rewrite=in_rules(blind),
+    ),
+    Mutant(
+        "edit-fresh-noise",
+        "the canvas is drawn with fresh noise: another text for the same seed",
+        lambda f: tokens(f) and f.edits,
+        "V = 2, two cells",
+        "M44",
+        rewrite=in_algorithm(fresh),
+    ),
+    Mutant(
+        "fixed-point-missed",
+        "an iteration is left before its tokens agree with what they are computed from",
+        lambda f: tokens(f) and not (f.walks or f.whole or f.edits),
+        "V = 2, two tokens",
+        rewrite=in_algorithm(at_once),
+    ),
+    Mutant(
+        "edit-index-of-the-root",
+        "every candidate canvas reads the noise of the root",
+        lambda f: tokens(f) and f.edits,
+        "V = 2, three cells",
+        rewrite=root_index,
+    ),
 )

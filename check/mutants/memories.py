@@ -1,4 +1,5 @@
 """Bugs of reuse: the target reads positions as they were computed for another path."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -80,7 +81,7 @@ class Leaking(ExactMachine):
     def place_states(self, place: Any, extra: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], Any]:
         states, shape, ids = super().place_states(place, extra)
         if self.leaks and isinstance(place.base, tuple):
-            states = [place.base + tuple(n.edge for n in place.nodes[1:i + 1]) for i in range(len(place))]
+            states = [place.base + tuple(n.edge for n in place.nodes[1 : i + 1]) for i in range(len(place))]
         return states, shape, ids
 
 
@@ -89,12 +90,31 @@ def verified(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant("rollback-forgotten", "keys and values of a rejected draft are read as those of the token that replaced it",
-           lambda f: verified(f) and f.rejected, "V = 2, one draft, two steps", "M22, M23, M33", engine=Stale, steps=2),
+    Mutant(
+        "rollback-forgotten",
+        "keys and values of a rejected draft are read as those of the token that replaced it",
+        lambda f: verified(f) and f.rejected,
+        "V = 2, one draft, two steps",
+        "M22, M23, M33",
+        engine=Stale,
+        steps=2,
+    ),
     # In a chain growth order is the path's order.
-    Mutant("path-not-gathered", "the accepted path's keys and values are taken from the first slots of the tree",
-           lambda f: verified(f) and f.width >= 2 and f.depth >= 1, "V = 2, two siblings, two steps", "M28, M36",
-           engine=Scattered, steps=2),
-    Mutant("siblings-seen", "the verification's mask lets a node see its siblings", lambda f: verified(f) and f.spread and
-           f.depth >= 1, "V = 2, two siblings", "M37; ar.md L2", engine=Leaking),
+    Mutant(
+        "path-not-gathered",
+        "the accepted path's keys and values are taken from the first slots of the tree",
+        lambda f: verified(f) and f.width >= 2 and f.depth >= 1,
+        "V = 2, two siblings, two steps",
+        "M28, M36",
+        engine=Scattered,
+        steps=2,
+    ),
+    Mutant(
+        "siblings-seen",
+        "the verification's mask lets a node see its siblings",
+        lambda f: verified(f) and f.spread and f.depth >= 1,
+        "V = 2, two siblings",
+        "M37; ar.md L2",
+        engine=Leaking,
+    ),
 )

@@ -1,4 +1,5 @@
 """Bugs of noise: two draws that should be independent read the same exponentials, or one reads those of another place."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -64,14 +65,45 @@ def sampled(f: Profile) -> bool:
 
 # Lanes of nodes that stand side by side may share noise unseen: a walk looks below one of them only.
 MUTANTS = (
-    Mutant("noise-shared-by-siblings", "siblings drawn with replacement read one noise: they are one token",
-           lambda f: sampled(f) and f.twice, "V = 3, two siblings", "M08; ar.md L7", engine=OneForSiblings),
-    Mutant("noise-shared-by-turns", "the drafts of one step, or its coins, read one noise",
-           lambda f: sampled(f) and f.depth >= 1 and f.height >= 2, "V = 2, two drafts", "M08; ar.md L7", engine=OneForTurns),
-    Mutant("noise-shared-by-steps", "every step reads the noise of the first", sampled, "V = 2, one draft, two steps",
-           "M08; ar.md L7", engine=OneForSteps, steps=2),
-    Mutant("noise-shared-by-sites", "the token behind a rejection reads the noise of the rejected draft",
-           lambda f: sampled(f) and f.rejected and "draw" in f.draws, "V = 3, one draft", "M08", engine=OneForSites),
-    Mutant("output-shifted", "the output stream is read one position late: another text for the same seed",
-           lambda f: "tokens" in f.modes and f.output, "V = 2", "M44", engine=OutputShifted),
+    Mutant(
+        "noise-shared-by-siblings",
+        "siblings drawn with replacement read one noise: they are one token",
+        lambda f: sampled(f) and f.twice,
+        "V = 3, two siblings",
+        "M08; ar.md L7",
+        engine=OneForSiblings,
+    ),
+    Mutant(
+        "noise-shared-by-turns",
+        "the drafts of one step, or its coins, read one noise",
+        lambda f: sampled(f) and f.depth >= 1 and f.height >= 2,
+        "V = 2, two drafts",
+        "M08; ar.md L7",
+        engine=OneForTurns,
+    ),
+    Mutant(
+        "noise-shared-by-steps",
+        "every step reads the noise of the first",
+        sampled,
+        "V = 2, one draft, two steps",
+        "M08; ar.md L7",
+        engine=OneForSteps,
+        steps=2,
+    ),
+    Mutant(
+        "noise-shared-by-sites",
+        "the token behind a rejection reads the noise of the rejected draft",
+        lambda f: sampled(f) and f.rejected and "draw" in f.draws,
+        "V = 3, one draft",
+        "M08",
+        engine=OneForSites,
+    ),
+    Mutant(
+        "output-shifted",
+        "the output stream is read one position late: another text for the same seed",
+        lambda f: "tokens" in f.modes and f.output,
+        "V = 2",
+        "M44",
+        engine=OutputShifted,
+    ),
 )

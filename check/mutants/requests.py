@@ -1,4 +1,5 @@
 """Bugs of requests: constraints and shaping that reach some of the rows only, or the wrong path."""
+
 from __future__ import annotations
 
 import copy
@@ -19,8 +20,9 @@ class Elsewhere(ExactMachine):
     def instead(self, path: tuple[Any, ...]) -> tuple[Any, ...]:
         return path
 
-    def model_row(self, model: Any, scores: Any, path: tuple[Any, ...], node: int | None, allow: Any,
-                  position: int | None = None) -> Any:
+    def model_row(
+        self, model: Any, scores: Any, path: tuple[Any, ...], node: int | None, allow: Any, position: int | None = None
+    ) -> Any:
         if model is not self.main_model() or not node or self.parent is not None:
             return super().model_row(model, scores, path, node, allow, position)
         other = copy.copy(self)
@@ -55,10 +57,34 @@ def below(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant("constraints-at-the-root-only", "bans and the minimum length are forgotten at drafted nodes", below,
-           "V = 2, one draft, a ban", "M20, M55", engine=NoConstraints, worlds=(7, 5), asks=True),
-    Mutant("shaping-at-the-root-only", "top-k, top-p, min-p, penalties and biases are forgotten at drafted nodes", below,
-           "V = 3, one draft, top-k", "M06, M21, M54; ar.md L5", engine=NoShaping, worlds=(3, 9, 13, 11), asks=True),
-    Mutant("shaping-of-the-root's-path", "penalties and the minimum length at a node count the root's path", below,
-           "V = 2, one draft, a penalty", "M51, M52", engine=RootPath, worlds=(11, 5), asks=True),
+    Mutant(
+        "constraints-at-the-root-only",
+        "bans and the minimum length are forgotten at drafted nodes",
+        below,
+        "V = 2, one draft, a ban",
+        "M20, M55",
+        engine=NoConstraints,
+        worlds=(7, 5),
+        asks=True,
+    ),
+    Mutant(
+        "shaping-at-the-root-only",
+        "top-k, top-p, min-p, penalties and biases are forgotten at drafted nodes",
+        below,
+        "V = 3, one draft, top-k",
+        "M06, M21, M54; ar.md L5",
+        engine=NoShaping,
+        worlds=(3, 9, 13, 11),
+        asks=True,
+    ),
+    Mutant(
+        "shaping-of-the-root's-path",
+        "penalties and the minimum length at a node count the root's path",
+        below,
+        "V = 2, one draft, a penalty",
+        "M51, M52",
+        engine=RootPath,
+        worlds=(11, 5),
+        asks=True,
+    ),
 )

@@ -1,4 +1,5 @@
 """Bugs of drafts and their laws: order, equality, selection, and the law that a draft says it was drawn from."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -89,20 +90,57 @@ def tested(f: Profile) -> bool:
 
 MUTANTS = (
     # Where point masses are sorted nothing that was drawn decides the order; a rule that reads `output` does not mind any.
-    Mutant("siblings-resorted", "siblings are tested in the order of their scores, not as they were drawn",
-           lambda f: tested(f) and f.ordered and f.width >= 2, "V = 3, two siblings", "ar.md L4", engine=Resorted),
+    Mutant(
+        "siblings-resorted",
+        "siblings are tested in the order of their scores, not as they were drawn",
+        lambda f: tested(f) and f.ordered and f.width >= 2,
+        "V = 3, two siblings",
+        "ar.md L4",
+        engine=Resorted,
+    ),
     # Without replacement no two are equal.
-    Mutant("siblings-merged", "equal drafts of one node are tested once", lambda f: tested(f) and f.doubled,
-           "V = 3, two siblings", "M14", engine=Merged),
-    Mutant("pruned-by-own-score", "a sampled draft is cut because of its own probability", tested, "V = 2, one draft",
-           "M34", engine=Pruned),
-    Mutant("law-with-replacement", "draws without replacement are tested with the law of the first", lambda f: tested(f) and
-           f.emptied, "V = 3, two siblings", "M13", engine=Unconditional),
-    Mutant("points-as-drawn", "the likeliest tokens are tested as if they had been drawn",
-           lambda f: f.law and f.points and "distribution" in f.modes, "V = 2, one draft", "M03, M13", engine=PointsAsDrawn),
-    Mutant("law-of-the-raw-face", "drafts are drawn from the shaped distribution and tested with the unshaped one", tested,
-           "V = 3, top-k or top-p", "M02, M06; ar.md L5, L6", engine=RawLaw, worlds=(3, 9, 11, 13),
-           asks=True),
+    Mutant(
+        "siblings-merged",
+        "equal drafts of one node are tested once",
+        lambda f: tested(f) and f.doubled,
+        "V = 3, two siblings",
+        "M14",
+        engine=Merged,
+    ),
+    Mutant(
+        "pruned-by-own-score",
+        "a sampled draft is cut because of its own probability",
+        tested,
+        "V = 2, one draft",
+        "M34",
+        engine=Pruned,
+    ),
+    Mutant(
+        "law-with-replacement",
+        "draws without replacement are tested with the law of the first",
+        lambda f: tested(f) and f.emptied,
+        "V = 3, two siblings",
+        "M13",
+        engine=Unconditional,
+    ),
+    Mutant(
+        "points-as-drawn",
+        "the likeliest tokens are tested as if they had been drawn",
+        lambda f: f.law and f.points and "distribution" in f.modes,
+        "V = 2, one draft",
+        "M03, M13",
+        engine=PointsAsDrawn,
+    ),
+    Mutant(
+        "law-of-the-raw-face",
+        "drafts are drawn from the shaped distribution and tested with the unshaped one",
+        tested,
+        "V = 3, top-k or top-p",
+        "M02, M06; ar.md L5, L6",
+        engine=RawLaw,
+        worlds=(3, 9, 11, 13),
+        asks=True,
+    ),
 )
 
 __all__ = ["Draws", "MUTANTS"]

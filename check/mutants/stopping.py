@@ -1,4 +1,5 @@
 """Bugs of ends: what is committed past the token at which a text ends."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -70,10 +71,31 @@ def several(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant("end-inside-a-path", "an end of text inside an accepted path is not seen: stops are tested once a step", several,
-           "V = 2, one draft, eos", "M46, M47", engine=OncePerStep, worlds=(1, 17)),
-    Mutant("limit-overshoot", "an accepted path is committed whole though the limit is reached inside it", several,
-           "V = 2, one draft, limit 1 or 2", "M49; ar.md L10", engine=Overshoot, worlds=(15, 7)),
-    Mutant("ended-by-a-draft", "a drafted end of text ends the text although the target rejects it",
-           lambda f: f.walks and f.ends, "V = 2, one draft, eos", "M48", engine=EndedByDraft, worlds=(1, 17)),
+    Mutant(
+        "end-inside-a-path",
+        "an end of text inside an accepted path is not seen: stops are tested once a step",
+        several,
+        "V = 2, one draft, eos",
+        "M46, M47",
+        engine=OncePerStep,
+        worlds=(1, 17),
+    ),
+    Mutant(
+        "limit-overshoot",
+        "an accepted path is committed whole though the limit is reached inside it",
+        several,
+        "V = 2, one draft, limit 1 or 2",
+        "M49; ar.md L10",
+        engine=Overshoot,
+        worlds=(15, 7),
+    ),
+    Mutant(
+        "ended-by-a-draft",
+        "a drafted end of text ends the text although the target rejects it",
+        lambda f: f.walks and f.ends,
+        "V = 2, one draft, eos",
+        "M48",
+        engine=EndedByDraft,
+        worlds=(1, 17),
+    ),
 )

@@ -1,4 +1,5 @@
 """Bugs of lossy rules: a token that the stated bound forbids is committed."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -27,8 +28,19 @@ def bounded(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant("ancestors-unchecked", "a node is accepted for its own token though one above it is not acceptable", bounded,
-           "V = 3, two drafts", "ar.md L9", rewrite=in_rules(own)),
-    Mutant("threshold-too-low", "the acceptance threshold is a quarter of what is claimed", bounded, "V = 3, one draft",
-           rewrite=in_rules(lower)),
+    Mutant(
+        "ancestors-unchecked",
+        "a node is accepted for its own token though one above it is not acceptable",
+        bounded,
+        "V = 3, two drafts",
+        "ar.md L9",
+        rewrite=in_rules(own),
+    ),
+    Mutant(
+        "threshold-too-low",
+        "the acceptance threshold is a quarter of what is claimed",
+        bounded,
+        "V = 3, one draft",
+        rewrite=in_rules(lower),
+    ),
 )

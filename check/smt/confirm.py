@@ -1,4 +1,5 @@
 """A model found by the proof, put into tables and run by the exact checker: only what it confirms is called refuted."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -34,18 +35,23 @@ def laws(setting: Setting, models: dict[str, Any], length: int) -> tuple[Law, La
 
     def after(done: Tokens) -> Law:
         if done not in spec_rows:
+
             def draw(world: World) -> Tokens:
                 m = _machine(setting, f.name, theirs, params, world, None).resume(done)
                 m.until = lambda m: m.committed() > len(done)
-                return _executed(m)[len(done):]
+                return _executed(m)[len(done) :]
+
             spec_rows[done] = _law(draw)
         return spec_rows[done]
 
     def extended(law: Law) -> Law:
         out: Law = {}
         for tokens, w in law.items():
-            rest = {tokens[:length]: w} if len(tokens) >= length else extended(
-                {(*tokens, *t): w * x for t, x in after(tokens).items()})
+            rest = (
+                {tokens[:length]: w}
+                if len(tokens) >= length
+                else extended({(*tokens, *t): w * x for t, x in after(tokens).items()})
+            )
             for t, x in rest.items():
                 out[t] = out.get(t, Fraction(0)) + x
         return out
@@ -100,7 +106,7 @@ def _executed(m: ExactMachine) -> Tokens:
 def _law(run: Callable[[World], Tokens]) -> Law:
     world = World(coupled=False)
     out: Law = {}
-    for choices, tokens in runs(lambda choices: (world.restart(choices), run(world))[1], MOST):     # type: ignore[func-returns-value]
+    for choices, tokens in runs(lambda choices: (world.restart(choices), run(world))[1], MOST):  # type: ignore[func-returns-value]
         out[tokens] = out.get(tokens, Fraction(0)) + choices.weight()
     return out
 

@@ -4,6 +4,7 @@ The runs of a program are folded from the last fork to the first. A draw adds up
 comparison keeps both laws apart, unless they are one. A law behind a draw of weight w is only known where w > 0, and its
 denominators may vanish where w does. Then the product is kept apart by the denominator's sign, until a sum has cancelled it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -73,8 +74,11 @@ class Folder:
         if law is None:
             return {}
         if isinstance(law, Case):
-            return Case(law.poly, self.weighted(w, law.yes, with_(facts, law.poly, True)),
-                        self.weighted(w, law.no, with_(facts, law.poly, False)))
+            return Case(
+                law.poly,
+                self.weighted(w, law.yes, with_(facts, law.poly, True)),
+                self.weighted(w, law.no, with_(facts, law.poly, False)),
+            )
         dens = {f for x in (w, *law.values()) for f in x.den}
         out: Diagram = {k: w * x for k, x in law.items()}
         for f in sorted(dens, key=repr):
@@ -88,7 +92,7 @@ class Folder:
             return None
         if not isinstance(a, Case) and not isinstance(b, Case):
             return added(a, b)
-        poly = a.poly if isinstance(a, Case) else b.poly     # type: ignore[union-attr]
+        poly = a.poly if isinstance(a, Case) else b.poly  # type: ignore[union-attr]
         sides: list[Diagram] = []
         for yes in (True, False):
             here = with_(facts, poly, yes)
@@ -105,7 +109,7 @@ class Folder:
         if not isinstance(d, Case):
             return self.shorter(d)
         inside, outside = with_(facts, d.poly, True), with_(facts, d.poly, False)
-        if d.no is None or self.field.possible(outside, deep=False) is False:     # first: it is the side with all terms
+        if d.no is None or self.field.possible(outside, deep=False) is False:  # first: it is the side with all terms
             return self.reduced(d.yes, facts)
         if d.yes is None or self.field.possible(inside, deep=False) is False:
             return self.reduced(d.no, facts)
@@ -113,7 +117,7 @@ class Folder:
         if yes is None or no is None:
             return no if yes is None else yes
         if isinstance(yes, dict) and isinstance(no, dict) and not any(d.poly in x.den for x in yes.values()):
-            if self.agree(yes, no, outside):     # the law of the one side also says what happens on the other
+            if self.agree(yes, no, outside):  # the law of the one side also says what happens on the other
                 return yes
             if self.agree(no, yes, inside):
                 return no

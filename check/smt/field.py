@@ -4,6 +4,7 @@ Every symbol is at least 0. The last entry of a distribution is 1 less the other
 that distributions sum to 1. The positive part of a polynomial n is a symbol r of its own with r >= 0, r >= n and r (r - n) = 0:
 min, max and the clamped acceptance are polynomials in such symbols, and most proofs need no case distinction at all.
 """
+
 from __future__ import annotations
 
 import time
@@ -37,7 +38,7 @@ class Field:
         self.points = [Point(self, i) for i in range(POINTS)]
         self._possible: dict[tuple[frozenset[Fact], bool], bool | None] = {}
         self._nonnegative: dict[Poly, bool] = {}
-        self.patience = 0.3     # seconds for a question while laws are added up; what decides in the end is asked longer
+        self.patience = 0.3  # seconds for a question while laws are added up; what decides in the end is asked longer
         self.queries = 0
         self.deadline = time.monotonic() + seconds
 

@@ -1,4 +1,5 @@
 """Symbolic laws of programs: of one decoding step followed by the specification, and of the specification alone."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -87,7 +88,7 @@ class Runs:
         world = SymbolicWorld(self.trail, coupled=False)
 
         def program() -> Tokens:
-            world.restart(self.trail)     # type: ignore[arg-type]
+            world.restart(self.trail)  # type: ignore[arg-type]
             return _executed(self.machine(world))
 
         out = []
@@ -116,8 +117,8 @@ class Runs:
             held = self.trail.prefix, self.trail.forks, self.trail.facts
 
             def program() -> Tokens:
-                world.restart(self.trail)     # type: ignore[arg-type]
-                return _executed(self.spec_machine(world, done, len(done) + 1))[len(done):]
+                world.restart(self.trail)  # type: ignore[arg-type]
+                return _executed(self.spec_machine(world, done, len(done) + 1))[len(done) :]
 
             runs = [(forks, {t: Ratio(self.trail, ONE)}) for forks, t in explore(self.trail, program)]
             law = Folder(self.field, _Nothing()).fold(runs, 0, ())
@@ -132,7 +133,7 @@ class Runs:
         world = SymbolicWorld(self.trail, coupled=True)
 
         def program() -> tuple[tuple[Fact, ...], Tokens, Tokens]:
-            world.restart(self.trail)     # type: ignore[arg-type]
+            world.restart(self.trail)  # type: ignore[arg-type]
             ours = _executed(self.machine(world))
             if not ours:
                 raise Beyond("a step that commits nothing")
@@ -152,7 +153,7 @@ class _Nothing:
     """What follows the specification's own next token: nothing that is known."""
 
     def next(self, done: Tokens) -> Leaf:
-        return {(-1,): Ratio(None, ONE)}     # type: ignore[arg-type]  # no token: nothing is shortened
+        return {(-1,): Ratio(None, ONE)}  # type: ignore[arg-type]  # no token: nothing is shortened
 
 
 def _executed(m: SymbolicMachine) -> Tokens:

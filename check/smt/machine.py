@@ -1,4 +1,5 @@
 """The exact machine over symbolic numbers: rows are any distributions, and draws and comparisons are forks of the run."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ class SymbolicMachine(ExactMachine):
                 return int(y)
         if reads and not self.world.coupled:
             raise Beyond(f"the noise of {name} is read by two draws from different distributions")
-        y = self.world.trail.choose(q, list(range(len(q))), name)     # coupled: whatever the other draw of this noise gave
+        y = self.world.trail.choose(q, list(range(len(q))), name)  # coupled: whatever the other draw of this noise gave
         reads.append((q, y))
         return int(y)
 
@@ -125,7 +126,7 @@ class SymbolicMachine(ExactMachine):
         p = minimum(self.num.fn("relu")(trail.number(p))[()], Fraction(1))
         lo, hi = self.world.units.get(place, (Fraction(0), Fraction(1)))
         below = p
-        if place in self.world.units:     # the unit is known to lie between lo and hi
+        if place in self.world.units:  # the unit is known to lie between lo and hi
             below = self.num.fn("relu")(trail.number(minimum(hi, p) - lo))[()] / (hi - lo)
         hit = trail.choose([below, 1 - below], [True, False], self.said(op, place))
         self.world.units[place] = (lo, minimum(hi, p)) if hit else (self.num.fn("maximum")(trail.number(lo), p)[()], hi)
@@ -175,7 +176,7 @@ def _prob(x: Any) -> Any:
     if x == 0:
         return Fraction(1)
     if x == -float("inf"):
-        return Fraction(-1)     # below every probability, 0 among them
+        return Fraction(-1)  # below every probability, 0 among them
     raise Beyond("a logarithm that is compared with a number")
 
 

@@ -1,4 +1,5 @@
 """Numbers of symbolic runs: the exact checker's, with quotients of polynomials in the place of rationals."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def minimum(a: Any, b: Any) -> Any:
     """The smaller of two numbers, without a case distinction."""
     if isinstance(a, Ratio) or isinstance(b, Ratio):
         for x, y in ((a, b), (b, a)):
-            if isinstance(x, float):     # infinite
+            if isinstance(x, float):  # infinite
                 return y if x > 0 else x
         return a - _relu(a - b)
     return b if b < a else a
@@ -69,7 +70,7 @@ def _product(a: Any, b: Any) -> Any:
     if isinstance(a, float) and isinstance(b, Ratio):
         a, b = b, a
     if isinstance(a, Ratio) and isinstance(b, float):
-        return (b if a > 0 else -b if a < 0 else Fraction(0))
+        return b if a > 0 else -b if a < 0 else Fraction(0)
     return None
 
 
@@ -78,13 +79,23 @@ def _no(what: str) -> Callable[..., Any]:
         if any(isinstance(x, Ratio) and x.constant is None for x in a):
             raise Beyond(f"the {what} of a probability")
         return None
+
     return refuse
 
 
 _OWN: dict[str, Callable[..., Any]] = {
-    "relu": _relu, "minimum": minimum, "maximum": maximum, "clamp": lambda a, lo, hi: minimum(maximum(a, lo), hi),
-    "pow": _power, "div": _divided, "mul": _product, "exp": _no("exponential"), "log": _no("logarithm"), "sqrt": _no("root"),
-    "floor": _no("whole part"), "mod": _no("remainder"),
+    "relu": _relu,
+    "minimum": minimum,
+    "maximum": maximum,
+    "clamp": lambda a, lo, hi: minimum(maximum(a, lo), hi),
+    "pow": _power,
+    "div": _divided,
+    "mul": _product,
+    "exp": _no("exponential"),
+    "log": _no("logarithm"),
+    "sqrt": _no("root"),
+    "floor": _no("whole part"),
+    "mod": _no("remainder"),
 }
 
 
@@ -112,11 +123,13 @@ class Symbolic(Exact):
     def reduce(self, name: str, a: Any, axis: int) -> Any:
         folds = {"max": maximum, "min": minimum}
         if name in folds and np.asarray(a).dtype == object and np.shape(a)[axis]:
+
             def fold(v: list[Any]) -> Any:
                 out = v[0]
                 for x in v[1:]:
                     out = folds[name](out, x)
                 return out
+
             return self._along(a, axis, fold)
         if name == "logsumexp":
             self._rational(a, "logarithm")

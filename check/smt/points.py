@@ -3,6 +3,7 @@
 A point that meets all facts of a case shows that the case is possible, without a solver; and one at which two laws differ is
 a counterexample to read.
 """
+
 from __future__ import annotations
 
 import random
@@ -34,7 +35,7 @@ class Point:
     def _made(self, key: Any) -> tuple[Fraction, ...]:
         size, n = self.field.size, self.number
         model, path = key
-        r = random.Random(f"{n} {path}")     # rows of other models after the same path: equal in every fifth point
+        r = random.Random(f"{n} {path}")  # rows of other models after the same path: equal in every fifth point
         if n % 5:
             r = random.Random(f"{n} {model} {path}")
         low, high = ((1, 4), (0, 2), (0, 3), (1, 9), (0, 1))[n % 7 % 5]
@@ -47,14 +48,14 @@ class Point:
         if symbol not in self.known:
             of = self.field.relus.get(symbol)
             if of is not None:
-                self.known[symbol] = max(Fraction(0), of.value(self))     # type: ignore[arg-type]
+                self.known[symbol] = max(Fraction(0), of.value(self))  # type: ignore[arg-type]
             else:
                 key, v = self.field.places[symbol]
                 self.known[symbol] = self.row(key)[v]
         return self.known[symbol]
 
     def value(self, p: Poly) -> Fraction:
-        return p.value(self)     # type: ignore[arg-type]
+        return p.value(self)  # type: ignore[arg-type]
 
     def meets(self, facts: Sequence[Fact]) -> bool:
         """Whether every fact holds here."""

@@ -1,4 +1,5 @@
 """Polynomials over numbered symbols with rational coefficients, in a normal form: equal ones are equal as values."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,5 @@
 """Proofs for all distributions: of an algorithm's step, and of a verification rule in every use that rules have."""
+
 from __future__ import annotations
 
 import itertools
@@ -25,10 +26,13 @@ from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.session import check_params
 
 SMALL: dict[str, tuple[Any, ...]] = {"int": (1, 2), "topology": ("2", "2x1"), "bool": (True, False)}
-USES = (("one draft", "grow sample({0}, 1)", 1), ("two independent siblings", "grow sample({0}, 2)", 1),
-        ("two siblings without replacement", "grow sample({0}, 2, replace = no)", 1),
-        ("two siblings of different laws", "grow sample({0}, 1) at root\n            grow sample({1}, 1) at root", 2),
-        ("two guesses that are not drawn", "grow topk({0}.raw, 2)", 1))
+USES = (
+    ("one draft", "grow sample({0}, 1)", 1),
+    ("two independent siblings", "grow sample({0}, 2)", 1),
+    ("two siblings without replacement", "grow sample({0}, 2, replace = no)", 1),
+    ("two siblings of different laws", "grow sample({0}, 1) at root\n            grow sample({1}, 1) at root", 2),
+    ("two guesses that are not drawn", "grow topk({0}.raw, 2)", 1),
+)
 PROBE = """
 
 algorithm smt_probe(target: causal, {models}):
@@ -42,8 +46,9 @@ algorithm smt_probe(target: causal, {models}):
 """
 
 
-def smt_report(name_or_path: Any, vocab: int = 3, params: Mapping[str, Any] | None = None, *,
-               seconds: float = 60.0) -> SmtReport:
+def smt_report(
+    name_or_path: Any, vocab: int = 3, params: Mapping[str, Any] | None = None, *, seconds: float = 60.0
+) -> SmtReport:
     """What `decgraph check --smt` prints: `prove` for an algorithm, `prove_rule` for the name of a rule in stdlib."""
     rules = shelf("rules")
     if isinstance(name_or_path, str) and rules is not None and isinstance(rules[0].named(name_or_path), S.Rule):
@@ -63,8 +68,9 @@ def prove(algorithm: Any, *, vocab: int = 3, params: Mapping[str, Any] | None = 
     f = module.entry
     claim = next((c for c in f.claims if c.kind == "refines" and c.mode in ("distribution", "tokens")), None)
     if claim is None:
-        raise DecError(f"{f.name} claims no `refines ... in distribution` or `in tokens`",
-                       hint="decgraph check decides the others")
+        raise DecError(
+            f"{f.name} claims no `refines ... in distribution` or `in tokens`", hint="decgraph check decides the others"
+        )
     report = SmtReport(f.name, claim.text)
     for values in _values(f, params or {}):
         said = ", ".join(f"{k} = {getattr(v, 'name', '') or v}" for k, v in values.items())
@@ -85,8 +91,11 @@ def prove_rule(rule: str, text: str = "", *, vocab: int = 3, seconds: float = 60
     report = SmtReport(rule, "")
     for label, grow, laws in USES:
         names = [f"draft{i}" for i in range(laws)]
-        made = {"rule": rule, "grow": grow.format(*[f"{n}(root)" if laws > 1 else f"{n}(t.leaves)" for n in names]),
-                "models": ", ".join(f"{n}: causal" for n in names)}
+        made = {
+            "rule": rule,
+            "grow": grow.format(*[f"{n}(root)" if laws > 1 else f"{n}(t.leaves)" for n in names]),
+            "models": ", ".join(f"{n}: causal" for n in names),
+        }
         obligation = Obligation(label, vocab)
         report.obligations.append(obligation)
         try:

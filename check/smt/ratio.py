@@ -2,6 +2,7 @@
 
 Comparing two asks the trail of the run, which follows one answer after the other; arithmetic stays symbolic.
 """
+
 from __future__ import annotations
 
 from fractions import Fraction

@@ -1,4 +1,5 @@
 """What a proof for all distributions says: its obligations one by one, and a model where one fails."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -28,11 +29,15 @@ class Model:
 
     def render(self) -> list[str]:
         """Lines of text."""
-        out = [f"{name}( . | {' '.join(map(str, path))} ) = {' '.join(map(str, row))}"
-               for (name, path), row in sorted(self.rows.items(), key=lambda r: (len(r[0][1]), r[0]))]
+        out = [
+            f"{name}( . | {' '.join(map(str, path))} ) = {' '.join(map(str, row))}"
+            for (name, path), row in sorted(self.rows.items(), key=lambda r: (len(r[0][1]), r[0]))
+        ]
         if self.same_noise:
-            out += [f"with the same noise {n} commits {list(next(iter(law)))}"
-                    for n, law in zip(self.names, (self.ours, self.theirs), strict=True)]
+            out += [
+                f"with the same noise {n} commits {list(next(iter(law)))}"
+                for n, law in zip(self.names, (self.ours, self.theirs), strict=True)
+            ]
             return out
         width = max(14, *map(len, self.names))
         out.append(f"law of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
@@ -44,9 +49,15 @@ class Model:
 
     def to_json(self) -> dict[str, Any]:
         law = lambda d: {" ".join(map(str, k)): str(v) for k, v in sorted(d.items())}
-        return {"rows": [{"model": name, "after": list(path), "probabilities": [str(x) for x in row]}
-                         for (name, path), row in self.rows.items()],
-                "ours": law(self.ours), "theirs": law(self.theirs), "total_variation": str(self.distance)}
+        return {
+            "rows": [
+                {"model": name, "after": list(path), "probabilities": [str(x) for x in row]}
+                for (name, path), row in self.rows.items()
+            ],
+            "ours": law(self.ours),
+            "theirs": law(self.theirs),
+            "total_variation": str(self.distance),
+        }
 
 
 @dataclass
@@ -70,9 +81,18 @@ class Obligation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"label": self.label, "vocab": self.vocab, "verdict": self.verdict, "reason": self.reason, "runs": self.runs,
-                "symbols": self.symbols, "questions": self.questions, "length": self.length, "seconds": round(self.seconds, 3),
-                "model": self.model.to_json() if self.model else None}
+        return {
+            "label": self.label,
+            "vocab": self.vocab,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "runs": self.runs,
+            "symbols": self.symbols,
+            "questions": self.questions,
+            "length": self.length,
+            "seconds": round(self.seconds, 3),
+            "model": self.model.to_json() if self.model else None,
+        }
 
 
 @dataclass
@@ -97,8 +117,13 @@ class SmtReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""
-        return {"name": self.name, "claim": self.claim, "verdict": self.verdict, "seconds": round(self.seconds, 3),
-                "obligations": [o.to_json() for o in self.obligations]}
+        return {
+            "name": self.name,
+            "claim": self.claim,
+            "verdict": self.verdict,
+            "seconds": round(self.seconds, 3),
+            "obligations": [o.to_json() for o in self.obligations],
+        }
 
     def render(self) -> str:
         """A page of text."""

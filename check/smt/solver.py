@@ -1,4 +1,5 @@
 """What is asked of z3: whether facts about polynomials can hold together."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

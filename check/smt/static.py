@@ -1,4 +1,5 @@
 """Which algorithms one step speaks for: those whose step depends on the context only through what models say of it."""
+
 from __future__ import annotations
 
 from decgraph.ir.values import Function
@@ -28,7 +29,7 @@ def why_not(f: Function, mode: str) -> str:
     contexts = {op.results[0] for op in step.walk() if op.opcode == "context"}
     for op in step.walk():
         if op.opcode == "noise" and op.attrs.get("kind") == "output":
-            if mode == "distribution":     # a later step may read it again, and the two are not independent then
+            if mode == "distribution":  # a later step may read it again, and the two are not independent then
                 return f"{f.name} reads the noise that the specification reads: claim `in tokens`, which is stronger"
         elif op.opcode == "noise" and step.args[0] not in op.operands:
             return f"{f.name} reads the same noise in every step (line {op.loc.line})"

@@ -1,4 +1,5 @@
 """One run of a symbolic program: what was drawn and how comparisons were answered, with the facts that follow."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ class Fork:
 class Trail:
     """The forks of one run: those of a given prefix, then always the first. Answers comparisons of symbolic numbers."""
 
-    known = None        # runs in equal states are not merged: their paths' facts differ
+    known = None  # runs in equal states are not merged: their paths' facts differ
 
     def __init__(self, field: Field) -> None:
         self.field = field
@@ -124,7 +125,7 @@ def explore(trail: Trail, program: Callable[[], Any]) -> Iterator[tuple[list[For
         except DecError:
             if trail.field.possible(trail.facts) is not False:
                 raise
-            value = None     # the facts of this run exclude each other: it happens with probability 0
+            value = None  # the facts of this run exclude each other: it happens with probability 0
         yield trail.forks, value
         path = [f.taken for f in trail.forks]
         while path and path[-1] + 1 >= len(trail.forks[len(path) - 1].facts):

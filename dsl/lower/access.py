@@ -1,4 +1,5 @@
 """Attributes, indexing and state: `t.leaves`, `p.raw`, `c.masked[b]`, `next[x]`."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,6 +17,7 @@ TREE_COLUMNS = ("token", "parent", "depth", "logprob", "prob", "law", "masked", 
 
 def _expr(lw: Lowering, e: S.Node) -> Value:
     from decgraph.dsl.lower.expr import expr
+
     return expr(lw, e)
 
 
@@ -35,8 +37,12 @@ def _tree_attr(lw: Lowering, e: S.Attr, t: Value) -> Value:
     if n == "accepted":
         key = _tree_key(lw, e.value, tree)
         if key not in lw.env:
-            lw.fail(e.span, f"`{tree}.accepted` is known after `verify {tree} by ... against ...`",
-                    "verify the tree first", code="E240")
+            lw.fail(
+                e.span,
+                f"`{tree}.accepted` is known after `verify {tree} by ... against ...`",
+                "verify the tree first",
+                code="E240",
+            )
         return lw.env[key]
     if n in ("size", "height"):
         return lw.one("tree.size", t, span=e.span, what=n)
@@ -47,9 +53,13 @@ def _tree_attr(lw: Lowering, e: S.Attr, t: Value) -> Value:
     want = lw.columns.get((tree, n))
     if want is None:
         cols = sorted(c for (name, c) in lw.columns if name == tree)
-        lw.fail(e.span, f"tree `{tree}` has no column `{n}`",
-                f"it has {', '.join((*TREE_SETS, *TREE_COLUMNS[:6], 'size', 'height', 'accepted', *cols))}; "
-                f"set one with `grow x with {n} = value`", code="E240")
+        lw.fail(
+            e.span,
+            f"tree `{tree}` has no column `{n}`",
+            f"it has {', '.join((*TREE_SETS, *TREE_COLUMNS[:6], 'size', 'height', 'accepted', *cols))}; "
+            f"set one with `grow x with {n} = value`",
+            code="E240",
+        )
     return lw.one("tree.get", t, span=e.span, column=n, type=want, name=n)
 
 
@@ -85,11 +95,14 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
 
 
 KNOWN = {
-    "dist": "a distribution has .raw and .logits", "draw": "a draw has .token, .law, .prob and .race",
-    "canvas": "a canvas has .masked, .decided, .token, .draws and .all", "path": "a path has .depth, .token, .length, .prob",
+    "dist": "a distribution has .raw and .logits",
+    "draw": "a draw has .token, .law, .prob and .race",
+    "canvas": "a canvas has .masked, .decided, .token, .draws and .all",
+    "path": "a path has .depth, .token, .length, .prob",
     "model": "a model has .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = .., mlp = ..), .vocab",
     "level": "a level has .parent, .rank, .index",
-    "node": "a node has .token and .parent through its tree: t.token[n]", "position": "a span has .start, .stop and .index",
+    "node": "a node has .token and .parent through its tree: t.token[n]",
+    "position": "a span has .start, .stop and .index",
 }
 
 
@@ -174,9 +187,20 @@ def _model(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
     return None
 
 
-ATTRS: dict[str, Any] = {"dist": _dist, "draw": _draw, "canvas": _canvas, "path": _path, "level": _level,
-                         "position": _position, "edit": _edit, "token": _token, "node": _node, "topology": _topology,
-                         "automaton": _automaton, "model": _model}
+ATTRS: dict[str, Any] = {
+    "dist": _dist,
+    "draw": _draw,
+    "canvas": _canvas,
+    "path": _path,
+    "level": _level,
+    "position": _position,
+    "edit": _edit,
+    "token": _token,
+    "node": _node,
+    "topology": _topology,
+    "automaton": _automaton,
+    "model": _model,
+}
 
 
 def index(lw: Lowering, e: S.Index) -> Value:
@@ -210,16 +234,25 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         ix = [lw.one("path.get", ix[0], span=span, field="node", tree=t.dims[0].of if t.dims else "t")]
     if v in lw.unplaced and t.dims and t.dims[0].kind == "part" and ix[0].type.elem in ("position", "node"):
         place = ix[0].type.elem
-        lw.fail(span, f"a {place} cannot look into distributions that are made from numbers: these do not know which {place}s "
-                "they are of", "index what they are made from: normalize(p[left].raw ^ 2); or count: q[k] is "
-                "that of b[k]", code="E382")
+        lw.fail(
+            span,
+            f"a {place} cannot look into distributions that are made from numbers: these do not know which {place}s "
+            "they are of",
+            "index what they are made from: normalize(p[left].raw ^ 2); or count: q[k] is that of b[k]",
+            code="E382",
+        )
     if t.elem in ("dist", "scores"):
         if ix[0].type.is_token or (ix[0].type.elem == "int" and len(t.dims) == 0):
             return lw.one("lookup", v, ix[0], span=span)
         out = lw.one("gather", v, *ix[: len(t.dims)], span=span)
         return out
-    if t.dims and t.dims[-1].kind == "vocab" and len(ix) == 1 and ix[0].type.is_token and (
-            len(t.dims) == 1 or t.dims[0].kind != "vocab"):
+    if (
+        t.dims
+        and t.dims[-1].kind == "vocab"
+        and len(ix) == 1
+        and ix[0].type.is_token
+        and (len(t.dims) == 1 or t.dims[0].kind != "vocab")
+    ):
         return lw.one("lookup", v, ix[0], span=span)
     return lw.one("gather", v, *ix, span=span)
 

@@ -1,4 +1,5 @@
 """The functions that every program can call, by name. Each is a few lines over the op table: no algorithm lives here."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from decgraph.ir.values import Value
 TABLE: dict[str, Callable[[Lowering, S.Call], Value]] = {}
 METHODS = {
     "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = .., mlp = ..), .upto(l), "
-             ".head(trunk), .embed(x)",
+    ".head(trunk), .embed(x)",
     "memory": "memories have .only(positions), .without(positions), .join(other), .scores(positions), and layers: m[l]",
     "canvas": "canvases have .extend(k)",
     "index": "indexes have .has(tokens), .after(tokens), .path(node, at_least =, at_most =)",
@@ -24,6 +25,7 @@ METHODS = {
 
 def _expr(lw: Lowering, e: S.Node) -> Value:
     from decgraph.dsl.lower.expr import expr
+
     return expr(lw, e)
 
 
@@ -36,8 +38,9 @@ WRITTEN = ("by", "descending", "replace", "over")
 """Options that are read as they are written, not as one value."""
 
 
-def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[str, ...] = ()
-         ) -> tuple[list[Value], dict[str, Value]]:
+def args(
+    lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[str, ...] = ()
+) -> tuple[list[Value], dict[str, Value]]:
     """Lowered arguments, with their number and names checked."""
     high = low if high is None else high
     fname = name_of(e)
@@ -46,8 +49,12 @@ def args(lw: Lowering, e: S.Call, low: int, high: int | None = None, kw: tuple[s
         lw.fail(e.span, f"{fname} takes {want} argument{'s' if want != '1' else ''}, got {len(e.args)}", code="E260")
     for k in e.kwargs:
         if k.name not in kw:
-            lw.fail(k.name_span or k.span, f"{fname} has no option `{k.name}`",
-                    f"it has {', '.join(kw)}" if kw else "it has none", code="E260")
+            lw.fail(
+                k.name_span or k.span,
+                f"{fname} has no option `{k.name}`",
+                f"it has {', '.join(kw)}" if kw else "it has none",
+                code="E260",
+            )
     return [_expr(lw, a) for a in e.args], {k.name: _expr(lw, k.value) for k in e.kwargs if k.name not in WRITTEN}
 
 
@@ -56,6 +63,7 @@ def builtin(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value
         for n in names:
             TABLE[n] = f
         return f
+
     return register
 
 
@@ -63,6 +71,7 @@ def _simple(name: str, opcode: str, n: int, **attrs: Any) -> None:
     def f(lw: Lowering, e: S.Call) -> Value:
         a, _ = args(lw, e, n)
         return lw.one(opcode, *a, span=e.span, **attrs)
+
     TABLE[name] = f
 
 
@@ -165,8 +174,12 @@ def static(v: Value, lw: Lowering) -> int | None:
 def topk(lw: Lowering, e: S.Call) -> Value:
     (q, k), _ = args(lw, e, 2)
     if q.type.elem == "node" or q.type.elem == "draw":
-        lw.fail(e.span, f"topk takes a distribution, got {show(q.type)}", "choose among nodes with top(nodes, k, by = key)",
-                code="E210")
+        lw.fail(
+            e.span,
+            f"topk takes a distribution, got {show(q.type)}",
+            "choose among nodes with top(nodes, k, by = key)",
+            code="E210",
+        )
     return lw.one("topk", q, k, span=e.span, bound=static(k, lw))
 
 
@@ -285,8 +298,13 @@ def bernoulli(lw: Lowering, e: S.Call) -> Value:
 @builtin("uniform")
 def uniform(lw: Lowering, e: S.Call) -> Value:
     """The uniform distribution over the vocabulary."""
-    return lw.one("normalize", lw.one("map", lw.one("tile", span=e.span, kind="zeros", dims=(Dim("vocab", lw.vocab),)),
-                                      lw.const(1), span=e.span, fn="add"), span=e.span)
+    return lw.one(
+        "normalize",
+        lw.one(
+            "map", lw.one("tile", span=e.span, kind="zeros", dims=(Dim("vocab", lw.vocab),)), lw.const(1), span=e.span, fn="add"
+        ),
+        span=e.span,
+    )
 
 
 @builtin("warp")
@@ -299,6 +317,7 @@ def warp(lw: Lowering, e: S.Call) -> Value:
         extra = [at]
         if at.type.elem == "node" and at.type.of[0] != "ctx":
             from decgraph.dsl.lower.calls import tree_value
+
             extra.append(tree_value(lw, at, e.span))
     return lw.emit("warp", s, *extra, span=e.span)[0]
 

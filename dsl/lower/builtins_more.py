@@ -1,4 +1,5 @@
 """Functions over trees, canvases, stores and texts; importing this fills the table of `builtins.py`."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,16 +17,19 @@ from decgraph.ir.values import Value
 def fold_tree(lw: Lowering, e: S.Call) -> Value:
     """down(t, column, op) folds along paths from the root, up(t, column, op) over subtrees."""
     if len(e.args) != 3 or not isinstance(e.args[2], S.Name) or e.args[2].name not in ("all", "any", "sum", "max", "min"):
-        lw.fail(e.span, "down and up take a tree, a column and one of all, any, sum, max, min", "down(t, ok, all)",
-                code="E260")
+        lw.fail(e.span, "down and up take a tree, a column and one of all, any, sum, max, min", "down(t, ok, all)", code="E260")
     t, v = _expr(lw, e.args[0]), _expr(lw, e.args[1])
     return lw.one("tree." + name_of(e), t, v, span=e.span, fn=e.args[2].name)
 
 
 @builtin("speaking")
 def speaking(lw: Lowering, e: S.Call) -> Value:
-    lw.fail(e.span, "a model cannot be brought to another vocabulary: no backend has speaking(...)",
-            "take a drafter with the target's vocabulary, or draft its text with an extern", code="E240")
+    lw.fail(
+        e.span,
+        "a model cannot be brought to another vocabulary: no backend has speaking(...)",
+        "take a drafter with the target's vocabulary, or draft its text with an extern",
+        code="E240",
+    )
 
 
 @builtin("chain")
@@ -51,7 +55,8 @@ def relax(lw: Lowering, e: S.Call) -> tuple[Value, ...]:
 
 
 SEVERAL: dict[str, tuple[Callable[[Lowering, S.Call], tuple[Value, ...]], str]] = {
-    "best": (best, "rows, tokens, scores = best(s, k)"), "relax": (relax, "w, back, token = relax(g, w, s)"),
+    "best": (best, "rows, tokens, scores = best(s, k)"),
+    "relax": (relax, "w, back, token = relax(g, w, s)"),
 }
 
 
@@ -99,6 +104,7 @@ def ended(lw: Lowering, e: S.Call) -> Value:
 def _with_tree(lw: Lowering, n: Value, e: S.Call) -> list[Value]:
     if n.type.elem == "node" and n.type.of[0] != "ctx":
         from decgraph.dsl.lower.calls import tree_value
+
         return [n, tree_value(lw, n, e.span)]
     return [n]
 
@@ -156,8 +162,12 @@ def settled(lw: Lowering, e: S.Call) -> Value:
     """In a policy: the positions that were decided n calls ago."""
     n = int(e.args[1].value) if len(e.args) == 2 and isinstance(e.args[1], S.Number) else 0
     if not 1 <= n <= len(lw.history):
-        lw.fail(e.span, "settled(c, n) stands in a cache policy, with n a number from 1 to 8", "recompute all - settled(c, 2)",
-                code="E260")
+        lw.fail(
+            e.span,
+            "settled(c, n) stands in a cache policy, with n a number from 1 to 8",
+            "recompute all - settled(c, 2)",
+            code="E260",
+        )
     return lw.history[n - 1]
 
 

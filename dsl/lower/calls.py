@@ -1,4 +1,5 @@
 """Calls: models and their parts, methods, helpers (`def`, inlined), externs, sub-runs."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,6 +15,7 @@ from decgraph.ir.values import Value
 
 def _expr(lw: Lowering, e: S.Node) -> Value:
     from decgraph.dsl.lower.expr import expr
+
     return expr(lw, e)
 
 
@@ -37,14 +39,23 @@ def call(lw: Lowering, e: S.Call) -> Value:
         if f.name in builtins.TABLE:
             return builtins.TABLE[f.name](lw, e)
         if item is not None:
-            lw.fail(f.span, f"`{f.name}` is {'an algorithm' if isinstance(item, S.Algorithm) else 'a rule or policy'}",
-                    f"run an algorithm with: run {f.name}(...) from ctx until done at most n" if isinstance(item, S.Algorithm)
-                    else f"use a rule with: verify t by {f.name} against target(t)", code="E231")
+            lw.fail(
+                f.span,
+                f"`{f.name}` is {'an algorithm' if isinstance(item, S.Algorithm) else 'a rule or policy'}",
+                f"run an algorithm with: run {f.name}(...) from ctx until done at most n"
+                if isinstance(item, S.Algorithm)
+                else f"use a rule with: verify t by {f.name} against target(t)",
+                code="E231",
+            )
         import difflib
+
         near = difflib.get_close_matches(f.name, [*builtins.TABLE, *lw.items, *lw.env], 2)
-        lw.fail(f.span, f"nothing called `{f.name}` can be called here",
-                f"did you mean {' or '.join(near)}?" if near else "define it with `def`, or hand it over with `extern`",
-                code="E230")
+        lw.fail(
+            f.span,
+            f"nothing called `{f.name}` can be called here",
+            f"did you mean {' or '.join(near)}?" if near else "define it with `def`, or hand it over with `extern`",
+            code="E230",
+        )
     if isinstance(f, S.Attr):
         return method(lw, f, e)
     v = _expr(lw, f)
@@ -82,8 +93,12 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
             lw.fail(e.span, "an adapter is applied to a trunk of layers", "adapter(target.upto(l))", code="E231")
         return lw.one("model.derive", model, _expr(lw, e.args[0]), span=e.span, how="adapter")
     if len(e.args) != 1:
-        lw.fail(e.span, f"a model is evaluated at one place, got {len(e.args)}",
-                "target(ctx), target(t), target(t.leaves), model(c)", code="E260")
+        lw.fail(
+            e.span,
+            f"a model is evaluated at one place, got {len(e.args)}",
+            "target(ctx), target(t), target(t.leaves), model(c)",
+            code="E260",
+        )
     place, tree = place_of(lw, model, e.args[0])
     extra: dict[str, Value] = {}
     if tree is not None:
@@ -104,6 +119,7 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
 def policy_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Value], e: S.Call) -> Value:
     """A call of a model with a cache policy: the policy says what is recomputed and what is reused."""
     from decgraph.dsl.lower.policies import governed_call
+
     return governed_call(lw, model, place, extra, e)
 
 
@@ -113,8 +129,9 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     if t.elem == "model":
         if n == "memory":
             if len(e.args) != 1:
-                lw.fail(e.span, "memory is of one place: a context, a node or a canvas", "target.memory(ctx.parent)",
-                        code="E260")
+                lw.fail(
+                    e.span, "memory is of one place: a context, a node or a canvas", "target.memory(ctx.parent)", code="E260"
+                )
             place, tree = place_of(lw, v, e.args[0])
             extra: dict[str, Value] = {} if tree is None else {"tree": tree}
             more: dict[str, Any] = {}
@@ -122,20 +139,27 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                 if k.name in ("at", "given"):
                     extra[k.name] = _expr(lw, k.value)
                 elif k.name != "queries":
-                    lw.fail(k.span, f"memory takes at =, given = and queries =, not {k.name} =",
-                            "what a memory's rows were attended with is not kept; m.scores(b) says how queries look at rows"
-                            if k.name == "attention" else "", code="E260")
+                    lw.fail(
+                        k.span,
+                        f"memory takes at =, given = and queries =, not {k.name} =",
+                        "what a memory's rows were attended with is not kept; m.scores(b) says how queries look at rows"
+                        if k.name == "attention"
+                        else "",
+                        code="E260",
+                    )
                 elif not isinstance(k.value, S.Name) or k.value.name not in ("yes", "no", "true", "false"):
                     lw.fail(k.value.span, "queries = takes yes or no", "model.memory(c, queries = yes)", code="E260")
                 elif k.value.name in ("yes", "true"):
                     more["queries"] = True
             names = [x for x in ("tree", "at", "given") if x in extra]
-            return lw.emit("model.memory", v, place, *[extra[x] for x in names], span=e.span, **{"with": tuple(names)},
-                           **more)[0]
+            return lw.emit("model.memory", v, place, *[extra[x] for x in names], span=e.span, **{"with": tuple(names)}, **more)[
+                0
+            ]
         if n == "heads":
             if "heads" not in str(t.of[3]):
-                lw.fail(f.name_span or f.span, f"`{v.name}` has no heads", f"declare them: {v.name}: causal with heads",
-                        code="E240")
+                lw.fail(
+                    f.name_span or f.span, f"`{v.name}` has no heads", f"declare them: {v.name}: causal with heads", code="E240"
+                )
             return model_call(lw, v, e, part="heads")
         if n == "skip" and e.kwargs:
             return skipped(lw, v, e)
@@ -153,8 +177,12 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
         return lw.one("memory.join", v, _one(lw, e, n), span=e.span)
     if t.elem == "automaton" and n in ARITY:
         if len(e.args) != ARITY[n] or e.kwargs:
-            lw.fail(e.span, f".{n} takes {ARITY[n]} argument{'s' if ARITY[n] > 1 else ''}", builtins.METHODS["automaton"],
-                    code="E260")
+            lw.fail(
+                e.span,
+                f".{n} takes {ARITY[n]} argument{'s' if ARITY[n] > 1 else ''}",
+                builtins.METHODS["automaton"],
+                code="E260",
+            )
         return lw.one("automaton", v, *[_expr(lw, a) for a in e.args], span=e.span, what=n)
     if t.elem == "index" and n in ("has", "after", "path", "get"):
         args = [_one(lw, e, n)]
@@ -171,11 +199,19 @@ def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
     """`target.skip(attention = [1], mlp = [2])`: a model without those halves of its layers."""
     for k in e.kwargs:
         if k.name not in ("attention", "mlp"):
-            lw.fail(k.span, f"skip takes attention = and mlp =, not {k.name} =", "target.skip(attention = [1, 3], mlp = [2])",
-                    code="E260")
+            lw.fail(
+                k.span,
+                f"skip takes attention = and mlp =, not {k.name} =",
+                "target.skip(attention = [1, 3], mlp = [2])",
+                code="E260",
+            )
     if e.args:
-        lw.fail(e.span, "skip takes whole layers, or attention = and mlp =, not both",
-                "a layer named in both is skipped as a whole", code="E260")
+        lw.fail(
+            e.span,
+            "skip takes whole layers, or attention = and mlp =, not both",
+            "a layer named in both is skipped as a whole",
+            code="E260",
+        )
     names = tuple(k.name for k in e.kwargs)
     return lw.one("model.derive", model, *[_expr(lw, k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
@@ -190,8 +226,9 @@ def _one(lw: Lowering, e: S.Call, what: str) -> Value:
     return _expr(lw, e.args[0])
 
 
-def bind(lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], given: list[Value], kwargs: dict[str, Value],
-         span: Span) -> dict[str, Value]:
+def bind(
+    lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], given: list[Value], kwargs: dict[str, Value], span: Span
+) -> dict[str, Value]:
     """Arguments by parameter name; defaults for what is missing."""
     if len(given) > len(params):
         lw.fail(span, f"{item.name} takes {len(params)} arguments, got {len(given)}", code="E260")
@@ -213,12 +250,32 @@ def bind(lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], given:
 
 
 ACCEPTS: dict[str, tuple[str, ...]] = {
-    "prob": ("prob", "real", "int"), "float": ("prob", "real", "int"), "int": ("int", "position"), "bool": ("bool",),
-    "dist": ("dist", "prob", "real"), "token": ("token", "draw", "int"), "draws": ("draw", "edit"), "tree": ("tree",),
-    "node": ("node",), "nodes": ("node",), "positions": ("position",), "span": ("position",), "canvas": ("canvas",),
-    "text": ("text",), "edit": ("edit",), "edits": ("edit", "list"), "path": ("path", "list"), "memory": ("memory",),
-    "causal": ("model",), "masked": ("model",), "features": ("model",), "suffixes": ("index",), "ngrams": ("index",),
-    "set": ("set", "int"), "automaton": ("automaton",), "topology": ("topology",),
+    "prob": ("prob", "real", "int"),
+    "float": ("prob", "real", "int"),
+    "int": ("int", "position"),
+    "bool": ("bool",),
+    "dist": ("dist", "prob", "real"),
+    "token": ("token", "draw", "int"),
+    "draws": ("draw", "edit"),
+    "tree": ("tree",),
+    "node": ("node",),
+    "nodes": ("node",),
+    "positions": ("position",),
+    "span": ("position",),
+    "canvas": ("canvas",),
+    "text": ("text",),
+    "edit": ("edit",),
+    "edits": ("edit", "list"),
+    "path": ("path", "list"),
+    "memory": ("memory",),
+    "causal": ("model",),
+    "masked": ("model",),
+    "features": ("model",),
+    "suffixes": ("index",),
+    "ngrams": ("index",),
+    "set": ("set", "int"),
+    "automaton": ("automaton",),
+    "topology": ("topology",),
 }
 
 
@@ -239,7 +296,7 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
     env = bind(lw, item, item.params, args, kwargs, e.span)
     hidden = {k: v for k, v in lw.env.items() if v.type.elem == "tree" and k not in env}
     saved, states, prefix, trees = lw.env, lw.states, list(lw.prefix), list(lw.trees)
-    drafting, lw.drafting = lw.drafting, []      # a helper gives values: it does not grow its caller's trees
+    drafting, lw.drafting = lw.drafting, []  # a helper gives values: it does not grow its caller's trees
     source, lw.source = lw.source, lw.items.source(item.name) or lw.source
     lw.env, lw.states = {**hidden, **env}, {}
     lw.prefix = [*prefix, f"{item.name}@{lw.site_number(e.span)}"]
@@ -248,6 +305,7 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
         lw.env["%ret"] = lw.const(None, NONE)
         lw.env[EXIT] = lw.const(False)
         from decgraph.dsl.lower.statements import statement
+
         suite(lw, item.body, statement)
         out = lw.env["%ret"]
         if out.type == NONE:
@@ -261,6 +319,7 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
 
 def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
     from decgraph.dsl.lower.declare import type_of
+
     args = [_expr(lw, a) for a in e.args]
     params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
     returns = type_of(lw, item.returns, item.name)
@@ -268,8 +327,12 @@ def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
         lw.fail(e.span, f"{item.name} takes {len(params)} arguments, got {len(args)}", code="E210")
     for want, got in zip(params, args, strict=True):
         if want.elem != got.type.elem and not (want.is_number and got.type.is_number):
-            lw.fail(e.span, f"{item.name} takes {show(want)}, got {show(got.type)}",
-                    "make text with text_of(...)" if want.elem == "text" else "", code="E210")
+            lw.fail(
+                e.span,
+                f"{item.name} takes {show(want)}, got {show(got.type)}",
+                "make text with text_of(...)" if want.elem == "text" else "",
+                code="E210",
+            )
     lw.used.add(item.name)
     return lw.emit("extern", *args, span=e.span, extern=item.name, params=params, returns=returns)[0]
 
@@ -281,8 +344,12 @@ def run(lw: Lowering, e: S.Run) -> Value:
     callee = lw.items.get(e.call.func.name)
     if not isinstance(callee, S.Algorithm):
         near = lw.items.near(e.call.func.name, S.Algorithm)
-        lw.fail(e.call.span, f"`{e.call.func.name}` is not an algorithm in reach",
-                f"did you mean {near}?" if near else "import it: from autoregressive import autoregressive", code="E230")
+        lw.fail(
+            e.call.span,
+            f"`{e.call.func.name}` is not an algorithm in reach",
+            f"did you mean {near}?" if near else "import it: from autoregressive import autoregressive",
+            code="E230",
+        )
     assert lw.module is not None
     start = _expr(lw, e.start) if e.start is not None else lw.one("context", span=e.span)
     bound = _expr(lw, e.at_most)
@@ -307,9 +374,18 @@ def run(lw: Lowering, e: S.Run) -> Value:
     operands = [start, bound, *args]
     if start.type.elem == "node" and start.type.of[0] != "ctx":
         operands.append(tree_value(lw, start, e.span))
-    return lw.emit("run", *operands, *lw.counters, regions=(region,), span=e.span, callee=callee.name,
-                   args=tuple(names), has_tree=len(operands) > 2 + len(args), site=lw.site(e.span, "run"),
-                   vocab=lw.vocab)[0]
+    return lw.emit(
+        "run",
+        *operands,
+        *lw.counters,
+        regions=(region,),
+        span=e.span,
+        callee=callee.name,
+        args=tuple(names),
+        has_tree=len(operands) > 2 + len(args),
+        site=lw.site(e.span, "run"),
+        vocab=lw.vocab,
+    )[0]
 
 
 __all__ = ["BOOL", "call", "inline", "run"]

@@ -1,4 +1,5 @@
 """Declarations: types of parameters and states, canvases, derived models, noise."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -17,12 +18,13 @@ KNOWN = (*SCALARS, *MODEL_KINDS, "token", "dist", "draws", "tree", "list", "auto
 
 def _expr(lw: Lowering, e: S.Node) -> Value:
     from decgraph.dsl.lower.expr import expr
+
     return expr(lw, e)
 
 
 def dims_of(lw: Lowering, t: S.TypeExpr | S.Index) -> tuple[Dim, ...]:
     out = []
-    for d in (t.dims if isinstance(t, S.TypeExpr) else t.subs):
+    for d in t.dims if isinstance(t, S.TypeExpr) else t.subs:
         if isinstance(d, S.Name) and d.name == "vocab" and "vocab" not in lw.env:
             out.append(Dim("vocab", lw.vocab))
             continue
@@ -113,9 +115,14 @@ def type_of(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
     if n == "nodes" or n == "positions" or n == "span":
         return Type("position", (name,), (Dim("part", name),))
     import difflib
+
     near = difflib.get_close_matches(n, KNOWN, 2)
-    lw.fail(t.span, f"there is no type `{n}`", f"did you mean {' or '.join(near)}?" if near else
-            f"types are {', '.join(KNOWN)}", code="E230")
+    lw.fail(
+        t.span,
+        f"there is no type `{n}`",
+        f"did you mean {' or '.join(near)}?" if near else f"types are {', '.join(KNOWN)}",
+        code="E230",
+    )
 
 
 def literal(lw: Lowering, e: S.Expr, what: str) -> Any:

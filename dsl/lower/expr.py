@@ -1,4 +1,5 @@
 """Expressions to IR values."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -38,17 +39,26 @@ def name(lw: Lowering, e: S.Name) -> Value:
     if item is not None:
         lw.fail(e.span, f"`{n}` is a {type(item).__name__.lower()}, not a value", f"call it: {n}(...)", code="E231")
     import difflib
+
     known = [k for k in [*lw.env, *lw.states, *SPECIAL, *lw.items] if not k.startswith("%") and "." not in k]
     near = difflib.get_close_matches(n, known, 2)
-    lw.fail(e.span, f"nothing is called `{n}` here",
-            f"did you mean {' or '.join(near)}?" if near else "assign it first, or make it a parameter", code="E230")
+    lw.fail(
+        e.span,
+        f"nothing is called `{n}` here",
+        f"did you mean {' or '.join(near)}?" if near else "assign it first, or make it a parameter",
+        code="E230",
+    )
 
 
 def _root(lw: Lowering, e: S.Name) -> Value:
     tree = (lw.drafting or lw.trees or [""])[-1]
     if tree not in lw.env:
-        lw.fail(e.span, "`root` is the root of a tree, and no tree is being drafted here",
-                "say ctx for the committed context", code="E260")
+        lw.fail(
+            e.span,
+            "`root` is the root of a tree, and no tree is being drafted here",
+            "say ctx for the committed context",
+            code="E260",
+        )
     return lw.one("tree.nodes", lw.env[tree], span=e.span, which="root", name="root")
 
 
@@ -57,8 +67,10 @@ SPECIAL: dict[str, Any] = {
     "done": lambda lw, e: lw.one("done", span=e.span),
     "root": _root,
     "none": lambda lw, e: lw.const(None, NONE),
-    "yes": lambda lw, e: lw.const(True), "true": lambda lw, e: lw.const(True),
-    "no": lambda lw, e: lw.const(False), "false": lambda lw, e: lw.const(False),
+    "yes": lambda lw, e: lw.const(True),
+    "true": lambda lw, e: lw.const(True),
+    "no": lambda lw, e: lw.const(False),
+    "false": lambda lw, e: lw.const(False),
     "inf": lambda lw, e: lw.const("inf", REAL),
     "greedy": lambda lw, e: lw.one("request", span=e.span, field="greedy"),
     "room": lambda lw, e: lw.one("request", span=e.span, field="room"),
@@ -132,8 +144,22 @@ def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:
 
 
 # What may have no value, or costs much: the second half of `a and b` computes it only where it is needed.
-GUARDED = frozenset(("gather", "lookup", "arg", "reduce", "model.eval", "model.memory", "extern", "run", "text_of",
-                     "index.ask", "automaton", "slice"))
+GUARDED = frozenset(
+    (
+        "gather",
+        "lookup",
+        "arg",
+        "reduce",
+        "model.eval",
+        "model.memory",
+        "extern",
+        "run",
+        "text_of",
+        "index.ask",
+        "automaton",
+        "slice",
+    )
+)
 
 
 def boolop(lw: Lowering, e: S.BoolOp) -> Value:
@@ -221,8 +247,12 @@ def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
     if t.elem == "topology":
         return Type("level")
     if not t.dims:
-        lw.fail(e.span, f"`for ... in` needs a vector or a list, got {show(t)}",
-                "for a number of turns say `repeat n:`" if t.is_number else "", code="E210")
+        lw.fail(
+            e.span,
+            f"`for ... in` needs a vector or a list, got {show(t)}",
+            "for a number of turns say `repeat n:`" if t.is_number else "",
+            code="E210",
+        )
     return t.drop()
 
 
@@ -231,10 +261,22 @@ def runexpr(lw: Lowering, e: S.Run) -> Value:
 
 
 TABLE: dict[type, Any] = {
-    S.Name: name, S.Number: number, S.String: lambda lw, e: lw.const(e.value), S.ListExpr: listexpr,
-    S.Comprehension: comprehension, S.Call: lambda lw, e: calls.call(lw, e), S.Index: lambda lw, e: access.index(lw, e),
-    S.Attr: lambda lw, e: access.attr(lw, e), S.Unary: unary, S.Binary: binary, S.Compare: compare, S.BoolOp: boolop,
-    S.IfExp: ifexp, S.Where: where, S.Run: runexpr, S.Range: iterable,
+    S.Name: name,
+    S.Number: number,
+    S.String: lambda lw, e: lw.const(e.value),
+    S.ListExpr: listexpr,
+    S.Comprehension: comprehension,
+    S.Call: lambda lw, e: calls.call(lw, e),
+    S.Index: lambda lw, e: access.index(lw, e),
+    S.Attr: lambda lw, e: access.attr(lw, e),
+    S.Unary: unary,
+    S.Binary: binary,
+    S.Compare: compare,
+    S.BoolOp: boolop,
+    S.IfExp: ifexp,
+    S.Where: where,
+    S.Run: runexpr,
+    S.Range: iterable,
 }
 
 __all__ = ["BOOL", "Dim", "Region", "expr", "iterable", "listing"]

@@ -1,4 +1,5 @@
 """Structured control: carried variables, early exits, loops, branches and lanes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -114,7 +115,8 @@ def may_exit(n: S.Node) -> bool:
 
 def _leaves(n: S.Node) -> bool:
     return any(isinstance(c, (S.Accept, S.Emit, S.Return)) for c in S.walk(n)) or (
-        isinstance(n, S.Draft) and any(may_exit(c) for c in n.body))
+        isinstance(n, S.Draft) and any(may_exit(c) for c in n.body)
+    )
 
 
 def carried_names(lw: Lowering, names: Iterable[str]) -> list[str]:
@@ -128,8 +130,9 @@ def carried_names(lw: Lowering, names: Iterable[str]) -> list[str]:
     return out
 
 
-def region(lw: Lowering, args: list[Value], names: list[str], types: list[Type], fill: Callable[[list[Value]], list[Value]]
-           ) -> tuple[Region, dict[str, Value]]:
+def region(
+    lw: Lowering, args: list[Value], names: list[str], types: list[Type], fill: Callable[[list[Value]], list[Value]]
+) -> tuple[Region, dict[str, Value]]:
     """Lower a region whose carried variables are `names`: `fill` gets the fresh arguments and returns what to yield first."""
     saved, counters = dict(lw.env), list(lw.counters)
     fresh = [Value(t, n) for n, t in zip(names, types)]
@@ -152,8 +155,12 @@ def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[A
         for name, a, b in zip(names, types, after):
             j = join(a, b)
             if j is None:
-                lw.fail(span, f"`{name}` is {show(a)} before the loop and {show(b)} after its body",
-                        "give it one type: start it with a value like the ones assigned in the loop", code="E220")
+                lw.fail(
+                    span,
+                    f"`{name}` is {show(a)} before the loop and {show(b)} after its body",
+                    "give it one type: start it with a value like the ones assigned in the loop",
+                    code="E220",
+                )
             wider.append(_unbounded(a, j) if turn >= 2 else j)
         if wider == types:
             return built
@@ -166,8 +173,7 @@ def _unbounded(a: Type, b: Type) -> Type:
     """b, without the bounds that keep growing from turn to turn."""
     if len(a.dims) != len(b.dims):
         return b
-    return b.with_dims(tuple(y if x.bound == y.bound else replace(y, bound=None)
-                             for x, y in zip(a.dims, b.dims, strict=True)))
+    return b.with_dims(tuple(y if x.bound == y.bound else replace(y, bound=None) for x, y in zip(a.dims, b.dims, strict=True)))
 
 
 def show(t: Type) -> str:
@@ -184,7 +190,7 @@ def suite(lw: Lowering, body: tuple[S.Stmt, ...], statement: Callable[[Lowering,
     """Lower statements in order; what follows one that may leave the suite runs only if it did not. What follows a decision
     of a rule runs: `accept n`, `y ~ p[n]`, `emit y` is how rules are written, and the rule ends with this suite."""
     for i, stmt in enumerate(body):
-        rest = body[i + 1:]
+        rest = body[i + 1 :]
         lw.span = stmt.span
         if decides(stmt) and (rest or lw.decided):
             _after_decision(lw, stmt, rest, statement)
@@ -198,8 +204,9 @@ def suite(lw: Lowering, body: tuple[S.Stmt, ...], statement: Callable[[Lowering,
         return
 
 
-def _after_decision(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]
-                    ) -> None:
+def _after_decision(
+    lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]
+) -> None:
     """A statement that decides on every way, and the rest of its suite. A later accept replaces the first one and does not end
     the rule by itself; an emit does, wherever it stands below."""
     outer, lw.decided = lw.decided, True
@@ -224,12 +231,16 @@ def decides(n: S.Node) -> bool:
     """Whether a statement of a rule accepts or emits on every way through it, without a loop."""
     if isinstance(n, (S.Accept, S.Emit)):
         return True
-    return isinstance(n, S.If) and bool(n.orelse) and all(
-        any(decides(c) for c in body) for body in (*(b.body for b in n.branches), n.orelse))
+    return (
+        isinstance(n, S.If)
+        and bool(n.orelse)
+        and all(any(decides(c) for c in body) for body in (*(b.body for b in n.branches), n.orelse))
+    )
 
 
-def branch(lw: Lowering, cond: Value, then: Callable[[], None], orelse: Callable[[], None] | None, names: list[str],
-           span: Span) -> None:
+def branch(
+    lw: Lowering, cond: Value, then: Callable[[], None], orelse: Callable[[], None] | None, names: list[str], span: Span
+) -> None:
     """An `if`: variables that exist before, or that both branches define, have a value after it."""
     before = carried_names(lw, names)
     saved = lw.env
@@ -254,17 +265,30 @@ def branch(lw: Lowering, cond: Value, then: Callable[[], None], orelse: Callable
             new.append(n)
     for n in before:
         if join(inner[0][n].type, inner[1][n].type) is None:
-            lw.fail(span, f"`{n}` is {show(inner[0][n].type)} in one branch and {show(inner[1][n].type)} in the other",
-                    "give it one type in both", code="E220")
+            lw.fail(
+                span,
+                f"`{n}` is {show(inner[0][n].type)} in one branch and {show(inner[1][n].type)} in the other",
+                "give it one type in both",
+                code="E220",
+            )
     keep = before + new
     regions = tuple(Region(r.args, r.ops, tuple(e[n] for n in keep)) for r, e in zip(parts, inner))
     values = lw.emit("if", cond, regions=regions, span=span, names=tuple(keep))
     lw.env.update(zip(keep, values))
 
 
-def loop(lw: Lowering, opcode: str, operands: list[Value], body: tuple[S.Stmt, ...], span: Span, *,
-         enter: Callable[[Value], None], cond: Callable[[], Value] | None,
-         statement: Callable[[Lowering, S.Stmt], None], **attrs: Any) -> None:
+def loop(
+    lw: Lowering,
+    opcode: str,
+    operands: list[Value],
+    body: tuple[S.Stmt, ...],
+    span: Span,
+    *,
+    enter: Callable[[Value], None],
+    cond: Callable[[], Value] | None,
+    statement: Callable[[Lowering, S.Stmt], None],
+    **attrs: Any,
+) -> None:
     """A `for` or `while` over a suite. `enter` binds what the body sees of the counter; `cond` lowers a while's condition."""
     names = carried_names(lw, assigned(body))
     names = [n for n in names if n not in (STOP,)]
@@ -291,7 +315,7 @@ def loop(lw: Lowering, opcode: str, operands: list[Value], body: tuple[S.Stmt, .
 
         region_, _ = region(lw, [i], names, types, fill)
         regions.append(region_)
-        after = [v.type for v in region_.yields[1 if stops else 0:]]
+        after = [v.type for v in region_.yields[1 if stops else 0 :]]
         return regions, after
 
     outer_stop = lw.env.get(STOP)
@@ -304,10 +328,23 @@ def loop(lw: Lowering, opcode: str, operands: list[Value], body: tuple[S.Stmt, .
     if outer_stop is not None:
         lw.env[STOP] = outer_stop
     inits = [lw.env[n] for n in names]
-    finals = lw.emit(opcode, *operands, *inits, regions=tuple(regions), span=span, names=tuple(names), stops=stops,
-                     site=site, **attrs)
+    finals = lw.emit(
+        opcode, *operands, *inits, regions=tuple(regions), span=span, names=tuple(names), stops=stops, site=site, **attrs
+    )
     lw.env.update(zip(names, finals))
 
 
-__all__ = ["BOOL", "EXIT", "STOP", "assigned", "branch", "carried_names", "loop", "may_exit", "region", "settle", "show",
-           "suite"]
+__all__ = [
+    "BOOL",
+    "EXIT",
+    "STOP",
+    "assigned",
+    "branch",
+    "carried_names",
+    "loop",
+    "may_exit",
+    "region",
+    "settle",
+    "show",
+    "suite",
+]

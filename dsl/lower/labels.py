@@ -1,4 +1,5 @@
 """What the label check finds, said at its line: where the draw was made, why it matters, what to do instead."""
+
 from __future__ import annotations
 
 from decgraph.dsl.diagnostics import Diagnostic
@@ -8,30 +9,47 @@ from decgraph.ir.labels import Finding, check_labels
 from decgraph.ir.values import Loc, Module
 
 CODE = "E031"
-WHY = ("a draft is accepted with min(1, p/q) only if q is still its law, given all that was tested before it;\n"
-       "a choice that looked at the drawn token has changed that law, though every q is right")
+WHY = (
+    "a draft is accepted with min(1, p/q) only if q is still its law, given all that was tested before it;\n"
+    "a choice that looked at the drawn token has changed that law, though every q is right"
+)
 SAID: dict[str, tuple[str, str, str]] = {
     "prune": (
-        "what is pruned here depends on the draws themselves", "these are kept or dropped by what was drawn",
-        ("prune point masses only: `t.drafted where t.law.point`, drafted with topk(q.raw, k),\n"
-         "or prune by what does not look at the draws, such as t.depth, or verify by match")),
+        "what is pruned here depends on the draws themselves",
+        "these are kept or dropped by what was drawn",
+        (
+            "prune point masses only: `t.drafted where t.law.point`, drafted with topk(q.raw, k),\n"
+            "or prune by what does not look at the draws, such as t.depth, or verify by match"
+        ),
+    ),
     "choice": (
-        "which draws are grown depends on the draws themselves", "chosen or ordered by what was drawn",
-        ("grow all of them, in drawing order: grow xs; choose beforehand how many to draw,\n"
-         "or choose by race keys: top(race(q), k, by = xs.race)")),
+        "which draws are grown depends on the draws themselves",
+        "chosen or ordered by what was drawn",
+        (
+            "grow all of them, in drawing order: grow xs; choose beforehand how many to draw,\n"
+            "or choose by race keys: top(race(q), k, by = xs.race)"
+        ),
+    ),
     "skip": (
-        "whether this draw is grown depends on the draw itself", "reached only for some of the drawn tokens",
-        "grow the draw first and decide then: grow x, break if q.raw[x] < eta; equal draws stay two draws"),
+        "whether this draw is grown depends on the draw itself",
+        "reached only for some of the drawn tokens",
+        "grow the draw first and decide then: grow x, break if q.raw[x] < eta; equal draws stay two draws",
+    ),
     "earlier": (
-        "what was grown before this draw already depends on it", "its earlier siblings were made from it",
-        "grow the draw first, and what was made from it after it"),
+        "what was grown before this draw already depends on it",
+        "its earlier siblings were made from it",
+        "grow the draw first, and what was made from it after it",
+    ),
     "twice": (
-        "this draw is grown twice at one place", "the same draw again",
-        "grow it once; for a second sibling draw again: it may turn out the same, and is a draw of its own"),
+        "this draw is grown twice at one place",
+        "the same draw again",
+        "grow it once; for a second sibling draw again: it may turn out the same, and is a draw of its own",
+    ),
     "order": (
         "these draws were made in another order than they are tested in",
         "a token decided later may have been drawn from a law that saw this one",
-        "decide the cells from left to right, or all at once (steps = 1)"),
+        "decide the cells from left to right, or all at once (steps = 1)",
+    ),
 }
 
 
@@ -46,8 +64,9 @@ def said(f: Finding, names: Names, source: Source) -> Diagnostic:
     notes: tuple[tuple[Span, str], ...] = ()
     if f.drawn.path == f.loc.path and f.drawn != f.loc:
         notes = ((span_of(f.drawn, text), "drawn here"),)
-    return Diagnostic(CODE, message, span_of(f.loc, text), label=label, notes=notes, why=WHY, help=help_,
-                      severity=f.severity, source=text)
+    return Diagnostic(
+        CODE, message, span_of(f.loc, text), label=label, notes=notes, why=WHY, help=help_, severity=f.severity, source=text
+    )
 
 
 def span_of(loc: Loc, source: Source) -> Span:

@@ -1,4 +1,5 @@
 """What a program can name without importing it: the rules, policies, helpers and algorithms of stdlib/."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -61,27 +62,58 @@ class Names:
             else:
                 if item.name in self.own and self.own[item.name][1] is source:
                     from decgraph.dsl.diagnostics import Diagnostic
-                    raise DecError([Diagnostic("E360", f"`{item.name}` is defined twice", item.name_span or item.span,
-                                               help="give one of them another name", source=source)])
+
+                    raise DecError(
+                        [
+                            Diagnostic(
+                                "E360",
+                                f"`{item.name}` is defined twice",
+                                item.name_span or item.span,
+                                help="give one of them another name",
+                                source=source,
+                            )
+                        ]
+                    )
                 self.own[item.name] = (item, source)
         self._folder = folder
 
     def _import(self, item: S.Import, source: Source) -> None:
         from decgraph.dsl.diagnostics import Diagnostic
+
         module = item.module.removeprefix("stdlib.")
         found = shelf(module)
         if found is None:
             import difflib
+
             near = difflib.get_close_matches(module, names(), 2)
-            raise DecError([Diagnostic("E230", f"there is no module `{item.module}`", item.span,
-                                       help=f"did you mean {' or '.join(near)}?" if near else "modules are the files of "
-                                       "stdlib/: " + ", ".join(names()[:12]), source=source)])
+            raise DecError(
+                [
+                    Diagnostic(
+                        "E230",
+                        f"there is no module `{item.module}`",
+                        item.span,
+                        help=f"did you mean {' or '.join(near)}?"
+                        if near
+                        else "modules are the files of stdlib/: " + ", ".join(names()[:12]),
+                        source=source,
+                    )
+                ]
+            )
         for n in item.names:
             inner = found[0].named(n.name)
             if inner is None:
                 have = ", ".join(i.name for i in found[0].items if isinstance(i, S.Item))
-                raise DecError([Diagnostic("E230", f"`{item.module}` has nothing called `{n.name}`", n.span,
-                                           help=f"it has {have}", source=source)])
+                raise DecError(
+                    [
+                        Diagnostic(
+                            "E230",
+                            f"`{item.module}` has nothing called `{n.name}`",
+                            n.span,
+                            help=f"it has {have}",
+                            source=source,
+                        )
+                    ]
+                )
             self.own[n.name] = (inner, found[1])
 
     def _find(self, name: str) -> tuple[S.Item, Source] | None:
@@ -108,6 +140,7 @@ class Names:
     def near(self, name: str, kind: type) -> str:
         """What is called almost so, for "did you mean": names between "or", or nothing."""
         import difflib
+
         known = [n for n in {*self.own, *_ambient(), *names()} if isinstance(self.get(n), kind)]
         return " or ".join(difflib.get_close_matches(name, sorted(known), 2))
 

@@ -1,4 +1,5 @@
 """A file to a module: algorithms, their parameters, states and claims."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -71,18 +72,29 @@ class ModuleLowering:
                 body.append(s)
         from decgraph.dsl.lower.flow import suite
         from decgraph.dsl.lower.statements import statement
+
         suite(lw, tuple(body), statement)
         region = lw.b.close()
         states = [StateDecl(s.name, lw.states[s.name].type, s.scope, s.init) for s in states]
         from decgraph.dsl.lower.progress import check_progress
+
         check_progress(lw, item)
-        return Function(item.name, tuple(params), tuple(states), region, tuple(claims), item.doc or "", lw.loc(item.span),
-                        tuple((k, v[0].name) for k, v in lw.policies.items()))
+        return Function(
+            item.name,
+            tuple(params),
+            tuple(states),
+            region,
+            tuple(claims),
+            item.doc or "",
+            lw.loc(item.span),
+            tuple((k, v[0].name) for k, v in lw.policies.items()),
+        )
 
     def param(self, lw: Lowering, p: S.Param) -> Param:
         if p.type is None:
-            lw.fail(p.span, f"parameter `{p.name}` needs a type", f"{p.name}: causal, {p.name}: int in 1..32 = 4, ...",
-                    code="E370")
+            lw.fail(
+                p.span, f"parameter `{p.name}` needs a type", f"{p.name}: causal, {p.name}: int in 1..32 = 4, ...", code="E370"
+            )
         t = type_of(lw, p.type, p.name)
         low, high = (None if e is None else self.end(lw, e) for e in (p.type.low, p.type.high))
         if (low is not None or high is not None) and not t.is_number:
@@ -110,8 +122,13 @@ class ModuleLowering:
 
     def check_default(self, lw: Lowering, p: S.Param, t: Type, v: Any, low: Any, high: Any) -> None:
         span = p.default.span if p.default is not None else p.span
-        ok = {"int": isinstance(v, int) and not isinstance(v, bool), "bool": isinstance(v, bool),
-              "text": isinstance(v, str), "topology": isinstance(v, (str, tuple)), "set": isinstance(v, (tuple, str))}
+        ok = {
+            "int": isinstance(v, int) and not isinstance(v, bool),
+            "bool": isinstance(v, bool),
+            "text": isinstance(v, str),
+            "topology": isinstance(v, (str, tuple)),
+            "set": isinstance(v, (tuple, str)),
+        }
         if t.elem in ok and not ok[t.elem]:
             lw.fail(span, f"`{p.name}` is {show(t)}, its default is {v!r}", code="E370")
         if t.elem in ("real", "prob") and (isinstance(v, (str, bool)) and v not in ("inf", "-inf")):
@@ -130,6 +147,7 @@ class ModuleLowering:
         if scope not in ("sequence", "session", "batch"):
             lw.fail(s.span, f"a state is per sequence, per session or per batch, not per {scope}", code="E370")
         from decgraph.dsl.lower.expr import expr
+
         lw.b.open()
         saved = dict(lw.env)
         if t.elem == "index":
@@ -169,6 +187,7 @@ class ModuleLowering:
     def room(self, lw: Lowering, s: S.State, t: Type) -> tuple[Value, ...]:
         """What a state has room for in each dimension, of the outermost ones that were declared with a number."""
         from decgraph.dsl.lower.expr import expr
+
         dims: list[Any] = list(s.type.dims)
         if t.elem == "list":
             inner = dims[0].subs if dims and isinstance(dims[0], S.Index) else ()
@@ -184,16 +203,24 @@ class ModuleLowering:
 
     def filled(self, lw: Lowering, s: S.State, t: Type, value: Value) -> Value:
         from decgraph.dsl.lower.expr import expr
-        sizes = [expr(lw, d.bound if isinstance(d, S.UpTo) else d) for d, dim in zip(s.type.dims, t.dims)
-                 if dim.kind != "vocab"]
-        zero = lw.emit("tile", *sizes, span=s.span, kind="zeros", dims=tuple(Dim(d.kind, d.of, d.bound) for d in t.dims),
-                       elem="int" if t.elem in ("int", "token") else "real")[0]
+
+        sizes = [
+            expr(lw, d.bound if isinstance(d, S.UpTo) else d) for d, dim in zip(s.type.dims, t.dims) if dim.kind != "vocab"
+        ]
+        zero = lw.emit(
+            "tile",
+            *sizes,
+            span=s.span,
+            kind="zeros",
+            dims=tuple(Dim(d.kind, d.of, d.bound) for d in t.dims),
+            elem="int" if t.elem in ("int", "token") else "real",
+        )[0]
         out = lw.one("map", zero, value, span=s.span, fn="add")
         lw.filled.add(out)
         return out
 
     def claim(self, lw: Lowering, s: S.Stmt) -> Claim:
-        text = lw.source.text[s.span.start:s.span.end].strip() if s.span else ""
+        text = lw.source.text[s.span.start : s.span.end].strip() if s.span else ""
         if isinstance(s, S.Refines):
             return self.refines(lw, s, text)
         if isinstance(s, S.KeepsSupport):
@@ -205,6 +232,7 @@ class ModuleLowering:
             return Claim("keeps_support", text, models=tuple(names), loc=lw.loc(s.span))
         assert isinstance(s, S.Ensures)
         from decgraph.dsl.lower.expr import expr
+
         saved = dict(lw.env)
         model = next((v for v in lw.env.values() if v.type.elem == "model" and v.type.of[0] == "causal"), None)
         vocab = model.type.vocab if model is not None else lw.vocab
@@ -224,11 +252,19 @@ class ModuleLowering:
         if not isinstance(spec, S.Algorithm):
             name = getattr(f, "name", "?")
             near = lw.items.near(name, S.Algorithm)
-            lw.fail(s.spec.span, f"refines names an algorithm; `{name}` is none that is in reach",
-                    f"did you mean {near}?" if near else "refines autoregressive(target) in distribution", code="E230")
+            lw.fail(
+                s.spec.span,
+                f"refines names an algorithm; `{name}` is none that is in reach",
+                f"did you mean {near}?" if near else "refines autoregressive(target) in distribution",
+                code="E230",
+            )
         if spec.name == lw.function:
-            lw.fail(s.spec.span, f"`{spec.name}` claims to refine itself, which every program does",
-                    "name another algorithm: refines autoregressive(target) in distribution", code="E410")
+            lw.fail(
+                s.spec.span,
+                f"`{spec.name}` claims to refine itself, which every program does",
+                "name another algorithm: refines autoregressive(target) in distribution",
+                code="E410",
+            )
         if s.mode not in ("tokens", "distribution", None):
             lw.fail(s.span, f"refines ... in tokens or in distribution, not in {s.mode}", code="E410")
         args: list[tuple[str, Any]] = []
@@ -248,7 +284,7 @@ class ModuleLowering:
                 lw.fail(s.spec.span, f"{spec.name} needs `{p.name}`", code="E260")
         when = ""
         if s.when is not None:
-            when = lw.source.text[s.when.span.start:s.when.span.end]
+            when = lw.source.text[s.when.span.start : s.when.span.end]
         mode = s.mode or ("greedy" if when == "greedy" else "distribution")
         if when == "greedy" and s.mode is None:
             mode = "greedy"
@@ -276,23 +312,33 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
             found += [d for d in error.diagnostics if d not in found]
         except RecursionError:
             assert isinstance(item, S.Item)
-            found.append(Diagnostic("E007", f"`{item.name}` is nested too deeply", item.name_span or item.span,
-                                    why="what follows a `break` stands in a branch of its own", source=source,
-                                    help="move parts of it into a `def`, or use fewer early exits"))
+            found.append(
+                Diagnostic(
+                    "E007",
+                    f"`{item.name}` is nested too deeply",
+                    item.name_span or item.span,
+                    why="what follows a `break` stands in a branch of its own",
+                    source=source,
+                    help="move parts of it into a `def`, or use fewer early exits",
+                )
+            )
     if found:
         raise DecError(found)
     externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
     for item in file.items:
         if isinstance(item, S.Extern):
             lw = Lowering(source, names, item.name)
-            externs[item.name] = (tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None),
-                                  type_of(lw, item.returns, item.name))
+            externs[item.name] = (
+                tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None),
+                type_of(lw, item.returns, item.name),
+            )
     module = Module(lowering.functions, main, source.path, externs)
     note_capacities(module)
     note_places(module)
     refuse_too_large(module, source)
     if check_labels:
         from decgraph.dsl.lower.labels import findings
+
         wrong = [d for d in findings(module, names, source) if d.severity == "error"]
         if wrong:
             raise DecError(wrong)
@@ -302,6 +348,7 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
 def warnings_of(module: Module, file: S.File, source: Source) -> list[Diagnostic]:
     """What is worth knowing of a module that was lowered from this file: the label check's warnings."""
     from decgraph.dsl.lower.labels import findings
+
     return [d for d in findings(module, Names(file, source), source) if d.severity != "error"]
 
 
@@ -310,6 +357,7 @@ def check_item(lowering: ModuleLowering, item: S.Item, source: Source) -> None:
     lw = Lowering(source, lowering.names, item.name)
     lw.module = lowering
     from decgraph.dsl.lower.calls import ACCEPTS
+
     if isinstance(item, (S.Rule, S.Def)):
         for p in item.params:
             if p.type is not None and p.type.name not in ACCEPTS and p.type.name not in SCALARS and p.type.name != "list":

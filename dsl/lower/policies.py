@@ -1,4 +1,5 @@
 """Cache policies: which positions a call recomputes and which it reuses, carried from call to call as a memory value."""
+
 from __future__ import annotations
 
 from decgraph.dsl import syntax as S
@@ -15,14 +16,21 @@ def declare(lw: Lowering, s: S.CachePolicy) -> None:
     if model is None or model.type.elem != "model":
         lw.fail(s.model.span, "cache names a model: cache model by dual", code="E380")
     if model.type.of[0] != "masked":
-        lw.fail(s.model.span, "a cache policy is for a masked model: a causal model's reuse is exact and the compiler's",
-                code="E380")
+        lw.fail(
+            s.model.span,
+            "a cache policy is for a masked model: a causal model's reuse is exact and the compiler's",
+            code="E380",
+        )
     p = s.policy.func if isinstance(s.policy, S.Call) else s.policy
     policy = lw.items.get(p.name) if isinstance(p, S.Name) else None
     if not isinstance(policy, S.Policy):
         have = [n for n in lw.items if isinstance(lw.items.get(n), S.Policy)]
-        lw.fail(s.policy.span, f"no cache policy called `{getattr(p, 'name', '?')}`", f"policies in reach: {', '.join(have)}",
-                code="E230")
+        lw.fail(
+            s.policy.span,
+            f"no cache policy called `{getattr(p, 'name', '?')}`",
+            f"policies in reach: {', '.join(have)}",
+            code="E230",
+        )
     written = s.policy if isinstance(s.policy, S.Call) else S.Call(s.policy, span=s.policy.span)
     spans = [q for q in policy.params if q.type is not None and q.type.name == "span"]
     others = [q for q in policy.params if q not in spans]
@@ -30,8 +38,12 @@ def declare(lw: Lowering, s: S.CachePolicy) -> None:
     args.update({k.name: k.value for k in written.kwargs})
     unknown = set(args) - {q.name for q in others}
     if len(written.args) > len(others) or unknown or len(spans) > 1:
-        lw.fail(s.policy.span, f"policy {policy.name} takes {', '.join(q.name for q in others) or 'no arguments'}",
-                "its span is the positions that a call asks for", code="E380")
+        lw.fail(
+            s.policy.span,
+            f"policy {policy.name} takes {', '.join(q.name for q in others) or 'no arguments'}",
+            "its span is the positions that a call asks for",
+            code="E380",
+        )
     for q in others:
         if q.name not in args and q.default is None:
             lw.fail(s.policy.span, f"policy {policy.name} needs `{q.name}`", code="E380")
@@ -55,8 +67,12 @@ MOST_LAGS = 8
 def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
     canvas = next((v for v in lw.env.values() if v.type.elem == "canvas"), None)
     if canvas is None:
-        lw.fail(lw.span, "a cache policy comes after the canvas it serves", "canvas c: length, then cache model by dual",
-                code="E380")
+        lw.fail(
+            lw.span,
+            "a cache policy comes after the canvas it serves",
+            "canvas c: length, then cache model by dual",
+            code="E380",
+        )
     nothing = none_of(lw, lw.one("canvas.get", canvas, field="all"))
     lw.env[f"%mem.{name}"] = empty_memory(lw, model, canvas, nothing)
     lw.env[f"%entered.{name}"] = lw.const(-1, INT)
@@ -79,13 +95,17 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
     every = lw.one("canvas.get", canvas, span=e.span, field="all")
     spans = [q.name for q in policy.params if q.type is not None and q.type.name == "span"]
     if spans and "at" not in extra:
-        lw.fail(e.span, f"policy `{policy.name}` is about a span `{spans[0]}`, and this call does not say which",
-                f"say where scores are wanted: {name}(..., at = b); for a whole canvas take a policy without a span",
-                code="E380")
+        lw.fail(
+            e.span,
+            f"policy `{policy.name}` is about a span `{spans[0]}`, and this call does not say which",
+            f"say where scores are wanted: {name}(..., at = b); for a whole canvas take a policy without a span",
+            code="E380",
+        )
     b = extra.get("at", every)
     mem, entered, calls = (lw.env[f"%{k}.{name}"] for k in ("mem", "entered", "calls"))
     start = lw.one("as_int", lw.one("positions", b, span=e.span, kind="start"), span=e.span)
     from decgraph.dsl.lower.expr import expr
+
     entering = lw.one("map", start, entered, span=e.span, fn="ne")
     inside = lw.one("map", entering, lw.const(0), lw.env[f"%calls.in.{name}"], span=e.span, fn="select")
     env: dict[str, Value] = {"all": every, "%here": inside}
@@ -123,8 +143,12 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
         if c.event == "when":
             assert c.subject is not None
             return expr(lw, c.subject)
-        lw.fail(c.span, f"`on {c.event}` is not an event a call can see", "on enter b, on every n, when condition, otherwise",
-                code="E380")
+        lw.fail(
+            c.span,
+            f"`on {c.event}` is not an event a call can see",
+            "on enter b, on every n, when condition, otherwise",
+            code="E380",
+        )
 
     def act(c: S.Clause) -> None:
         anew = any(a.verb == "recompute" and isinstance(a.what, S.Name) and a.what.name == "all" for a in c.actions)
@@ -144,12 +168,18 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
             taken = given if given is not None else none_of(lw, every)
             recompute = lw.one("positions", every, taken, span=e.span, kind="minus")
         if given is None:
-            given = lw.one("positions", every, recompute, span=e.span, kind="minus") if rest is None or (
-                rest.verb == "reuse") else none_of(lw, every)
+            given = (
+                lw.one("positions", every, recompute, span=e.span, kind="minus")
+                if rest is None or (rest.verb == "reuse")
+                else none_of(lw, every)
+            )
         lw.env["%R"] = recompute
         # `all` is the context too. Whatever else is recomputed, be it every cell, keeps what is held of the context.
-        lw.env["%G"] = (empty_memory(lw, model, canvas, none_of(lw, every)) if anew
-                        else lw.one("memory.only", mem, given, span=e.span, kind="only"))
+        lw.env["%G"] = (
+            empty_memory(lw, model, canvas, none_of(lw, every))
+            if anew
+            else lw.one("memory.only", mem, given, span=e.span, kind="only")
+        )
 
     def cells(w: S.Expr) -> Value:
         if isinstance(w, S.Onward):
@@ -163,8 +193,9 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
     p = lw.emit("model.eval", model, place, recomputed, given, span=e.span, **{"with": ("at", "given")})[0]
     if tried:
         return lw.one("gather", p, b, span=e.span, axis=1) if "at" in extra else p
-    lw.env[f"%mem.{name}"] = lw.emit("model.memory", model, canvas, recomputed, given, span=e.span,
-                                     **{"with": ("at", "given")})[0]
+    lw.env[f"%mem.{name}"] = lw.emit(
+        "model.memory", model, canvas, recomputed, given, span=e.span, **{"with": ("at", "given")}
+    )[0]
     lw.env[f"%entered.{name}"] = start
     lw.env[f"%calls.in.{name}"] = lw.one("map", inside, lw.const(1), span=e.span, fn="add")
     if past:

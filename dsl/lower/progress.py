@@ -2,6 +2,7 @@
 
 What is checked is the shape of a program, so a loop may be refused that would end: say `at most n` where it is so.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -27,12 +28,17 @@ def check_progress(lw: Lowering, item: S.Algorithm) -> None:
             _check_cells(lw, n, [c.cond for s in n.body for c in S.walk(s) if isinstance(c, S.Break) and c.cond is not None])
         elif _is_done(n.cond):
             if not _always(lw, n.body):
-                lw.fail(n.span, "a turn of this loop may commit nothing, and then it never ends",
-                        "commit a token, or decide a cell, on every way through the body", code="E420")
+                lw.fail(
+                    n.span,
+                    "a turn of this loop may commit nothing, and then it never ends",
+                    "commit a token, or decide a cell, on every way through the body",
+                    code="E420",
+                )
         else:
             if not _may(n.body, (S.Commit, S.Unmask)) and not _assigns_seen(n):
-                lw.fail(n.span, "nothing in this loop changes its condition", "bound it: while condition at most n:",
-                        code="E420")
+                lw.fail(
+                    n.span, "nothing in this loop changes its condition", "bound it: while condition at most n:", code="E420"
+                )
             _check_cells(lw, n, [n.cond])
 
 
@@ -89,22 +95,33 @@ def _at_least_one(lw: Lowering, e: S.Expr) -> bool:
 
 def waits_for_cells(s: S.While | S.Loop) -> bool:
     """Whether a loop without a bound of its own ends when cells are decided."""
-    conds: list[S.Node] = [s.cond] if isinstance(s, S.While) else [c.cond for t in s.body for c in S.walk(t)
-                                                                 if isinstance(c, S.Break) and c.cond is not None]
+    conds: list[S.Node] = (
+        [s.cond]
+        if isinstance(s, S.While)
+        else [c.cond for t in s.body for c in S.walk(t) if isinstance(c, S.Break) and c.cond is not None]
+    )
     fields = {c.name for e in conds for c in S.walk(e) if isinstance(c, S.Attr)}
     return s.at_most is None and not fields.isdisjoint(("masked", "decided"))
 
 
 def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> None:
     """A loop until no cell is masked decides at least one cell a turn: unconditionally, or by a choice that is never empty."""
-    canvases = {c.value.name for e in conds for c in S.walk(e)
-                if isinstance(c, S.Attr) and c.name == "masked" and isinstance(c.value, S.Name)}
+    canvases = {
+        c.value.name
+        for e in conds
+        for c in S.walk(e)
+        if isinstance(c, S.Attr) and c.name == "masked" and isinstance(c.value, S.Name)
+    }
     for name in sorted(canvases):
         picks = _decisions(loop.body, name)
         if picks and all(p is not None and not _witness(lw, p, loop.body) for p in picks):
             where = next(p for p in picks if p is not None)
-            lw.fail(where.span, f"a turn of this loop may decide no cell of `{name}`, and then it never ends",
-                    "let the surest be chosen too: where sure(s, tau), which is s >= tau or first_max(s)", code="E420")
+            lw.fail(
+                where.span,
+                f"a turn of this loop may decide no cell of `{name}`, and then it never ends",
+                "let the surest be chosen too: where sure(s, tau), which is s >= tau or first_max(s)",
+                code="E420",
+            )
 
 
 def _decisions(body: Iterable[S.Stmt], canvas: str) -> list[S.Expr | None]:
@@ -137,7 +154,7 @@ def _witness(lw: Lowering, cond: S.Node, body: tuple[S.Stmt, ...], seen: frozens
         case S.Compare(op="==" | "in"):
             return _chooses(lw, cond, body)
         case S.Compare(op=">=", right=S.Number() as least) | S.Compare(op="<=", left=S.Number() as least):
-            return least.value <= 0     # what is compared are probabilities, and the like
+            return least.value <= 0  # what is compared are probabilities, and the like
         case S.Compare():
             return False
         case S.Call(func=S.Name(name)) if name in WITNESSES:
@@ -152,8 +169,14 @@ def _witness(lw: Lowering, cond: S.Node, body: tuple[S.Stmt, ...], seen: frozens
 
 def _values(body: tuple[S.Stmt, ...], name: str) -> list[S.Node]:
     """What a name is set to in a body."""
-    return [v for s in body for a in S.walk(s) if isinstance(a, S.Assign)
-            for t, v in zip(a.targets, a.values, strict=False) if isinstance(t, S.Name) and t.name == name]
+    return [
+        v
+        for s in body
+        for a in S.walk(s)
+        if isinstance(a, S.Assign)
+        for t, v in zip(a.targets, a.values, strict=False)
+        if isinstance(t, S.Name) and t.name == name
+    ]
 
 
 def _chooses(lw: Lowering, cond: S.Node, body: tuple[S.Stmt, ...]) -> bool:
@@ -183,13 +206,18 @@ def check_rule(lw: Lowering, rule: S.Rule, whole: bool, at: S.Verify) -> None:
     left = _ways(rule.body, {(False, False)}, False, ended)
     if any(not emitted and (whole or not accepted) for accepted, emitted in left):
         what = "emit nothing" if whole else "neither accept nor emit"
-        lw.fail(at.rule.span, f"rule `{rule.name}` may {what}, and then nothing is committed",
-                "end it with: emit y", code="E423")
+        lw.fail(
+            at.rule.span, f"rule `{rule.name}` may {what}, and then nothing is committed", "end it with: emit y", code="E423"
+        )
     silent = next((s for (_, emitted), s in ended.items() if not emitted), None)
     if whole and silent is not None:
         lw.source = lw.items.source(rule.name) or lw.source
-        lw.fail(silent.span, f"rule `{rule.name}` ends with this suite, and on this way it emits nothing",
-                "draw and emit in the same suite, behind the accept: y ~ p[n], emit y", code="E423")
+        lw.fail(
+            silent.span,
+            f"rule `{rule.name}` ends with this suite, and on this way it emits nothing",
+            "draw and emit in the same suite, behind the accept: y ~ p[n], emit y",
+            code="E423",
+        )
 
 
 def _ways(body: tuple[S.Stmt, ...], ways: set[Way], decided: bool, ended: dict[Way, S.Stmt]) -> set[Way]:
@@ -199,7 +227,7 @@ def _ways(body: tuple[S.Stmt, ...], ways: set[Way], decided: bool, ended: dict[W
         if not ways:
             return ways
         if decides(s) and (decided or i + 1 < len(body)):
-            after = _ways(body[i + 1:], _way(s, ways, True, ended), True, ended)
+            after = _ways(body[i + 1 :], _way(s, ways, True, ended), True, ended)
             if not decided or isinstance(s, S.Emit):
                 ended.update({w: s for w in after if w not in ended})
                 return set()
@@ -222,6 +250,6 @@ def _way(s: S.Stmt, ways: set[Way], decided: bool, ended: dict[Way, S.Stmt]) -> 
             out |= _ways(body, ways, decided, ended)
         return out
     inner = getattr(s, "body", None)
-    if isinstance(inner, tuple):     # a loop, which may turn not at all
+    if isinstance(inner, tuple):  # a loop, which may turn not at all
         return ways | _ways(inner, ways, decided, ended)
     return ways

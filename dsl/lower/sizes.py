@@ -4,6 +4,7 @@ A size (turns, elements, positions) may be at most `LARGEST`, a whole number has
 of the program (E430); what is not known to stay below is checked while the program runs, at its line. What counts what is
 there (a length, a depth) needs no check, and neither does a parameter with a range.
 """
+
 from __future__ import annotations
 
 from math import prod
@@ -49,15 +50,19 @@ def nested(lw: Lowering, n: Value, span: Span) -> Value:
     known = [max(1, m) for m in most if m is not None]
     exact = all(v in lw.constants for v in (n, *lw.turns))
     if exact and prod(known) > TURNS:
-        lw.fail(span, f"this loop and those around it turn {prod(known):,} times; at most {TURNS:,} are possible",
-                "take smaller numbers, or say it over whole vectors", code="E430")
+        lw.fail(
+            span,
+            f"this loop and those around it turn {prod(known):,} times; at most {TURNS:,} are possible",
+            "take smaller numbers, or say it over whole vectors",
+            code="E430",
+        )
     if len(known) == len(most) and prod(known) <= TURNS:
         return n
     total = n
     for v in lw.turns:
         total = lw.one("map", total, v, fn="mul", span=span)
     total = lw.one("within", total, span=span, what="the number of turns of this loop and those around it", most=TURNS)
-    return lw.one("map", n, total, fn="minimum", span=span)     # itself: a loop around that is run turns once at least
+    return lw.one("map", n, total, fn="minimum", span=span)  # itself: a loop around that is run turns once at least
 
 
 def most_turns(lw: Lowering, n: Value) -> int | None:
@@ -104,10 +109,17 @@ def power(lw: Lowering, base: Value, exponent: Value, span: Span) -> Value:
         return exponent
     b, n = lw.constants.get(base, 2), lw.constants.get(exponent)
     if n is not None and abs(b) > 1 and abs(n) * (abs(b).bit_length() - 1) > EXPONENT:
-        lw.fail(span, f"the exponent of this power is {spoken(n)}: more than a number can hold", "take a smaller exponent",
-                code="E430")
-    return exponent if n is not None or small(lw, exponent) else lw.one("within", exponent, span=span, what="the exponent",
-                                                                        most=EXPONENT)
+        lw.fail(
+            span,
+            f"the exponent of this power is {spoken(n)}: more than a number can hold",
+            "take a smaller exponent",
+            code="E430",
+        )
+    return (
+        exponent
+        if n is not None or small(lw, exponent)
+        else lw.one("within", exponent, span=span, what="the exponent", most=EXPONENT)
+    )
 
 
 def whole(lw: Lowering, v: Value, span: Span) -> Value:
@@ -123,11 +135,21 @@ def refuse_too_large(module: Module, source: Source) -> None:
     """Raise DecError at what makes a tree larger than a tree may be, whatever the parameters are."""
     from decgraph.dsl.lower.labels import span_of
     from decgraph.dsl.lower.library import stdlib_source
+
     for function in module.functions.values():
         for op in too_large(function):
             text = source if op.loc.path == source.path else stdlib_source(op.loc.path) or source
-            raise DecError([Diagnostic("E430", f"a tree gets more than {NODES:,} nodes here", span_of(op.loc, text),
-                                       source=text, help="fewer turns, fewer guesses at a node, or prune t to fewer")])
+            raise DecError(
+                [
+                    Diagnostic(
+                        "E430",
+                        f"a tree gets more than {NODES:,} nodes here",
+                        span_of(op.loc, text),
+                        source=text,
+                        help="fewer turns, fewer guesses at a node, or prune t to fewer",
+                    )
+                ]
+            )
 
 
 __all__ = ["nested", "power", "refuse_too_large", "size", "whole"]

@@ -1,4 +1,5 @@
 """What lowering carries about: the environment, the builder, where we are."""
+
 from __future__ import annotations
 
 import re
@@ -34,7 +35,6 @@ def spoken(message: str) -> str:
     return _IR_TYPE.sub(said, message)
 
 
-
 BEYOND = 1 << 64
 """As a bound it says nothing: larger ones are not written out, since squares of squares have as many digits as one likes."""
 
@@ -46,7 +46,7 @@ class StateInfo:
     type: Type
     scope: str
     span: Span
-    room: tuple[Value, ...] = ()       # its capacity in each dimension that was declared with one
+    room: tuple[Value, ...] = ()  # its capacity in each dimension that was declared with one
 
 
 @dataclass
@@ -65,27 +65,27 @@ class Lowering:
     span: Span = NOWHERE
     vocab: str = "V"
     gone: dict[str, str] = field(default_factory=dict)
-    trees: list[str] = field(default_factory=list)       # drafted so far
-    drafting: list[str] = field(default_factory=list)    # being drafted here, innermost last
+    trees: list[str] = field(default_factory=list)  # drafted so far
+    drafting: list[str] = field(default_factory=list)  # being drafted here, innermost last
     policies: dict[str, tuple[S.Policy, dict[str, S.Expr]]] = field(default_factory=dict)
     history: list[Value] = field(default_factory=list)
-    narrowed: dict[Value, Value] = field(default_factory=dict)   # open cells of a span, inside `unmask`: the span
+    narrowed: dict[Value, Value] = field(default_factory=dict)  # open cells of a span, inside `unmask`: the span
     calls: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
-    made: dict[Value, Op] = field(default_factory=dict)      # whole numbers that are computed from others
-    origin: dict[Value, Op] = field(default_factory=dict)    # every whole number's op
+    made: dict[Value, Op] = field(default_factory=dict)  # whole numbers that are computed from others
+    origin: dict[Value, Op] = field(default_factory=dict)  # every whole number's op
     constants: dict[Value, int] = field(default_factory=dict)
-    filled: set[Value] = field(default_factory=set)      # starts of states, made as large as these are
+    filled: set[Value] = field(default_factory=set)  # starts of states, made as large as these are
     lows: dict[str, float] = field(default_factory=dict)
-    unplaced: set[Value] = field(default_factory=set)    # distributions and draws that do not know which cells they are of
+    unplaced: set[Value] = field(default_factory=set)  # distributions and draws that do not know which cells they are of
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
     module: Any = None
     lane_var: str = ""
     lane_names: set[str] = field(default_factory=set)
     in_batch: bool = False
-    decided: bool = False       # in a rule: an accept or emit of this suite, or of one around it, has run
+    decided: bool = False  # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
-    turns: list[Value] = field(default_factory=list)     # of the counted loops around here, the outermost first
+    turns: list[Value] = field(default_factory=list)  # of the counted loops around here, the outermost first
 
     # -- places and errors
     def loc(self, span: Span | None = None) -> Loc:
@@ -95,21 +95,32 @@ class Lowering:
         end_line, end_col = self.source.locate(s.end)
         return Loc(self.source.path, s.line, s.column, end_line, end_col)
 
-    def fail(self, span: Span, message: str, help: str = "", code: str = "E210",
-             notes: tuple[tuple[Span, str], ...] = ()) -> NoReturn:
+    def fail(
+        self, span: Span, message: str, help: str = "", code: str = "E210", notes: tuple[tuple[Span, str], ...] = ()
+    ) -> NoReturn:
         """Raise the author's error at a place."""
         raise DecError([Diagnostic(code, message, span or self.span, notes=notes, help=help, source=self.source)])
 
     # -- emitting
-    def emit(self, opcode: str, *operands: Value, regions: tuple[Any, ...] = (), span: Span | None = None,
-             names: tuple[str, ...] = (), **attrs: Any) -> tuple[Value, ...]:
+    def emit(
+        self,
+        opcode: str,
+        *operands: Value,
+        regions: tuple[Any, ...] = (),
+        span: Span | None = None,
+        names: tuple[str, ...] = (),
+        **attrs: Any,
+    ) -> tuple[Value, ...]:
         """Append an op; an OpError becomes a diagnostic at the current place."""
         try:
             out = self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
         except OpError as error:
             self.fail(span or self.span, spoken(str(error)), error.hint, code="E210")
-        if opcode in FROM_NUMBERS and out[0].type.elem in ("dist", "draw") and (
-                operands[0] in self.unplaced or operands[0].type.elem not in ("dist", "draw")):
+        if (
+            opcode in FROM_NUMBERS
+            and out[0].type.elem in ("dist", "draw")
+            and (operands[0] in self.unplaced or operands[0].type.elem not in ("dist", "draw"))
+        ):
             self.unplaced.add(out[0])
         if opcode == "map" and out[0].type == INT:
             self.made[out[0]] = self.b.last
@@ -121,8 +132,9 @@ class Lowering:
 
     def const(self, value: Any, type: Type | None = None) -> Value:
         if type is None:
-            type = (BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str)
-                    else REAL)
+            type = (
+                BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str) else REAL
+            )
         v = self.b.const(value, type, self.loc())
         if type == INT and isinstance(value, int):
             self.constants[v] = value
@@ -148,7 +160,7 @@ class Lowering:
             out = min(whole)
         elif fn == "clamp" and parts[2] is not None:
             out = parts[2]
-        elif fn == "sub" and parts[1] is not None and op.operands[1] not in self.made:    # what is taken away is not negative
+        elif fn == "sub" and parts[1] is not None and op.operands[1] not in self.made:  # what is taken away is not negative
             out = parts[0]
         elif len(whole) == len(parts) and fn in ("add", "mul", "maximum"):
             out = whole[0] + whole[1] if fn == "add" else whole[0] * whole[1] if fn == "mul" else max(whole)

@@ -1,4 +1,5 @@
 """Statements to IR."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -33,21 +34,38 @@ def run_suite(lw: Lowering, body: tuple[S.Stmt, ...]) -> None:
 def condition(lw: Lowering, e: S.Expr, what: str) -> Value:
     v = expr(lw, e)
     if v.type.elem != "bool" or v.type.dims:
-        lw.fail(e.span, f"{what} must be one condition, got {show(v.type)}",
-                "say any(...) or all(...)" if v.type.elem == "bool" else "compare it with something", code="E210")
+        lw.fail(
+            e.span,
+            f"{what} must be one condition, got {show(v.type)}",
+            "say any(...) or all(...)" if v.type.elem == "bool" else "compare it with something",
+            code="E210",
+        )
     return v
 
 
 def while_(lw: Lowering, s: S.While) -> None:
-    done = isinstance(s.cond, S.Unary) and s.cond.op == "not" and isinstance(s.cond.operand, S.Name) and (
-        s.cond.operand.name == "done")
+    done = (
+        isinstance(s.cond, S.Unary)
+        and s.cond.op == "not"
+        and isinstance(s.cond.operand, S.Name)
+        and (s.cond.operand.name == "done")
+    )
     operands: list[Value] = []
     attrs: dict[str, Any] = {"bound": "done" if done else "cells" if waits_for_cells(s) else "progress"}
     if s.at_most is not None:
         operands.append(size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound"))
         attrs = {"bound": "limit", "limited": True}
-    loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: condition(lw, s.cond, "a loop condition"),
-         statement=statement, **attrs)
+    loop(
+        lw,
+        "while",
+        operands,
+        s.body,
+        s.span,
+        enter=lambda i: None,
+        cond=lambda: condition(lw, s.cond, "a loop condition"),
+        statement=statement,
+        **attrs,
+    )
 
 
 def number(lw: Lowering, e: S.Expr, what: str) -> Value:
@@ -63,19 +81,37 @@ def loop_(lw: Lowering, s: S.Loop) -> None:
     if s.at_most is not None:
         operands = [size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound")]
         attrs = {"bound": "limit", "limited": True}
-    loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: lw.const(True), statement=statement,
-         **attrs)
+    loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: lw.const(True), statement=statement, **attrs)
 
 
 def repeat(lw: Lowering, s: S.Repeat) -> None:
     n = size(lw, number(lw, s.count, "repeat"), s.count.span, "the count of repeat")
     if s.cond is None:
-        loop(lw, "for", [lw.const(0), n], s.body, s.span, enter=lambda i: None, cond=None, statement=statement,
-             bound=builtins.static(n, lw))
+        loop(
+            lw,
+            "for",
+            [lw.const(0), n],
+            s.body,
+            s.span,
+            enter=lambda i: None,
+            cond=None,
+            statement=statement,
+            bound=builtins.static(n, lw),
+        )
         return
     cond = s.cond
-    loop(lw, "while", [n], s.body, s.span, enter=lambda i: None, cond=lambda: condition(lw, cond, "a loop condition"),
-         statement=statement, bound="limit", limited=True)
+    loop(
+        lw,
+        "while",
+        [n],
+        s.body,
+        s.span,
+        enter=lambda i: None,
+        cond=lambda: condition(lw, cond, "a loop condition"),
+        statement=statement,
+        bound="limit",
+        limited=True,
+    )
 
 
 def for_(lw: Lowering, s: S.For) -> None:
@@ -85,8 +121,17 @@ def for_(lw: Lowering, s: S.For) -> None:
     saved = lw.env.get(var)
     if isinstance(s.iter, S.Range):
         lo, hi = (size(lw, number(lw, e, "a range"), e.span, "an end of the range") for e in (s.iter.lo, s.iter.hi))
-        loop(lw, "for", [lo, hi], s.body, s.span, enter=lambda i: set_name(lw, var, i), cond=None, statement=statement,
-             bound=builtins.static(hi, lw))
+        loop(
+            lw,
+            "for",
+            [lo, hi],
+            s.body,
+            s.span,
+            enter=lambda i: set_name(lw, var, i),
+            cond=None,
+            statement=statement,
+            bound=builtins.static(hi, lw),
+        )
     else:
         xs = iterable(lw, s.iter)
         element_type(lw, xs, s.iter)
@@ -95,23 +140,44 @@ def for_(lw: Lowering, s: S.For) -> None:
         def enter(i: Value) -> None:
             lw.env[var] = lw.one("gather", xs, i, span=s.iter.span, name=var)
 
-        loop(lw, "for", [lw.const(0), n], s.body, s.span, enter=enter, cond=None, statement=statement,
-             bound=xs.type.dims[0].bound if xs.type.dims else None)
+        loop(
+            lw,
+            "for",
+            [lw.const(0), n],
+            s.body,
+            s.span,
+            enter=enter,
+            cond=None,
+            statement=statement,
+            bound=xs.type.dims[0].bound if xs.type.dims else None,
+        )
     if saved is not None:
         lw.env[var] = saved
 
 
 def lanes(lw: Lowering, s: S.Lanes) -> None:
     """Independent copies: a `for` whose turns may not see each other; `name[i] = value` collects a value of each."""
-    collected = [n.value.name for a in s.body for n in S.walk(a) if isinstance(n, S.Index) and isinstance(n.value, S.Name)
-                 and len(n.subs) == 1 and isinstance(n.subs[0], S.Name) and n.subs[0].name == s.name
-                 and n.value.name not in lw.env]
+    collected = [
+        n.value.name
+        for a in s.body
+        for n in S.walk(a)
+        if isinstance(n, S.Index)
+        and isinstance(n.value, S.Name)
+        and len(n.subs) == 1
+        and isinstance(n.subs[0], S.Name)
+        and n.subs[0].name == s.name
+        and n.value.name not in lw.env
+    ]
     for n in dict.fromkeys(collected):
         lw.env[n] = lw.emit("list", span=s.span)[0]
     for n in assigned(s.body):
         if n in lw.env and n not in collected and lw.env[n].type.elem not in ("tree",) and not n.startswith("%"):
-            lw.fail(s.span, f"lanes are independent: `{n}` is carried from one to the next",
-                    f"collect with {n}[{s.name}] = value, or use a for loop", code="E304")
+            lw.fail(
+                s.span,
+                f"lanes are independent: `{n}` is carried from one to the next",
+                f"collect with {n}[{s.name}] = value, or use a for loop",
+                code="E304",
+            )
     v = expr(lw, s.count)
     vector = bool(v.type.dims) or v.type.elem == "list"
     n_ = lw.one("len", v, span=s.count.span) if vector else v
@@ -121,15 +187,25 @@ def lanes(lw: Lowering, s: S.Lanes) -> None:
     def enter(i: Value) -> None:
         lw.env[s.name] = lw.one("gather", v, i, span=s.count.span, name=s.name) if vector else i
 
-    loop(lw, "for", [lw.const(0), n_], s.body, s.span, enter=enter, cond=None, statement=statement, lanes=True,
-         bound=builtins.static(n_, lw))
+    loop(
+        lw,
+        "for",
+        [lw.const(0), n_],
+        s.body,
+        s.span,
+        enter=enter,
+        cond=None,
+        statement=statement,
+        lanes=True,
+        bound=builtins.static(n_, lw),
+    )
     lw.lane_var, lw.lane_names = saved
 
 
 def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
     b = s.branches[at]
     cond = condition(lw, b.cond, "a condition")
-    rest = [c for x in s.branches[at + 1:] for c in x.body] + list(s.orelse)
+    rest = [c for x in s.branches[at + 1 :] for c in x.body] + list(s.orelse)
     orelse = None
     if at + 1 < len(s.branches):
         orelse = lambda: if_(lw, s, at + 1)
@@ -141,14 +217,22 @@ def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
 def draft(lw: Lowering, s: S.Draft) -> None:
     n = s.tree
     if n in lw.states:
-        lw.env[n] = lw.one("tree.continue", lw.one("state.read", span=s.span, type=lw.states[n].type, state=n),
-                           span=s.span, tree=n)
+        lw.env[n] = lw.one(
+            "tree.continue", lw.one("state.read", span=s.span, type=lw.states[n].type, state=n), span=s.span, tree=n
+        )
     elif s.of is not None:
         c = expr(lw, s.of)
         lw.env[n] = lw.one("tree.new", c, span=s.name_span or s.span, tree=n, name=n, vocab=lw.vocab)
     else:
-        lw.env[n] = lw.one("tree.new", lw.one("context", span=s.span), span=s.name_span or s.span, tree=n, name=n,
-                           vocab=lw.vocab, edge="step" if s.over else "token")
+        lw.env[n] = lw.one(
+            "tree.new",
+            lw.one("context", span=s.span),
+            span=s.name_span or s.span,
+            tree=n,
+            name=n,
+            vocab=lw.vocab,
+            edge="step" if s.over else "token",
+        )
     lw.env.pop(n + ".accepted", None)
     lw.trees.append(n)
     lw.drafting.append(n)
@@ -168,14 +252,18 @@ def draw(lw: Lowering, s: S.Draw) -> None:
         return
     q = expr(lw, s.dist)
     if q.type.elem not in ("dist",) and not (q.type.is_number and q.type.dims and q.type.dims[-1].kind == "vocab"):
-        lw.fail(s.dist.span, f"`~` draws from a distribution, got {show(q.type)}",
-                "use = to give a name to a value" if q.type.elem != "model" else "evaluate the model: target(ctx)",
-                code="E210")
+        lw.fail(
+            s.dist.span,
+            f"`~` draws from a distribution, got {show(q.type)}",
+            "use = to give a name to a value" if q.type.elem != "model" else "evaluate the model: target(ctx)",
+            code="E210",
+        )
     if s.using is not None:
         noise = expr(lw, s.using)
         if noise.type.elem != "noise":
-            lw.fail(s.using.span, f"using needs a noise, got {show(noise.type)}", "noise g[positions, vocab]: race",
-                    code="E210")
+            lw.fail(
+                s.using.span, f"using needs a noise, got {show(noise.type)}", "noise g[positions, vocab]: race", code="E210"
+            )
     elif s.stream is not None:
         name = s.stream.func if isinstance(s.stream, S.Call) else s.stream
         if not (isinstance(name, S.Name) and name.name == "output"):
@@ -239,12 +327,13 @@ def commit(lw: Lowering, s: S.Commit) -> None:
     extra: list[Value] = []
     if v.type.elem == "node" and v.type.of[0] != "ctx":
         from decgraph.dsl.lower.calls import tree_value
+
         extra = [tree_value(lw, v, s.span)]
     lw.emit("commit", v, *extra, span=s.span)
     if isinstance(e, S.Attr) and e.name == "accepted" and isinstance(e.value, S.Name):
         name = e.value.name
         if name in lw.states and lw.states[name].type.elem == "tree":
-            carried = lw.env[name] if name in lw.env else expr(lw, e.value)     # a step may verify what others drafted
+            carried = lw.env[name] if name in lw.env else expr(lw, e.value)  # a step may verify what others drafted
             t = lw.one("tree.reroot", carried, v, span=s.span, name=name)
             lw.emit("state.write", t, span=s.span, state=name, type=lw.states[name].type)
 
@@ -275,6 +364,7 @@ def return_(lw: Lowering, s: S.Return) -> None:
     for v in values:
         if v.type.elem == "node" and v.type.of[0] != "ctx" and not extra:
             from decgraph.dsl.lower.calls import tree_value
+
             extra = [tree_value(lw, v, s.span)]
     lw.emit("return", *values, *extra, span=s.span, has_tree=bool(extra))
     if EXIT in lw.env:
@@ -289,11 +379,13 @@ def break_(lw: Lowering, s: S.Break) -> None:
 
 def unmask(lw: Lowering, s: S.Unmask) -> None:
     from decgraph.dsl.lower.targets import unmask as go
+
     go(lw, s)
 
 
 def remask(lw: Lowering, s: S.Remask) -> None:
     from decgraph.dsl.lower.targets import remask as go
+
     go(lw, s)
 
 
@@ -322,14 +414,35 @@ def across(lw: Lowering, s: S.Across) -> None:
 
 def cache_policy(lw: Lowering, s: S.CachePolicy) -> None:
     from decgraph.dsl.lower.policies import declare
+
     declare(lw, s)
 
 
 TABLE: dict[type, Any] = {
-    S.While: while_, S.Loop: loop_, S.Repeat: repeat, S.For: for_, S.Lanes: lanes, S.If: if_, S.Draft: draft, S.Draw: draw,
-    S.Assign: assign, S.Grow: lambda lw, s: grow_value(lw, s), S.Verify: verify, S.Prune: prune, S.Commit: commit,
-    S.Accept: accept, S.Emit: emit, S.Return: return_, S.Break: break_, S.Unmask: unmask, S.Remask: remask, S.Do: do,
-    S.Across: across, S.Canvas: canvas_decl, S.ModelDecl: model_decl, S.Noise: noise_decl,
+    S.While: while_,
+    S.Loop: loop_,
+    S.Repeat: repeat,
+    S.For: for_,
+    S.Lanes: lanes,
+    S.If: if_,
+    S.Draft: draft,
+    S.Draw: draw,
+    S.Assign: assign,
+    S.Grow: lambda lw, s: grow_value(lw, s),
+    S.Verify: verify,
+    S.Prune: prune,
+    S.Commit: commit,
+    S.Accept: accept,
+    S.Emit: emit,
+    S.Return: return_,
+    S.Break: break_,
+    S.Unmask: unmask,
+    S.Remask: remask,
+    S.Do: do,
+    S.Across: across,
+    S.Canvas: canvas_decl,
+    S.ModelDecl: model_decl,
+    S.Noise: noise_decl,
     S.CachePolicy: cache_policy,
 }
 

@@ -1,4 +1,5 @@
 """What stands on the left: names, columns, cells, tables; and what grows."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ def set_name(lw: Lowering, name: str, v: Value) -> None:
 
 
 def replace_name(v: Value, name: str) -> Value:
-    object.__setattr__(v, "name", name)      # a value gets its source name once, when it is first bound
+    object.__setattr__(v, "name", name)  # a value gets its source name once, when it is first bound
     return v
 
 
@@ -71,7 +72,7 @@ def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
     if j != info.type and info.type.elem in ("list", "any", "none"):
         info.type = j
     made = lw.b.last if lw.b.has_ops else None
-    if not (made is not None and made.opcode == "scatter" and value in made.results):     # as long as it was
+    if not (made is not None and made.opcode == "scatter" and value in made.results):  # as long as it was
         value = roomy(lw, n, info.type, info.room, value, target.span)
     lw.emit("state.write", value, span=target.span, state=n, type=info.type)
 
@@ -83,8 +84,9 @@ def roomy(lw: Lowering, name: str, declared: Type, room: tuple[Value, ...], valu
     if declared.elem != "list":
         sizes = [d.bound for d in value.type.dims]
         most = [lw.constants.get(r) for r in room]
-        if len(sizes) <= len(room) and all(n is not None and m is not None and n <= m
-                                           for n, m in zip(sizes, most, strict=False)):
+        if len(sizes) <= len(room) and all(
+            n is not None and m is not None and n <= m for n, m in zip(sizes, most, strict=False)
+        ):
             return value
     return lw.one("within", value, *room, span=span, what=f"state `{name}`")
 
@@ -233,7 +235,7 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
         if v is ps:
             lw.env[k] = open_
         elif d.kind == "part" and d.of == cid and t.elem in ("dist", "draw") and len(t.dims) == 1 and v not in lw.unplaced:
-            lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)     # they know their places, of whatever part they are
+            lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)  # they know their places, of whatever part they are
         elif d.kind == "part" and d.of == cid and t.elem != "position":
             lw.env[k] = lw.one("compact", v, at, span=s.span, name=k)
         elif d.kind == "cells" and d.of == cid and t.elem in ("dist", "draw", "token", "prob", "real", "bool", "int"):
@@ -247,8 +249,9 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
             unnamed(lw, e, "this")
     lw.env = saved
     extra = [mask] if mask is not None else []
-    lw.env[name] = lw.emit("canvas.put", c, open_, value, *extra, span=s.span, names=(name,), kind="token",
-                           has_mask=mask is not None, open=True)[0]
+    lw.env[name] = lw.emit(
+        "canvas.put", c, open_, value, *extra, span=s.span, names=(name,), kind="token", has_mask=mask is not None, open=True
+    )[0]
 
 
 FOLDS = frozenset(("len", "any", "all", "count", "sum", "mean", "max", "min", "argmax", "argmin", "entropy"))
@@ -257,6 +260,7 @@ FOLDS = frozenset(("len", "any", "all", "count", "sum", "mean", "max", "min", "a
 def refuse_unnamed(lw: Lowering, where: S.Expr) -> None:
     """Raise DecError for a vector of which nobody knows what it ranges over, standing where one over the cells would: it has a
     row for every cell, and the others for those that are still masked. One that is indexed, folded or searched is fine."""
+
     def visit(e: S.Node) -> None:
         if isinstance(e, S.Name):
             v = lw.env.get(e.name)
@@ -265,7 +269,7 @@ def refuse_unnamed(lw: Lowering, where: S.Expr) -> None:
             return
         if isinstance(e, S.Call) and isinstance(e.func, S.Name) and e.func.name in FOLDS:
             return
-        skipped = (e.value if isinstance(e, S.Index) else e.right if isinstance(e, S.Compare) and "in" in e.op else None)
+        skipped = e.value if isinstance(e, S.Index) else e.right if isinstance(e, S.Compare) and "in" in e.op else None
         for part in children(e):
             if not (part is skipped and isinstance(part, S.Name)):
                 visit(part)
@@ -274,9 +278,13 @@ def refuse_unnamed(lw: Lowering, where: S.Expr) -> None:
 
 
 def unnamed(lw: Lowering, e: S.Expr, what: str) -> NoReturn:
-    lw.fail(e.span, f"{what} is a vector of which it is not known that it ranges over the cells; inside `unmask` vectors have "
-            "a row for each cell that is still masked",
-            "select outside: c[b where c.masked[b] and condition] = x; or index it: v[i]", code="E381")
+    lw.fail(
+        e.span,
+        f"{what} is a vector of which it is not known that it ranges over the cells; inside `unmask` vectors have "
+        "a row for each cell that is still masked",
+        "select outside: c[b where c.masked[b] and condition] = x; or index it: v[i]",
+        code="E381",
+    )
 
 
 def remask(lw: Lowering, s: S.Remask) -> None:
@@ -296,14 +304,17 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
         if len(s.what.args) != 1:
             lw.fail(s.what.span, "chain takes the tokens to grow one under the other", code="E260")
         x = expr(lw, s.what.args[0])
-        if x.type.elem == "path":           # tokens whose laws are not known: certain ones
+        if x.type.elem == "path":  # tokens whose laws are not known: certain ones
             x = lw.one("path.get", x, span=s.what.args[0].span, field="token")
         if x.type.elem in ("token", "int"):
             x = lw.one("draw.point", x, span=s.span)
         if x.type.elem != "draw" or len(x.type.dims) > 1:
-            lw.fail(s.what.span, f"chain takes a vector of tokens or draws, got {show(x.type)}",
-                    "chain(topk(q, 1)), chain(index.path(ctx, ...)), chain(run A(...) from ctx until done at most 4)",
-                    code="E260")
+            lw.fail(
+                s.what.span,
+                f"chain takes a vector of tokens or draws, got {show(x.type)}",
+                "chain(topk(q, 1)), chain(index.path(ctx, ...)), chain(run A(...) from ctx until done at most 4)",
+                code="E260",
+            )
     elif isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "best_first":
         return grow_best(lw, name, s, s.what)
     else:
@@ -324,8 +335,17 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
             elem = Type("token", elem.of, elem.dims) if elem.elem == "draw" else elem
             elem = elem.scalar if x.type.dims and len(v.type.dims) == len(x.type.dims) else elem
             lw.columns[(tree, k.name)] = elem
-    t, new = lw.emit("tree.grow", lw.env[name], x, *operands, span=s.span, names=(name, "new"), has_at=s.at is not None,
-                     columns=tuple(columns), chain=chain)
+    t, new = lw.emit(
+        "tree.grow",
+        lw.env[name],
+        x,
+        *operands,
+        span=s.span,
+        names=(name, "new"),
+        has_at=s.at is not None,
+        columns=tuple(columns),
+        chain=chain,
+    )
     lw.env[name] = t
     return new
 
@@ -334,12 +354,15 @@ def grow_best(lw: Lowering, name: str, s: S.Grow, e: S.Call) -> Value:
     """`grow best_first(index.after(m), size = n, above = p)`."""
     size, above = e.kwarg("size"), e.kwarg("above")
     if len(e.args) != 1 or size is None or {k.name for k in e.kwargs} - {"size", "above"} or s.at is not None or s.columns:
-        lw.fail(s.span, "best_first takes an index that was asked, size = and above =",
-                "grow best_first(index.after(m), size = n, above = p)", code="E260")
+        lw.fail(
+            s.span,
+            "best_first takes an index that was asked, size = and above =",
+            "grow best_first(index.after(m), size = n, above = p)",
+            code="E260",
+        )
     asked, n = expr(lw, e.args[0]), expr(lw, size)
     least = expr(lw, above) if above is not None else lw.const(0)
-    t, new = lw.emit("tree.best_first", lw.env[name], asked, n, least, span=s.span, names=(name, "new"),
-                     bound=lw.upper(n))
+    t, new = lw.emit("tree.best_first", lw.env[name], asked, n, least, span=s.span, names=(name, "new"), bound=lw.upper(n))
     lw.env[name] = t
     return new
 

@@ -1,4 +1,5 @@
 """`verify t by rule against evidence`: the rule's body becomes the region of a walk."""
+
 from __future__ import annotations
 
 from decgraph.dsl import syntax as S
@@ -20,15 +21,21 @@ def verify(lw: Lowering, s: S.Verify) -> None:
     rule = lw.items.get(rule_name.name) if isinstance(rule_name, S.Name) else None
     if not isinstance(rule, S.Rule):
         import difflib
+
         known = [n for n in lw.items if isinstance(lw.items.get(n), S.Rule)]
         near = difflib.get_close_matches(getattr(rule_name, "name", ""), known, 2)
-        lw.fail(s.rule.span, f"no rule called `{getattr(rule_name, 'name', '?')}`",
-                f"did you mean {' or '.join(near)}?" if near else f"rules in reach: {', '.join(sorted(known))}", code="E230")
+        lw.fail(
+            s.rule.span,
+            f"no rule called `{getattr(rule_name, 'name', '?')}`",
+            f"did you mean {' or '.join(near)}?" if near else f"rules in reach: {', '.join(sorted(known))}",
+            code="E230",
+        )
     given = [expr(lw, a) for a in s.rule.args] if isinstance(s.rule, S.Call) else []
     kwargs = {k.name: expr(lw, k.value) for k in s.rule.kwargs} if isinstance(s.rule, S.Call) else {}
     if len(rule.params) < 2:
-        lw.fail(s.rule.span, f"rule `{rule.name}` takes no evidence and children",
-                "rule r(p: dist, children: draws):", code="E260")
+        lw.fail(
+            s.rule.span, f"rule `{rule.name}` takes no evidence and children", "rule r(p: dist, children: draws):", code="E260"
+        )
     whole = rule.params[0].type is not None and rule.params[0].type.name == "tree"
     if tree.type.of[1] != "edit":
         check_rule(lw, rule, whole, s)
@@ -41,8 +48,12 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         t = evidence.type
         row = t.of[0] if t.elem == "list" else (t.drop() if t.dims else None)
         if not isinstance(row, Type):
-            lw.fail(s.against.span, f"verify ... against needs evidence at every node, got {show(t)}",
-                    "evaluate the model at the tree: target(t)", code="E210")
+            lw.fail(
+                s.against.span,
+                f"verify ... against needs evidence at every node, got {show(t)}",
+                "evaluate the model at the tree: target(t)",
+                code="E210",
+            )
         first = Value(row, rule.params[0].name)
         edge = "edit" if tree.type.of[1] == "edit" else "draw"
         second = Value(Type(edge, (tree.type.of[2],), (Dim("k"),)), rule.params[1].name)
@@ -70,13 +81,23 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         for value in ("%acc", "%emit"):
             lw.env[value] = lw.const(None, NONE)
         from decgraph.dsl.lower.statements import statement
+
         suite(lw, rule.body, statement)
         region = lw.b.close([lw.env[n] for n in ("%has_acc", "%acc", "%has_emit", "%emit")])
     finally:
         lw.calls.pop()
         lw.env, lw.states, lw.counters, lw.prefix, lw.trees, lw.source = saved, states, counters, prefix, trees, source
         lw.drafting, lw.decided = drafting, decided
-    path = lw.emit("tree.walk", tree, evidence, regions=(region,), span=s.span, names=("accepted",),
-                   scope="tree" if whole else "node", rule=rule.name, vocab=lw.vocab)[0]
+    path = lw.emit(
+        "tree.walk",
+        tree,
+        evidence,
+        regions=(region,),
+        span=s.span,
+        names=("accepted",),
+        scope="tree" if whole else "node",
+        rule=rule.name,
+        vocab=lw.vocab,
+    )[0]
     key = s.tree.name if isinstance(s.tree, S.Name) else tree_name
     lw.env[key + ".accepted"] = path

@@ -1,4 +1,5 @@
 """Canvases: a run of cells after the committed context, each masked, decided (a token or a draw), or soft. Immutable."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
 """Distributions and draws. A draw carries its law; both are computed only when something looks at them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +21,16 @@ class Row:
 
     __slots__ = ("_compute", "_faces", "position", "node", "path", "label", "origin")
 
-    def __init__(self, compute: Callable[[str], Vector], *, position: int | None = None, node: int | None = None,
-                 path: Sequence[Any] | None = None, label: str = "", origin: Any = None) -> None:
+    def __init__(
+        self,
+        compute: Callable[[str], Vector],
+        *,
+        position: int | None = None,
+        node: int | None = None,
+        path: Sequence[Any] | None = None,
+        label: str = "",
+        origin: Any = None,
+    ) -> None:
         self._compute = compute
         self._faces: dict[str, Vector] = {}
         self.position, self.node, self.path, self.label, self.origin = position, node, path, label, origin
@@ -33,14 +42,24 @@ class Row:
 
     def at_node(self, node: int, position: int | None = None) -> Row:
         """The same distribution, said to be evaluated at `node`."""
-        return Row(self.face, position=self.position if position is None else position, node=node, path=self.path,
-                   label=self.label, origin=self.origin)
+        return Row(
+            self.face,
+            position=self.position if position is None else position,
+            node=node,
+            path=self.path,
+            label=self.label,
+            origin=self.origin,
+        )
 
 
 def value_row(vector: Vector, like: Row | None = None) -> Row:
     """A distribution given by its probabilities; all faces are the same."""
-    return Row(lambda face: vector, position=like.position if like else None, node=like.node if like else None,
-               path=like.path if like else None)
+    return Row(
+        lambda face: vector,
+        position=like.position if like else None,
+        node=like.node if like else None,
+        path=like.path if like else None,
+    )
 
 
 class Draw:
@@ -49,9 +68,20 @@ class Draw:
 
     __slots__ = ("_token", "_resolve", "law", "law_face", "source", "race", "group", "rank", "point", "tag")
 
-    def __init__(self, token: int | None, law: Row, law_face: str = "shaped", *, source: Row | None = None,
-                 resolve: Callable[[], int] | None = None, race: Any = None, group: int = 0, rank: int = 0,
-                 point: bool = False, tag: str = "") -> None:
+    def __init__(
+        self,
+        token: int | None,
+        law: Row,
+        law_face: str = "shaped",
+        *,
+        source: Row | None = None,
+        resolve: Callable[[], int] | None = None,
+        race: Any = None,
+        group: int = 0,
+        rank: int = 0,
+        point: bool = False,
+        tag: str = "",
+    ) -> None:
         self._token, self._resolve = token, resolve
         self.law, self.law_face, self.source = law, law_face, source or law
         self.race, self.group, self.rank, self.point, self.tag = race, group, rank, point, tag
@@ -81,8 +111,9 @@ class Dist:
 
     __slots__ = ("rows", "face", "at", "inner")
 
-    def __init__(self, rows: np.ndarray, face: str = "shaped", at: np.ndarray | None = None,
-                 inner: np.ndarray | None = None) -> None:
+    def __init__(
+        self, rows: np.ndarray, face: str = "shaped", at: np.ndarray | None = None, inner: np.ndarray | None = None
+    ) -> None:
         self.rows: Any = rows  # an array of Row
         self.face, self.at, self.inner = face, at, inner
 
@@ -124,8 +155,9 @@ class Draws:
 
     __slots__ = ("items", "at", "chain", "inner")
 
-    def __init__(self, items: np.ndarray, at: np.ndarray | None = None, chain: bool = False,
-                 inner: np.ndarray | None = None) -> None:
+    def __init__(
+        self, items: np.ndarray, at: np.ndarray | None = None, chain: bool = False, inner: np.ndarray | None = None
+    ) -> None:
         self.items, self.at, self.chain, self.inner = items, at, chain, inner
 
     def take(self, index: Any) -> Draws:
@@ -157,8 +189,15 @@ class Path:
 
     __slots__ = ("tokens", "node", "depth", "emitted", "probs", "base")
 
-    def __init__(self, tokens: Sequence[Any], node: int = 0, depth: int = 0, emitted: Any = None,
-                 probs: Sequence[Any] = (), base: int = 0) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[Any],
+        node: int = 0,
+        depth: int = 0,
+        emitted: Any = None,
+        probs: Sequence[Any] = (),
+        base: int = 0,
+    ) -> None:
         self.tokens, self.node, self.depth, self.emitted = list(tokens), node, depth, emitted
         self.probs, self.base = list(probs), base
 

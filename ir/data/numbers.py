@@ -3,6 +3,7 @@
 A `Numbers` object is all that a vector op's meaning knows of arithmetic: `fn` gives an elementwise function by name,
 `reduce` and `scan` fold an axis, `lift` turns a value into an array that the functions take.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,14 +14,44 @@ import numpy as np
 
 MAP_FUNCTIONS: dict[str, tuple[int, str]] = {
     # name: (arity, result element: "same" = join of the operands, or an element name)
-    "add": (2, "same"), "sub": (2, "real"), "mul": (2, "same"), "div": (2, "real"), "mod": (2, "same"),
-    "pow": (2, "real"), "neg": (1, "same"), "eq": (2, "bool"), "ne": (2, "bool"), "lt": (2, "bool"), "le": (2, "bool"),
-    "gt": (2, "bool"), "ge": (2, "bool"), "and": (2, "bool"), "or": (2, "bool"), "not": (1, "bool"),
-    "select": (3, "same"), "exp": (1, "real"), "log": (1, "real"), "relu": (1, "same"), "abs": (1, "same"),
-    "minimum": (2, "same"), "maximum": (2, "same"), "floor": (1, "int"), "sqrt": (1, "real"), "clamp": (3, "same"),
+    "add": (2, "same"),
+    "sub": (2, "real"),
+    "mul": (2, "same"),
+    "div": (2, "real"),
+    "mod": (2, "same"),
+    "pow": (2, "real"),
+    "neg": (1, "same"),
+    "eq": (2, "bool"),
+    "ne": (2, "bool"),
+    "lt": (2, "bool"),
+    "le": (2, "bool"),
+    "gt": (2, "bool"),
+    "ge": (2, "bool"),
+    "and": (2, "bool"),
+    "or": (2, "bool"),
+    "not": (1, "bool"),
+    "select": (3, "same"),
+    "exp": (1, "real"),
+    "log": (1, "real"),
+    "relu": (1, "same"),
+    "abs": (1, "same"),
+    "minimum": (2, "same"),
+    "maximum": (2, "same"),
+    "floor": (1, "int"),
+    "sqrt": (1, "real"),
+    "clamp": (3, "same"),
 }
-REDUCE_FUNCTIONS = {"sum": "same", "max": "same", "min": "same", "any": "bool", "all": "bool", "mean": "real",
-                    "count": "int", "logsumexp": "real", "prod": "same"}
+REDUCE_FUNCTIONS = {
+    "sum": "same",
+    "max": "same",
+    "min": "same",
+    "any": "bool",
+    "all": "bool",
+    "mean": "real",
+    "count": "int",
+    "logsumexp": "real",
+    "prod": "same",
+}
 SCAN_FUNCTIONS = {"cumsum": "same", "cumprod": "same", "leading": "int", "cummax": "same"}
 
 
@@ -28,6 +59,7 @@ def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
     def g(*args: Any) -> Any:
         with np.errstate(all="ignore"):
             return f(*args)
+
     return g
 
 
@@ -45,13 +77,32 @@ class Float:
     one: Any = 1.0
     inf: Any = float("inf")
     _fns: dict[str, Callable[..., Any]] = {
-        "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _quiet(np.divide), "mod": np.mod,
-        "pow": _quiet(lambda a, b: np.power(np.asarray(a, dtype=np.float64), b)), "neg": np.negative,
-        "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-        "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "select": np.where,
-        "exp": _quiet(np.exp), "log": _quiet(np.log), "relu": lambda a: np.maximum(a, 0), "abs": np.abs,
-        "minimum": np.minimum, "maximum": np.maximum, "floor": lambda a: _floor(a),
-        "sqrt": _quiet(np.sqrt), "clamp": lambda a, lo, hi: np.minimum(np.maximum(a, lo), hi),
+        "add": np.add,
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "div": _quiet(np.divide),
+        "mod": np.mod,
+        "pow": _quiet(lambda a, b: np.power(np.asarray(a, dtype=np.float64), b)),
+        "neg": np.negative,
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+        "and": np.logical_and,
+        "or": np.logical_or,
+        "not": np.logical_not,
+        "select": np.where,
+        "exp": _quiet(np.exp),
+        "log": _quiet(np.log),
+        "relu": lambda a: np.maximum(a, 0),
+        "abs": np.abs,
+        "minimum": np.minimum,
+        "maximum": np.maximum,
+        "floor": lambda a: _floor(a),
+        "sqrt": _quiet(np.sqrt),
+        "clamp": lambda a, lo, hi: np.minimum(np.maximum(a, lo), hi),
     }
 
     def const(self, value: Any) -> Any:
@@ -66,7 +117,7 @@ class Float:
     def reduce(self, name: str, a: Any, axis: int) -> Any:
         a = np.asarray(a)
         if name in ("max", "min") and a.shape[axis] == 0:
-            shape = a.shape[:axis] + a.shape[axis + 1:] if axis >= 0 else a.shape[:-1]
+            shape = a.shape[:axis] + a.shape[axis + 1 :] if axis >= 0 else a.shape[:-1]
             return np.full(shape, -np.inf if name == "max" else np.inf)
         if name == "mean" and a.shape[axis] == 0:
             return np.zeros(np.sum(a, axis=axis).shape)
@@ -77,8 +128,15 @@ class Float:
                 top = np.max(a, axis=axis, keepdims=True)
                 top = np.where(np.isfinite(top), top, 0)
                 return np.squeeze(np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top, axis)
-        folds: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min, "any": np.any, "all": np.all,
-                                 "mean": np.mean, "prod": np.prod}
+        folds: dict[str, Any] = {
+            "sum": np.sum,
+            "max": np.max,
+            "min": np.min,
+            "any": np.any,
+            "all": np.all,
+            "mean": np.mean,
+            "prod": np.prod,
+        }
         return folds[name](a, axis=axis)
 
     def scan(self, name: str, a: Any, axis: int) -> Any:

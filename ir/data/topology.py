@@ -1,4 +1,5 @@
 """Topologies: constant tree shapes. A shape is a list of levels; a level lists (parent in the level above, rank)."""
+
 from __future__ import annotations
 
 import heapq
@@ -54,8 +55,9 @@ class Topology:
                 try:
                     return from_paths(json.loads(text), text)
                 except ValueError as error:
-                    raise DecError(f"not a topology: {text!r} ({error})", hint="write paths of ranks: [[0], [1], [0, 0]]") \
-                        from None
+                    raise DecError(
+                        f"not a topology: {text!r} ({error})", hint="write paths of ranks: [[0], [1], [0, 0]]"
+                    ) from None
             if text in PUBLISHED:
                 return published(text)
             head, _, tail = text.rpartition("_")
@@ -64,9 +66,12 @@ class Topology:
             parts = text.split("x")
             if all(p.isdigit() and 0 < int(p) <= 64 for p in parts):
                 return regular([int(p) for p in parts], text)
-            raise DecError(f"not a topology: {text!r}", hint=f"say a branching per level like 4x2x1, paths of ranks like "
-                           f"[[0], [1], [0, 0]], a published tree ({', '.join(PUBLISHED)}), or NAME_SIZE with a name of "
-                           f"{', '.join(ACCEPTANCE)}")
+            raise DecError(
+                f"not a topology: {text!r}",
+                hint=f"say a branching per level like 4x2x1, paths of ranks like "
+                f"[[0], [1], [0, 0]], a published tree ({', '.join(PUBLISHED)}), or NAME_SIZE with a name of "
+                f"{', '.join(ACCEPTANCE)}",
+            )
         return from_paths(value, "")
 
 
@@ -77,7 +82,7 @@ PUBLISHED: dict[str, str] = {
     "medusa_63": "10 10 7 3 2 1 1 1 1 1 1 10 3 2 1 1 1 1 1 0 0 2 0 0 0 0 0 0 1 0 0 0 0 0 0 0 0 0 0 2",
     # Luowaterbi/TokenRecycling, tree template 2.2.2
     "recycling_80": "8 8 4 3 2 1 1 1 1 8 3 2 1 1 1 1 1 2 1 0 0 1 0 0 1 0 1 1 0 0 5 2 1 1 1 0 0 0 1 0 0 1 0 0 0 0 0 0 "
-                    "1 0 0 1 1 0 0 3 1 1 0 0 1 0 0 0 0 1 0 1 0 0 2 0 0 1",
+    "1 0 0 1 1 0 0 3 1 1 0 0 1 0 0 0 0 1 0 1 0 0 2 0 0 1",
 }
 
 # Assumed acceptance of the rank-r guess at depth d (d, r from 0), from which a shape of a given size is the likeliest tree.
@@ -116,8 +121,9 @@ def from_paths(paths: Any, name: str) -> Topology:
         for p in here:
             if p[:-1] not in above:
                 raise DecError(f"the topology has {list(p)} but not its parent {list(p[:-1])}")
-        levels.append(Level(tuple(above[p[:-1]] for p in here), tuple(p[-1] for p in here), d - 1,
-                            max(p[-1] for p in here) + 1))
+        levels.append(
+            Level(tuple(above[p[:-1]] for p in here), tuple(p[-1] for p in here), d - 1, max(p[-1] for p in here) + 1)
+        )
         above = {p: i for i, p in enumerate(here)}
     return Topology(tuple(levels), name)
 

@@ -2,6 +2,7 @@
 
 Node 0 is the root. Ids are growth order; `keep` renumbers in the same order.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -77,8 +78,9 @@ class Tree:
     def height(self) -> int:
         return max(n.depth for n in self.nodes)
 
-    def grow(self, edges: Sequence[Any], parents: Sequence[int], logprobs: Sequence[Any],
-             columns: Sequence[dict[str, Any]]) -> Tree:
+    def grow(
+        self, edges: Sequence[Any], parents: Sequence[int], logprobs: Sequence[Any], columns: Sequence[dict[str, Any]]
+    ) -> Tree:
         """The tree with one new node per edge, in order. Never merges edges."""
         nodes = list(self.nodes)
         ids = []
@@ -117,10 +119,16 @@ class Tree:
                 ids.append(i)
         new_id = {old: new for new, old in enumerate(ids)}
         depth, logprob = self.nodes[node].depth, self.nodes[node].logprob
-        nodes = tuple(replace(self.nodes[i], parent=new_id.get(self.nodes[i].parent, 0) if i != node else 0,
-                              depth=self.nodes[i].depth - depth,
-                              logprob=self.nodes[i].logprob - logprob if i != node else self.zero,
-                              edge=self.nodes[i].edge if i != node else None) for i in ids)
+        nodes = tuple(
+            replace(
+                self.nodes[i],
+                parent=new_id.get(self.nodes[i].parent, 0) if i != node else 0,
+                depth=self.nodes[i].depth - depth,
+                logprob=self.nodes[i].logprob - logprob if i != node else self.zero,
+                edge=self.nodes[i].edge if i != node else None,
+            )
+            for i in ids
+        )
         return replace(self, base=base, nodes=nodes, new=(0,), frontier=tuple(Tree.leaves_of(nodes)))
 
     @staticmethod

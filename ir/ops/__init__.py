@@ -4,6 +4,7 @@ A meaning is `meaning(m, op, *operands)`. Of the machine `m` (backends/reference
 `m.region(region, args)` (run a region, get its yields), `m.request`, `m.context()`, `m.commit(tokens)`, `m.done()`,
 `m.ended(path)`, `m.state`, `m.draw / draw_many / draw_race / flip` (randomness), `m.evaluate` (models) and `m.host`.
 """
+
 from decgraph.ir.ops import (  # noqa: F401
     canvases,
     control,

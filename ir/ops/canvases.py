@@ -1,4 +1,5 @@
 """Canvases and sets of positions."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -57,12 +58,14 @@ class CanvasPut:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _c(types[0], "deciding cells")
-        need(types[1].elem in ("position", "int") and len(types[1].dims) <= 1,
-             f"cells are chosen by positions, got {types[1]}")
+        need(types[1].elem in ("position", "int") and len(types[1].dims) <= 1, f"cells are chosen by positions, got {types[1]}")
         if attrs["kind"] == "token":
             x = types[2]
-            need(x.is_token or x.elem == "int", f"a cell takes a token, got {x}",
-                 "sample a distribution first: x ~ p" if x.elem == "dist" else "")
+            need(
+                x.is_token or x.elem == "int",
+                f"a cell takes a token, got {x}",
+                "sample a distribution first: x ~ p" if x.elem == "dist" else "",
+            )
         if attrs.get("has_mask"):
             need(types[-1].elem == "bool", f"`where` needs a condition, got {types[-1]}")
         return (types[0],)
@@ -79,6 +82,7 @@ class CanvasPut:
         values = cells_of(m, rest[0], len(ids), op.operands[2].type, ids)
         if op.attrs["kind"] == "soft":
             from decgraph.ir.data.canvas import Soft
+
             values = [Soft(v) for v in values]
         chosen, put = [], []
         for n, i in enumerate(ids):
@@ -128,8 +132,14 @@ class CanvasGet:
         c = _c(types[0], "." + attrs["field"])
         d = Dim("cells", c)
         v = str(types[0].of[1])
-        table = {"masked": Type("bool", (), (d,)), "decided": Type("bool", (), (d,)), "token": Type("token", (v,), (d,)),
-                 "draws": Type("draw", (v,), (d,)), "all": Type("position", (c,), (d,)), "length": INT}
+        table = {
+            "masked": Type("bool", (), (d,)),
+            "decided": Type("bool", (), (d,)),
+            "token": Type("token", (v,), (d,)),
+            "draws": Type("draw", (v,), (d,)),
+            "all": Type("position", (c,), (d,)),
+            "length": INT,
+        }
         need(attrs["field"] in table, f"a canvas has no .{attrs['field']}", f"it has {', '.join(table)}")
         return (table[attrs["field"]],)
 
@@ -143,9 +153,17 @@ class CanvasGet:
             mask = np.array([c.masked(i) for i in range(len(c))], dtype=bool)
             return (mask if f == "masked" else ~mask,)
         if f == "token":
-            return (np.array([m.mask_token if c.masked(i) else (x.token if isinstance(x, Draw) else int(x))
-                              for i, x in enumerate(c.cells)], dtype=np.int64),)
+            return (
+                np.array(
+                    [
+                        m.mask_token if c.masked(i) else (x.token if isinstance(x, Draw) else int(x))
+                        for i, x in enumerate(c.cells)
+                    ],
+                    dtype=np.int64,
+                ),
+            )
         from decgraph.ir.ops.draws import point
+
         return (Draws(box([x if isinstance(x, Draw) else point(m, int(x)) if x is not None else None for x in c.cells])),)
 
     attrs = ("field",)

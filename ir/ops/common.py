@@ -1,4 +1,5 @@
 """What several op files share: checking operand types, aligning dimensions, arrays of values."""
+
 from __future__ import annotations
 
 from itertools import combinations
@@ -20,8 +21,11 @@ def need(cond: bool, message: str, hint: str = "") -> None:
 
 def need_one(t: Type, what: str) -> None:
     """Raise OpError unless `t` is one whole number (or a position), not a vector of them."""
-    need(not t.dims and (t.is_number or t.elem in ("position", "any")), f"{what} needs one number, got {t}",
-         "index it, or say sum(...), max(...) or len(...)" if t.dims else "")
+    need(
+        not t.dims and (t.is_number or t.elem in ("position", "any")),
+        f"{what} needs one number, got {t}",
+        "index it, or say sum(...), max(...) or len(...)" if t.dims else "",
+    )
 
 
 def need_keys(candidates: Type, types: Any, what: str) -> None:
@@ -29,12 +33,17 @@ def need_keys(candidates: Type, types: Any, what: str) -> None:
     for t in types:
         n = numeric(t)
         ordered = n.is_number or n.elem in ("bool", "token", "position")
-        need(n.elem in ("list", "any") or ordered and len(n.dims) == max(1, len(candidates.dims)),
-             f"{what} needs a number for every candidate, got {t}", "by = a vector over the same things")
+        need(
+            n.elem in ("list", "any") or ordered and len(n.dims) == max(1, len(candidates.dims)),
+            f"{what} needs a number for every candidate, got {t}",
+            "by = a vector over the same things",
+        )
         if n.dims and candidates.dims and len(n.dims) == len(candidates.dims):
-            need(all(matches(a, b) for a, b in zip(candidates.dims, n.dims, strict=True)),
-                 f"{what} needs a number for every candidate; they are {candidates}, the key is {t}",
-                 "read the key at the candidates: by = key[candidates]")
+            need(
+                all(matches(a, b) for a, b in zip(candidates.dims, n.dims, strict=True)),
+                f"{what} needs a number for every candidate; they are {candidates}, the key is {t}",
+                "read the key at the candidates: by = key[candidates]",
+            )
 
 
 def vocab_dim(t: Type) -> Dim:
@@ -73,8 +82,10 @@ def broadcast(types: list[Type]) -> tuple[Dim, ...]:
     long = max((t.dims for t in types), key=len, default=())
     for t in types:
         if t.dims and align(t.dims, long) is None:
-            raise OpError(f"dimensions do not line up: {', '.join(str(x) for x in types)}",
-                          "index one of them so that both range over the same things")
+            raise OpError(
+                f"dimensions do not line up: {', '.join(str(x) for x in types)}",
+                "index one of them so that both range over the same things",
+            )
     out = []
     for axis, d in enumerate(long):
         bounds = [d.bound]
@@ -171,6 +182,7 @@ def length(xs: Any) -> int:
 def element(xs: Any, i: int) -> Any:
     """Element i of a vector, list or topology."""
     from decgraph.ir.data.dist import box0
+
     if isinstance(xs, Dist):
         row = xs.rows[i]
         return Dist(row if isinstance(row, np.ndarray) else box0(row), xs.face)

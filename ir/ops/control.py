@@ -1,4 +1,5 @@
 """Control: loops, branches, lanes and sub-runs. Counters are region arguments, so that noise keys name them."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -19,8 +20,10 @@ def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tu
     for a, b in zip(types, yields):
         j = join(a, b)
         if j is None:
-            raise OpError(f"a variable is {a} before {what} and {b} after its body",
-                          "give it one type: start it with a value like the ones assigned in the loop")
+            raise OpError(
+                f"a variable is {a} before {what} and {b} after its body",
+                "give it one type: start it with a value like the ones assigned in the loop",
+            )
         out.append(j)
     return tuple(out)
 
@@ -42,8 +45,11 @@ class For:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(len(types) >= 2 and types[0].is_number and types[1].is_number, "for needs integer bounds")
-        need(not types[0].dims and not types[1].dims, "for needs one number for each bound",
-             "to go through a vector say: for x in xs")
+        need(
+            not types[0].dims and not types[1].dims,
+            "for needs one number for each bound",
+            "to go through a vector say: for x in xs",
+        )
         return _carried(types[2:], regions[0], attrs.get("stops", False), "for")
 
     def regions(types: Any, attrs: Any) -> Any:
@@ -78,9 +84,11 @@ class While:
         if attrs.get("limited"):
             need(bool(types) and types[0].is_number and not types[0].dims, "a bound must be a number")
             types = types[1:]
-        need(len(regions[0].yields) == 1 and regions[0].yields[0].type.elem == "bool"
-             and not regions[0].yields[0].type.dims, "a loop condition must be one bool",
-             "say any(...) or all(...) of a vector")
+        need(
+            len(regions[0].yields) == 1 and regions[0].yields[0].type.elem == "bool" and not regions[0].yields[0].type.dims,
+            "a loop condition must be one bool",
+            "say any(...) or all(...) of a vector",
+        )
         return _carried(types, regions[1], attrs.get("stops", False), "while")
 
     def regions(types: Any, attrs: Any) -> Any:
@@ -113,8 +121,11 @@ class If:
     """One of two regions, by a bool. Attribute reads names what the condition looks at (the checker's adversary)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem == "bool" and not types[0].dims, f"a condition must be one bool, got {types[0]}",
-             "say any(...) or all(...) of a vector")
+        need(
+            types[0].elem == "bool" and not types[0].dims,
+            f"a condition must be one bool, got {types[0]}",
+            "say any(...) or all(...) of a vector",
+        )
         a, b = ([v.type for v in r.yields] for r in regions)
         need(len(a) == len(b), "the branches yield different numbers of values")
         out = []
@@ -144,7 +155,8 @@ class Each:
         t, v = types[0], regions[0].yields[0].type
         need(bool(t.dims) or t.elem in ("list", "topology"), f"for ... in needs a vector or list, got {t}")
         stacks = v.elem not in ("tree", "canvas", "path", "list", "memory", "none") and not any(
-            d.kind in ("part", "k") for d in v.dims)
+            d.kind in ("part", "k") for d in v.dims
+        )
         d = t.dims[0] if t.dims and not attrs.get("filtered") else Dim("k", "", t.dims[0].bound if t.dims else None)
         return (v.over(d) if stacks else listing(v),)
 
@@ -154,6 +166,7 @@ class Each:
 
     def meaning(m: Any, op: Any, xs: Any) -> Any:
         from decgraph.ir.ops.common import element, length
+
         out = []
         for i in range(length(xs)):
             r = m.region(op.regions[0], (i, element(xs, i)))
@@ -182,7 +195,7 @@ class Run:
     def meaning(m: Any, op: Any, start: Any, bound: Any, *rest: Any) -> Any:
         n = len(op.attrs["args"])
         tree = rest[n] if op.attrs["has_tree"] else None
-        counters = rest[n + 1 if op.attrs["has_tree"] else n:]
+        counters = rest[n + 1 if op.attrs["has_tree"] else n :]
         return (m.run(op, start, as_int(bound), dict(zip(op.attrs["args"], rest)), tree, counters),)
 
     attrs = ("callee", "args", "has_tree", "site", "vocab?")
@@ -206,5 +219,3 @@ class Const:
 
     attrs = ("value", "type")
     label, batch = "none", "scalar"
-
-

@@ -1,4 +1,5 @@
 """Distributions: faces, softmax, warp, normalize, information, and looking tokens up."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -116,11 +117,16 @@ class Lookup:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         p, x = numeric(types[0]), numeric(types[1])
         need(bool(p.dims) and p.dims[-1].kind == "vocab", f"[token] needs a distribution, got {types[0]}")
-        need(x.elem in ("token", "int", "any"), f"a distribution is looked up by a token, got {types[1]}",
-             "a condition selects with `where`" if x.elem == "bool" else "")
+        need(
+            x.elem in ("token", "int", "any"),
+            f"a distribution is looked up by a token, got {types[1]}",
+            "a condition selects with `where`" if x.elem == "bool" else "",
+        )
         if x.elem == "token" and x.vocab and p.dims[-1].of and x.vocab != p.dims[-1].of:
-            raise OpError(f"a token of vocabulary {x.vocab} looks into a distribution over {p.dims[-1].of}",
-                          "take models that share one vocabulary")
+            raise OpError(
+                f"a token of vocabulary {x.vocab} looks into a distribution over {p.dims[-1].of}",
+                "take models that share one vocabulary",
+            )
         front = p.dims[:-1]
         long, short = (front, x.dims) if len(front) >= len(x.dims) else (x.dims, front)
         need(align(short, long) is not None, f"{types[0]} and {types[1]} do not line up")
@@ -138,6 +144,7 @@ class Lookup:
                 return (_packed(m, out, t.shape),)
         a = np.asarray(array(m, p))
         from decgraph.ir.ops.common import spread
+
         n = max(len(front), len(tx.dims))
         long = front if len(front) >= len(tx.dims) else tx.dims
         ta = spread(t, tx.dims, long) if t.shape else t
@@ -168,10 +175,12 @@ class Info:
         n = numeric(types[0])
         for t in types:
             d = numeric(t)
-            need(d.is_number and bool(d.dims) and d.dims[-1].kind == "vocab",
-                 f"{attrs['kind']} needs a distribution, got {t}")
-            need(d.dims[-1].of == n.dims[-1].of, f"{attrs['kind']} of distributions over different vocabularies",
-                 "take models that share one vocabulary")
+            need(d.is_number and bool(d.dims) and d.dims[-1].kind == "vocab", f"{attrs['kind']} needs a distribution, got {t}")
+            need(
+                d.dims[-1].of == n.dims[-1].of,
+                f"{attrs['kind']} of distributions over different vocabularies",
+                "take models that share one vocabulary",
+            )
         return (Type("real", (), n.dims[:-1]),)
 
     def meaning(m: Any, op: Any, *ps: Any) -> Any:

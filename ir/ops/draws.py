@@ -1,4 +1,5 @@
 """Noise and draws. A noise is named, not drawn: it is a function of the request's seed, its site and its counters."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -50,8 +51,11 @@ class Noise:
 
 def need_dist(t: Type, what: str) -> None:
     hint = "turn scores into a distribution with softmax(...) or warp(...)" if t.is_number or t.elem == "scores" else ""
-    need(t.elem == "dist" or (t.is_number and bool(t.dims) and t.dims[-1].kind == "vocab"),
-         f"{what} needs a distribution, got {t}", hint)
+    need(
+        t.elem == "dist" or (t.is_number and bool(t.dims) and t.dims[-1].kind == "vocab"),
+        f"{what} needs a distribution, got {t}",
+        hint,
+    )
 
 
 def rows_of(value: Any) -> tuple[np.ndarray, str, np.ndarray | None, np.ndarray | None]:
@@ -59,6 +63,7 @@ def rows_of(value: Any) -> tuple[np.ndarray, str, np.ndarray | None, np.ndarray 
     if isinstance(value, Dist):
         return value.rows, value.face, value.at, value.inner
     from decgraph.ir.data.dist import value_row
+
     a = np.asarray(value)
     rows = np.empty(a.shape[:-1], dtype=object)
     for i in np.ndindex(a.shape[:-1]):
@@ -71,7 +76,7 @@ def index_for(key: NoiseKey, i: tuple[int, ...], n: int) -> Any:
     if key.index is None:
         return None
     a = np.asarray(key.index)
-    return int(a[i[:a.ndim]]) if a.ndim else int(a)
+    return int(a[i[: a.ndim]]) if a.ndim else int(a)
 
 
 @op("draw")
@@ -107,8 +112,7 @@ class DrawMany:
     def meaning(m: Any, op: Any, q: Any, k: Any, key: NoiseKey) -> Any:
         rows, face, at, inner = rows_of(q)
         k = max(0, as_int(k))
-        groups = [m.draw_many(op, rows[i], face, k, op.attrs["replace"], key, n)
-                  for n, i in enumerate(np.ndindex(rows.shape))]
+        groups = [m.draw_many(op, rows[i], face, k, op.attrs["replace"], key, n) for n, i in enumerate(np.ndindex(rows.shape))]
         return (Draws(pad(groups, rows.shape, k), at, inner=inner),)
 
     attrs = ("replace", "bound?")
@@ -137,8 +141,10 @@ class DrawRace:
     def meaning(m: Any, op: Any, q: Any, key: NoiseKey, under: Any = None) -> Any:
         rows, face, at, inner = rows_of(q)
         bounds = np.asarray(under, dtype=object).ravel() if under is not None else [None] * rows.size
-        groups = [m.draw_race(op, rows[i], face, key, n, bounds[n if len(bounds) > 1 else 0])
-                  for n, i in enumerate(np.ndindex(rows.shape))]
+        groups = [
+            m.draw_race(op, rows[i], face, key, n, bounds[n if len(bounds) > 1 else 0])
+            for n, i in enumerate(np.ndindex(rows.shape))
+        ]
         size = max((len(g) for g in groups), default=0)
         return (Draws(pad(groups, rows.shape, size), at, inner=inner),)
 
@@ -169,8 +175,11 @@ class DrawPoint:
 def point(m: Any, token: int, source: Row | None = None, tag: str = "") -> Draw:
     """A draw that is certain: its law is the point mass on `token`."""
     size = m.vocab_size
-    row = Row(lambda face: m.num.onehot(token, size), node=source.node if source else None,
-              position=source.position if source else None)
+    row = Row(
+        lambda face: m.num.onehot(token, size),
+        node=source.node if source else None,
+        position=source.position if source else None,
+    )
     return Draw(token, row, "raw", source=source or row, point=True, tag=tag)
 
 
@@ -186,9 +195,15 @@ class DrawGet:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "draw", f".{attrs['field']} needs draws, got {types[0]}")
         v, dims = types[0].of, types[0].dims
-        return ({"token": Type("token", v, dims), "law": Type("dist", v + ("shaped",), dims),
-                 "prob": Type("prob", (), dims), "race": Type("real", (), dims),
-                 "point": Type("bool", (), dims)}[attrs["field"]],)
+        return (
+            {
+                "token": Type("token", v, dims),
+                "law": Type("dist", v + ("shaped",), dims),
+                "prob": Type("prob", (), dims),
+                "race": Type("real", (), dims),
+                "point": Type("bool", (), dims),
+            }[attrs["field"]],
+        )
 
     def meaning(m: Any, op: Any, x: Any) -> Any:
         field = op.attrs["field"]
@@ -205,7 +220,7 @@ class DrawGet:
         values = np.empty(x.shape, dtype=object)
         for i in np.ndindex(x.shape):
             d = x.items[i]
-            if d is None:   # nothing was left to draw
+            if d is None:  # nothing was left to draw
                 values[i] = {"prob": m.num.zero, "race": -m.num.inf, "point": False}[field]
             else:
                 values[i] = d.source.face("raw")[d.token] if field == "prob" else getattr(d, field)
@@ -239,8 +254,7 @@ class Beta:
     """A Beta(a, b) variable, known only through `bernoulli`."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].is_number and types[1].is_number and not types[0].dims and not types[1].dims,
-             "beta needs two numbers")
+        need(types[0].is_number and types[1].is_number and not types[0].dims and not types[1].dims, "beta needs two numbers")
         return (PROB,)
 
     def meaning(m: Any, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:

@@ -1,4 +1,5 @@
 """Several calls of one model as one. Made by the pass tree_fusion only: authors write calls, not forwards."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,7 +13,7 @@ def split(parts: Any, operands: Any) -> list[tuple[Any, dict[str, Any]]]:
     """(place, further operands by name) of each part, from the operands that follow the model."""
     out, at = [], 0
     for names in parts:
-        out.append((operands[at], dict(zip(names, operands[at + 1:at + 1 + len(names)]))))
+        out.append((operands[at], dict(zip(names, operands[at + 1 : at + 1 + len(names)]))))
         at += 1 + len(names)
     return out
 
@@ -26,8 +27,10 @@ class ModelEvals:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         wanted = sum(1 + len(names) for names in attrs["parts"])
-        need(len(types) == 1 + wanted,
-             f"{len(attrs['parts'])} parts take {wanted} operands after the model, got {len(types) - 1}")
+        need(
+            len(types) == 1 + wanted,
+            f"{len(attrs['parts'])} parts take {wanted} operands after the model, got {len(types) - 1}",
+        )
         out = []
         for place, extra in split(attrs["parts"], types[1:]):
             out += ModelEval.type((types[0], place, *extra.values()), {"with": tuple(extra)}, ())

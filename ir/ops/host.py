@@ -1,4 +1,5 @@
 """The host: functions the caller supplies, and choices made across a batch."""
+
 from __future__ import annotations
 
 from typing import Any

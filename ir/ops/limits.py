@@ -1,4 +1,5 @@
 """Limits: a number or a vector that is what it says it is, or an error at its line before anything is built from it."""
+
 from __future__ import annotations
 
 from numbers import Integral
@@ -38,14 +39,16 @@ def joined_length(a: Any, b: Any) -> int:
 def room_for_nodes(have: int, more: int) -> None:
     """Raise OpError where a tree is about to have more nodes than a tree may have."""
     if have + more > NODES:
-        raise OpError(f"a tree of {have:,} nodes grows by {more:,}; it may have at most {NODES:,}",
-                      "grow fewer: top(xs, k, by = ...), or prune t to top(t.drafted, k, by = t.logprob)")
+        raise OpError(
+            f"a tree of {have:,} nodes grows by {more:,}; it may have at most {NODES:,}",
+            "grow fewer: top(xs, k, by = ...), or prune t to top(t.drafted, k, by = t.logprob)",
+        )
 
 
 def spoken(x: Any) -> str:
     """A number for a message, which may be too long to write out."""
     x = int(x) if isinstance(x, Integral) else x
-    if isinstance(x, int) and abs(x) >= 10 ** 18:
+    if isinstance(x, int) and abs(x) >= 10**18:
         return f"a number of {x.bit_length():,} bits"
     return f"{x:,}" if isinstance(x, int) else str(x)
 

@@ -1,4 +1,5 @@
 """Model calls: pure functions of (memory, cells). The only ops that cost a forward."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -25,22 +26,33 @@ class ModelEval:
         extra = dict(zip(attrs.get("with", ()), types[2:]))
         kind, vocab = model.of[0], str(model.of[1])
         if "given" in extra:
-            need(extra["given"].elem == "memory", f"given = needs a memory, got {extra['given']}",
-                 "say given = target.memory(ctx.parent)")
+            need(
+                extra["given"].elem == "memory",
+                f"given = needs a memory, got {extra['given']}",
+                "say given = target.memory(ctx.parent)",
+            )
         masked = kind == "masked"
         out = Type("dist", (vocab, "shaped"))
-        need(kind == "masked" or "at" not in extra, "at = names positions of a canvas, and this model reads none",
-             "ask at a context or at nodes: model(ctx), model(t.leaves)")
-        need(kind != "masked" or "allow" not in extra, "allow = restricts the next token, and a canvas has many",
-             "put what must not be drawn to 0: x ~ p where ...")
+        need(
+            kind == "masked" or "at" not in extra,
+            "at = names positions of a canvas, and this model reads none",
+            "ask at a context or at nodes: model(ctx), model(t.leaves)",
+        )
+        need(
+            kind != "masked" or "allow" not in extra,
+            "allow = restricts the next token, and a canvas has many",
+            "put what must not be drawn to 0: x ~ p where ...",
+        )
         if attrs.get("part") == "heads":
             need(place.elem == "node", f"heads are read at a node, got {place}")
-            need("given" not in extra, "heads are read off the model's own last state, not off a memory",
-                 "leave out given =")
+            need("given" not in extra, "heads are read off the model's own last state, not off a memory", "leave out given =")
             return (out.with_dims(place.dims + (Dim("k", "", attrs.get("heads")),)),)
         if masked:
-            need(place.elem in ("canvas", "tree"), f"a masked model is evaluated on a canvas, got {place}",
-                 "declare one with `canvas c: length` and call model(c)")
+            need(
+                place.elem in ("canvas", "tree"),
+                f"a masked model is evaluated on a canvas, got {place}",
+                "declare one with `canvas c: length` and call model(c)",
+            )
             if place.elem == "tree":
                 need(place.of[1] == "edit", "a masked model is evaluated on canvases; this is a tree of tokens")
             c = str(place.of[2 if place.elem == "tree" else 0])
@@ -49,11 +61,17 @@ class ModelEval:
                 need(extra["at"].elem == "position", f"at = needs positions of the canvas, got {extra['at']}")
                 cells = Dim("part", c, extra["at"].dims[0].bound if extra["at"].dims else 1)
             return (out.with_dims((Dim("nodes", str(place.of[0])), cells) if place.elem == "tree" else (cells,)),)
-        need(place.elem in ("node", "tree"), f"a {kind} model is evaluated at a context or at nodes of a tree, got {place}",
-             "say model(ctx), model(t) or model(t.leaves)")
+        need(
+            place.elem in ("node", "tree"),
+            f"a {kind} model is evaluated at a context or at nodes of a tree, got {place}",
+            "say model(ctx), model(t) or model(t.leaves)",
+        )
         if kind == "features":
-            need("given" in extra, "a head that reads the target's features needs to be told where they come from",
-                 "say head(ns, given = target.memory(ctx.parent))")
+            need(
+                "given" in extra,
+                "a head that reads the target's features needs to be told where they come from",
+                "say head(ns, given = target.memory(ctx.parent))",
+            )
         if place.elem == "tree":
             need(place.of[1] != "step" or True, "")
             return (out.with_dims((Dim("nodes", str(place.of[0])),)),)
@@ -76,11 +94,16 @@ class ModelMemory:
         model = _model(types[0], ".memory")
         place, names = types[1], attrs.get("with", ())
         need(place.elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {place}")
-        need(not place.dims, f"memory is of one node, got {place}",
-             "say target.memory(ctx.parent), or index one: target.memory(t.leaves[0])")
-        need(place.elem == "canvas" or "at" not in names,
-             "at = names positions of a canvas; a memory of a context is of all of it",
-             "keep some of its positions with .only(...)")
+        need(
+            not place.dims,
+            f"memory is of one node, got {place}",
+            "say target.memory(ctx.parent), or index one: target.memory(t.leaves[0])",
+        )
+        need(
+            place.elem == "canvas" or "at" not in names,
+            "at = names positions of a canvas; a memory of a context is of all of it",
+            "keep some of its positions with .only(...)",
+        )
         for name, t in zip(names, types[2:]):
             need(name != "given" or t.elem == "memory", f"given = needs a memory, got {t}")
         return (Type("memory", (model.of[2],)),)
@@ -106,15 +129,23 @@ class ModelDerive:
         how, given = attrs["how"], types[1:]
         if how == "skip":
             names = tuple(attrs.get("named", ())) or ("layers",)
-            need(len(given) == len(names) and set(names) <= {"attention", "mlp"} or names == ("layers",) and len(given) == 1,
-                 "skip takes layers, or attention = and mlp =", "target.skip([1, 2]), target.skip(attention = [1], mlp = [2])")
+            need(
+                len(given) == len(names) and set(names) <= {"attention", "mlp"} or names == ("layers",) and len(given) == 1,
+                "skip takes layers, or attention = and mlp =",
+                "target.skip([1, 2]), target.skip(attention = [1], mlp = [2])",
+            )
             for t in given:
-                need(t.elem == "set" or t.elem == "int" and len(t.dims) == 1, f"skip needs layers, a set or a vector, got {t}",
-                     "target.skip([1, 2]), or a parameter of type set")
+                need(
+                    t.elem == "set" or t.elem == "int" and len(t.dims) == 1,
+                    f"skip needs layers, a set or a vector, got {t}",
+                    "target.skip([1, 2]), or a parameter of type set",
+                )
         elif how in ("exit", "upto", "quantized"):
-            need(len(given) == 1 and given[0].elem == "int" and not given[0].dims,
-                 f"{how} needs one whole number, got {', '.join(map(str, given))}",
-                 "target.quantized(4)" if how == "quantized" else f"target.{how}(2)")
+            need(
+                len(given) == 1 and given[0].elem == "int" and not given[0].dims,
+                f"{how} needs one whole number, got {', '.join(map(str, given))}",
+                "target.quantized(4)" if how == "quantized" else f"target.{how}(2)",
+            )
         kind, vocab, family, vis = base.of
         if how == "adapter":
             up = _model(types[1], "an adapter's input")
@@ -146,6 +177,7 @@ class ModelLayers:
 
     def meaning(m: Any, op: Any, model: Any) -> Any:
         import numpy as np
+
         return (np.arange(model.layers),)
 
     label, batch = "none", "scalar"

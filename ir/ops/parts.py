@@ -1,4 +1,5 @@
 """Parts of models as values: layers of a memory, attention scores, arithmetic on embeddings."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -21,8 +22,11 @@ class MemoryLayer:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _memory(types[0], "m[l]")
-        need(types[1].elem == "int" and not types[1].dims, f"a layer is a number, got {types[1]}",
-             "for l in model.layers: ... m[l]")
+        need(
+            types[1].elem == "int" and not types[1].dims,
+            f"a layer is a number, got {types[1]}",
+            "for l in model.layers: ... m[l]",
+        )
         return (types[0],)
 
     def meaning(m: Any, op: Any, mem: Any, layer: Any) -> Any:
@@ -37,8 +41,10 @@ class MemoryPut:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _memory(types[0], "m[l] =")
-        need(types[1].elem == "memory" and types[1].of == types[0].of, f"a layer of {types[0]} is a memory of the same "
-             f"model, got {types[1]}")
+        need(
+            types[1].elem == "memory" and types[1].of == types[0].of,
+            f"a layer of {types[0]} is a memory of the same model, got {types[1]}",
+        )
         need(types[2].elem == "int" and not types[2].dims, f"a layer is a number, got {types[2]}")
         return (types[0],)
 
@@ -81,7 +87,7 @@ class MaxPool:
         half = (width - 1) // 2
         out = a.copy()
         for i in range(len(a)):
-            out[i] = max(a[max(0, i - half):i - half + width])
+            out[i] = max(a[max(0, i - half) : i - half + width])
         return (out,)
 
     label, batch = "all", "ragged"
@@ -95,16 +101,25 @@ class HiddenMap:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         hs = [t for t in types if t.elem == "hidden"]
         need(bool(hs), f"{attrs['fn']} of embeddings needs one, got {', '.join(map(str, types))}")
-        need(all(t.elem == "hidden" or (numeric(t).is_number and not any(d.kind == "vocab" for d in numeric(t).dims))
-                 for t in types), f"embeddings go with numbers and embeddings, got {', '.join(map(str, types))}",
-             "embed weights over the vocabulary with model.embed(weights)")
+        need(
+            all(
+                t.elem == "hidden" or (numeric(t).is_number and not any(d.kind == "vocab" for d in numeric(t).dims))
+                for t in types
+            ),
+            f"embeddings go with numbers and embeddings, got {', '.join(map(str, types))}",
+            "embed weights over the vocabulary with model.embed(weights)",
+        )
         need(len({t.of for t in hs}) == 1, "embeddings of different models do not go together")
-        return (max(types, key=lambda t: len(numeric(t).dims)).with_dims(max((numeric(t).dims for t in types), key=len))
-                if len(hs) == len(types) else Type("hidden", hs[0].of, max((numeric(t).dims for t in types), key=len)),)
+        return (
+            max(types, key=lambda t: len(numeric(t).dims)).with_dims(max((numeric(t).dims for t in types), key=len))
+            if len(hs) == len(types)
+            else Type("hidden", hs[0].of, max((numeric(t).dims for t in types), key=len)),
+        )
 
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
-        values = [np.asarray(x) if v.type.elem == "hidden" else np.asarray(array(m, x))[..., None]
-                  for v, x in zip(op.operands, xs)]
+        values = [
+            np.asarray(x) if v.type.elem == "hidden" else np.asarray(array(m, x))[..., None] for v, x in zip(op.operands, xs)
+        ]
         return (m.num.fn(op.attrs["fn"])(*values),)
 
     attrs = ("fn",)

@@ -1,4 +1,5 @@
 """What goes into trees and comes out of them: edits, paths, topologies, growth from an index."""
+
 from __future__ import annotations
 
 import heapq
@@ -56,8 +57,11 @@ class EditGet:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "edit", f".{attrs['field']} needs an edit, got {types[0]}")
         c = types[0].of
-        return (Type("position", c, types[0].dims) if attrs["field"] == "position" else
-                Type("token", (attrs.get("vocab", "V"),), types[0].dims),)
+        return (
+            Type("position", c, types[0].dims)
+            if attrs["field"] == "position"
+            else Type("token", (attrs.get("vocab", "V"),), types[0].dims),
+        )
 
     def meaning(m: Any, op: Any, e: Any) -> Any:
         return (e.position if op.attrs["field"] == "position" else e.token,)
@@ -75,9 +79,17 @@ class PathGet:
         need(t.elem == "path", f".{attrs['field']} needs a path, got {t}")
         d = Dim("k")
         f = attrs["field"]
-        return ({"depth": INT, "length": INT, "token": Type("token", t.of, (d,)), "prob": Type("prob", (), (d,)),
-                 "path": Type("token", t.of, (d,)), "node": Type("node", (attrs.get("tree", "t"),)),
-                 "emitted": Type("token", t.of)}[f],)
+        return (
+            {
+                "depth": INT,
+                "length": INT,
+                "token": Type("token", t.of, (d,)),
+                "prob": Type("prob", (), (d,)),
+                "path": Type("token", t.of, (d,)),
+                "node": Type("node", (attrs.get("tree", "t"),)),
+                "emitted": Type("token", t.of),
+            }[f],
+        )
 
     def meaning(m: Any, op: Any, p: Path) -> Any:
         f = op.attrs["field"]
@@ -112,8 +124,10 @@ class LevelGet:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         f = attrs["field"]
-        need(types[0].elem == "level" or types[0].elem == "topology" and f == "width",
-             f".{f} needs a level of a topology, got {types[0]}")
+        need(
+            types[0].elem == "level" or types[0].elem == "topology" and f == "width",
+            f".{f} needs a level of a topology, got {types[0]}",
+        )
         need(f in ("parent", "rank", "index", "width"), f"a level has parent, rank, index and width, not {f}")
         return (INT if f in ("index", "width") else INT.over(Dim("k", "", attrs.get("bound"))),)
 
@@ -133,8 +147,10 @@ class TreeBestFirst:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")
         need(types[1].elem == "index", f"best_first needs an index that was asked, got {types[1]}", "index.after(tokens)")
-        need(types[2].is_number and types[3].is_number and not types[2].dims and not types[3].dims,
-             "best_first takes size = a number, above = a probability")
+        need(
+            types[2].is_number and types[3].is_number and not types[2].dims and not types[3].dims,
+            "best_first takes size = a number, above = a probability",
+        )
         return (t, nodes_type(t, "part", attrs.get("bound")))
 
     def meaning(m: Any, op: Any, t: Tree, asked: Any, size: Any, above: Any) -> Any:

@@ -1,4 +1,5 @@
 """The request, the committed context, state, and the effects: commit, state writes, return."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -31,23 +32,29 @@ class CtxGet:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v = attrs.get("vocab", "V")
-        need(types[0].elem == "node" and types[0].of[0] == "ctx" and not types[0].dims,
-             f".{attrs['field']} needs a context, got {types[0]}")
+        need(
+            types[0].elem == "node" and types[0].of[0] == "ctx" and not types[0].dims,
+            f".{attrs['field']} needs a context, got {types[0]}",
+        )
         for t in types[1:]:
             need_one(t, f".{attrs['field']}")
         d = Dim("k", "", attrs.get("bound"))
-        return ({"token": Type("token", (v,)), "path": Type("token", (v,), (d,)), "length": INT,
-                 "last": Type("token", (v,), (d,))}[attrs["field"]],)
+        return (
+            {"token": Type("token", (v,)), "path": Type("token", (v,), (d,)), "length": INT, "last": Type("token", (v,), (d,))}[
+                attrs["field"]
+            ],
+        )
 
     def meaning(m: Any, op: Any, ctx: Any, *n: Any) -> Any:
         from decgraph.ir.data.dist import resolve_path
+
         field = op.attrs["field"]
         if field == "length":
             return (len(ctx),)
         if field == "token":
             return (resolve_path(ctx[-1:])[0],)
         tokens = resolve_path(ctx)
-        return (np.array(tokens[max(0, len(tokens) - max(0, int(n[0]))):] if n else tokens, dtype=np.int64),)
+        return (np.array(tokens[max(0, len(tokens) - max(0, int(n[0]))) :] if n else tokens, dtype=np.int64),)
 
     attrs = ("field", "vocab?", "bound?")
     label, batch = "none", "ragged"
@@ -60,8 +67,17 @@ class RequestField:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         v = attrs.get("vocab", "V")
-        return ({"prompt": Type("token", (v,), (Dim("k"),)), "limit": INT, "room": INT, "eos": Type("token", (v,)),
-                 "pad": Type("token", (v,)), "mask": Type("token", (v,)), "greedy": BOOL}[attrs["field"]],)
+        return (
+            {
+                "prompt": Type("token", (v,), (Dim("k"),)),
+                "limit": INT,
+                "room": INT,
+                "eos": Type("token", (v,)),
+                "pad": Type("token", (v,)),
+                "mask": Type("token", (v,)),
+                "greedy": BOOL,
+            }[attrs["field"]],
+        )
 
     def meaning(m: Any, op: Any) -> Any:
         return (m.mask_token if op.attrs["field"] == "mask" else m.request_field(op.attrs["field"]),)
@@ -92,8 +108,11 @@ class Commit:
         t = types[0]
         ok = t.elem in ("token", "draw", "path", "canvas", "node", "int") or t.elem == "list"
         need(not (t.elem == "node" and t.dims), "commit takes one node, and gets many", "commit best[0]")
-        need(ok and len(t.dims) <= 1, f"commit takes tokens, an accepted path, a node or a canvas, got {t}",
-             "sample a distribution first: x ~ p" if t.elem == "dist" else "")
+        need(
+            ok and len(t.dims) <= 1,
+            f"commit takes tokens, an accepted path, a node or a canvas, got {t}",
+            "sample a distribution first: x ~ p" if t.elem == "dist" else "",
+        )
         return ()
 
     def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
@@ -170,8 +189,10 @@ class Completes:
     """Whether the text of a path holds a string."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem == "path" and types[1].elem == "text",
-             f"completes needs a path and a text, got {types[0]}, {types[1]}")
+        need(
+            types[0].elem == "path" and types[1].elem == "text",
+            f"completes needs a path and a text, got {types[0]}, {types[1]}",
+        )
         return (BOOL,)
 
     def meaning(m: Any, op: Any, path: Any, s: Any) -> Any:

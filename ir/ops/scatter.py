@@ -1,4 +1,5 @@
 """Vectors with some of their elements set anew."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -36,14 +37,24 @@ class Scatter:
             return (listing(joined([v.of[0], x], "a list")),)
         need(len(v.dims) >= len(ix), f"{v} cannot be indexed {len(ix)} times")
         for i in ix:
-            need(i.is_token or i.elem in ("int", "node", "position", "bool"), f"an index must be a whole number, a token, a "
-                 f"node or a position, got {i}")
+            need(
+                i.is_token or i.elem in ("int", "node", "position", "bool"),
+                f"an index must be a whole number, a token, a node or a position, got {i}",
+            )
             need(i.elem != "bool" or len(i.dims) == 1, f"a condition as an index is a mask over one dimension, got {i}")
         each = max((i.dims for i in ix), key=len, default=())
-        need(len(x.dims) <= len(each) + len(v.dims) - len(ix), f"{x} does not fit where {v} is set at {len(each) or 'one'} "
-             f"{'vector' if each else 'place'}")
-        elem = v.scalar if v.scalar == x.scalar else (join(numeric(v).scalar, numeric(x).scalar) or (
-            v.scalar if {v.elem, numeric(x).elem} <= {"int", "token", "real", "prob"} else None))
+        need(
+            len(x.dims) <= len(each) + len(v.dims) - len(ix),
+            f"{x} does not fit where {v} is set at {len(each) or 'one'} {'vector' if each else 'place'}",
+        )
+        elem = (
+            v.scalar
+            if v.scalar == x.scalar
+            else (
+                join(numeric(v).scalar, numeric(x).scalar)
+                or (v.scalar if {v.elem, numeric(x).elem} <= {"int", "token", "real", "prob"} else None)
+            )
+        )
         if elem is None:
             raise OpError(f"values of {v} cannot be set to {x}")
         return (Type(elem.elem, elem.of, v.dims),)
@@ -62,12 +73,16 @@ class Scatter:
         if any(t.elem == "bool" for t in types):
             index, values = _where_held(index, types, a.shape, values)
         want = max((t.dims for t in types), key=len, default=())
-        flat = [np.broadcast_to(spread(i, t.dims, want), np.broadcast_shapes(*[spread(j, u.dims, want).shape for j, u
-                in zip(index, types)])) for i, t in zip(index, types)]
+        flat = [
+            np.broadcast_to(
+                spread(i, t.dims, want), np.broadcast_shapes(*[spread(j, u.dims, want).shape for j, u in zip(index, types)])
+            )
+            for i, t in zip(index, types)
+        ]
         shape = flat[0].shape if flat else ()
         for n in np.ndindex(shape):
             at = tuple(int(f[n]) for f in flat)
-            value = values[n] if values.ndim >= len(n) and values.shape[:len(n)] == shape else values
+            value = values[n] if values.ndim >= len(n) and values.shape[: len(n)] == shape else values
             a[at] = a[at] + value if op.attrs["mode"] == "sum" else value
         return (a,)
 

@@ -1,4 +1,5 @@
 """Segments: a straight run of ops that one backend unit runs as a whole (a graph, a kernel). Made by passes only."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -20,8 +21,11 @@ class Segment:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(attrs["kind"] in KINDS, f"a segment is of kind {' or '.join(KINDS)}, not {attrs['kind']}")
         free = tuple(v.type for v in free_values(regions[0])) if regions else types
-        need(free == tuple(types), f"a segment's operands are what its region uses: {', '.join(map(str, free))}",
-             "list every free value of the region once, in order of first use")
+        need(
+            free == tuple(types),
+            f"a segment's operands are what its region uses: {', '.join(map(str, free))}",
+            "list every free value of the region once, in order of first use",
+        )
         return tuple(v.type for v in regions[0].yields) if regions else ()
 
     def regions(types: Any, attrs: Any) -> Any:

@@ -1,4 +1,5 @@
 """Choosing: arg, topk, sort, rank, compact. All are stable: of equals the first comes first."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -20,8 +21,11 @@ def _keys(m: Any, by: Any) -> list[list[Any]]:
 def keep_bound(t: Type, k: Any) -> Dim:
     d = t.dims[0]
     bounds = [b for b in (d.bound, k) if b is not None]
-    return Dim("part" if d.kind in ("nodes", "cells", "part") else "k", d.of if d.kind in ("nodes", "cells", "part") else "",
-               min(bounds) if bounds else None)
+    return Dim(
+        "part" if d.kind in ("nodes", "cells", "part") else "k",
+        d.of if d.kind in ("nodes", "cells", "part") else "",
+        min(bounds) if bounds else None,
+    )
 
 
 @op("arg")
@@ -35,8 +39,11 @@ class Arg:
         n = numeric(t)
         if len(types) == 1:
             need(bool(n.dims) and n.elem not in ("list",), f"arg{attrs['fn']} needs a vector, got {t}")
-            need(n.is_number or n.elem in ("bool", "token", "position"), f"arg{attrs['fn']} needs numbers, got {t}",
-                 "say which: by = a vector over the same things")
+            need(
+                n.is_number or n.elem in ("bool", "token", "position"),
+                f"arg{attrs['fn']} needs numbers, got {t}",
+                "say which: by = a vector over the same things",
+            )
             d = n.dims[-1]
             return ((Type("token", (d.of,), n.dims[:-1]) if d.kind == "vocab" else Type("int", (), n.dims[:-1])),)
         need(len(t.dims) == 1, f"arg{attrs['fn']} needs a vector of candidates, got {t}")
@@ -47,8 +54,9 @@ class Arg:
         down = op.attrs["fn"] == "max"
         if not by:
             a = np.asarray(array(m, x))
-            out = np.array([m.num.order([a[i]], down)[0] for i in np.ndindex(a.shape[:-1])],
-                           dtype=np.int64).reshape(a.shape[:-1])
+            out = np.array([m.num.order([a[i]], down)[0] for i in np.ndindex(a.shape[:-1])], dtype=np.int64).reshape(
+                a.shape[:-1]
+            )
             return (out if out.shape else int(out),)
         keys = [k for b in by for k in _keys(m, b)]
         if not keys[0]:
@@ -72,8 +80,11 @@ class TopK:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         n = numeric(types[0])
-        need(bool(n.dims) and n.dims[-1].kind == "vocab", f"topk needs a distribution, got {types[0]}",
-             "to choose among nodes or draws use top(candidates, k, by = key)")
+        need(
+            bool(n.dims) and n.dims[-1].kind == "vocab",
+            f"topk needs a distribution, got {types[0]}",
+            "to choose among nodes or draws use top(candidates, k, by = key)",
+        )
         need_one(types[1], "topk")
         return (Type("draw", (n.dims[-1].of,), n.dims[:-1] + (Dim("k", "", attrs.get("bound")),)),)
 
@@ -81,6 +92,7 @@ class TopK:
         k = max(0, as_int(k))
         if not isinstance(q, Dist):
             from decgraph.ir.ops.distributions import rows_from
+
             q = Dist(rows_from(np.asarray(q)))
         groups = []
         for i in np.ndindex(q.shape):
@@ -105,12 +117,18 @@ class SelectTop:
         t = types[0]
         need_one(types[1], "top")
         need_keys(t, types[2:], "top")
-        need(t.elem != "dist", f"top chooses among nodes, draws, positions or numbers, got {t}",
-             "of a distribution's tokens use topk(q, k); of its rows choose the nodes: top(nodes, k, by = key)")
+        need(
+            t.elem != "dist",
+            f"top chooses among nodes, draws, positions or numbers, got {t}",
+            "of a distribution's tokens use topk(q, k); of its rows choose the nodes: top(nodes, k, by = key)",
+        )
         if t.elem == "list":
             return (t,)
-        need(bool(t.dims), f"top needs candidates to choose from, got {t}",
-             "of a distribution's tokens use topk(q, k)" if t.elem == "dist" else "")
+        need(
+            bool(t.dims),
+            f"top needs candidates to choose from, got {t}",
+            "of a distribution's tokens use topk(q, k)" if t.elem == "dist" else "",
+        )
         if attrs.get("flatten"):
             return (Type(t.elem, t.of, (Dim("k", "", attrs.get("bound")),)),)
         return (t.with_dims((keep_bound(t, attrs.get("bound")),) + t.dims[1:]),)
@@ -165,8 +183,11 @@ class PairsTop:
         order = [i for i in m.num.order([flat], True) if flat[i] > -m.num.inf][: as_int(k)]
         width = a.shape[1]
         values = np.array([flat[i] for i in order], dtype=a.dtype)
-        return (np.array([i // width for i in order], dtype=np.int64),
-                np.array([i % width for i in order], dtype=np.int64), values)
+        return (
+            np.array([i // width for i in order], dtype=np.int64),
+            np.array([i % width for i in order], dtype=np.int64),
+            values,
+        )
 
     attrs = ("bound?",)
     label, batch = "select", "ragged"
@@ -243,15 +264,21 @@ class Compact:
         if not v.dims:
             need(not c.dims, f"`where` selects from a vector, got {v}", "write a if cond else b")
             return (v.over(Dim("k", "", 1)),)
-        need(len(c.dims) == 1 and matches(v.dims[0], c.dims[0]) > 0,
-             f"`where` needs a condition over the same things as {v}, got {c}", "read it there: xs where c[xs]")
+        need(
+            len(c.dims) == 1 and matches(v.dims[0], c.dims[0]) > 0,
+            f"`where` needs a condition over the same things as {v}, got {c}",
+            "read it there: xs where c[xs]",
+        )
         return (v.with_dims((keep_bound(v, None),) + v.dims[1:]),)
 
     def meaning(m: Any, op: Any, v: Any, c: Any) -> Any:
         c = np.asarray(c)
         n = v.shape[0] if isinstance(v, (Dist, Draws)) else len(v) if np.ndim(v) or isinstance(v, list) else 1
-        if op.operands[0].type.elem in ("node", "position") and c.ndim and (
-                op.operands[1].type.dims[0].kind in ("nodes", "cells")):
+        if (
+            op.operands[0].type.elem in ("node", "position")
+            and c.ndim
+            and (op.operands[1].type.dims[0].kind in ("nodes", "cells"))
+        ):
             c = c[np.asarray(v, dtype=np.int64)] if n else np.zeros(0, dtype=bool)
         if c.shape == ():
             c = np.full(n, bool(c))

@@ -1,4 +1,5 @@
 """Stores: indexes that are asked like drafters, keyed tables, and automata."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -38,8 +39,11 @@ class IndexAsk:
         what = attrs["what"]
         place = types[1] if len(types) > 1 else None
         if place is not None and what in ("has", "after", "path", "score"):
-            need(place.is_token or place.elem in ("node", "path", "position", "list", "any", "int"),
-                 f".{what} looks tokens or a node up, got {place}", "seen.path(ctx, ...), seen.has(xs)")
+            need(
+                place.is_token or place.elem in ("node", "path", "position", "list", "any", "int"),
+                f".{what} looks tokens or a node up, got {place}",
+                "seen.path(ctx, ...), seen.has(xs)",
+            )
         if what == "has":
             return (BOOL,)
         if what == "path":
@@ -123,8 +127,10 @@ class Relax:
         need(types[0].elem == "automaton", f"relax needs an automaton, got {types[0]}")
         s = numeric(types[2])
         need(numeric(types[1]).is_number and len(types[1].dims) == 1, f"relax needs a score for each state, got {types[1]}")
-        need(s.is_number and len(s.dims) == 1 and s.dims[0].kind == "vocab", f"relax needs a score for each token, "
-             f"got {types[2]}")
+        need(
+            s.is_number and len(s.dims) == 1 and s.dims[0].kind == "vocab",
+            f"relax needs a score for each token, got {types[2]}",
+        )
         d = Dim("k", "states")
         return (Type("real", (), (d,)), INT.over(d), Type("token", (types[0].vocab,), (d,)))
 

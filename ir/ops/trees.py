@@ -1,4 +1,5 @@
 """Trees of states: new, grow, columns, folds along paths, keep, walk. Draws are edges and are never merged."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -100,10 +101,12 @@ class TreeGrow:
             at = types[2]
             need(at.elem == "node", f"grow ... at needs nodes, got {at}")
             need(at.of[0] == t.of[0], f"grow ... at: a node of tree {at.of[0]} in tree {t.of[0]}")
-        for name, value in zip(attrs.get("columns", ()), types[3 if attrs.get("has_at") else 2:]):
-            need(len(value.dims) <= max(1, len(what.dims)) or what.elem == "list",
-                 f"the column {name} is given {value}: more values than {what} becomes nodes",
-                 "take it from what is grown: best = top(xs, k, by = xs.race), then grow best with race = best.race")
+        for name, value in zip(attrs.get("columns", ()), types[3 if attrs.get("has_at") else 2 :]):
+            need(
+                len(value.dims) <= max(1, len(what.dims)) or what.elem == "list",
+                f"the column {name} is given {value}: more values than {what} becomes nodes",
+                "take it from what is grown: best = top(xs, k, by = xs.race), then grow best with race = best.race",
+            )
         bounds = [d.bound for d in what.dims]
         n = None
         if what.elem != "list" and all(b is not None for b in bounds):
@@ -170,14 +173,22 @@ def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any],
         if len(ids) == 1:
             return flat, [int(ids[0])] * len(flat), leading
         full = np.shape(at) == items.shape
-        return flat, [int(ids[i if full else r]) for i, r in enumerate(leading)] if len(flat) > 1 or items.ndim else \
-            [int(i) for i in ids], leading
+        return (
+            flat,
+            [int(ids[i if full else r]) for i, r in enumerate(leading)]
+            if len(flat) > 1 or items.ndim
+            else [int(i) for i in ids],
+            leading,
+        )
     parents = []
     for n, d in enumerate(flat):
         node = None if d is None else (d.source.node if d.source.node is not None else d.law.node)
         if node is None:
-            node = t.frontier[leading[n]] if len(t.frontier) > 1 and len(t.frontier) == items.shape[0] else (
-                t.frontier[0] if t.frontier else 0)
+            node = (
+                t.frontier[leading[n]]
+                if len(t.frontier) > 1 and len(t.frontier) == items.shape[0]
+                else (t.frontier[0] if t.frontier else 0)
+            )
         parents.append(int(node))
     return flat, parents, leading
 
@@ -220,8 +231,11 @@ class TreeGet:
         if c in _FIELDS:
             return (Type(_FIELDS[c], (t.of[0],) if c == "parent" else (), (d,)),)
         want = attrs.get("type")
-        need(want is not None, f"tree {t.of[0]} has no column {c}", "columns: token, parent, depth, logprob, prob, law, or one "
-             "set with `grow x with name = value`")
+        need(
+            want is not None,
+            f"tree {t.of[0]} has no column {c}",
+            "columns: token, parent, depth, logprob, prob, law, or one set with `grow x with name = value`",
+        )
         return (want.over(d) if want.elem not in ("path", "list", "none") else listing(want),)
 
     def meaning(m: Any, op: Any, t: Tree) -> Any:
@@ -263,8 +277,10 @@ class TreeSet:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "setting a column")
-        need(types[1].elem == "node" and types[1].of[0] == t.of[0], f"columns of tree {t.of[0]} are set at its nodes, "
-             f"got {types[1]}")
+        need(
+            types[1].elem == "node" and types[1].of[0] == t.of[0],
+            f"columns of tree {t.of[0]} are set at its nodes, got {types[1]}",
+        )
         need(attrs["column"] not in ("token", "parent", "depth", "law"), f"column {attrs['column']} cannot be set")
         return (t,)
 
@@ -282,8 +298,9 @@ class TreeFront:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "setting the frontier")
-        need(types[1].elem == "node" and types[1].of[0] == t.of[0],
-             f"the frontier is made of nodes of {t.of[0]}, got {types[1]}")
+        need(
+            types[1].elem == "node" and types[1].of[0] == t.of[0], f"the frontier is made of nodes of {t.of[0]}, got {types[1]}"
+        )
         return (t,)
 
     def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
@@ -302,17 +319,25 @@ class TreeNodes:
         if which == "root":
             return (Type("node", (t.of[0],)),)
         if which in ("children", "path"):
-            need(types[1].elem == "node" and types[1].of[0] == t.of[0] and not types[1].dims,
-                 f".{which}(n) needs one node of tree {t.of[0]}, got {types[1]}")
+            need(
+                types[1].elem == "node" and types[1].of[0] == t.of[0] and not types[1].dims,
+                f".{which}(n) needs one node of tree {t.of[0]}, got {types[1]}",
+            )
         return (nodes_type(t, "nodes" if which == "all" else "part", attrs.get("bound")),)
 
     def meaning(m: Any, op: Any, t: Tree, *n: Any) -> Any:
         which = op.attrs["which"]
         if which == "root":
             return (0,)
-        ids = {"all": lambda: range(len(t)), "drafted": lambda: range(1, len(t)), "leaves": t.leaves, "new": lambda: t.new,
-               "frontier": lambda: t.frontier, "children": lambda: t.children(as_int(n[0])),
-               "path": lambda: t.path_nodes(as_int(n[0]))}[which]()
+        ids = {
+            "all": lambda: range(len(t)),
+            "drafted": lambda: range(1, len(t)),
+            "leaves": t.leaves,
+            "new": lambda: t.new,
+            "frontier": lambda: t.frontier,
+            "children": lambda: t.children(as_int(n[0])),
+            "path": lambda: t.path_nodes(as_int(n[0])),
+        }[which]()
         return (np.array(list(ids), dtype=np.int64),)
 
     attrs = ("which", "bound?")
@@ -336,8 +361,10 @@ class TreeSize:
 
 def _folded(t: Type, v: Type, given: Type, fn: str, what: str) -> Type:
     """The type of a fold over a tree: of bools for any and all, else of numbers (sums of probabilities are plain numbers)."""
-    need(len(v.dims) == 1 and v.dims[0].kind == "nodes" and v.dims[0].of == t.of[0],
-         f"{what} needs a column over the nodes of {t.of[0]}, got {given}")
+    need(
+        len(v.dims) == 1 and v.dims[0].kind == "nodes" and v.dims[0].of == t.of[0],
+        f"{what} needs a column over the nodes of {t.of[0]}, got {given}",
+    )
     logic = fn in ("any", "all")
     need(v.elem == "bool" if logic else v.is_number, f"{what} by {fn} needs {'bools' if logic else 'numbers'}, got {given}")
     return Type("real", (), v.dims) if fn == "sum" and v.elem == "prob" else v
@@ -349,8 +376,13 @@ def _column(m: Any, t: Type, values: list[Any]) -> Any:
     return m.reals(values)
 
 
-_FOLDS: dict[str, Any] = {"all": lambda x, y: bool(x) and bool(y), "any": lambda x, y: bool(x) or bool(y),
-                          "sum": lambda x, y: x + y, "max": max, "min": min}
+_FOLDS: dict[str, Any] = {
+    "all": lambda x, y: bool(x) and bool(y),
+    "any": lambda x, y: bool(x) or bool(y),
+    "sum": lambda x, y: x + y,
+    "max": max,
+    "min": min,
+}
 
 
 @op("tree.down")
@@ -442,13 +474,19 @@ class TreeWalk:
         t = tree_of(types, "verify")
         need(t.of[1] not in ("soft",), "a tree with soft nodes cannot be verified: a soft node has no token")
         e = types[1]
-        need(bool(e.dims) or e.elem == "list", f"verify ... against needs evidence at every node, got {e}",
-             "evaluate the model at the tree: target(t)")
+        need(
+            bool(e.dims) or e.elem == "list",
+            f"verify ... against needs evidence at every node, got {e}",
+            "evaluate the model at the tree: target(t)",
+        )
         y = regions[0].yields
         need(len(y) == 4, "a rule yields (accepts, what, emits, token)")
         if attrs["scope"] == "node" and t.of[1] == "token" and e.elem == "dist":
-            need(e.of[0] == t.of[2], f"the drafts are tokens of vocabulary {t.of[2]}, the evidence is over {e.of[0]}",
-                 "take models that share one vocabulary")
+            need(
+                e.of[0] == t.of[2],
+                f"the drafts are tokens of vocabulary {t.of[2]}, the evidence is over {e.of[0]}",
+                "take models that share one vocabulary",
+            )
         return (Type("canvas", (t.of[2], attrs.get("vocab", "V"))) if t.of[1] == "edit" else Type("path", (t.of[2],)),)
 
     def regions(types: Any, attrs: Any) -> Any:

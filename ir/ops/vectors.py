@@ -1,4 +1,5 @@
 """Vectors: elementwise functions, folds, scans, indexing and joining. Dimensions line up by what they range over."""
+
 from __future__ import annotations
 
 import operator
@@ -33,33 +34,57 @@ class Map:
         arity, result = MAP_FUNCTIONS[fn]
         need(len(types) == arity, f"{fn} takes {arity} operands, got {len(types)}")
         ts = [numeric(t) for t in types]
-        if fn in ("eq", "ne") and any(t.elem in ("none", "path", "edit", "node", "text", "position", "astate", "list")
-                                      for t in ts):
+        if fn in ("eq", "ne") and any(
+            t.elem in ("none", "path", "edit", "node", "text", "position", "astate", "list") for t in ts
+        ):
             need(join(ts[0].scalar, ts[1].scalar) is not None, f"{types[0]} and {types[1]} cannot be equal")
             return (BOOL if any(t.elem == "none" for t in ts) else Type("bool", (), broadcast(ts)),)
-        need(all(t.elem != "none" for t in ts) or fn == "select", f"{fn} needs values, got {', '.join(map(str, types))}",
-             "none is compared with == and !=")
+        need(
+            all(t.elem != "none" for t in ts) or fn == "select",
+            f"{fn} needs values, got {', '.join(map(str, types))}",
+            "none is compared with == and !=",
+        )
         if fn in _LOGIC:
             need(all(t.elem == "bool" for t in ts), f"{fn} needs bools, got {', '.join(map(str, types))}")
             return (Type("bool", (), broadcast(ts)),)
         body = ts[1:] if fn == "select" else ts
         if fn == "select":
             need(ts[0].elem == "bool", f"where(...) needs a condition first, got {types[0]}")
-        elem = joined([Type(t.elem, t.of) if t.elem != "token" or fn in ("eq", "ne", "select") else INT for t in
-                       ([t if not (t.elem == "int" and any(u.elem == "token" for u in body)) or fn != "select" else t
-                         for t in body])], fn) if not (fn in ("eq", "ne") and {t.elem for t in ts} <= {"token", "int"}) \
+        elem = (
+            joined(
+                [
+                    Type(t.elem, t.of) if t.elem != "token" or fn in ("eq", "ne", "select") else INT
+                    for t in (
+                        [
+                            t if not (t.elem == "int" and any(u.elem == "token" for u in body)) or fn != "select" else t
+                            for t in body
+                        ]
+                    )
+                ],
+                fn,
+            )
+            if not (fn in ("eq", "ne") and {t.elem for t in ts} <= {"token", "int"})
             else INT
+        )
         if fn not in ("eq", "ne", "select"):
-            need(elem.is_number or elem.elem == "bool" and fn in ("add", "mul"),
-                 f"{fn} needs numbers, got {', '.join(map(str, types))}")
+            need(
+                elem.is_number or elem.elem == "bool" and fn in ("add", "mul"),
+                f"{fn} needs numbers, got {', '.join(map(str, types))}",
+            )
         if fn in ("eq", "ne"):
             vocabs = {t.vocab for t in ts if t.elem == "token"}
-            need(len(vocabs) < 2, f"tokens of different vocabularies ({', '.join(sorted(vocabs))}) are compared",
-                 "take models that share one vocabulary")
+            need(
+                len(vocabs) < 2,
+                f"tokens of different vocabularies ({', '.join(sorted(vocabs))}) are compared",
+                "take models that share one vocabulary",
+            )
         if any(t.dims and t.dims[-1].kind == "vocab" for t in ts):
             names = {d.of for t in ts for d in t.dims if d.kind == "vocab" and d.of}
-            need(len(names) < 2, f"distributions over different vocabularies ({', '.join(sorted(names))}) are mixed",
-                 "take models that share one vocabulary")
+            need(
+                len(names) < 2,
+                f"distributions over different vocabularies ({', '.join(sorted(names))}) are mixed",
+                "take models that share one vocabulary",
+            )
         if result == "same":
             # of probabilities and whole numbers together only a choice is taken for a probability: 0.5 * 3 is none
             shares = fn == "select" or fn in _KEEP_SHARES and all(t.elem != "int" for t in ts)
@@ -74,8 +99,11 @@ class Map:
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
         fn = op.attrs["fn"]
         ts = [numeric(v.type) for v in op.operands]
-        if fn in ("eq", "ne") and not op.results[0].type.dims and any(
-                t.elem in ("none", "path", "edit", "text", "list", "astate") for t in ts):
+        if (
+            fn in ("eq", "ne")
+            and not op.results[0].type.dims
+            and any(t.elem in ("none", "path", "edit", "text", "list", "astate") for t in ts)
+        ):
             same = _same(xs[0], xs[1])
             return (same if fn == "eq" else not same,)
         if fn in WHOLE and all(isinstance(x, int | np.integer) for x in xs):
@@ -118,18 +146,27 @@ class Reduce:
         need(fn in REDUCE_FUNCTIONS, f"no fold {fn}")
         if t.elem == "list":
             inner = t.of[0]
-            need(inner == ANY or isinstance(inner, Type) and not inner.dims and (
-                inner.elem == "bool" if fn in ("any", "all", "count") else inner.is_number or inner.elem in ("bool", "token")),
-                 f"{fn} needs {'bools' if fn in ('any', 'all', 'count') else 'numbers'}, got a list of {inner}")
+            need(
+                inner == ANY
+                or isinstance(inner, Type)
+                and not inner.dims
+                and (
+                    inner.elem == "bool"
+                    if fn in ("any", "all", "count")
+                    else inner.is_number or inner.elem in ("bool", "token")
+                ),
+                f"{fn} needs {'bools' if fn in ('any', 'all', 'count') else 'numbers'}, got a list of {inner}",
+            )
             return (Type("bool") if fn in ("any", "all") else Type("real"),)
         need(bool(t.dims), f"{fn} needs a vector, got {types[0]}")
         need(fn not in ("any", "all", "count") or t.elem == "bool", f"{fn} needs bools, got {types[0]}")
-        need(fn in ("any", "all", "count") or t.is_number or t.elem in ("bool", "hidden"),
-             f"{fn} needs numbers, got {types[0]}")
+        need(
+            fn in ("any", "all", "count") or t.is_number or t.elem in ("bool", "hidden"), f"{fn} needs numbers, got {types[0]}"
+        )
         axis = _axis(attrs, t)
         result = REDUCE_FUNCTIONS[fn]
         elem = t.elem if result == "same" and t.elem != "bool" else ("int" if result == "same" else result)
-        return (Type(elem, t.of if elem == t.elem else (), t.dims[:axis] + t.dims[axis + 1:]),)
+        return (Type(elem, t.of if elem == t.elem else (), t.dims[:axis] + t.dims[axis + 1 :]),)
 
     def meaning(m: Any, op: Any, x: Any) -> Any:
         t = numeric(op.operands[0].type)
@@ -179,32 +216,44 @@ class Gather:
         ix = [numeric(i) for i in ix]
         need(bool(ix), f"an index needs a dimension to look into, {v} has none")
         if v.elem in ("topology", "list"):
-            need(len(ix) == 1 and not ix[0].dims and ix[0].elem in ("int", "token", "position", "any"),
-                 f"a {v.elem} takes one whole number as its index, got {', '.join(map(str, ix))}")
+            need(
+                len(ix) == 1 and not ix[0].dims and ix[0].elem in ("int", "token", "position", "any"),
+                f"a {v.elem} takes one whole number as its index, got {', '.join(map(str, ix))}",
+            )
         if v.elem == "topology":
             return (Type("level"),)
         if v.elem == "list":
             return (v.of[0],)
-        need(len(v.dims) >= len(ix), f"{v} does not have {len(ix)} dimensions to index",
-             "this value is a single one" if not v.dims else "")
+        need(
+            len(v.dims) >= len(ix),
+            f"{v} does not have {len(ix)} dimensions to index",
+            "this value is a single one" if not v.dims else "",
+        )
         for i in ix:
-            need(i.elem in ("int", "token", "node", "position"), f"an index must be a whole number, a token, a node or a "
-                 f"position, got {i}", "use `where` to select by a condition" if i.elem == "bool" else "")
+            need(
+                i.elem in ("int", "token", "node", "position"),
+                f"an index must be a whole number, a token, a node or a position, got {i}",
+                "use `where` to select by a condition" if i.elem == "bool" else "",
+            )
         for i, d in zip(ix, v.dims):
             if i.elem == "node":
                 need(d.kind in ("nodes", "part", "k"), f"{v} does not range over nodes")
                 need(d.kind == "k" or d.of == i.of[0] or not d.of, f"a node of tree {i.of[0]} looks into values of tree {d.of}")
             if i.elem in ("node", "position") and d.kind == "part":
-                need(v.elem in ("dist", "draw"),
-                     f"a {i.elem} cannot look into {v}: numbers do not know which {i.elem}s they are of",
-                     "distributions and draws know: p.raw[i][x[i]] for s[i] after s = p.raw[x]; or count: s[k] is that of b[k]")
+                need(
+                    v.elem in ("dist", "draw"),
+                    f"a {i.elem} cannot look into {v}: numbers do not know which {i.elem}s they are of",
+                    "distributions and draws know: p.raw[i][x[i]] for s[i] after s = p.raw[x]; or count: s[k] is that of b[k]",
+                )
             if i.elem == "token" and d.kind == "vocab" and d.of and i.vocab:
                 need(d.of == i.vocab, f"a token of vocabulary {i.vocab} indexes vocabulary {d.of}")
         if attrs.get("axis"):
-            need(v.elem == "dist" and len(v.dims) == 2 and [i.elem for i in ix] == ["position"] and len(ix[0].dims) == 1,
-                 f"positions are looked up in distributions at every canvas of a tree, not in {v}")
+            need(
+                v.elem == "dist" and len(v.dims) == 2 and [i.elem for i in ix] == ["position"] and len(ix[0].dims) == 1,
+                f"positions are looked up in distributions at every canvas of a tree, not in {v}",
+            )
             return (Type(v.elem, v.of, (v.dims[0], *ix[0].dims)),)
-        return (Type(v.elem, v.of, broadcast(ix) + v.dims[len(ix):]),)
+        return (Type(v.elem, v.of, broadcast(ix) + v.dims[len(ix) :]),)
 
     def meaning(m: Any, op: Any, v: Any, *ix: Any) -> Any:
         if op.attrs.get("axis"):
@@ -220,8 +269,10 @@ class Gather:
         if isinstance(v, (Dist, Draws)):
             if len(index) == 1 and types[0].elem in ("node", "position"):
                 return (v.take(index[0]),)
-            index = [locate(at, i) if t.elem in ("node", "position") else i
-                     for i, t, at in zip(index, types, (v.at, v.inner, *[None] * len(index)))]
+            index = [
+                locate(at, i) if t.elem in ("node", "position") else i
+                for i, t, at in zip(index, types, (v.at, v.inner, *[None] * len(index)))
+            ]
             inner = None if len(index) > 1 else v.inner
             at, inner = (None, inner) if np.ndim(index[0]) else (inner, None)
             if isinstance(v, Dist):
@@ -290,8 +341,7 @@ class Concat:
         bound = None if va.dims[0].bound is None or vb.dims[0].bound is None else va.dims[0].bound + vb.dims[0].bound
         first = va.dims[0]
         same = first.same(vb.dims[0]) and first.kind == "part"
-        return (Type(elem.elem, elem.of, (Dim(first.kind if same else "k", first.of if same else "", bound),)
-                     + (rest or ())),)
+        return (Type(elem.elem, elem.of, (Dim(first.kind if same else "k", first.of if same else "", bound),) + (rest or ())),)
 
     def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
         want = op.results[0].type
@@ -323,7 +373,7 @@ def _listed(x: Any) -> list[Any]:
     if isinstance(x, list):
         return list(x)
     if isinstance(x, Draws):
-        return [Draws(x.items[i:i + 1].reshape(())) for i in range(len(x.items))]
+        return [Draws(x.items[i : i + 1].reshape(())) for i in range(len(x.items))]
     return list(x) if np.ndim(x) else [x]
 
 
@@ -439,8 +489,10 @@ class Contains:
         need(types[1].elem != "list" or not types[1].of[0].dims, f"`in` needs a vector or a set, got {types[1]}")
         whole = ("int", "token", "draw", "position", "node", "any")
         of = types[1].of[0] if types[1].elem == "list" else types[1]
-        need(types[0].elem in whole and (types[1].elem == "set" or of.elem in whole),
-             f"`in` compares tokens, nodes, positions or whole numbers, got {types[0]} and {types[1]}")
+        need(
+            types[0].elem in whole and (types[1].elem == "set" or of.elem in whole),
+            f"`in` compares tokens, nodes, positions or whole numbers, got {types[0]} and {types[1]}",
+        )
         return (Type("bool", (), types[0].dims),)
 
     def meaning(m: Any, op: Any, x: Any, xs: Any) -> Any:

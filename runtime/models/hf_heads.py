@@ -66,9 +66,7 @@ class HFAdapter(_Head):
         else:
             positions = torch.tensor(at)
             mask = _additive(positions[None] <= positions[:, None])
-            out = self.module(
-                torch.stack([states[i] for i in at])[None], position_ids=positions[None], attention_mask=mask
-            )[0]
+            out = self.module(torch.stack([states[i] for i in at])[None], position_ids=positions[None], attention_mask=mask)[0]
         return dict(zip(at, out, strict=True))
 
 

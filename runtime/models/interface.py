@@ -344,9 +344,7 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> tuple[Cell, ...]:
             if model.kind != "masked":
                 raise DecError(f"{model.name!r} is causal: position {i} must hold a token, not {cell!r}")
         elif not 0 <= cell < size:
-            raise DecError(
-                f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, which has {size} tokens"
-            )
+            raise DecError(f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, which has {size} tokens")
         elif type(cell) is not int:
             same = False  # a NumPy integer: equal to an int, but written and hashed into free models otherwise
     if same:

@@ -39,9 +39,7 @@ Key = tuple[Any, ...]  # Any: tokens, cells and positions, as described above
 class _Table:
     """The entries, given or generated, and which were touched."""
 
-    def __init__(
-        self, size: int, seed: int | None, given: Mapping[Any, Sequence[Any]], zeros: bool, power: int
-    ) -> None:
+    def __init__(self, size: int, seed: int | None, given: Mapping[Any, Sequence[Any]], zeros: bool, power: int) -> None:
         self._size, self._seed, self.zeros, self.power = size, seed, zeros, power
         self._given = {tuple(k) if not isinstance(k, int) else (k,): _row(v, size) for k, v in given.items()}
         self.touched: dict[Key, Scores] = {}
@@ -171,9 +169,7 @@ class TableModel(Model):
         fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
         seen = _seen(path, given, fresh)
         return {
-            i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i)))
-            for i in seen
-            if i < len(path)
+            i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i))) for i in seen if i < len(path)
         }
 
     def read_out(self, state: Key) -> Scores:

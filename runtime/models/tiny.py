@@ -116,10 +116,7 @@ class TinyFeatures(Features):
 
     def _feature(self, pairs: Sequence[tuple[Row, int]]) -> Row:
         zero = np.zeros(self._dim)
-        x = (
-            np.stack([np.concatenate([zero if f is None else f, self.target._embed(t, 0)]) for f, t in pairs])
-            @ self._in
-        )
+        x = np.stack([np.concatenate([zero if f is None else f, self.target._embed(t, 0)]) for f, t in pairs]) @ self._in
         scores = x @ x[-1] / np.sqrt(self._dim)
         weights = np.exp(scores - scores.max())
         return x[-1] + (weights / weights.sum()) @ x @ self._mix

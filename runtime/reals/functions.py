@@ -1,4 +1,5 @@
 """Roots, powers, exponentials and logs of exact reals, and distributions of them."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -62,9 +63,9 @@ def power(x: Any, e: Fraction) -> Any:
         n = e.numerator
         if abs(n) > 64 and len(x.num) + len(x.den) > 1:
             raise NotSeparated(f"the power of a sum of roots to the {short(n)} is too long to follow")
-        return x ** n
+        return x**n
     number, mono, rest = taken_apart(x.num)
-    out = rooted(abs(number), e)     # of every part only the size counts, for the whole is positive
+    out = rooted(abs(number), e)  # of every part only the size counts, for the whole is positive
     rooty, low = raise_to(tuple((a, k) for a, k in mono if not a.opaque), e)
     out = out * make({low: rooty}, {})
     for a, k in mono:
@@ -85,7 +86,7 @@ def taken_apart(p: Polynomial) -> tuple[Fraction, Monomial, Polynomial]:
     """A rational, a monomial and a polynomial whose product is p; the last is 1 where p is a product."""
     if len(p) > 1:
         return primitive(p)
-    (m, c), = p.items()
+    ((m, c),) = p.items()
     return c, m, CONSTANT
 
 
@@ -93,7 +94,7 @@ def _size_power(x: Any, e: Fraction) -> Any:
     """|x| ** e of a number that is not taken apart: a whole power of a factor, times an atom for the rest."""
     n = floor(e)
     x = abs(x)
-    out = make(CONSTANT, {factor(x.num): -n}) if len(x.num) > 1 else x ** n
+    out = make(CONSTANT, {factor(x.num): -n}) if len(x.num) > 1 else x**n
     if e != n:
         out = out * _number("power", (x.key, e - n), (x, e - n), x)
     return out
@@ -128,7 +129,7 @@ def log(x: Any) -> Any:
         return log_rational(Fraction(x))
     number, mono, rest = taken_apart(x.num)
     rest = times(rest, {tuple((a, e) for a, e in mono if not a.positive): Fraction(1)})
-    out = log_rational(abs(number))     # of every part only the size counts, for the whole is positive
+    out = log_rational(abs(number))  # of every part only the size counts, for the whole is positive
     for a, e in mono:
         if a.positive:
             out = out + e * _log_of(a)
@@ -185,7 +186,7 @@ def shares(weights: Sequence[Any]) -> list[Any]:
     if all(isinstance(w, int | Fraction) for w in weights):
         total = sum(weights)
         return [Fraction(w) / total for w in weights]
-    if not all(isinstance(w, int | Fraction | Real) for w in weights):      # numbers of another sort, such as symbols
+    if not all(isinstance(w, int | Fraction | Real) for w in weights):  # numbers of another sort, such as symbols
         whole = sum(weights)
         return [w / whole for w in weights]
     key = tuple(key_of(w) for w in weights)
@@ -304,5 +305,4 @@ def _open_atom(a: Atom, seen: dict[Atom, Any]) -> Any:
     return seen[a]
 
 
-__all__ = ["Number", "around", "exp", "key_of", "log", "log_rational", "power", "rooted", "shares",
-           "unfolded", "worth"]
+__all__ = ["Number", "around", "exp", "key_of", "log", "log_rational", "power", "rooted", "shares", "unfolded", "worth"]

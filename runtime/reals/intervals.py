@@ -1,4 +1,5 @@
 """Intervals with decimal ends, rounded outwards: the real number that an operation means lies between them."""
+
 from __future__ import annotations
 
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -13,8 +14,10 @@ EVERYTHING: Interval = (Decimal("-Infinity"), Decimal("Infinity"))
 @lru_cache(maxsize=16)
 def contexts(digits: int) -> tuple[Context, Context]:
     """The contexts that round down and up at a number of digits; nothing traps, so that what overflows is infinite."""
-    return tuple(Context(prec=digits, rounding=r, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])  # type: ignore[return-value]
-                 for r in (ROUND_FLOOR, ROUND_CEILING))
+    return tuple(
+        Context(prec=digits, rounding=r, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])  # type: ignore[return-value]
+        for r in (ROUND_FLOOR, ROUND_CEILING)
+    )
 
 
 def sound(lo: Decimal, hi: Decimal) -> Interval:
@@ -78,7 +81,7 @@ def exp(a: Interval, digits: int) -> Interval:
     """Around e ** x."""
     down, up = contexts(digits)
     low, high = down.exp(a[0]), up.exp(a[1])
-    if low.is_infinite():     # too large to be written: at least it is large
+    if low.is_infinite():  # too large to be written: at least it is large
         low = down.next_minus(low)
     return sound(max(ZERO, down.next_minus(low)), up.next_plus(high))
 

@@ -1,12 +1,13 @@
 """How far exact numbers are followed, and the exception that says where they were given up."""
+
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import Any
 
-BITS = 200_000     # of a numerator or denominator
-TERMS = 2_000      # of a polynomial
-DEPTH = 30         # of powers of sums of powers of sums
+BITS = 200_000  # of a numerator or denominator
+TERMS = 2_000  # of a polynomial
+DEPTH = 30  # of powers of sums of powers of sums
 DIGITS = (25, 50, 100, 200, 400)
 
 

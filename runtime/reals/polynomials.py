@@ -4,6 +4,7 @@ A monomial is a tuple of (atom, exponent), sorted by the atoms' numbers; a polyn
 are not 0. Exponents of whole numbers lie between 0 and 1 (what is more goes into the coefficient), those of e are any
 rational, all others are whole. Equal polynomials are equal numbers; the converse is not claimed.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -179,7 +180,7 @@ def times(p: Polynomial, q: Polynomial) -> Polynomial:
 def to_power(p: Polynomial, n: int) -> Polynomial:
     """A polynomial to a whole power of 0 or more."""
     if len(p) == 1:
-        (m, c), = p.items()
+        ((m, c),) = p.items()
         number, mono = raise_to(m, n)
         return {mono: raised(c, n) * number}
     if n > 64:

@@ -4,6 +4,7 @@ Two numbers of the same form are equal. Others are told apart by intervals of up
 shares are taken apart (`unfolded`), after which the same number often has the same form. What is left raises
 NotSeparated: nothing is ever rounded to an answer.
 """
+
 from __future__ import annotations
 
 from decimal import ROUND_FLOOR, Decimal
@@ -200,6 +201,7 @@ class Real:
                 return 1 if lo > 0 else -1
             if digits == DIGITS[1]:
                 from decgraph.runtime.reals.functions import unfolded
+
                 try:
                     if not isinstance(zero := unfolded(self), Real) and zero == 0:
                         return 0
@@ -246,7 +248,7 @@ class Real:
         return (-1 if (sign := self._against(other)) is None else sign) >= 0 if _number(other) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash("real")     # equal numbers may have different forms
+        return hash("real")  # equal numbers may have different forms
 
     def __bool__(self) -> bool:
         return self.sign() != 0
@@ -308,7 +310,7 @@ def _text(p: Polynomial) -> str:
 
 
 def _single(p: Polynomial) -> tuple[Fraction, Any]:
-    (m, c), = p.items()
+    ((m, c),) = p.items()
     return c, m
 
 
@@ -349,6 +351,7 @@ def atom_around(a: Atom, e: Any, digits: int) -> intervals.Interval:
             found = intervals.exp(intervals.rational(e, digits + 20), digits)
         else:
             from decgraph.runtime.reals.functions import worth
+
             found = intervals.whole_power(worth(a, digits), e, digits)
         a.cache[e, digits] = found
     return found

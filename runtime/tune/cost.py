@@ -3,6 +3,7 @@
 A curve is piecewise linear between the measured points, in both directions, and goes on as its last piece does. Curves are
 kept in `costs.json` of the measurements' folder by model, device and versions.
 """
+
 from __future__ import annotations
 
 import statistics
@@ -72,8 +73,14 @@ def ladder(most: int) -> tuple[int, ...]:
 Timer = Callable[[], float]
 
 
-def measured(model: Any, contexts: Sequence[int], cells: Sequence[int], *, clock: Timer = time.perf_counter,
-             sequence: Hashable = "decgraph tune") -> Curve:
+def measured(
+    model: Any,
+    contexts: Sequence[int],
+    cells: Sequence[int],
+    *,
+    clock: Timer = time.perf_counter,
+    sequence: Hashable = "decgraph tune",
+) -> Curve:
     """A model's curve: a star of new cells below a context that is held, all of their rows asked for.
 
     Raises DecError for a model that answers no asks of causal cells (masked models, layers), and for what the model says.
@@ -163,8 +170,17 @@ def file() -> Path:
     return kept.folder() / "costs.json"
 
 
-def known(model: Any, content: str, device: dict[str, Any], contexts: Sequence[int], cells: Sequence[int], *,
-          fresh: bool = False, clock: Timer = time.perf_counter, clock_name: str = "wall") -> tuple[Curve, bool]:
+def known(
+    model: Any,
+    content: str,
+    device: dict[str, Any],
+    contexts: Sequence[int],
+    cells: Sequence[int],
+    *,
+    fresh: bool = False,
+    clock: Timer = time.perf_counter,
+    clock_name: str = "wall",
+) -> tuple[Curve, bool]:
     """A model's curve and whether it was kept from earlier: one that covers these contexts and cells, measured now where
     there is none, or with `fresh`. `content`: the model's fingerprint; nothing is kept for a model without."""
     name = " | ".join([content, model.kind, clock_name, *(f"{k} {v}" for k, v in sorted(device.items()))])
@@ -173,8 +189,12 @@ def known(model: Any, content: str, device: dict[str, Any], contexts: Sequence[i
             held = Curve.of(kept.read(file()).get(name))
         except ValueError:
             held = None
-        if held is not None and held.cells[-1] >= max(cells) and held.contexts[-1] >= max(contexts) \
-                and held.contexts[0] <= min(contexts):
+        if (
+            held is not None
+            and held.cells[-1] >= max(cells)
+            and held.contexts[-1] >= max(contexts)
+            and held.contexts[0] <= min(contexts)
+        ):
             return held, True
     made = measured(model, contexts, cells, clock=clock)
     if content:

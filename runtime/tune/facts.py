@@ -1,4 +1,5 @@
 """What a measurement was made on: the device, the versions, and the models by their content."""
+
 from __future__ import annotations
 
 import hashlib

@@ -3,6 +3,7 @@
 They are caches. A file that is missing, broken or of another kind counts as empty, a folder that cannot be written is done
 without, and everything may be deleted at any time. `DECGRAPH_CACHE` moves the folder.
 """
+
 from __future__ import annotations
 
 import json

@@ -6,6 +6,7 @@ anchors, the settings that were run: for chains over the drafts of a step, for t
 own tokens come out wrong shows that an algorithm works otherwise: then nothing is predicted, and its parameter is
 searched by measurement.
 """
+
 from __future__ import annotations
 
 import math
@@ -66,8 +67,9 @@ class Line:
 class Times:
     """Seconds of a step, fitted to anchors. `where`: of each anchor (drafts, levels, inner nodes): what lines run over."""
 
-    def __init__(self, anchors: Sequence[Anchor], where: Sequence[tuple[float, float, float]],
-                 costs: Mapping[str, Cost]) -> None:
+    def __init__(
+        self, anchors: Sequence[Anchor], where: Sequence[tuple[float, float, float]], costs: Mapping[str, Cost]
+    ) -> None:
         self.costs = {name: cost for name, cost in costs.items() if any(name in a.work for a in anchors)}
         self.context = sum(a.context for a in anchors) / len(anchors)
         self.calls: dict[str, Line] = {}
@@ -164,8 +166,14 @@ def _fits(anchor: Anchor, expected: float, other: Anchor, name: str) -> None:
         raise Unpredictable(f"at {name} a step commits {anchor.tokens:.2f} tokens, where {expected:.2f} were predicted")
 
 
-def trees(anchors: Mapping[Any, Anchor], costs: Mapping[str, Cost], make: Callable[[Sequence[tuple[int, ...]]], Any],
-          most: int, *, regular: bool = False) -> tuple[list[Predicted], list[list[float]]]:
+def trees(
+    anchors: Mapping[Any, Anchor],
+    costs: Mapping[str, Cost],
+    make: Callable[[Sequence[tuple[int, ...]]], Any],
+    most: int,
+    *,
+    regular: bool = False,
+) -> tuple[list[Predicted], list[list[float]]]:
     """For a parameter that is a tree's shape: the best trees of all sizes up to `most` and all depths, and the acceptance by
     depth and rank that they rest on. `anchors` by `Topology`, `make` from paths to one. With `regular`, only trees whose
     nodes of a level have equally many children. Raises Unpredictable."""

@@ -1,4 +1,5 @@
 """Profiles: what tuning chose, in a TOML file that `decgraph run --profile` reads. docs/tune.md describes its keys."""
+
 from __future__ import annotations
 
 import re
@@ -38,11 +39,23 @@ class Profile:
 
     def text(self) -> str:
         """The file."""
-        out = ["# Written by `decgraph tune`; read by `decgraph run " + self.algorithm + " --profile FILE`. See docs/tune.md.",
-               f"format = {FORMAT}", f"algorithm = {_written(self.algorithm)}", f"program = {_written(self.program)}"]
+        out = [
+            "# Written by `decgraph tune`; read by `decgraph run " + self.algorithm + " --profile FILE`. See docs/tune.md.",
+            f"format = {FORMAT}",
+            f"algorithm = {_written(self.algorithm)}",
+            f"program = {_written(self.program)}",
+        ]
         plan = {"text": self.plan} if self.plan else {}
-        for name, table in (("params", self.params), ("plan", plan), ("models", self.models), ("request", self.request),
-                            ("device", self.device), ("figures", self.figures), ("search", self.search), ("costs", self.costs)):
+        for name, table in (
+            ("params", self.params),
+            ("plan", plan),
+            ("models", self.models),
+            ("request", self.request),
+            ("device", self.device),
+            ("figures", self.figures),
+            ("search", self.search),
+            ("costs", self.costs),
+        ):
             out += ["", *_table(name, table)]
         return "\n".join(out) + "\n"
 
@@ -77,8 +90,9 @@ class Profile:
             raise DecError(f"{path}:{line}: this is no profile: {error}", hint=AGAIN) from None
         if held.get("format") != FORMAT:
             said = held.get("format", "none")
-            raise DecError(f"{path}:{_line(text, '', 'format') or 1}: a profile of format {said}; this decgraph reads {FORMAT}",
-                           hint=AGAIN)
+            raise DecError(
+                f"{path}:{_line(text, '', 'format') or 1}: a profile of format {said}; this decgraph reads {FORMAT}", hint=AGAIN
+            )
         algorithm = held.get("algorithm")
         if not isinstance(algorithm, str) or not algorithm:
             raise DecError(f"{path}:{_line(text, '', 'algorithm') or 1}: the profile names no algorithm", hint=AGAIN)
@@ -99,8 +113,10 @@ class Profile:
         plan = held.get("plan", {}).get("text", "")
         if not isinstance(plan, str):
             raise DecError(f"{path}:{_line(text, 'plan', 'text')}: `text` is a plan's text", hint=AGAIN)
-        params = {n: v if isinstance(v, str) else ("yes" if v else "no") if isinstance(v, bool) else str(v)
-                  for n, v in held.get("params", {}).items()}
+        params = {
+            n: v if isinstance(v, str) else ("yes" if v else "no") if isinstance(v, bool) else str(v)
+            for n, v in held.get("params", {}).items()
+        }
         others = {name: held.get(name, {}) for name in ("models", "request", "device", "figures", "search", "costs")}
         return Profile(algorithm, str(held.get("program", "")), params, plan, path=path, source=text, **others)
 
@@ -112,15 +128,19 @@ class Profile:
         """The parameters as values. Raises DecError, with the line, for another algorithm's profile, an unknown
         parameter and a value outside its range."""
         if self.algorithm != function.name:
-            raise DecError(f"{self.path}:{self.line('', 'algorithm')}: a profile of {self.algorithm}, not of {function.name}",
-                           hint=f"decgraph run {self.algorithm} --profile {self.path}, or tune {function.name}")
+            raise DecError(
+                f"{self.path}:{self.line('', 'algorithm')}: a profile of {self.algorithm}, not of {function.name}",
+                hint=f"decgraph run {self.algorithm} --profile {self.path}, or tune {function.name}",
+            )
         known = {p.name: p for p in function.params if p.value.type.elem != "model"}
         out = {}
         for name, value in self.params.items():
             where = f"{self.path}:{self.line('params', name)}"
             if name not in known:
-                raise DecError(f"{where}: {function.name} has no parameter `{name}`",
-                               hint=f"it has {', '.join(known) or 'none'}; the algorithm has changed: tune it again")
+                raise DecError(
+                    f"{where}: {function.name} has no parameter `{name}`",
+                    hint=f"it has {', '.join(known) or 'none'}; the algorithm has changed: tune it again",
+                )
             try:
                 out[name] = check_value(function.name, known[name], value)
             except DecError as error:
@@ -133,8 +153,11 @@ class Profile:
         out = []
         if self.program and program and self.program != program:
             out.append(f"the text of {self.algorithm} has changed")
-        others = [name for name, content in models.items()
-                  if content and (held := self.models.get(name, {}).get("content")) and held != content]
+        others = [
+            name
+            for name, content in models.items()
+            if content and (held := self.models.get(name, {}).get("content")) and held != content
+        ]
         if others:
             out.append(f"{_and(others)} {'is another model' if len(others) == 1 else 'are other models'}")
         changed = [name for name, value in device.items() if name in self.device and str(self.device[name]) != str(value)]
@@ -192,8 +215,10 @@ def _written(value: Any) -> str:
         return repr(value) if value == value and abs(value) != float("inf") else '"unknown"'
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_written, value))}]"
-    escaped = "".join(_ESCAPES.get(c, c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else f"\\U{ord(c):08x}")
-                      for c in str(value))
+    escaped = "".join(
+        _ESCAPES.get(c, c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else f"\\U{ord(c):08x}")
+        for c in str(value)
+    )
     return f'"{escaped}"'
 
 

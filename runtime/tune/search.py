@@ -1,4 +1,5 @@
 """Searching by measurement where nothing predicts: one axis after the other, and on each the better half again and again."""
+
 from __future__ import annotations
 
 import time
@@ -33,15 +34,22 @@ def halved(trials: Trials, settings: Sequence[Setting], left: Left, rounds: int 
         alive.sort(key=lambda s: -trials.of(s).ratio)
         if len(alive) <= 2 or left() <= 0:
             break
-        out = alive[(len(alive) + 1) // 2:]
+        out = alive[(len(alive) + 1) // 2 :]
         alive, rounds = alive[: (len(alive) + 1) // 2], 2 * rounds
         rest = halved(trials, alive, left, rounds)
         return [*rest, *out]
     return alive
 
 
-def descend(trials: Trials, axes: Sequence[Axis], start: Setting, left: Left, *,
-            told: Callable[[Setting], None] = lambda _: None, gain: float = 1.01) -> Setting:
+def descend(
+    trials: Trials,
+    axes: Sequence[Axis],
+    start: Setting,
+    left: Left,
+    *,
+    told: Callable[[Setting], None] = lambda _: None,
+    gain: float = 1.01,
+) -> Setting:
     """Coordinate descent from a setting: along each axis to the fastest neighbour, until no axis has a faster one by `gain`,
     or the time is up. `told` hears every setting that is moved to."""
     now = start

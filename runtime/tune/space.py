@@ -1,4 +1,5 @@
 """What may be searched: the parameters' declared ranges, and which of them change what is committed."""
+
 from __future__ import annotations
 
 import difflib
@@ -109,8 +110,10 @@ def axes(function: Function, fixed: Mapping[str, Any], wishes: Sequence[str], te
         name, equals, text = wish.partition("=")
         if name not in params:
             near = difflib.get_close_matches(name, params, 1, 0.5)
-            raise DecError(f"{function.name} has no parameter `{name}`",
-                           hint=f"did you mean {near[0]}?" if near else f"parameters: {', '.join(params) or 'none'}")
+            raise DecError(
+                f"{function.name} has no parameter `{name}`",
+                hint=f"did you mean {near[0]}?" if near else f"parameters: {', '.join(params) or 'none'}",
+            )
         if name in asked or name in fixed:
             raise DecError(f"`{name}` is given twice", hint="either --set, a value that stays, or --param, one to search")
         if equals and not text.strip():
@@ -123,8 +126,10 @@ def axes(function: Function, fixed: Mapping[str, Any], wishes: Sequence[str], te
         raise DecError(f"all that may be tuned of {function.name} is set", hint=f"leave {' or '.join(allowed)} out")
     if not names:
         others = ", ".join(name for name in params if name not in fixed)
-        raise DecError(f"every parameter of {function.name} changes what is committed, so none is tuned unasked",
-                       hint=f"name what may change, with a range: --param NAME=LOW..HIGH ({others or 'all are set'})")
+        raise DecError(
+            f"every parameter of {function.name} changes what is committed, so none is tuned unasked",
+            hint=f"name what may change, with a range: --param NAME=LOW..HIGH ({others or 'all are set'})",
+        )
     return [_axis(function, params[name], asked.get(name, ""), fixed, name not in allowed) for name in names]
 
 

@@ -4,6 +4,7 @@ A step is what was drafted for one verification, and how far that went. For chai
 what every shorter one accepts; for trees, how often a child of each rank at each depth is the one that verification goes on
 to says it for every shape. Both take the contexts of the run they were seen in for typical.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

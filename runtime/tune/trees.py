@@ -5,6 +5,7 @@ worth is how many drafts a verification accepts on average: the sum over its nod
 root. Chen et al., Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding, 2024, take p by rank alone; here it
 may also depend on the depth, as heads' guesses fade with it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

@@ -2,6 +2,7 @@
 
 A shared machine drifts by the second, so what counts is the ratio of two runs of the same request, one right after the other.
 """
+
 from __future__ import annotations
 
 import gc
@@ -152,8 +153,16 @@ class Trials:
     """All that is measured, by setting. `promise`: "tokens" where the default's tokens must come out of every setting;
     `gap(request, prompt and tokens, a, b)` then says how near two tokens' scores are, and `tie` how near is a tie."""
 
-    def __init__(self, runner: Any, default: Setting, *, promise: str = "",
-                 gap: Callable[[int, Sequence[int], int, int], float] | None = None, tie: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        runner: Any,
+        default: Setting,
+        *,
+        promise: str = "",
+        gap: Callable[[int, Sequence[int], int, int], float] | None = None,
+        tie: float = 0.0,
+        seed: int = 0,
+    ) -> None:
         self.runner, self.default, self.promise, self.gap, self.tie = runner, default, promise, gap, tie
         self.figures: dict[Setting, Figures] = {}
         self.order = random.Random(seed)
@@ -240,6 +249,8 @@ class Trials:
             why = f"tokens {ours[at]} and {theirs[at]}, scores {apart:.3g} apart"
         else:
             why = f"{len(ours)} tokens and {len(theirs)}"
-        raise DecError(f"{shown(chosen)} commits other tokens than {shown(self.default)}, which its claim rules out: "
-                       f"prompt {number + 1}, new token {at + 1}: {why}",
-                       hint="the claim is wrong or decgraph is: `decgraph check` decides claims; nothing was written")
+        raise DecError(
+            f"{shown(chosen)} commits other tokens than {shown(self.default)}, which its claim rules out: "
+            f"prompt {number + 1}, new token {at + 1}: {why}",
+            hint="the claim is wrong or decgraph is: `decgraph check` decides claims; nothing was written",
+        )

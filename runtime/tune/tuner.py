@@ -3,6 +3,7 @@
 What decides is measured only: the best few settings and the default run the same requests in turns, and a setting
 wins if it is faster than the default beyond the noise. Ctrl-C ends any phase; what is measured by then is judged.
 """
+
 from __future__ import annotations
 
 import time
@@ -67,8 +68,15 @@ class Tuner:
     """trials: what runs settings and compares tokens. axes: what is searched. costs: gives the curves of the models'
     forwards by name, for contexts and cells. seconds: how long all of it may take. told: hears what is done now."""
 
-    def __init__(self, trials: Trials, axes: Sequence[Axis], costs: Costs, *, seconds: float = 60.0,
-                 told: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        trials: Trials,
+        axes: Sequence[Axis],
+        costs: Costs,
+        *,
+        seconds: float = 60.0,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.trials, self.axes, self.measure, self.told = trials, list(axes), costs, told
         self.seconds = seconds
         self.left: Left = search.until(seconds)
@@ -104,8 +112,18 @@ class Tuner:
         rivals = [s for s, f in judged.figures.items() if s != default and f.ratios and not f.failed]
         ahead = [s for s in rivals if judged.of(s).surely_above(GAIN, len(rivals))]
         chosen = max(ahead, key=lambda s: judged.of(s).ratio, default=default)
-        return Outcome(default, chosen, finals.figures, self.trials.figures, self.predicted, self.curves, self.notes,
-                       self.acceptance, interrupted, time.monotonic() - began)
+        return Outcome(
+            default,
+            chosen,
+            finals.figures,
+            self.trials.figures,
+            self.predicted,
+            self.curves,
+            self.notes,
+            self.acceptance,
+            interrupted,
+            time.monotonic() - began,
+        )
 
     def candidates(self) -> list[Setting]:
         """The settings worth the final rounds."""
@@ -207,8 +225,10 @@ class Tuner:
             self.predicted[moved(self.trials.default, axis.name, p.value)] = p.rate
         top = found[0] if found else None
         if top is not None:
-            self.notes.append(f"{axis.name} is predicted from acceptance: {shown((((axis.name, top.value)),))} promises "
-                              f"{top.rate:.3g} tokens/s, {top.tokens:.2f} a step")
+            self.notes.append(
+                f"{axis.name} is predicted from acceptance: {shown((((axis.name, top.value)),))} promises "
+                f"{top.rate:.3g} tokens/s, {top.tokens:.2f} a step"
+            )
 
     def look(self) -> Done:
         """One run of the default with its events. Raises DecError where it cannot run."""

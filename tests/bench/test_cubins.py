@@ -13,7 +13,9 @@ from decgraph.backends.triton.source import HEADER
 from decgraph.bench import cubins
 from decgraph.errors import DecError
 
-TEXT = HEADER + '''
+TEXT = (
+    HEADER
+    + """
 
 @triton.jit
 def filled(x, V: tl.constexpr, B: tl.constexpr):
@@ -30,7 +32,8 @@ def crowded(x, B: tl.constexpr):
 @triton.jit
 def mistyped(x):
     tl.store(x, tl.arange(0, 8))
-'''
+"""
+)
 FINE = Spec("fine", "filled", {"x": "*fp32"}, {"V": 1.0, "B": 64}, TEXT)
 SPILLS = Spec("spills", "crowded", {"x": "*fp32"}, {"B": 16384}, TEXT, warps=1)
 MISTYPED = Spec("mistyped", "mistyped", {"x": "*fp32"}, {}, TEXT)
@@ -72,13 +75,23 @@ def test_what_is_known_is_not_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_digests() -> None:
     """They change with the code that is run, and with nothing else."""
-    same = replace(FINE, name="x", text="# a comment\n" + TEXT.replace("def crowded(x, B: tl.constexpr):",
-                                                                     'def crowded(x, B: tl.constexpr):\n    """Says."""'))
+    same = replace(
+        FINE,
+        name="x",
+        text="# a comment\n"
+        + TEXT.replace("def crowded(x, B: tl.constexpr):", 'def crowded(x, B: tl.constexpr):\n    """Says."""'),
+    )
     assert cubins.digest(same) == cubins.digest(FINE)
-    others = [replace(FINE, warps=8), replace(FINE, constexprs={"V": 2.0, "B": 64}), replace(FINE, function="crowded"),
-              replace(FINE, signature={"x": "*bf16"}), replace(FINE, stages=3), replace(FINE, aligned=("x",)),
-              replace(FINE, text=TEXT.replace("v / tl.sum(v)", "v * tl.sum(v)")),
-              replace(FINE, text=TEXT + "from decgraph.backends.triton.prelude import philox\n")]
+    others = [
+        replace(FINE, warps=8),
+        replace(FINE, constexprs={"V": 2.0, "B": 64}),
+        replace(FINE, function="crowded"),
+        replace(FINE, signature={"x": "*bf16"}),
+        replace(FINE, stages=3),
+        replace(FINE, aligned=("x",)),
+        replace(FINE, text=TEXT.replace("v / tl.sum(v)", "v * tl.sum(v)")),
+        replace(FINE, text=TEXT + "from decgraph.backends.triton.prelude import philox\n"),
+    ]
     assert len({cubins.digest(s) for s in [FINE, *others]}) == 1 + len(others)
     of_module = Spec("m", "words_of", {}, module="decgraph.backends.triton.step.keys")
     assert {"decgraph.backends.triton.prelude", of_module.module} <= cubins._files(of_module.module, "")

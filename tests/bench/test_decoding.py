@@ -32,8 +32,15 @@ def test_the_drafter_is_the_targets_first_layers(small: weights.Weights) -> None
     assert weights.count(small.drafter) < weights.count(small.target)
 
 
-@pytest.mark.parametrize(("name", "baseline"), [("autoregressive", "generate"), ("speculative", "assisted"),
-                                                ("prompt_lookup", "prompt_lookup"), ("speculative", "autoregressive")])
+@pytest.mark.parametrize(
+    ("name", "baseline"),
+    [
+        ("autoregressive", "generate"),
+        ("speculative", "assisted"),
+        ("prompt_lookup", "prompt_lookup"),
+        ("speculative", "autoregressive"),
+    ],
+)
 def test_a_row(name: str, baseline: str, small: weights.Weights) -> None:
     row = measure.against_transformers(name, small, TINY, usual=baseline)
     assert (row["algorithm"], row["baseline"], row["models"], row["mode"]) == (name, baseline, "tiny", "greedy")

@@ -136,7 +136,8 @@ def test_attention_in_float64_is_torchs() -> None:
     seen = torch.rand(2, 3, 7, generator=made) > 0.4
     seen[..., 0] = True
     theirs = torch.nn.functional.scaled_dot_product_attention(
-        *(x.transpose(1, 2) for x in (q, k, v)), attn_mask=seen[:, None], scale=0.3, enable_gqa=True).transpose(1, 2)
+        *(x.transpose(1, 2) for x in (q, k, v)), attn_mask=seen[:, None], scale=0.3, enable_gqa=True
+    ).transpose(1, 2)
     assert torch.allclose(exact.attention(q, k, v, seen, 0.3), theirs)
     seen[0, 0] = False
     assert (exact.attention(q, k, v, seen, 0.3)[0, 0] == 0).all()

@@ -44,14 +44,28 @@ def test_devices_that_meet_are_noticed() -> None:
                 mixing()
 
 
-@pytest.mark.parametrize(("family", "name"), [("llama", "speculative"), ("gemma3", "speculative"), ("llama", "sequoia"),
-                                              ("gpt2", "prompt_lookup"), ("llama", "eagle2"), ("llama", "token_recycling")])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("llama", "speculative"),
+        ("gemma3", "speculative"),
+        ("llama", "sequoia"),
+        ("gpt2", "prompt_lookup"),
+        ("llama", "eagle2"),
+        ("llama", "token_recycling"),
+    ],
+)
 def test_causal_models(family: str, name: str) -> None:
     given = tokens.asked(CPU)
     plain = module(family).generate(**given)
     with Elsewhere():
-        parts: dict[str, Any] = {"speculative": {"gamma": 3}, "sequoia": {"shape": tokens.SHAPE}, "prompt_lookup": {"k": 4},
-                                 "eagle2": {"depth": 3, "k": 3, "budget": 8}, "token_recycling": {}}[name]
+        parts: dict[str, Any] = {
+            "speculative": {"gamma": 3},
+            "sequoia": {"shape": tokens.SHAPE},
+            "prompt_lookup": {"k": 4},
+            "eagle2": {"depth": 3, "k": 3, "budget": 8},
+            "token_recycling": {},
+        }[name]
         if name in ("speculative", "sequoia"):
             parts["drafter"] = away(tokens.noisy(module(family)))
         if name == "eagle2":

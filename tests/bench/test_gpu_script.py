@@ -27,8 +27,19 @@ def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
     """With -S Python reads no .pth file, so the editable installation does not exist."""
     out = tmp_path / "deep" / "gpu.json"
     env = {**os.environ, "PYTHONPATH": sysconfig.get_paths()["purelib"], "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-S", str(ROOT / "bench" / "gpu" / "run.py"), "--out", str(out), "--device", "cpu",
-               "--only", "facts,kernels,noise,capture", "--threads", "1"]
+    command = [
+        sys.executable,
+        "-S",
+        str(ROOT / "bench" / "gpu" / "run.py"),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+        "--only",
+        "facts,kernels,noise,capture",
+        "--threads",
+        "1",
+    ]
     ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     made = json.loads(out.read_text(encoding="utf-8"))

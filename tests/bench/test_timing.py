@@ -75,8 +75,20 @@ def test_tables_are_made_from_the_results(tmp_path: Path) -> None:
     page = "before\n<!-- table shipped -->\nold\n<!-- end -->\nafter\n<!-- table compiling -->\n<!-- end -->\n"
     made = table.written(page, tmp_path)
     assert made.startswith("before\n<!-- table shipped -->\n| algorithm |")
-    cells = ("speculative", "`assisted`", "greedy", "120", "60", "2.00 (1.90 to 2.10)", "1.98", "2.50", "-", "4.00", "12%",
-             "3 of 4, 1 near-ties")
+    cells = (
+        "speculative",
+        "`assisted`",
+        "greedy",
+        "120",
+        "60",
+        "2.00 (1.90 to 2.10)",
+        "1.98",
+        "2.50",
+        "-",
+        "4.00",
+        "12%",
+        "3 of 4, 1 near-ties",
+    )
     assert f"| {' | '.join(cells)} |\n" in made
     assert "old" not in made and "after\n<!-- table compiling -->\n(not measured)\n" in made
     assert table.written(made, tmp_path) == made

@@ -39,7 +39,7 @@ def test_every_world_is_that_of_an_attack() -> None:
 @pytest.mark.parametrize("side", ["wrong", "true"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_programs_load(name: str, side: str) -> None:
-    if side == "wrong" and name.startswith("refines_itself"):     # refused at the line of the claim
+    if side == "wrong" and name.startswith("refines_itself"):  # refused at the line of the claim
         with pytest.raises(decgraph.DecError, match="refine itself"):
             decgraph.load(FOLDER / side / f"{name}.dec")
         return

@@ -92,9 +92,15 @@ def test_given_parameters_are_kept() -> None:
     assert found.counterexample is not None and found.counterexample.params == {"gamma": 2}
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"params": {"gama": 2}}, "has no parameter `gama`"), ({"params": {"gamma": 99}}, "gamma"),
-    ({"vocab": 1}, "at least 2 tokens"), ({"models": 0}, "at least 2 tokens and 1 model")])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"params": {"gama": 2}}, "has no parameter `gama`"),
+        ({"params": {"gamma": 99}}, "gamma"),
+        ({"vocab": 1}, "at least 2 tokens"),
+        ({"models": 0}, "at least 2 tokens and 1 model"),
+    ],
+)
 def test_options_are_checked(options: dict, message: str) -> None:
     with pytest.raises(DecError, match=message):
         check_algorithm("speculative", **options)

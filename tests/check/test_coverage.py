@@ -57,7 +57,7 @@ def test_conditions_that_lowering_made_are_not_demanded() -> None:
     ran = Ran.of(module, module.entry)
     said = {str(m) for m in missing(module.entry, ran, module.path)}
     ifs = [op for op, _ in demanded(module.entry, ran) if op.opcode == "if"]
-    assert {op.loc.line for op in ifs} == {5}           # of `if bernoulli(...)` in stdlib/rules.dec
+    assert {op.loc.line for op in ifs} == {5}  # of `if bernoulli(...)` in stdlib/rules.dec
     assert any("rules.dec" in line for line in said)
 
 

@@ -83,4 +83,4 @@ def test_laws_with_and_without_the_cut(name: str, eos: tuple[int, ...], temperat
         assert sum(wanted.values()) == 1
         for engine in (ExactMachine, Cut):
             assert whole_law(program(name, 1, engine), request, 200_000, Tally()) == wanted, (engine, limit)
-    assert Cut.cuts or eos, "nothing was cut"       # texts that end with their first token are drafted by no greedy step
+    assert Cut.cuts or eos, "nothing was cut"  # texts that end with their first token are drafted by no greedy step

@@ -25,9 +25,31 @@ from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
 inf, nan = math.inf, math.nan
-NUMBERS: list[Any] = [0, 1, 2, -1, -3, F(0), F(1), F(1, 2), F(-1, 2), F(-7, 3), F(9, 4), inf, -inf, nan, Log(F(0)), Log(F(1)),
-                      Log(F(2)), Log(F(1, 3), 2), power(F(2), F(1, 2)), -power(F(2), F(1, 2)), power(F(3), F(7, 10)) - 2,
-                      Log(F(1, 3)).value, 1 - power(F(1, 2), F(1, 3))]
+NUMBERS: list[Any] = [
+    0,
+    1,
+    2,
+    -1,
+    -3,
+    F(0),
+    F(1),
+    F(1, 2),
+    F(-1, 2),
+    F(-7, 3),
+    F(9, 4),
+    inf,
+    -inf,
+    nan,
+    Log(F(0)),
+    Log(F(1)),
+    Log(F(2)),
+    Log(F(1, 3), 2),
+    power(F(2), F(1, 2)),
+    -power(F(2), F(1, 2)),
+    power(F(3), F(7, 10)) - 2,
+    Log(F(1, 3)).value,
+    1 - power(F(1, 2), F(1, 3)),
+]
 # The machine of backends/exact/run.py names the line of what it gives up, which is not the numbers' to do.
 LOGIC = ("and", "or", "not", "select")
 
@@ -45,7 +67,7 @@ def test_elementwise_functions_agree_with_the_reference(name: str) -> None:
     for xs in itertools.product(grid, repeat=arity):
         floats = [float(x) for x in xs]
         if name == "mod" and (floats[1] == 0 or math.isinf(floats[0])) or name == "floor" and not math.isfinite(floats[0]):
-            continue        # the reference has whatever NumPy has; see test_what_has_no_value
+            continue  # the reference has whatever NumPy has; see test_what_has_no_value
         got = EXACT.fn(name)(*xs)[()]
         with np.errstate(all="ignore"):
             want = float(np.asarray(FLOAT.fn(name)(*[np.float64(x) for x in floats])))
@@ -59,7 +81,7 @@ def _on_an_edge(name: str, floats: list[float]) -> bool:
         q = floats[0] / (floats[1] if name == "mod" else 1)
         return abs(q - round(q)) < 1e-9
     if name == "pow" and floats == [-inf, 0.5]:
-        return True         # NumPy takes the square root here, where C's pow says inf
+        return True  # NumPy takes the square root here, where C's pow says inf
     return name in ("eq", "ne", "le", "lt", "ge", "gt") and abs(floats[0] - floats[1]) < 1e-12
 
 
@@ -139,16 +161,69 @@ def outcome(text: str, machine: str = "exact") -> Any:
 
 def expressions() -> st.SearchStrategy[str]:
     """Numbers of the language: scalars and vectors over the vocabulary."""
-    leaves = st.sampled_from(["0", "1", "-1", "2", "0.5", "0.7", "1000000007", "a", "n", "inf", "-inf", "q", "max(q)",
-                              "min(q)", "log(0)", "entropy(p)", "sum(q)", "kl(p, uniform())", "0 / 0", "len(q)", "p[0]"])
+    leaves = st.sampled_from(
+        [
+            "0",
+            "1",
+            "-1",
+            "2",
+            "0.5",
+            "0.7",
+            "1000000007",
+            "a",
+            "n",
+            "inf",
+            "-inf",
+            "q",
+            "max(q)",
+            "min(q)",
+            "log(0)",
+            "entropy(p)",
+            "sum(q)",
+            "kl(p, uniform())",
+            "0 / 0",
+            "len(q)",
+            "p[0]",
+        ]
+    )
 
     def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-        one = st.sampled_from(["exp({})", "log({})", "sqrt({})", "relu({})", "abs({})", "(-{})", "floor({})", "max(0 * q + {})",
-                               "sum({} * q)", "clamp({}, 0, 1)", "softmax(0 * q + {})", "softmax({} * log(q))", "int({})",
-                               "normalize(q * {})", "normalize(q ^ {})", "mean(q + {})", "cumsum(q + {})",
-                               "entropy(softmax({} * q))", "softmax(log(q) / {})"])
-        two = st.sampled_from(["({} + {})", "({} - {})", "({} * {})", "({} / {})", "({} % {})", "({} ^ {})", "min({}, {})",
-                               "max({}, {})", "where({} > 0, {}, q)"])
+        one = st.sampled_from(
+            [
+                "exp({})",
+                "log({})",
+                "sqrt({})",
+                "relu({})",
+                "abs({})",
+                "(-{})",
+                "floor({})",
+                "max(0 * q + {})",
+                "sum({} * q)",
+                "clamp({}, 0, 1)",
+                "softmax(0 * q + {})",
+                "softmax({} * log(q))",
+                "int({})",
+                "normalize(q * {})",
+                "normalize(q ^ {})",
+                "mean(q + {})",
+                "cumsum(q + {})",
+                "entropy(softmax({} * q))",
+                "softmax(log(q) / {})",
+            ]
+        )
+        two = st.sampled_from(
+            [
+                "({} + {})",
+                "({} - {})",
+                "({} * {})",
+                "({} / {})",
+                "({} % {})",
+                "({} ^ {})",
+                "min({}, {})",
+                "max({}, {})",
+                "where({} > 0, {}, q)",
+            ]
+        )
         return st.one_of(st.builds(str.format, one, inner), st.builds(str.format, two, inner, inner))
 
     return st.recursive(leaves, larger, max_leaves=6)
@@ -166,7 +241,7 @@ def test_no_python_exception_leaves_the_exact_machine(expression: str, test: str
     try:
         load_text(text)
     except DecError:
-        return          # refused before it runs
+        return  # refused before it runs
     started = time.perf_counter()
     got = outcome(text)
     assert time.perf_counter() - started < 20, expression
@@ -199,8 +274,20 @@ algorithm numbers(target: causal, a: float in -100..100 = 0.5, n: int in 0..100 
     assert isinstance(got, NotSeparated) and "200000 bits" in str(got) and ":6:" in got.place
 
 
-@pytest.mark.parametrize("step", ["sqrt(v + 1)", "v + log(0.5)", "exp(-v)", "log(2 + v)", "v ^ 0.7 + 1", "v * exp(v)",
-                                  "v / (v + 0.1)", "max(softmax(log(q) * v))", "v * sqrt(2) + 1"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "sqrt(v + 1)",
+        "v + log(0.5)",
+        "exp(-v)",
+        "log(2 + v)",
+        "v ^ 0.7 + 1",
+        "v * exp(v)",
+        "v / (v + 0.1)",
+        "max(softmax(log(q) * v))",
+        "v * sqrt(2) + 1",
+    ],
+)
 def test_long_loops_end(step: str) -> None:
     text = f"""
 algorithm numbers(target: causal, a: float in -100..100 = 0.5, n: int in 0..100 = 3):

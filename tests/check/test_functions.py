@@ -14,8 +14,12 @@ from decgraph.ir.types import BOOL, INT, PROB, Type
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```dec[^\n]*\n(.*?)^```", re.S | re.M)
-WITH_EXTERNS = [block for page in sorted(DOCS.glob("**/*.md")) for block in BLOCK.findall(page.read_text(encoding="utf-8"))
-                if re.search(r"^extern ", block, re.M) and "refines" in block]
+WITH_EXTERNS = [
+    block
+    for page in sorted(DOCS.glob("**/*.md"))
+    for block in BLOCK.findall(page.read_text(encoding="utf-8"))
+    if re.search(r"^extern ", block, re.M) and "refines" in block
+]
 STEERED = """extern sure(text, float) -> {type} on host
 
 algorithm steered(target: causal, drafter: causal, gamma: int in 1..2 = 2):
@@ -42,9 +46,14 @@ def test_every_program_of_docs_with_a_function_is_proved(text: str) -> None:
     assert check_algorithm(text, mutants=False, models=4).verdict == "proved"
 
 
-@pytest.mark.parametrize(("returns", "condition"), [
-    ("bool", "sure(text_of(ctx), max(q))"), ("int", "sure(text_of(ctx), max(q)) > 7"),
-    ("float", "sure(text_of(ctx), max(q)) < 0.3")])
+@pytest.mark.parametrize(
+    ("returns", "condition"),
+    [
+        ("bool", "sure(text_of(ctx), max(q))"),
+        ("int", "sure(text_of(ctx), max(q)) > 7"),
+        ("float", "sure(text_of(ctx), max(q)) < 0.3"),
+    ],
+)
 def test_what_steers_drafting_may_be_any_function(returns: str, condition: str) -> None:
     text = STEERED.format(type=returns, condition=condition, rule="rejection against target(t)")
     assert check_algorithm(text, mutants=False, models=4).verdict == "proved"
@@ -55,7 +64,7 @@ def test_what_chooses_the_evidence_may_not(condition: str) -> None:
     text = STEERED.format(type="bool", condition="[no]", rule=f"rejection against drafter(t) if {condition} else target(t)")
     found = check_algorithm(text, mutants=False)
     assert found.verdict == "refuted" and found.counterexample is not None
-    assert found.counterexample.kind in ("law", "tokens")       # of a function that there is, and not of an adversary
+    assert found.counterexample.kind in ("law", "tokens")  # of a function that there is, and not of an adversary
     assert any("sure(" in line and "= yes" in line for line in found.counterexample.functions)
     honest = check_algorithm(text, mutants=False, models=3, externs={"sure": lambda text, p: False})
     assert honest.verdict != "refuted"

@@ -32,8 +32,10 @@ def program(name: str, **params: int) -> Program:
     found = shelf(name)
     assert found is not None
     module = load_text(found[1].text, found[1].path)
-    models = {"target": TableModel(3, table={(): P}, name="target", window=0),
-              "drafter": TableModel(3, table={(): Q}, name="drafter", window=0)}
+    models = {
+        "target": TableModel(3, table={(): P}, name="target", window=0),
+        "drafter": TableModel(3, table={(): Q}, name="drafter", window=0),
+    }
     names = {p.name for p in module.entry.params}
     return Program(module, name, {k: v for k, v in models.items() if k in names}, params)
 

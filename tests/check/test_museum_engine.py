@@ -37,9 +37,14 @@ def one_thread() -> Iterator[None]:
 @cache
 def module(name: str) -> Any:
     """Small models: a target, and one that guesses some of its tokens."""
-    made = {"target": lambda: llama(1), "twin": lambda: llama(1), "near": lambda: noisy(llama(1), 0.02),
-            "gpt2": lambda: gpt2(3), "gpt2 near": lambda: noisy(gpt2(3), 0.02),
-            "short": lambda: noisy(llama(1, max_position_embeddings=24), 0.02)}
+    made = {
+        "target": lambda: llama(1),
+        "twin": lambda: llama(1),
+        "near": lambda: noisy(llama(1), 0.02),
+        "gpt2": lambda: gpt2(3),
+        "gpt2 near": lambda: noisy(gpt2(3), 0.02),
+        "short": lambda: noisy(llama(1, max_position_embeddings=24), 0.02),
+    }
     return made[name]()
 
 
@@ -57,9 +62,10 @@ def greedy(of: Any, prompt: Sequence[int], limit: int) -> tuple[int, ...]:
     """What transformers' own loop says."""
     ids = torch.tensor([prompt])
     with torch.no_grad():
-        out = of.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=limit, eos_token_id=None,
-                          pad_token_id=0)
-    return tuple(out[0, len(prompt):].tolist())
+        out = of.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=limit, eos_token_id=None, pad_token_id=0
+        )
+    return tuple(out[0, len(prompt) :].tolist())
 
 
 def ask(s: Session, prompt: Sequence[int] = PROMPTS[0], **request: Any) -> Result:
@@ -103,7 +109,7 @@ def test_the_last_draft_alone_is_rejected(gamma: int) -> None:
     table: dict[tuple[int, ...], list[int]] = {}
     at = len(PROMPTS[0])
     while at < len(text):
-        for i in range(gamma):      # the step that begins at `at` commits gamma - 1 drafts and the correction
+        for i in range(gamma):  # the step that begins at `at` commits gamma - 1 drafts and the correction
             right = text[at + i] if at + i < len(text) else 0
             guess = right if i < gamma - 1 else (right + 1) % V
             table[text[: at + i]] = [int(v == guess) for v in range(V)]
@@ -112,7 +118,7 @@ def test_the_last_draft_alone_is_rejected(gamma: int) -> None:
     models = {"target": model("target"), "drafter": drafter}
     s = decgraph.load("speculative").session(models=models, backend="torch", gamma=gamma)
     result = ask(s)
-    assert result.tokens == text[len(PROMPTS[0]):]
+    assert result.tokens == text[len(PROMPTS[0]) :]
     assert result.stats.accepted[gamma - 1] == 0 and sum(result.stats.accepted) == (gamma - 1) * (24 // gamma)
 
 
@@ -133,8 +139,16 @@ def test_a_window_is_left() -> None:
     """Texts past a sliding window, with rejections: keys that the window has left are not asked for again, nor lost."""
     torch.manual_seed(5)
     config = transformers.MistralConfig(
-        vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=256, sliding_window=5, initializer_range=0.4)
+        vocab_size=V,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        sliding_window=5,
+        initializer_range=0.4,
+    )
     of = transformers.MistralForCausalLM(config).eval()
     models = {"target": from_module(of, name="windowed"), "drafter": model("near")}
     s = decgraph.load("speculative").session(models=models, backend="torch", gamma=4)
@@ -156,6 +170,7 @@ def test_requests_of_all_lengths_in_one_session() -> None:
 
 def test_left_in_the_middle() -> None:
     """A run that its listener ends, at each of its events in turn: the next one is right."""
+
     class Enough(Exception):
         pass
 
@@ -172,7 +187,7 @@ def test_left_in_the_middle() -> None:
 
         (left,) = s.generate([Request(prompt=PROMPTS[0], limit=12, temperature=0)], listener=listener)
         assert left.error is None or isinstance(left.error.__cause__, Enough)
-        assert (left.error is None) == (heard <= n) and left.tokens == right[:len(left.tokens)]
+        assert (left.error is None) == (heard <= n) and left.tokens == right[: len(left.tokens)]
         assert ask(s, limit=12).tokens == right
 
 
@@ -190,8 +205,12 @@ def test_drafts_are_those_of_the_reference() -> None:
     """What a head drafts from is the target's own state, after every step: both backends draft and accept alike."""
     models = layered("tiny")
     wanted = {k: models[k] for k in ("target", "head")}
-    runs = [decgraph.load("eagle2").session(models=wanted, backend=b, depth=2, k=2, budget=4).run(
-        Request(prompt=(2, 1, 0, 3), limit=20, temperature=0)) for b in ("reference", "torch")]
+    runs = [
+        decgraph.load("eagle2")
+        .session(models=wanted, backend=b, depth=2, k=2, budget=4)
+        .run(Request(prompt=(2, 1, 0, 3), limit=20, temperature=0))
+        for b in ("reference", "torch")
+    ]
     assert runs[0].tokens == runs[1].tokens and runs[0].stats == runs[1].stats
     assert sum(runs[0].stats.accepted) and runs[0].stats.drafted > sum(runs[0].stats.accepted)
 
@@ -199,8 +218,12 @@ def test_drafts_are_those_of_the_reference() -> None:
 def test_draft_rows_are_those_of_the_reference() -> None:
     """Positions of drafts: a model with rotary positions drafts the same tokens on both backends."""
     models = {k: v for k, v in layered("tiny").items() if k in ("target", "drafter")}
-    runs = [decgraph.load("speculative").session(models=models, backend=b, gamma=4).run(
-        Request(prompt=(0, 1, 2), limit=24, temperature=1, seed=5)) for b in ("reference", "torch")]
+    runs = [
+        decgraph.load("speculative")
+        .session(models=models, backend=b, gamma=4)
+        .run(Request(prompt=(0, 1, 2), limit=24, temperature=1, seed=5))
+        for b in ("reference", "torch")
+    ]
     assert runs[0].tokens == runs[1].tokens and runs[0].stats == runs[1].stats
 
 
@@ -228,8 +251,9 @@ def test_the_end_of_the_context(name: str, backend: str) -> None:
     """A request for more than the context holds: the text ends there, with a reason and the tokens made so far."""
     of = llama(1, max_position_embeddings=40)
     models = {"target": from_module(of, name="forty")} | ({"drafter": model("near")} if name == "speculative" else {})
-    result = decgraph.load(name).session(models=models, backend=backend).run(
-        Request(prompt=PROMPTS[0], limit=100, temperature=0))
+    result = (
+        decgraph.load(name).session(models=models, backend=backend).run(Request(prompt=PROMPTS[0], limit=100, temperature=0))
+    )
     assert result.error is None and result.reason == "context"
     assert len(result.tokens) >= 34 and result.tokens[:34] == greedy(of, PROMPTS[0], 34)
 
@@ -254,9 +278,15 @@ def test_a_drafter_with_a_shorter_context() -> None:
 def mixed() -> list[Request]:
     """Requests that differ in everything that one can ask for."""
     how: list[dict[str, Any]] = [
-        {"temperature": 1}, {"temperature": 0}, {"temperature": 0.7, "top_k": 5}, {"temperature": 1, "repetition_penalty": 1.5},
-        {"temperature": 1.3, "top_p": 0.8, "bans": {5, 9}}, {"temperature": 1, "min_length": 6, "eos": {3, 5, 9, 11, 20}},
-        {"temperature": 1, "frequency_penalty": 0.8, "bias": {7: 2.0}}, {"temperature": 1, "limit": 3}]
+        {"temperature": 1},
+        {"temperature": 0},
+        {"temperature": 0.7, "top_k": 5},
+        {"temperature": 1, "repetition_penalty": 1.5},
+        {"temperature": 1.3, "top_p": 0.8, "bans": {5, 9}},
+        {"temperature": 1, "min_length": 6, "eos": {3, 5, 9, 11, 20}},
+        {"temperature": 1, "frequency_penalty": 0.8, "bias": {7: 2.0}},
+        {"temperature": 1, "limit": 3},
+    ]
     return [Request(**{"prompt": PROMPTS[i % 4], "limit": 16 + i, "seed": 3, "request_id": i, **h}) for i, h in enumerate(how)]
 
 
@@ -295,16 +325,20 @@ def test_memory_is_taken_away_and_given_back() -> None:
 def test_seeds() -> None:
     """A seed and a request's number are all that its noise depends on."""
     s = session("speculative", gamma=3)
+
     def drawn(seed: int, number: int) -> tuple[int, ...]:
         return ask(s, temperature=1, seed=seed, request_id=number).tokens
+
     assert drawn(1, 0) == drawn(1, 0)
     assert len({drawn(1, 0), drawn(2, 0), drawn(1, 1), drawn(2, 1)}) == 4
 
 
 def test_a_row_without_drafts_draws_what_it_draws_alone() -> None:
     """Prompt lookup in a batch: one prompt repeats itself, the other gives no draft at all."""
-    requests = [Request(prompt=prompt, limit=16, seed=9, request_id=i) for i, prompt in
-                enumerate(((1, 5, 9, 5, 9, 5, 9), tuple(range(10, 20))))]
+    requests = [
+        Request(prompt=prompt, limit=16, seed=9, request_id=i)
+        for i, prompt in enumerate(((1, 5, 9, 5, 9, 5, 9), tuple(range(10, 20))))
+    ]
     plain = many(session("autoregressive", drafter=None), requests, batch=2)
     assert many(session("prompt_lookup", drafter=None, k=4), requests, batch=2) == plain
 
@@ -397,8 +431,13 @@ def test_what_is_allowed_at_every_node(name: str, temperature: float) -> None:
 
 
 SHAPING: dict[str, dict[str, Any]] = {
-    "repetition": {"repetition_penalty": 1.4}, "presence": {"presence_penalty": 1.5}, "frequency": {"frequency_penalty": 0.9},
-    "bias": {"bias": {5: 3.0, 9: -2.0}}, "bans": {"bans": {37, 46, 27}}, "least": {"min_length": 9, "eos": set(range(20, 50))}}
+    "repetition": {"repetition_penalty": 1.4},
+    "presence": {"presence_penalty": 1.5},
+    "frequency": {"frequency_penalty": 0.9},
+    "bias": {"bias": {5: 3.0, 9: -2.0}},
+    "bans": {"bans": {37, 46, 27}},
+    "least": {"min_length": 9, "eos": set(range(20, 50))},
+}
 
 
 @pytest.mark.parametrize("asked", SHAPING.values(), ids=SHAPING)
@@ -420,6 +459,7 @@ def test_a_coin_of_probability_nothing() -> None:
     target = ask(s, temperature=1, top_k=1, limit=20)
     assert target.tokens == greedy(module("target"), PROMPTS[0], 20)
     from decgraph.runtime.models.table import TableModel
+
     never = TableModel(3, table={(): (0, 1, 1)}, window=0, name="never")
     always = TableModel(3, table={(): (1, 0, 0)}, window=0, name="always")
     for backend in ("reference", "torch"):
@@ -442,5 +482,3 @@ def test_another_vocabulary_is_refused() -> None:
     models = {"target": model("target"), "drafter": from_module(llama(1, vocab_size=50), name="fifty")}
     with pytest.raises(DecError, match="vocabular"):
         decgraph.load("speculative").session(models=models, backend="torch")
-
-

@@ -97,8 +97,10 @@ def test_skipping_a_repeated_token_is_off_by_what_was_recorded() -> None:
             world = World(coupled=False)
             world.restart(choices)
             module = load_text(rule_text(name), name)
-            models = {"target": TableModel(4, table={(): p}, window=0, name="target"),
-                      "drafter": TableModel(4, table={(): q}, window=0, name="drafter")}
+            models = {
+                "target": TableModel(4, table={(): p}, window=0, name="target"),
+                "drafter": TableModel(4, table={(): q}, window=0, name="drafter"),
+            }
             m = execute(Program(module, module.main, models, {}).machine(Request(START, limit=1), world, 1))
             return int(m.committed_tokens()[0])
 

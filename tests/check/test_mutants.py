@@ -20,8 +20,18 @@ from decgraph.check.worlds import world
 
 PROGRAMS = Path(__file__).parent / "programs"
 # Small ones first; a mutant is planted in the first of these that it applies to.
-HOSTS = ["speculative", "points", "iid_siblings", "two_drafters", "sequoia", "eagle2", "medusa", "jacobi", "freedave",
-         "block_verification"]
+HOSTS = [
+    "speculative",
+    "points",
+    "iid_siblings",
+    "two_drafters",
+    "sequoia",
+    "eagle2",
+    "medusa",
+    "jacobi",
+    "freedave",
+    "block_verification",
+]
 
 
 @lru_cache
@@ -31,9 +41,12 @@ def host(name: str):
     planting = Planting(text, module.path)
 
     def worlds(module, engine, turn):
-        plans = further_plans if turn == 1 else partial(first_plans, first=20 * turn)     # as plant_all has them
-        return [world(module, claim, plan, engine=engine) for claim in module.entry.claims
-                for plan in plans(module, claim, 3, 20, **({"given": {}} if turn == 1 else {}))]
+        plans = further_plans if turn == 1 else partial(first_plans, first=20 * turn)  # as plant_all has them
+        return [
+            world(module, claim, plan, engine=engine)
+            for claim in module.entry.claims
+            for plan in plans(module, claim, 3, 20, **({"given": {}} if turn == 1 else {}))
+        ]
 
     def without(case):
         return replace(world(module, case.claim, case.plan), params=case.params, length=case.length, request=case.request)
@@ -76,10 +89,20 @@ def test_no_bug_is_never_found(name: str) -> None:
     assert not kill.killed, kill.by
 
 
-@pytest.mark.parametrize(("name", "algorithm"), [
-    ("siblings-resorted", "eagle2"), ("siblings-merged", "eagle2"), ("pruned-by-own-score", "eagle2"),
-    ("law-of-the-raw-face", "eagle2"), ("replacement-dropped", "eagle2"), ("siblings-merged", "sequoia"),
-    ("points-as-drawn", "eagle2"), ("siblings-seen", "speculative"), ("path-not-gathered", "speculative")])
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [
+        ("siblings-resorted", "eagle2"),
+        ("siblings-merged", "eagle2"),
+        ("pruned-by-own-score", "eagle2"),
+        ("law-of-the-raw-face", "eagle2"),
+        ("replacement-dropped", "eagle2"),
+        ("siblings-merged", "sequoia"),
+        ("points-as-drawn", "eagle2"),
+        ("siblings-seen", "speculative"),
+        ("path-not-gathered", "speculative"),
+    ],
+)
 def test_what_does_not_apply_is_equivalent(name: str, algorithm: str) -> None:
     """The reasons why a mutant does not apply, held against the checker: no world shows it."""
     module, _, worlds, _, known = host(algorithm)

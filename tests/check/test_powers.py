@@ -20,14 +20,18 @@ PROGRAMS = Path(__file__).parent / "powers"
 Case = tuple[str, dict[str, Any]]
 RATIONAL: list[Case] = [("contrastive", {}), ("guidance", {}), ("mixture", {})]
 REAL: list[Case] = [
-    ("contrastive", {"strength": 0.5}),       # square roots
+    ("contrastive", {"strength": 0.5}),  # square roots
     ("guidance", {"strength": 1.5}),
     ("geometric", {}),
-    *(pytest.param(case, marks=pytest.mark.slow) for case in (
-        ("guidance", {"strength": 0.3}),      # tenth roots
-        ("geometric", {"share": "1/3"}),
-        ("tempered", {}),                     # temperature 0.7
-        ("tempered", {"heat": 2}))),
+    *(
+        pytest.param(case, marks=pytest.mark.slow)
+        for case in (
+            ("guidance", {"strength": 0.3}),  # tenth roots
+            ("geometric", {"share": "1/3"}),
+            ("tempered", {}),  # temperature 0.7
+            ("tempered", {"heat": 2}),
+        )
+    ),
 ]
 ONLY_REAL = ("wrong_geometric_arithmetic", "wrong_tempered_multiplied", "wrong_contrastive_hundredth")
 WRONG: list[Case] = [(p.stem, {}) for p in sorted(PROGRAMS.glob("wrong_*.dec")) if p.stem not in ONLY_REAL]
@@ -97,8 +101,13 @@ rule forgets(p: dist, children: draws):
 
 """
 REQUESTS: list[dict[str, Any]] = [
-    {"temperature": 0.7}, {"temperature": 2}, {"temperature": Fraction(1, 2)}, {"temperature": 0.7, "top_p": 0.9},
-    {"temperature": 1.5, "top_k": 2}, {"presence_penalty": 0.5}, {"bias": {1: -1.5}, "min_p": 0.1},
+    {"temperature": 0.7},
+    {"temperature": 2},
+    {"temperature": Fraction(1, 2)},
+    {"temperature": 0.7, "top_p": 0.9},
+    {"temperature": 1.5, "top_k": 2},
+    {"presence_penalty": 0.5},
+    {"bias": {1: -1.5}, "min_p": 0.1},
     {"presence_penalty": 0.5, "frequency_penalty": 0.25, "repetition_penalty": 1.2, "temperature": 0.7},
 ]
 

@@ -1,4 +1,5 @@
 """Outcomes that no run can show, and outcomes that look as if none could and some does."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -20,50 +21,76 @@ HEAD = "algorithm a(target: causal, gamma: int in 1..4 = 2, share: prob = 0.5, s
 
 def never(states: str, body: str) -> set[str]:
     """What is impossible in a loop with this body: "what: outcome" for conditions and functions of the lines marked with #."""
-    lines = [*(f"    {s}" for s in states.splitlines()), "    while not done:", *(f"        {b}" for b in body.splitlines()),
-             "        x ~ target(ctx)", "        commit x"]
+    lines = [
+        *(f"    {s}" for s in states.splitlines()),
+        "    while not done:",
+        *(f"        {b}" for b in body.splitlines()),
+        "        x ~ target(ctx)",
+        "        commit x",
+    ]
     f = load_text(HEAD + "\n".join(lines) + "\n").entry
     cannot = impossible(f)
     marked = {n: line.split("#")[1].strip() for n, line in enumerate([HEAD, *lines], 1) if "#" in line}
     watched = [op for op in f.body.walk() if op.loc.line in marked and op.opcode in ("if", "map", "for")]
-    return {f"{marked[op.loc.line]} {op.attrs.get('fn', op.opcode)} {kind}" for op in watched
-            for i, kind in cannot if i == id(op)}
+    return {
+        f"{marked[op.loc.line]} {op.attrs.get('fn', op.opcode)} {kind}" for op in watched for i, kind in cannot if i == id(op)
+    }
 
 
-@pytest.mark.parametrize(("states", "body", "expected"), [
-    ("state n: int per sequence = 0", "if n >= 0:  # A\n    n += 1", {"A ge false", "A if false"}),
-    ("state n: int per session = 3", "if n < 3:  # A\n    n = n\nn = n + gamma", {"A lt true", "A if true"}),
-    ("state n: int per sequence = 0", "if n >= 0:  # A\n    n = n\nn = n + 1 - gamma", set()),
-    ("state n: int per session = 0", "if n >= 0:  # A\n    n = n\nif on:\n    n = n - 1", set()),
-    ("state n: int per sequence = 0", "if n >= 0:  # A\n    n = n\nn = n + slack", set()),
-    ("state n: int per sequence = 1", "if n <= 4:  # A\n    n = n\nn = min(n + 1, gamma)", {"A le false", "A if false"}),
-    ("state n: int per sequence = 1", "if n <= 3:  # A\n    n = n\nn = min(n + 1, gamma)", set()),
-    ("state n: int per sequence = 0", "if n < 100:  # A\n    n = n\nn = n + 1", set()),
-    ("state n: int per sequence = 1", "if n > 0:  # A\n    n = n\nn = n * 2", {"A gt false", "A if false"}),
-    ("state flag: bool per sequence = no", "if flag:  # A\n    flag = no", {"A if true"}),
-    ("state flag: bool per sequence = no", "if flag:  # A\n    flag = flag\nflag = not flag", set()),
-    ("state flag: bool per session = no", "if flag:  # A\n    flag = flag\nif on:\n    flag = yes", set()),
-    ("state flag: bool per sequence = no", "if flag:  # A\n    flag = flag\nif gamma > 4:\n    flag = yes", {"A if true"}),
-    ("", "if gamma >= 1 and on:  # A\n    y = 1", {"A ge false"}),
-    ("", "if gamma >= 5 and on:  # A\n    y = 1", {"A ge true", "A and true", "A if true"}),
-    ("", "if gamma >= 2 or share < 0:  # A\n    y = 1", {"A lt true"}),
-    ("", "if gamma >= 1:\n    if on:  # A\n        y = 1\nelse:\n    if on:  # B\n        y = 1", {"B if true", "B if false"}),
-    ("state k: int per sequence = 0",
-     "if on:\n    if gamma > 2:\n        k = 7\n    else:\n        k = 8\nif k == 9:  # A\n    k = k",
-     {"A eq true", "A if true"}),
-    ("state k: int per sequence = 0", "if on:\n    if gamma > 2:\n        k = 9\nif k == 9:  # A\n    k = k", set()),
-    ("state k: float per sequence = 0", "k = min(gamma, 4)  # A\nk = max(gamma, share)  # B",
-     {"A minimum right", "B maximum right"}),
-    ("state k: float per sequence = 0", "k = min(gamma, 3)  # A\nk = max(share, 0.5)  # B", set()),
-    ("state k: int per sequence = 0", "for i in 0..gamma + 1:  # A\n    if i < 5:  # B\n        k = i",
-     {"A for never", "A for once", "B lt false", "B if false"}),
-    ("state k: int per sequence = 0", "for i in 0..gamma - 1:  # A\n    if i < 2:  # B\n        k = i", set()),
-    ("state k: int per sequence = 0",
-     "n = 0\nfor i in 0..slack:\n    n += 1\nif n >= 0:  # A\n    k = n\nif n < 7:  # B\n    k = n",
-     {"A ge false", "A if false"}),
-    ("state k: int per sequence = 0", "q = target(ctx)\nif max(q) <= 1:  # A\n    k = 1\nif sum(q) <= 1:  # B\n    k = 1",
-     {"A le false", "A if false"}),
-])
+@pytest.mark.parametrize(
+    ("states", "body", "expected"),
+    [
+        ("state n: int per sequence = 0", "if n >= 0:  # A\n    n += 1", {"A ge false", "A if false"}),
+        ("state n: int per session = 3", "if n < 3:  # A\n    n = n\nn = n + gamma", {"A lt true", "A if true"}),
+        ("state n: int per sequence = 0", "if n >= 0:  # A\n    n = n\nn = n + 1 - gamma", set()),
+        ("state n: int per session = 0", "if n >= 0:  # A\n    n = n\nif on:\n    n = n - 1", set()),
+        ("state n: int per sequence = 0", "if n >= 0:  # A\n    n = n\nn = n + slack", set()),
+        ("state n: int per sequence = 1", "if n <= 4:  # A\n    n = n\nn = min(n + 1, gamma)", {"A le false", "A if false"}),
+        ("state n: int per sequence = 1", "if n <= 3:  # A\n    n = n\nn = min(n + 1, gamma)", set()),
+        ("state n: int per sequence = 0", "if n < 100:  # A\n    n = n\nn = n + 1", set()),
+        ("state n: int per sequence = 1", "if n > 0:  # A\n    n = n\nn = n * 2", {"A gt false", "A if false"}),
+        ("state flag: bool per sequence = no", "if flag:  # A\n    flag = no", {"A if true"}),
+        ("state flag: bool per sequence = no", "if flag:  # A\n    flag = flag\nflag = not flag", set()),
+        ("state flag: bool per session = no", "if flag:  # A\n    flag = flag\nif on:\n    flag = yes", set()),
+        ("state flag: bool per sequence = no", "if flag:  # A\n    flag = flag\nif gamma > 4:\n    flag = yes", {"A if true"}),
+        ("", "if gamma >= 1 and on:  # A\n    y = 1", {"A ge false"}),
+        ("", "if gamma >= 5 and on:  # A\n    y = 1", {"A ge true", "A and true", "A if true"}),
+        ("", "if gamma >= 2 or share < 0:  # A\n    y = 1", {"A lt true"}),
+        (
+            "",
+            "if gamma >= 1:\n    if on:  # A\n        y = 1\nelse:\n    if on:  # B\n        y = 1",
+            {"B if true", "B if false"},
+        ),
+        (
+            "state k: int per sequence = 0",
+            "if on:\n    if gamma > 2:\n        k = 7\n    else:\n        k = 8\nif k == 9:  # A\n    k = k",
+            {"A eq true", "A if true"},
+        ),
+        ("state k: int per sequence = 0", "if on:\n    if gamma > 2:\n        k = 9\nif k == 9:  # A\n    k = k", set()),
+        (
+            "state k: float per sequence = 0",
+            "k = min(gamma, 4)  # A\nk = max(gamma, share)  # B",
+            {"A minimum right", "B maximum right"},
+        ),
+        ("state k: float per sequence = 0", "k = min(gamma, 3)  # A\nk = max(share, 0.5)  # B", set()),
+        (
+            "state k: int per sequence = 0",
+            "for i in 0..gamma + 1:  # A\n    if i < 5:  # B\n        k = i",
+            {"A for never", "A for once", "B lt false", "B if false"},
+        ),
+        ("state k: int per sequence = 0", "for i in 0..gamma - 1:  # A\n    if i < 2:  # B\n        k = i", set()),
+        (
+            "state k: int per sequence = 0",
+            "n = 0\nfor i in 0..slack:\n    n += 1\nif n >= 0:  # A\n    k = n\nif n < 7:  # B\n    k = n",
+            {"A ge false", "A if false"},
+        ),
+        (
+            "state k: int per sequence = 0",
+            "q = target(ctx)\nif max(q) <= 1:  # A\n    k = 1\nif sum(q) <= 1:  # B\n    k = 1",
+            {"A le false", "A if false"},
+        ),
+    ],
+)
 def test_what_cannot_happen(states: str, body: str, expected: set[str]) -> None:
     assert never(states, body) == expected
 
@@ -84,6 +111,7 @@ SAMPLES = [-5, -2, -1, 0, 1, 2, 5, -INF, INF]
 @pytest.mark.parametrize("fn", sorted(set(MAP_FUNCTIONS) - {"and", "or", "not", "select", "pow"}))
 def test_intervals_hold_what_exact_numbers_give(fn: str) -> None:
     """Every result on sampled numbers lies in the interval of results, and is finite where that says so."""
+
     def ranges(v: float) -> list[Interval]:
         kind = int(abs(v) == INF)
         return [Interval(a, b, kind) for a in ENDS for b in ENDS if a <= v <= b]
@@ -97,9 +125,12 @@ def test_intervals_hold_what_exact_numbers_give(fn: str) -> None:
             out = EXACT.fn(fn)(*row)[()]
         except OpError:
             continue
-        parts = [ranges(v)[::1 if arity < 2 else 3] for v in row]
-        picks = [(a, *rest) for a in parts[0] for rest in zip(*(parts[1:] or [[()]]), strict=False)] if arity > 1 else \
-            [(a,) for a in parts[0]]
+        parts = [ranges(v)[:: 1 if arity < 2 else 3] for v in row]
+        picks = (
+            [(a, *rest) for a in parts[0] for rest in zip(*(parts[1:] or [[()]]), strict=False)]
+            if arity > 1
+            else [(a,) for a in parts[0]]
+        )
         for given in picks:
             got = mapped(fn, given)
             assert got.kind == ODD if out != out else got.low <= out <= got.high, (fn, row, given, got)

@@ -75,7 +75,7 @@ def test_entropy_is_exact(weights) -> None:
     # p[x] > exp(-H) for some x, unless p is uniform: then equal
     threshold = reals.exp(-h)
     assert (max(p) > threshold) == (len(set(p)) > 1)
-    assert (max(p) >= threshold)
+    assert max(p) >= threshold
 
 
 def test_log_of_nothing_is_minus_infinity() -> None:
@@ -92,14 +92,22 @@ def test_square_roots_compare_with_rationals(x) -> None:
 
 
 numbers = st.recursive(
-    st.one_of(positive, st.builds(power, positive, st.fractions(F(-3), 3, max_denominator=7)),
-              st.builds(reals.exp, st.fractions(-2, 2, max_denominator=5)), positive.map(lambda x: reals.log(x + 1).value)),
+    st.one_of(
+        positive,
+        st.builds(power, positive, st.fractions(F(-3), 3, max_denominator=7)),
+        st.builds(reals.exp, st.fractions(-2, 2, max_denominator=5)),
+        positive.map(lambda x: reals.log(x + 1).value),
+    ),
     lambda inner: st.one_of(
-        st.builds(lambda a, b: a + b, inner, inner), st.builds(lambda a, b: a * b, inner, inner),
-        st.builds(lambda a, b: a / b if b != 0 else a, inner, inner), st.builds(lambda a, b: abs(a - b), inner, inner),
+        st.builds(lambda a, b: a + b, inner, inner),
+        st.builds(lambda a, b: a * b, inner, inner),
+        st.builds(lambda a, b: a / b if b != 0 else a, inner, inner),
+        st.builds(lambda a, b: abs(a - b), inner, inner),
         st.builds(lambda a, e: power(a, e) if a > 0 else a, inner, st.fractions(F(-2), 2, max_denominator=3)),
-        st.lists(inner, min_size=2, max_size=3).map(lambda w: reals.shares(w)[0] if any(x > 0 for x in w) else F(1))),
-    max_leaves=5)
+        st.lists(inner, min_size=2, max_size=3).map(lambda w: reals.shares(w)[0] if any(x > 0 for x in w) else F(1)),
+    ),
+    max_leaves=5,
+)
 
 
 @settings(max_examples=50)

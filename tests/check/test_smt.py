@@ -41,10 +41,17 @@ def step(rule: str, grow: str, mode: str = "distribution") -> str:
 IID = "grow sample(drafter(t.leaves), {})"
 DIFFERENT = "grow sample(drafter(t.leaves), {}, replace = no)"
 POINTS = "grow topk(drafter(t.leaves).raw, {})"
-RIGHT = [("rejection", grow, vocab) for grow in (IID.format(1), IID.format(2), DIFFERENT.format(2), POINTS.format(1))
-         for vocab in (3, 4)] + [("rejection", POINTS.format(2), 3), ("rejection", POINTS.format(3), 3)]
-SLOW = [("rejection", POINTS.format(2), 4), ("rejection", IID.format(3), 3), ("rejection", DIFFERENT.format(3), 3),
-        ("rejection", POINTS.format(3), 4)]
+RIGHT = [
+    ("rejection", grow, vocab)
+    for grow in (IID.format(1), IID.format(2), DIFFERENT.format(2), POINTS.format(1))
+    for vocab in (3, 4)
+] + [("rejection", POINTS.format(2), 3), ("rejection", POINTS.format(3), 3)]
+SLOW = [
+    ("rejection", POINTS.format(2), 4),
+    ("rejection", IID.format(3), 3),
+    ("rejection", DIFFERENT.format(3), 3),
+    ("rejection", POINTS.format(3), 4),
+]
 
 
 @pytest.mark.parametrize(("rule", "grow", "vocab"), RIGHT)
@@ -112,8 +119,10 @@ WRONG = {
     "the residual is turned round": (wrong("turned", then="        p = normalize(relu(x.law - p))\n"), IID.format(1)),
     "emits from p at a rejection of the second": (TWO.format(name="late", left="r", last="p"), IID.format(2)),
     "the first sibling's law is put back for the second": (TWO.format(name="once", left="p", last="r"), IID.format(2)),
-    "siblings without replacement by the rule for independent ones": (wrong("independent", "bernoulli(p[x] / x.prob)"),
-                                                                      DIFFERENT.format(2)),
+    "siblings without replacement by the rule for independent ones": (
+        wrong("independent", "bernoulli(p[x] / x.prob)"),
+        DIFFERENT.format(2),
+    ),
     "a guess is taken for a draw": (wrong("as_drawn", "bernoulli(p[x] / x.prob)"), POINTS.format(1)),
     "a guess is always accepted": (wrong("trusting", "p[x] > 0"), POINTS.format(1)),
     "a guess is taken for a draw from uniform": (wrong("uniform", "bernoulli(3 * p[x])"), POINTS.format(1)),
@@ -123,8 +132,12 @@ WRONG = {
 def laws(text: str, rows: dict[Any, Any], size: int) -> dict[tuple[int, ...], Fraction]:
     """The exact law of what one step commits, in tables with the given rows."""
     module = load_text(text)
-    models = {p.name: TableModel(size, seed=5, table={path: row for (model, path), row in rows.items() if model == p.name},
-                                 name=p.name) for p in module.entry.params}
+    models = {
+        p.name: TableModel(
+            size, seed=5, table={path: row for (model, path), row in rows.items() if model == p.name}, name=p.name
+        )
+        for p in module.entry.params
+    }
     world = World(coupled=False)
     out: dict[tuple[int, ...], Fraction] = {}
     request = Request(prompt=(0, 1), limit=9)
@@ -169,7 +182,7 @@ def test_the_example_is_refuted() -> None:
     assert model is not None
     p, q = model.rows["target", (0, 1)], model.rows["drafter", (0, 1)]
     refused = sum((max(Fraction(0), b - a) for a, b in zip(p, q, strict=True)), Fraction(0))
-    for v in range(3):     # by hand: min(p, q), and p again after a refusal
+    for v in range(3):  # by hand: min(p, q), and p again after a refusal
         assert model.ours.get((v,), 0) == min(p[v], q[v]) + refused * p[v]
 
 
@@ -225,7 +238,8 @@ OTHERS = {
     while not done:
         x ~ target(ctx) as output
         commit x
-"""}
+""",
+}
 
 
 @pytest.mark.parametrize("why", OTHERS)
@@ -281,7 +295,7 @@ def test_facts() -> None:
     assert sum(p[1:], p[0]) == ONE
     r = field.relu(p[0] - q[0])
     assert field.never_negative(p[2]) and not field.never_negative(p[0] - q[0])
-    assert field.possible([(p[v] - q[v], True) for v in range(3)]) is False     # both sum to 1
+    assert field.possible([(p[v] - q[v], True) for v in range(3)]) is False  # both sum to 1
     assert field.possible([(p[0] - q[0], True), (p[1] - q[1], True)]) is True
     assert field.zero(r * (r - p[0] + q[0]), ()) is True
     assert field.zero(r, ((q[0] - p[0], False),)) is True

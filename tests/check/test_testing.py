@@ -32,10 +32,18 @@ def test_everything_is_public() -> None:
     assert all(hasattr(testing, name) for name in module.__all__)
 
 
-@pytest.mark.parametrize("form", [
-    str(PROGRAMS / "two_drafters.dec"), PROGRAMS / "two_drafters.dec",
-    (PROGRAMS / "two_drafters.dec").read_text(encoding="utf-8"), decgraph.load("speculative"),
-    decgraph.load("speculative").module, "speculative"], ids=["path", "Path", "text", "loaded", "module", "name"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        str(PROGRAMS / "two_drafters.dec"),
+        PROGRAMS / "two_drafters.dec",
+        (PROGRAMS / "two_drafters.dec").read_text(encoding="utf-8"),
+        decgraph.load("speculative"),
+        decgraph.load("speculative").module,
+        "speculative",
+    ],
+    ids=["path", "Path", "text", "loaded", "module", "name"],
+)
 def test_every_form_of_an_algorithm(form: object) -> None:
     assert testing.assert_claims(form, models=1).verdict == "proved"
 

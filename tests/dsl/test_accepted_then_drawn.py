@@ -25,7 +25,8 @@ WHOLE = "rule tested(t: tree, p: dist[t.nodes]):\n"
 TOKEN = "rule tested(p: dist, children: draws):\n"
 FORMS = {
     # the listing of speculative sampling: the path, then what is drawn at its end
-    "at_the_end": WHOLE + """    n = root
+    "at_the_end": WHOLE
+    + """    n = root
     rest = p[root]
     for x in t.children[root]:
         q = t.law[x]
@@ -39,7 +40,8 @@ FORMS = {
     emit y
 """,
     # the same decision in both branches, one draw behind them
-    "in_both_branches": WHOLE + """    x = t.leaves[0]
+    "in_both_branches": WHOLE
+    + """    x = t.leaves[0]
     q = t.law[x]
     if x == root:
         accept root
@@ -54,7 +56,8 @@ FORMS = {
     emit y
 """,
     # the root at first, and something better where a coin says so
-    "replaced_in_a_loop": WHOLE + """    accept root
+    "replaced_in_a_loop": WHOLE
+    + """    accept root
     rest = p[root]
     for x in t.children[root]:
         q = t.law[x]
@@ -67,7 +70,8 @@ FORMS = {
     emit y
 """,
     # a way out of the middle of the loop
-    "out_of_a_loop": WHOLE + """    accept root
+    "out_of_a_loop": WHOLE
+    + """    accept root
     rest = p[root]
     for x in t.children[root]:
         q = t.law[x]
@@ -80,7 +84,8 @@ FORMS = {
     emit y
 """,
     # a loop and a branch between
-    "loop_between": WHOLE + """    accept root
+    "loop_between": WHOLE
+    + """    accept root
     rest = p[root]
     zeros_drafted = 0
     for x in t.drafted:
@@ -93,12 +98,14 @@ FORMS = {
     emit y
 """,
     # the token first, and where it stands afterwards
-    "emitted_first": WHOLE + """    y ~ p[root]
+    "emitted_first": WHOLE
+    + """    y ~ p[root]
     emit y
     accept root
 """,
     # a rule for tokens that accepts nothing and draws the remainder behind a branch
-    "token_by_token": TOKEN + """    for x in children:
+    "token_by_token": TOKEN
+    + """    for x in children:
         if bernoulli(p[x] / x.law[x]):
             accept x
             break
@@ -120,8 +127,9 @@ algorithm one(target: causal, drafter: causal):
         verify t by tested against target(t)
         commit t.accepted
 """
-REQUESTS = [Request(prompt=(0, 1, 2), limit=6, seed=s, temperature=temperature) for s, temperature in
-            ((1, 1), (2, 1), (3, 0), (4, 0.7))]
+REQUESTS = [
+    Request(prompt=(0, 1, 2), limit=6, seed=s, temperature=temperature) for s, temperature in ((1, 1), (2, 1), (3, 0), (4, 0.7))
+]
 
 
 @cache
@@ -165,12 +173,15 @@ def test_the_emission_that_is_drawn_after_accept_counts(tmp_path: Path) -> None:
     assert check_algorithm(path, mutants=False, adversary=False).verdict == "refuted"
 
 
-@pytest.mark.parametrize("body", [
-    "    if bernoulli(0.5):\n        accept root\n    y ~ p[root]\n    emit y\n",
-    "    for x in t.children[root]:\n        accept x\n    y ~ p[root]\n    emit y\n",
-    "    accept root\n    if bernoulli(0.5):\n        y ~ p[root]\n        emit y\n",
-    "    accept root\n    for x in t.children[root]:\n        y ~ p[x]\n        emit y\n",
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    if bernoulli(0.5):\n        accept root\n    y ~ p[root]\n    emit y\n",
+        "    for x in t.children[root]:\n        accept x\n    y ~ p[root]\n    emit y\n",
+        "    accept root\n    if bernoulli(0.5):\n        y ~ p[root]\n        emit y\n",
+        "    accept root\n    for x in t.children[root]:\n        y ~ p[x]\n        emit y\n",
+    ],
+)
 def test_a_way_without_an_emission_is_refused(body: str) -> None:
     with pytest.raises(DecError) as caught:
         load_text(WHOLE + body + ALGORITHM, "lost.dec")
@@ -179,6 +190,8 @@ def test_a_way_without_an_emission_is_refused(body: str) -> None:
 
 def test_accept_stands_in_a_rule() -> None:
     with pytest.raises(DecError) as caught:
-        load_text("algorithm a(target: causal):\n    while not done:\n        x ~ target(ctx)\n        accept x\n"
-                  "        commit x\n", "a.dec")
+        load_text(
+            "algorithm a(target: causal):\n    while not done:\n        x ~ target(ctx)\n        accept x\n        commit x\n",
+            "a.dec",
+        )
     assert caught.value.codes == ("E300",)

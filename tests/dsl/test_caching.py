@@ -28,5 +28,6 @@ def test_what_cannot_be_cached_says_why() -> None:
     with pytest.raises(DecError, match="policies in reach: prefix, dual"):
         decgraph.load("fast_dllm").cached("nope")
     with pytest.raises(DecError, match="no canvas"):
-        decgraph.parse("algorithm a(model: masked, target: causal):\n    while not done:\n        x ~ target(ctx)\n"
-                       "        commit x\n").cached("dual")
+        decgraph.parse(
+            "algorithm a(model: masked, target: causal):\n    while not done:\n        x ~ target(ctx)\n        commit x\n"
+        ).cached("dual")

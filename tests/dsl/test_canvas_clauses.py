@@ -15,7 +15,9 @@ from decgraph.runtime.request import Request
 
 BACKENDS = pytest.mark.parametrize("backend", ["reference", "torch"])
 HEAD = "algorithm a(model: masked, length: int in 1..64 = 8, tau: prob = 1.0, n: int in 0..4 = 1):\n    canvas c: length\n"
-LOOP = HEAD + """
+LOOP = (
+    HEAD
+    + """
     for b in blocks(c, 4):
         while any(c.masked[b]):
             p = model(c)
@@ -23,6 +25,7 @@ LOOP = HEAD + """
             {}
     commit c
 """
+)
 
 
 def result(text: str, backend: str, **params: Any) -> Any:
@@ -66,7 +69,9 @@ def test_a_vector_of_unknown_range_is_refused(condition: str) -> None:
 @BACKENDS
 def test_a_tree_of_canvases_at_some_cells_keeps_their_places(backend: str) -> None:
     """Rows of a tree's root at the second block are those of the canvas itself, draws and numbers too."""
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
     b = span(c, 4, 4)
     draft v of c:
         grow edit(0, 1)
@@ -79,13 +84,16 @@ def test_a_tree_of_canvases_at_some_cells_keeps_their_places(backend: str) -> No
     c[span(c, 0, 4)] = 1
     commit c
 """
+    )
     found = result(text, backend)
     assert found.error is None and found.tokens == (1,) * 8, found.error
 
 
 @BACKENDS
 def test_a_mask_beside_an_index_is_a_mask(backend: str) -> None:
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
     p = model(c)
     x = argmax(p.raw)
     c[span(c, 0, 3)] = 1
@@ -95,13 +103,16 @@ def test_a_mask_beside_an_index_is_a_mask(backend: str) -> None:
     c[c.all where s > 0.5] = 2
     commit c
 """
+    )
     found = result(text, backend)
     assert found.error is None and found.tokens == (1, 1, 1, 2, 2, 2, 2, 2), found.error
 
 
 @BACKENDS
 def test_a_loop_that_decides_nothing_ends(backend: str) -> None:
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
     while any(c.masked):
         p = model(c)
         x ~ p
@@ -109,18 +120,29 @@ def test_a_loop_that_decides_nothing_ends(backend: str) -> None:
             unmask c with x
     commit c
 """
+    )
     found = result(text, backend)
     assert found.error is not None and "decided no cell" in str(found.error) and ":4:" in str(found.error)
 
 
 @pytest.mark.parametrize("made", ["x ~ p", "x = argmax(p.raw)"])
 @pytest.mark.parametrize(("target", "ended"), [("c", "c.masked"), ("c[b]", "c.masked[b]")])
-@pytest.mark.parametrize(("condition", "fine"), [
-    ("p.raw[x] >= tau", False), ("tau <= p.raw[x]", False), ("rank(p.raw[x]) < n", False), ("max(p.raw) >= tau", False),
-    ("rank(p.raw[x]) < 1", True), ("sure(p.raw[x], tau)", True), ("p.raw[x] >= tau or first_max(p.raw[x])", True),
-])
+@pytest.mark.parametrize(
+    ("condition", "fine"),
+    [
+        ("p.raw[x] >= tau", False),
+        ("tau <= p.raw[x]", False),
+        ("rank(p.raw[x]) < n", False),
+        ("max(p.raw) >= tau", False),
+        ("rank(p.raw[x]) < 1", True),
+        ("sure(p.raw[x], tau)", True),
+        ("p.raw[x] >= tau or first_max(p.raw[x])", True),
+    ],
+)
 def test_a_threshold_alone_may_choose_nothing(condition: str, fine: bool, target: str, ended: str, made: str) -> None:
-    text = HEAD + f"""
+    text = (
+        HEAD
+        + f"""
     for b in blocks(c, 4):
         while any({ended}):
             p = model(c, at = b)
@@ -128,6 +150,7 @@ def test_a_threshold_alone_may_choose_nothing(condition: str, fine: bool, target
             unmask {target} where {condition} with x
     commit c
 """.replace("model(c, at = b)", "model(c)")
+    )
     if fine:
         decgraph.parse(text)
         return
@@ -148,9 +171,15 @@ def test_delayed_caches_run(backend: str) -> None:
     assert found.error is None and len(found.tokens) == 8
 
 
-@pytest.mark.parametrize(("said", "message"), [
-    ("attention = yes", "memory takes at =, given = and queries =, not attention ="),
-    ("layers = yes", "not layers ="), ("queries = 3", "takes yes or no"), ("queries = c", "takes yes or no")])
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("attention = yes", "memory takes at =, given = and queries =, not attention ="),
+        ("layers = yes", "not layers ="),
+        ("queries = 3", "takes yes or no"),
+        ("queries = c", "takes yes or no"),
+    ],
+)
 def test_what_a_memory_cannot_hold_is_refused(said: str, message: str) -> None:
     with pytest.raises(DecError, match=f"E260.*{message}"):
         decgraph.parse(HEAD + f"\n    m = model.memory(c, {said})\n    p = model(c, given = m)\n    commit c\n")
@@ -159,13 +188,16 @@ def test_what_a_memory_cannot_hold_is_refused(said: str, message: str) -> None:
 @BACKENDS
 @pytest.mark.parametrize(("said", "fine"), [("", True), (", queries = no", True), (", queries = yes", False)])
 def test_queries_are_refused_and_not_ignored(said: str, fine: bool, backend: str) -> None:
-    text = HEAD + f"""
+    text = (
+        HEAD
+        + f"""
     m = model.memory(c{said})
     p = model(c, at = c.all, given = m)
     x ~ p
     unmask c with x
     commit c
 """
+    )
     if fine:
         assert result(text, backend).error is None
         return
@@ -189,6 +221,7 @@ def test_a_mixture_over_a_span_lines_up_with_its_cells(mixed: str, backend: str)
 @pytest.mark.parametrize("value", ["normalize(p.raw ^ 2)[left]", "softmax(p.logits * 2)[left[0]]"])
 def test_distributions_that_do_not_know_their_places_take_none(value: str) -> None:
     text = LOOP.replace("p = model(c)", "p = model(c, at = b)").format(
-        f"left = b where c.masked[b]\n            v = {value}\n            unmask c[b] with x")
+        f"left = b where c.masked[b]\n            v = {value}\n            unmask c[b] with x"
+    )
     with pytest.raises(DecError, match="E382"):
         decgraph.parse(text)

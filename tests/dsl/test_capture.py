@@ -115,8 +115,11 @@ def written(tmp_path: Path, body: str, head: str = "target: Causal, k: Int[1, 8]
     """A module with one captured function `a`."""
     path = tmp_path / "mine.py"
     lines = "".join(f"    {line}\n" for line in body.strip("\n").split("\n"))
-    path.write_text("from decgraph.dsl.capture import algorithm\nfrom decgraph.dsl.prelude import *\n\n"
-                    f"@algorithm\ndef a({head}):\n{lines}", encoding="utf-8")
+    path.write_text(
+        "from decgraph.dsl.capture import algorithm\nfrom decgraph.dsl.prelude import *\n\n"
+        f"@algorithm\ndef a({head}):\n{lines}",
+        encoding="utf-8",
+    )
 
     def load() -> ModuleType:
         spec = importlib.util.spec_from_file_location("mine", path)

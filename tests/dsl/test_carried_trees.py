@@ -23,7 +23,7 @@ BODIES = {
     "at once": "        commit t.accepted",
     "in both branches": "        if n > 2:\n            commit t.accepted\n        else:\n            commit t.accepted",
     "after another commit": "        if n > 2:\n            commit argmax(target(ctx))\n            commit t.accepted\n"
-                            "        else:\n            commit t.accepted",
+    "        else:\n            commit t.accepted",
 }
 
 

@@ -22,6 +22,7 @@ LATER = {"clasp", "tli", "elastic_cache", "lookahead_reasoning"}
 WHOLE = [n for n in NAMES if n not in LATER | {"everything"}]
 STDLIB = sorted(p.name[:-4] for p in resources.files("decgraph.stdlib").iterdir() if p.name.endswith(".dec"))
 
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_program_lowers(name: str) -> None:
     module = load_text(program(name), f"{name}.dec")

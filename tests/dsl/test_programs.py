@@ -56,7 +56,7 @@ def test_five_thousand_lines_parse_in_linear_time() -> None:
     parse_text(small)
     times = []
     gc.collect()
-    gc.disable()    # its time grows with what else the process holds
+    gc.disable()  # its time grows with what else the process holds
     try:
         for text in (small, large):
             best = float("inf")

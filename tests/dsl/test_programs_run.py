@@ -47,8 +47,9 @@ def run(module: Module, f: Function, seed: int, models: Any = None, params: Any 
     values = params_for(f, seed, values) if params is None else params
     small = {k: min(v, 4) if isinstance(v, int) else v for k, v in values.items()}
     externs = dict.fromkeys(module.externs, lambda *texts: 0.5)
-    session = Session(replace(module, main=f.name), models or models_for(f, V, seed), small, machine=machine("reference"),
-                      externs=externs)
+    session = Session(
+        replace(module, main=f.name), models or models_for(f, V, seed), small, machine=machine("reference"), externs=externs
+    )
     return session.run(Request(prompt=(0, 1, 2, 0, 1), limit=LIMIT, seed=seed + 10))
 
 
@@ -88,7 +89,8 @@ def test_claims_in_tokens(name: str, function: str, seed: int) -> None:
     assert own.error is None, own.error
     bound = {k: {**models, **params}[v] if kind == "param" else v for k, (kind, v) in claim.args}
     served = {p.name for p in spec.params if p.value.type.elem == "model"}
-    theirs = run(module, spec, seed, {k: v for k, v in bound.items() if k in served},
-                 {k: v for k, v in bound.items() if k not in served})
+    theirs = run(
+        module, spec, seed, {k: v for k, v in bound.items() if k in served}, {k: v for k, v in bound.items() if k not in served}
+    )
     assert theirs.error is None, theirs.error
     assert own.tokens == theirs.tokens

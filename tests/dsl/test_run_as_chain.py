@@ -55,13 +55,21 @@ def test_backends_agree_and_drafts_are_accepted(rule: str, mode: str) -> None:
     assert any(sum(accepted) for _, _, accepted in found[0])
 
 
-@pytest.mark.parametrize(("what", "code"), [
-    ("chain(target(ctx))", "E260"), ("chain([1, 2])", None), ("chain(0.5)", "E260"), ("chain(yes)", "E260"),
-    ("chain([[0], [1, 2]])", "E260"),
-])
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("chain(target(ctx))", "E260"),
+        ("chain([1, 2])", None),
+        ("chain(0.5)", "E260"),
+        ("chain(yes)", "E260"),
+        ("chain([[0], [1, 2]])", "E260"),
+    ],
+)
 def test_chain_takes_tokens(what: str, code: str | None) -> None:
-    text = (f"algorithm a(target: causal):\n    while not done:\n        draft t:\n            grow {what}\n"
-            "        verify t by match against target(t)\n        commit t.accepted\n")
+    text = (
+        f"algorithm a(target: causal):\n    while not done:\n        draft t:\n            grow {what}\n"
+        "        verify t by match against target(t)\n        commit t.accepted\n"
+    )
     if code is None:
         load_text(text)
         return
@@ -72,8 +80,10 @@ def test_chain_takes_tokens(what: str, code: str | None) -> None:
 
 @pytest.mark.parametrize("line", ["model small = speaking(drafter, target.vocab)", "small = speaking(drafter, target.vocab)"])
 def test_speaking_is_refused_at_its_line(line: str) -> None:
-    text = (f"algorithm a(target: causal, drafter: causal):\n    {line}\n    while not done:\n        x ~ small(ctx)\n"
-            "        commit x\n")
+    text = (
+        f"algorithm a(target: causal, drafter: causal):\n    {line}\n    while not done:\n        x ~ small(ctx)\n"
+        "        commit x\n"
+    )
     with pytest.raises(DecError) as caught:
         load_text(text, "a.dec")
     assert caught.value.codes == ("E240",) and "a.dec:2:" in str(caught.value)

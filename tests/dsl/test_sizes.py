@@ -27,11 +27,17 @@ def program(*lines: str) -> str:
 
 
 CONSTANT = [
-    ("n = 2 ^ 1000000000",), ("n = 10 ^ 3000",), ("n = (0.5 + big) ^ 123456789123",), ("n = max(target(ctx) ^ 10000000)",),
+    ("n = 2 ^ 1000000000",),
+    ("n = 10 ^ 3000",),
+    ("n = (0.5 + big) ^ 123456789123",),
+    ("n = max(target(ctx) ^ 10000000)",),
     ("repeat 1000000000000:", "    n = 1"),
     ("for i in 0..10000000000:", "    n = 1"),
-    ("xs = tile(pad, 100000000000)",), ("xs = range_(10000000000)",), ("xs = cycle([1, 2], 10000000000)",),
-    ("xs = sample(target(ctx), 10000000000)",), ("xs = zeros(10000000000)",),
+    ("xs = tile(pad, 100000000000)",),
+    ("xs = range_(10000000000)",),
+    ("xs = cycle([1, 2], 10000000000)",),
+    ("xs = sample(target(ctx), 10000000000)",),
+    ("xs = zeros(10000000000)",),
     ("n = 0", "while n < 3 at most 10000000000:", "    n += 1"),
     ("n = 0", "loop at most 10000000000:", "    n += 1", "    break if n > 3"),
     ("draft t:", "    repeat 12:", "        grow topk(target(t.leaves).raw, 12)"),
@@ -47,18 +53,28 @@ def test_a_constant_is_refused_where_it_stands(lines: tuple[str, ...]) -> None:
     assert any(d.span.line >= 3 for d in caught.value.diagnostics if not isinstance(d, str))
 
 
-@pytest.mark.parametrize("lines", [("n = 2 ^ 100",), ("n = 2.0 ^ 1000",), ("repeat 1000:", "    n = 1"),
-                                   ("draft t:", "    repeat 4:", "        grow topk(target(t.leaves).raw, 12)")])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("n = 2 ^ 100",),
+        ("n = 2.0 ^ 1000",),
+        ("repeat 1000:", "    n = 1"),
+        ("draft t:", "    repeat 4:", "        grow topk(target(t.leaves).raw, 12)"),
+    ],
+)
 def test_what_is_possible_loads(lines: tuple[str, ...]) -> None:
     load_text(program(*lines))
 
 
 GIVEN = [
-    ("xs = tile(pad, big)", "commit xs[0]"), ("n = 0", "repeat big:", "    n += 1", "commit 1 if n > 3 else 0"),
+    ("xs = tile(pad, big)", "commit xs[0]"),
+    ("n = 0", "repeat big:", "    n += 1", "commit 1 if n > 3 else 0"),
     ("n = 2 ^ big", "commit 1 if n > 3 else 0"),
-    ("xs = range_(big)", "commit xs[0]"), ("xs = zeros(100000, 100000)", "commit int(xs[0, 0])"),
+    ("xs = range_(big)", "commit xs[0]"),
+    ("xs = zeros(100000, 100000)", "commit int(xs[0, 0])"),
     ("xs = [1]", "repeat 60:", "    xs = xs ++ xs", "commit xs[0]"),
-    ("xs = sample(target(ctx), big)", "commit xs[0]"), ("n = 0", "for i in 0..big:", "    n += 1", "commit 1 if n > 3 else 0"),
+    ("xs = sample(target(ctx), big)", "commit xs[0]"),
+    ("n = 0", "for i in 0..big:", "    n += 1", "commit 1 if n > 3 else 0"),
 ]
 RUN = """
 import resource, sys
@@ -82,8 +98,14 @@ print(result.error)
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 @pytest.mark.parametrize("lines", GIVEN, ids=lambda lines: lines[0])
 def test_what_a_parameter_makes_too_large_ends_the_request(lines: tuple[str, ...], backend: str) -> None:
-    done = subprocess.run([sys.executable, "-c", RUN, program(*lines), backend], capture_output=True, text=True, timeout=120,
-                          cwd=Path(__file__).parent, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, program(*lines), backend],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parent,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "a.dec:" in done.stdout and "cannot go on" in done.stdout and "Error" not in done.stdout, done.stdout
 
@@ -91,8 +113,10 @@ def test_what_a_parameter_makes_too_large_ends_the_request(lines: tuple[str, ...
 @pytest.mark.parametrize("line", ["n = n * n", "n = n + n * 3", "n = 2 * n", "n = n * 7 - 1"])
 def test_a_product_that_outgrows_64_bits_is_an_error_on_every_backend(line: str) -> None:
     """It began again at the other end on the reference, and was an error on torch."""
-    module = load_text("algorithm a(target: causal):\n    n = 3\n    while not done:\n        repeat 9:\n"
-                       f"            {line}\n        x ~ target(ctx)\n        commit x if n % 2 == 0 else pad\n")
+    module = load_text(
+        "algorithm a(target: causal):\n    n = 3\n    while not done:\n        repeat 9:\n"
+        f"            {line}\n        x ~ target(ctx)\n        commit x if n % 2 == 0 else pad\n"
+    )
     found = []
     for backend in ("reference", "torch"):
         session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend))

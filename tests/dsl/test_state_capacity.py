@@ -25,19 +25,24 @@ def run(text: str, backend: str, **params: Any) -> Result:
 
 
 def program(state: str, write: str) -> str:
-    return (f"algorithm room(target: causal, w: int in 1..8 = 2):\n    state xs: {state}\n\n    while not done:\n"
-            f"        x ~ target(ctx)\n        {write}\n        commit x\n")
+    return (
+        f"algorithm room(target: causal, w: int in 1..8 = 2):\n    state xs: {state}\n\n    while not done:\n"
+        f"        x ~ target(ctx)\n        {write}\n        commit x\n"
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("state", "write", "tokens"), [
-    ("token[<= 2] per sequence = []", "xs = xs ++ [x.token]", 2),
-    ("token[<= w] per sequence = []", "xs = xs ++ [x.token]", 2),
-    ("draws[<= w + 1] per session = []", "xs = xs ++ [x]", 3),
-    ("int[3] = 0", "xs = xs ++ [1]", 0),
-    ("list[token[<= 3], <= 2] per sequence = []", "xs = xs ++ [[x.token]]", 2),
-    ("list[token[<= 1], <= 9] per sequence = []", "xs = xs ++ [[x.token, x.token]]", 0),
-])
+@pytest.mark.parametrize(
+    ("state", "write", "tokens"),
+    [
+        ("token[<= 2] per sequence = []", "xs = xs ++ [x.token]", 2),
+        ("token[<= w] per sequence = []", "xs = xs ++ [x.token]", 2),
+        ("draws[<= w + 1] per session = []", "xs = xs ++ [x]", 3),
+        ("int[3] = 0", "xs = xs ++ [1]", 0),
+        ("list[token[<= 3], <= 2] per sequence = []", "xs = xs ++ [[x.token]]", 2),
+        ("list[token[<= 1], <= 9] per sequence = []", "xs = xs ++ [[x.token, x.token]]", 0),
+    ],
+)
 def test_more_than_there_is_room_for(state: str, write: str, tokens: int, backend: str) -> None:
     """`tokens` writes fit; the next one is an error, and what was committed before it is kept."""
     result = run(program(state, write), backend)
@@ -46,11 +51,14 @@ def test_more_than_there_is_room_for(state: str, write: str, tokens: int, backen
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("state", "write"), [
-    ("token[<= w] per sequence = []", "xs = (xs ++ [x.token])[-w:]"),
-    ("list[token[<= 2], <= 2] per sequence = []", "xs = [[x.token, x.token]]"),
-    ("int[3] = 0", "xs[0] = 5"),
-])
+@pytest.mark.parametrize(
+    ("state", "write"),
+    [
+        ("token[<= w] per sequence = []", "xs = (xs ++ [x.token])[-w:]"),
+        ("list[token[<= 2], <= 2] per sequence = []", "xs = [[x.token, x.token]]"),
+        ("int[3] = 0", "xs[0] = 5"),
+    ],
+)
 def test_what_fits_runs(state: str, write: str, backend: str) -> None:
     result = run(program(state, write), backend)
     assert result.error is None and len(result.tokens) == 6, result.error

@@ -44,7 +44,7 @@ def judged(text: str, module: Module) -> str:
     """What is wrong with the runs of a program; empty where nothing is."""
     try:
         results = {b: run(module, b) for b in ("reference", "torch")}
-    except Exception as error:      # whatever gets out is the finding
+    except Exception as error:  # whatever gets out is the finding
         return f"raised {type(error).__name__}: {str(error)[:90]}"
     for backend, result in results.items():
         if result.error is not None and (hit := LEAK.search(str(result.error))):

@@ -41,9 +41,23 @@ def test_a_thousand_programs(hundred: int) -> None:
 
 def test_programs_have_every_construct() -> None:
     kinds = {k for seed in range(400) for k in program(seed).kinds}
-    wanted = {"allow", "beams", "race", "remask", "memory given", "extern", "drafts of a run", "blocks", "lanes",
-              "across batch", "speculative steps on canvases", "trees of canvases", "policy from outside",
-              "memories of canvases", "small context"}
+    wanted = {
+        "allow",
+        "beams",
+        "race",
+        "remask",
+        "memory given",
+        "extern",
+        "drafts of a run",
+        "blocks",
+        "lanes",
+        "across batch",
+        "speculative steps on canvases",
+        "trees of canvases",
+        "policy from outside",
+        "memories of canvases",
+        "small context",
+    }
     assert wanted <= kinds and len(kinds) > 90
 
 

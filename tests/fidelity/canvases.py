@@ -50,8 +50,19 @@ class Run:
     unheard: tuple[int, ...] | None = None
 
 
-def run(program: str, name: Any, prompt: Sequence[int], length: int, backend: str, *, cache: str | None = None,
-        text: str | None = None, shaping: Mapping[str, Any] | None = None, noise: Uniforms | None = None, **params: Any) -> Run:
+def run(
+    program: str,
+    name: Any,
+    prompt: Sequence[int],
+    length: int,
+    backend: str,
+    *,
+    cache: str | None = None,
+    text: str | None = None,
+    shaping: Mapping[str, Any] | None = None,
+    noise: Uniforms | None = None,
+    **params: Any,
+) -> Run:
     """Decode a canvas behind a prompt with a program of stdlib (or `text`) on a backend, all passes on. name: a recorded model,
     or a model. shaping: how the request shapes distributions, default greedy. noise: in the place of ours."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
@@ -93,8 +104,9 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
             length = ask.cells.shape[-1]
             computed = range(length) if ask.fresh is None or ask.given is None else ask.fresh
             cells = (*root.base.ids(), *np.where(root.token < 0, MASK, root.token).tolist())
-            asked = Asked(cells, 1 if ask.cells.dim() == 1 else len(ask.cells), tuple(map(int, computed)),
-                          drafts=root is not place)
+            asked = Asked(
+                cells, 1 if ask.cells.dim() == 1 else len(ask.cells), tuple(map(int, computed)), drafts=root is not place
+            )
             calls.append(asked)
             finish = call.finish
 
@@ -132,12 +144,12 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
             canvases = [self.cells(c) for c in self.place_states(place, extra)[0]]
             states = {tuple(x if isinstance(x, int) else MASK for x in c) for c in canvases}
             now = {(c, asked.computed) for c in states}
-            asked.repeated = now <= self.before     # the reference computes it again: a memory is no store of its own
+            asked.repeated = now <= self.before  # the reference computes it again: a memory is no store of its own
             self.before = now
             return super().eval_canvases(op, model, place, extra)
 
         def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None) -> Any:
-            if not rows:        # a memory's own call
+            if not rows:  # a memory's own call
                 return super().count_call(model, rows, cells, computed)
             width = max(1, len(calls[-1].computed))
             calls[-1].canvases = (cells if computed is None else computed) // width
@@ -150,8 +162,10 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
 def steps(r: Run) -> list[Decided]:
     """By call, the (position, token) decided before the next one."""
     canvases = [*(c.cells for c in r.calls), r.output]
-    return [{(i, b) for i, (a, b) in enumerate(zip(x, y, strict=True)) if a != b}
-            for x, y in zip(canvases, canvases[1:], strict=False)]
+    return [
+        {(i, b) for i, (a, b) in enumerate(zip(x, y, strict=True)) if a != b}
+        for x, y in zip(canvases, canvases[1:], strict=False)
+    ]
 
 
 def verified(r: Run) -> list[Decided]:

@@ -24,9 +24,18 @@ def scored(tokens: Path, prompt: Path, alpha: float) -> float:
 
 def patience(case: Case, backend: str) -> Outcome:
     p, prompt = case["parameters"], tuple(case["prompt"])
-    done = run("beam_patience", prompt, {"target": models.causal("target")}, backend, limit=64, eos=[EOS], k=p["beam_size"],
-               patience=p["patience_factor"], alpha=p["len_penalty"],
-               least=p.get("min_len", 1))
+    done = run(
+        "beam_patience",
+        prompt,
+        {"target": models.causal("target")},
+        backend,
+        limit=64,
+        eos=[EOS],
+        k=p["beam_size"],
+        patience=p["patience_factor"],
+        alpha=p["len_penalty"],
+        least=p.get("min_len", 1),
+    )
     found = [tuple(path) for path in done.result.results]
     best = case["hypotheses"][: p["beam_size"]]
     recorded: dict[str, Any] = {
@@ -51,8 +60,16 @@ def usual(case: Case, backend: str) -> Outcome:
     p, prompt = case["parameters"], tuple(case["prompt"])
     alpha = p.get("length_penalty", 1.0)
     eos = [p["eos_token_id"]] if "eos_token_id" in p else []
-    done = run("beam_patience", prompt, {"target": models.causal("target")}, backend, limit=p["max_new_tokens"], eos=eos,
-               k=p["num_beams"], alpha=alpha)
+    done = run(
+        "beam_patience",
+        prompt,
+        {"target": models.causal("target")},
+        backend,
+        limit=p["max_new_tokens"],
+        eos=eos,
+        k=p["num_beams"],
+        alpha=alpha,
+    )
     found = [tuple(path) for path in done.result.results]
     goes_on = [sorted({tuple(b["new_tokens"]) for b in c["running"]}) for c in case["calls"][:-1]]
     recorded: dict[str, Any] = {
@@ -73,13 +90,26 @@ def usual(case: Case, backend: str) -> Outcome:
 
 
 OTHER_STOP = "transformers' rule for when no better text can follow is not in stdlib"
-LAST_STEP = ("two texts end in the last step: transformers keeps the best of all that ended, the program, as fairseq, the "
-             "first k * patience; the best three are the same")
+LAST_STEP = (
+    "two texts end in the last step: transformers keeps the best of all that ended, the program, as fairseq, the "
+    "first k * patience; the best three are the same"
+)
 ENTRIES = [
-    Entry("logits/beam_patience", "beam_patience", patience, triton=1,
-          note="of the texts that ended the best k are compared, which is what the program returns"),
-    Entry("logits/beam_search", "beam_patience", usual,
-          differs={("early_true_lp1", c): LAST_STEP for c in ("outputs", "scores")},
-          leaves_out={"early_never_lp0_canonical": f"early_stopping 'never': {OTHER_STOP}",
-                      "early_false_lp_negative": f"early_stopping False: {OTHER_STOP}; its length penalty is below 0"}),
+    Entry(
+        "logits/beam_patience",
+        "beam_patience",
+        patience,
+        triton=1,
+        note="of the texts that ended the best k are compared, which is what the program returns",
+    ),
+    Entry(
+        "logits/beam_search",
+        "beam_patience",
+        usual,
+        differs={("early_true_lp1", c): LAST_STEP for c in ("outputs", "scores")},
+        leaves_out={
+            "early_never_lp0_canonical": f"early_stopping 'never': {OTHER_STOP}",
+            "early_false_lp_negative": f"early_stopping False: {OTHER_STOP}; its length penalty is below 0",
+        },
+    ),
 ]

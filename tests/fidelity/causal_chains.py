@@ -19,15 +19,23 @@ def assisted(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     eos = [case["eos_token_id"]] if "eos_token_id" in case else []
     both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
-    done = run("speculative", case["prompt"], both, backend, limit=p["max_new_tokens"], eos=eos,
-               gamma=p["num_assistant_tokens"])
+    done = run(
+        "speculative", case["prompt"], both, backend, limit=p["max_new_tokens"], eos=eos, gamma=p["num_assistant_tokens"]
+    )
     return compared(case, done, drafter=case["drafter_forwards"])
 
 
 def lookup(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
-    done = run("prompt_lookup", case["prompt"], {"target": models.causal("target")}, backend, limit=p["max_new_tokens"],
-               k=p["prompt_lookup_num_tokens"], reach=p["max_matching_ngram_size"])
+    done = run(
+        "prompt_lookup",
+        case["prompt"],
+        {"target": models.causal("target")},
+        backend,
+        limit=p["max_new_tokens"],
+        k=p["prompt_lookup_num_tokens"],
+        reach=p["max_matching_ngram_size"],
+    )
     return compared(case, done, end=len(case["prompt"]) + p["max_new_tokens"])
 
 
@@ -35,9 +43,17 @@ def kangaroo(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     both = {"target": models.causal("target"), "adapter": models.kangaroo()}
     prompt = [*case["prompt"], case["calls"][0]["fed"][0]]
-    gamma = p["SPECULATIVE_DECODING_STEPS"]      # the recorded loop stops so many tokens before its limit
-    done = run("kangaroo", prompt, both, backend, limit=len(case["output"]) - len(prompt) + gamma, gamma=gamma,
-               eta=p["threshold"], exit=2)
+    gamma = p["SPECULATIVE_DECODING_STEPS"]  # the recorded loop stops so many tokens before its limit
+    done = run(
+        "kangaroo",
+        prompt,
+        both,
+        backend,
+        limit=len(case["output"]) - len(prompt) + gamma,
+        gamma=gamma,
+        eta=p["threshold"],
+        exit=2,
+    )
     cut(done, case, case["calls"][-1])
     return compared(case, done, target=case["deep_forwards"], length=len(case["output"]))
 

@@ -17,15 +17,29 @@ def texts(case: Case, done: Watched) -> Outcome:
 def lookahead(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     n = len(case["output"]) - len(case["prompt"])
-    done = run("lookahead", case["prompt"], {"target": models.causal("target")}, backend, limit=n, w=p["WINDOW_SIZE"],
-               n=p["LEVEL"], g=p["GUESS_SET_SIZE"])
+    done = run(
+        "lookahead",
+        case["prompt"],
+        {"target": models.causal("target")},
+        backend,
+        limit=n,
+        w=p["WINDOW_SIZE"],
+        n=p["LEVEL"],
+        g=p["GUESS_SET_SIZE"],
+    )
     return texts(case, done)
 
 
 def jacobi(case: Case, backend: str) -> Outcome:
     n = len(case["output"]) - len(case["prompt"])
-    done = run("jacobi", case["prompt"], {"target": models.causal("target")}, backend, limit=n,
-               length=case["parameters"]["n_token_seq_length"])
+    done = run(
+        "jacobi",
+        case["prompt"],
+        {"target": models.causal("target")},
+        backend,
+        limit=n,
+        length=case["parameters"]["n_token_seq_length"],
+    )
     return texts(case, done)
 
 
@@ -38,9 +52,19 @@ def early_exit(case: Case, backend: str) -> Outcome:
 
 
 ENTRIES = [
-    Entry("ar/lookahead", "lookahead", lookahead, triton=1,
-          note="the first window is random there, the prompt here: texts are compared"),
-    Entry("ar/cllm_jacobi", "jacobi", jacobi, triton=1,
-          note="the first guesses are random tokens there, padding here: texts are compared"),
+    Entry(
+        "ar/lookahead",
+        "lookahead",
+        lookahead,
+        triton=1,
+        note="the first window is random there, the prompt here: texts are compared",
+    ),
+    Entry(
+        "ar/cllm_jacobi",
+        "jacobi",
+        jacobi,
+        triton=1,
+        note="the first guesses are random tokens there, padding here: texts are compared",
+    ),
     Entry("ar/hf_early_exit", "speculative", early_exit, note="the drafter is the target's first layers"),
 ]

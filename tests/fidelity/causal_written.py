@@ -21,9 +21,17 @@ def text(name: str) -> str:
 def assisted(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
-    done = run("", case["prompt"], both, backend, text=text("assisted"), limit=p["max_new_tokens"],
-               gamma=p["num_assistant_tokens"], sure=p["assistant_confidence_threshold"],
-               heuristic=p["num_assistant_tokens_schedule"] == "heuristic")
+    done = run(
+        "",
+        case["prompt"],
+        both,
+        backend,
+        text=text("assisted"),
+        limit=p["max_new_tokens"],
+        gamma=p["num_assistant_tokens"],
+        sure=p["assistant_confidence_threshold"],
+        heuristic=p["num_assistant_tokens_schedule"] == "heuristic",
+    )
     return compared(case, done, drafter=case["drafter_forwards"])
 
 
@@ -31,8 +39,17 @@ def specdecpp(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     least, most = p["bound"]
     both = {"target": models.causal("target"), "drafter": models.acceptance()}
-    done = run("", case["prompt"], both, backend, text=text("specdecpp"), limit=p["max_new_tokens"], least=least, most=most,
-               stop=p["stop_threshold"])
+    done = run(
+        "",
+        case["prompt"],
+        both,
+        backend,
+        text=text("specdecpp"),
+        limit=p["max_new_tokens"],
+        least=least,
+        most=most,
+        stop=p["stop_threshold"],
+    )
     end = len(case["prompt"]) + p["max_new_tokens"]
     behind = sum(max(0, stands(case, c) + len(c["proposed"]) + 1 - end) for c in case["calls"])
     return compared(case, done, drafter=case["drafter_forwards"] - behind, end=end)
@@ -54,9 +71,18 @@ def draft_and_verify(case: Case, backend: str) -> Outcome:
     p, calls = case["parameters"], case["calls"][1:]
     prompt = [*case["prompt"], calls[0]["fed"][0]]
     end = len(case["prompt"]) + p["max_new_tokens"]
-    done = run("", prompt, {"target": models.causal("target")}, backend, text=text("self_speculative"),
-               limit=p["max_new_tokens"] - 1, gamma=p["max_step_draft"], eta=p["th_stop_draft"],
-               adapts=p["auto_th_stop_draft"], **halves(case))
+    done = run(
+        "",
+        prompt,
+        {"target": models.causal("target")},
+        backend,
+        text=text("self_speculative"),
+        limit=p["max_new_tokens"] - 1,
+        gamma=p["max_step_draft"],
+        eta=p["th_stop_draft"],
+        adapts=p["auto_th_stop_draft"],
+        **halves(case),
+    )
     assert case["drafter_forwards"] == sum(len(c["proposed"]) for c in calls)
     drafts = sum(min(len(c["proposed"]), end - stands(case, c) - 1) for c in calls)  # ours drafts nothing into the last place
     return compared(case, done, calls=calls, target=len(calls), end=end, drafter=drafts)
@@ -65,8 +91,15 @@ def draft_and_verify(case: Case, backend: str) -> Outcome:
 def swift(case: Case, backend: str) -> Outcome:
     calls = case["calls"][1:]
     prompt = [*case["prompt"], calls[0]["fed"][0]]
-    done = run("", prompt, {"target": models.causal("target")}, backend, text=text("swift"),
-               limit=len(case["output"]) - len(prompt) + 40, **halves(case))
+    done = run(
+        "",
+        prompt,
+        {"target": models.causal("target")},
+        backend,
+        text=text("swift"),
+        limit=len(case["output"]) - len(prompt) + 40,
+        **halves(case),
+    )
     cut(done, case, calls[-1])
     return compared(case, done, calls=calls, target=len(calls), length=len(case["output"]))
 
@@ -79,8 +112,7 @@ def written(file: str, name: str, replay: Any, **more: Any) -> Entry:
 ENTRIES = [
     written("ar/hf_assisted_schedules", "assisted", assisted, triton=1),
     written("ar/specdecpp", "specdecpp", specdecpp, triton=1, note=LATE),
-    written("ar/self_speculative", "self_speculative", draft_and_verify,
-            note=LATE),
+    written("ar/self_speculative", "self_speculative", draft_and_verify, note=LATE),
     written("ar/swift_fixed_layers", "swift", swift, triton=1),
     written("heads/eagle1", "eagle1", eagle1, triton=1),
 ]

@@ -102,12 +102,30 @@ def step(text: str, p: Table, q: Table, size: int, script: Script, backend: str,
         return exactly(text, models, script, params)
     models = {name: m for name, m in models.items() if f"{name}: causal" in text}
     if backend == "reference":
-        done = run("", START, models, backend, limit=30, temperature=1, text=text,
-                   change=lambda kind: on_reference(kind, script), **params)
+        done = run(
+            "",
+            START,
+            models,
+            backend,
+            limit=30,
+            temperature=1,
+            text=text,
+            change=lambda kind: on_reference(kind, script),
+            **params,
+        )
     else:
         with torch_draws(script):
-            done = run("", START, models, backend, limit=30, temperature=1, text=text,
-                       change=lambda kind: on_torch(kind, script), **params)
+            done = run(
+                "",
+                START,
+                models,
+                backend,
+                limit=30,
+                temperature=1,
+                text=text,
+                change=lambda kind: on_torch(kind, script),
+                **params,
+            )
     tokens = done.committed[0]
     assert not script.rest, "not all drafts were drawn"
     return Step(tokens, script.odds, script.last or {tokens[-1]: 1.0})
@@ -120,8 +138,16 @@ def laws(prompt: Sequence[int], tokens: Sequence[int], model: Any, backend: str,
     script = Script({lines(text, "x ~ target")[0]: tokens}, below([]))
     shape = {"temperature": settings.pop("temperature", 1), "settings": settings}
     if backend == "reference":
-        run("", prompt, {"target": model}, backend, text=text, limit=len(tokens), **shape,
-            change=lambda kind: on_reference(kind, script))
+        run(
+            "",
+            prompt,
+            {"target": model},
+            backend,
+            text=text,
+            limit=len(tokens),
+            **shape,
+            change=lambda kind: on_reference(kind, script),
+        )
     else:
         with torch_draws(script):
             run("", prompt, {"target": model}, backend, text=text, limit=len(tokens), **shape)
@@ -132,8 +158,10 @@ def laws(prompt: Sequence[int], tokens: Sequence[int], model: Any, backend: str,
 @contextmanager
 def torch_draws(script: Script) -> Iterator[None]:
     """Torch's draws from a script."""
-    with patch.object(torch_noise, "races", lambda q, keys: np.array([script.token(row) for row in q])), \
-         patch.object(torch_noise, "exponentials", lambda keys, n: np.array([arrivals(script, n) for _ in keys])):
+    with (
+        patch.object(torch_noise, "races", lambda q, keys: np.array([script.token(row) for row in q])),
+        patch.object(torch_noise, "exponentials", lambda keys, n: np.array([arrivals(script, n) for _ in keys])),
+    ):
         yield
 
 
@@ -216,8 +244,9 @@ def near(recorded: Any, ours: Any, within: float = 1e-9) -> Any:
     if recorded is None or ours is None:
         return ours
     if isinstance(recorded, dict):
-        return {v: near(recorded.get(v), w, within) for v, w in ours.items()
-                if v in recorded or isinstance(w, F) or abs(w) > 1e-12}
+        return {
+            v: near(recorded.get(v), w, within) for v, w in ours.items() if v in recorded or isinstance(w, F) or abs(w) > 1e-12
+        }
     if isinstance(recorded, list):
         return [near(a, b, within) for a, b in zip(recorded, ours, strict=False)] + list(ours[len(recorded) :])
     return recorded if isinstance(ours, float) and abs(float(recorded) - ours) < within else ours

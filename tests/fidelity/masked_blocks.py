@@ -19,8 +19,9 @@ def replay(program: str, model: str, named: Mapping[str, str], cache: str | None
         p = case["parameters"]
         length = p.get("gen_length", p.get("max_gen_length"))
         params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
-        return compared(case, [run(program, model, row, length, backend, cache=cache, **params) for row in case["prompt"]],
-                        repeats=repeats)
+        return compared(
+            case, [run(program, model, row, length, backend, cache=cache, **params) for row in case["prompt"]], repeats=repeats
+        )
 
     return go
 
@@ -47,8 +48,19 @@ def prophet(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     need = p["early_exit_thresholds"]
     (row,) = case["prompt"]
-    done = run("prophet", "llama_bidir", row, p["gen_length"], backend, block=p["block_length"], steps=p["steps"],
-               answer=p["answer_start_offset"], early=need["early"], middle=need["mid"], late=need["late"])
+    done = run(
+        "prophet",
+        "llama_bidir",
+        row,
+        p["gen_length"],
+        backend,
+        block=p["block_length"],
+        steps=p["steps"],
+        answer=p["answer_start_offset"],
+        early=need["early"],
+        middle=need["mid"],
+        late=need["late"],
+    )
     return compared(case, [done])
 
 
@@ -60,21 +72,61 @@ ENTRIES = [
     Entry("dllm/prophet", "prophet", prophet, "masked", triton=1),
     Entry("dllm/llada_low_confidence", "llada", replay("llada", "llama_bidir", LLADA), "masked", triton=1),
     Entry("dllm/dream_entropy", "dream", replay("dream", "qwen2_bidir_shift", DREAM), "masked", triton=1),
-    Entry("dllm/dream_maskgit_plus", "dream_confidence", replay("dream_confidence", "qwen2_bidir_shift", DREAM), "masked",
-          triton=1),
+    Entry(
+        "dllm/dream_maskgit_plus",
+        "dream_confidence",
+        replay("dream_confidence", "qwen2_bidir_shift", DREAM),
+        "masked",
+        triton=1,
+    ),
     Entry("dllm/dream_topk_margin", "dream_margin", replay("dream_margin", "qwen2_bidir_shift", DREAM), "masked", triton=1),
-    *(Entry(f"dllm/fast_dllm_v1_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind), "masked",
-            triton=1, differs=BUG) for kind in ("none", "prefix", "dual")),
-    *(Entry(f"dllm/fast_dllm_v1_nvlabs_{kind}", f"fast_dllm and llada, cache {kind}", fast(None if kind == "none" else kind),
-            "masked", triton=1) for kind in ("none", "prefix", "dual")),
-    Entry("dllm/dinfer_threshold", "fast_dllm_uncached",
-          replay("fast_dllm_uncached", "llama_bidir", {"block_length": "block", "threshold": "tau"}), "masked", triton=1,
-          note="dInfer's threshold decoder decides what fast_dllm_uncached does"),
-    *(Entry(f"dllm/freedave_static_{kind}", f"static_masked, cache {kind}",
-            replay("static_masked", "llama_bidir", {"block_length": "block"}, kind), "masked", triton=1)
-      for kind in ("prefix", "dual")),
-    *(Entry(f"dllm/freedave_{kind}", f"freedave, cache {kind}",
-            replay("freedave", "llama_bidir", {"block_length": "block", "draft_steps": "d"}, kind, repeats=False), "masked",
-            triton=1)
-      for kind in ("prefix", "dual")),
+    *(
+        Entry(
+            f"dllm/fast_dllm_v1_{kind}",
+            f"fast_dllm and llada, cache {kind}",
+            fast(None if kind == "none" else kind),
+            "masked",
+            triton=1,
+            differs=BUG,
+        )
+        for kind in ("none", "prefix", "dual")
+    ),
+    *(
+        Entry(
+            f"dllm/fast_dllm_v1_nvlabs_{kind}",
+            f"fast_dllm and llada, cache {kind}",
+            fast(None if kind == "none" else kind),
+            "masked",
+            triton=1,
+        )
+        for kind in ("none", "prefix", "dual")
+    ),
+    Entry(
+        "dllm/dinfer_threshold",
+        "fast_dllm_uncached",
+        replay("fast_dllm_uncached", "llama_bidir", {"block_length": "block", "threshold": "tau"}),
+        "masked",
+        triton=1,
+        note="dInfer's threshold decoder decides what fast_dllm_uncached does",
+    ),
+    *(
+        Entry(
+            f"dllm/freedave_static_{kind}",
+            f"static_masked, cache {kind}",
+            replay("static_masked", "llama_bidir", {"block_length": "block"}, kind),
+            "masked",
+            triton=1,
+        )
+        for kind in ("prefix", "dual")
+    ),
+    *(
+        Entry(
+            f"dllm/freedave_{kind}",
+            f"freedave, cache {kind}",
+            replay("freedave", "llama_bidir", {"block_length": "block", "draft_steps": "d"}, kind, repeats=False),
+            "masked",
+            triton=1,
+        )
+        for kind in ("prefix", "dual")
+    ),
 ]

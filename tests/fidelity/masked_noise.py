@@ -52,10 +52,21 @@ def llada(case: Case, backend: str) -> Outcome:
 
         return source
 
-    runs = [run("llada", Guided(plain, start, scale) if scale else plain, prompt, length, backend,
-                shaping={"temperature": p.get("temperature", 0)}, noise=of_row(row), block=block, steps=p["steps"],
-                random=p.get("remasking") == "random")
-            for row, prompt in enumerate(case["prompt"])]
+    runs = [
+        run(
+            "llada",
+            Guided(plain, start, scale) if scale else plain,
+            prompt,
+            length,
+            backend,
+            shaping={"temperature": p.get("temperature", 0)},
+            noise=of_row(row),
+            block=block,
+            steps=p["steps"],
+            random=p.get("remasking") == "random",
+        )
+        for row, prompt in enumerate(case["prompt"])
+    ]
     return compared(case, runs, width=2 if scale else 1)
 
 
@@ -85,16 +96,41 @@ def dream(case: Case, backend: str) -> Outcome:
 
     shaping = {k: p[k] for k in ("temperature", "top_p", "top_k") if k in p}
     params = {k: p[k] for k in ("steps", "eps") if k in p}
-    return compared(case, [run(PROGRAM[p["alg"]], "qwen2_bidir_shift", prompt, p["gen_length"], backend, shaping=shaping,
-                               noise=source, **params)])
+    return compared(
+        case,
+        [
+            run(
+                PROGRAM[p["alg"]],
+                "qwen2_bidir_shift",
+                prompt,
+                p["gen_length"],
+                backend,
+                shaping=shaping,
+                noise=source,
+                **params,
+            )
+        ],
+    )
 
 
 ALG_TEMP = "a choice by chance among the surest cells (alg_temp) is in no program of stdlib, as their texts say"
 
 ENTRIES = [
-    Entry("dllm/llada_cfg", "llada, guided", llada, "masked", triton=1,
-          note="the second row, without the prompt, is part of the model that is handed in: programs cannot ask for it"),
+    Entry(
+        "dllm/llada_cfg",
+        "llada, guided",
+        llada,
+        "masked",
+        triton=1,
+        note="the second row, without the prompt, is part of the model that is handed in: programs cannot ask for it",
+    ),
     Entry("dllm2/llada_noise", "llada", llada, "masked", note="draws read the recorded noise"),
-    Entry("dllm2/dream_noise", "dream, dream_origin, dream_confidence", dream, "masked",
-          leaves_out={"entropy_alg_temp": ALG_TEMP}, note="draws read the recorded noise"),
+    Entry(
+        "dllm2/dream_noise",
+        "dream, dream_origin, dream_confidence",
+        dream,
+        "masked",
+        leaves_out={"entropy_alg_temp": ALG_TEMP},
+        note="draws read the recorded noise",
+    ),
 ]

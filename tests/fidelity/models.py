@@ -137,8 +137,20 @@ def eagle(name: str = "eagle_head", target: str = "target") -> Any:
     return HFFeatures(module.eval().requires_grad_(False), model, name)
 
 
-_LLAMA = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-          "max_position_embeddings", "rms_norm_eps", "rope_theta", "hidden_act", "attention_bias", "mlp_bias")
+_LLAMA = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "rope_theta",
+    "hidden_act",
+    "attention_bias",
+    "mlp_bias",
+)
 
 
 class Renormed(nn.Module):
@@ -171,8 +183,14 @@ def kangaroo(name: str = "kangaroo_adapter", target: str = "target") -> Any:
     config, read = weights(name)
     model = causal(target)
     width = config["hidden_size"]
-    made = ExitConfig(exit_layer=config["exit_layer"], vocab_size=model.vocab.size, intermediate_size=8, num_hidden_layers=1,
-                      num_key_value_heads=config["num_attention_heads"], **{k: v for k, v in config.items() if k in _LLAMA})
+    made = ExitConfig(
+        exit_layer=config["exit_layer"],
+        vocab_size=model.vocab.size,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_key_value_heads=config["num_attention_heads"],
+        **{k: v for k, v in config.items() if k in _LLAMA},
+    )
     made._attn_implementation = "eager"
     module = ExitAdapter(made)
     with torch.no_grad():

@@ -27,17 +27,25 @@ behind the limit are left out: decgraph makes none. A program with a link is not
 interpreter a file's first case is replayed; `output unheard` is that of a run by steps on the device, where the program and its
 model can.
 """
-TITLES = {"causal": "Autoregressive decoders", "setting": "Settings of a request", "rule": "Rules of verification",
-          "masked": "Masked decoders"}
+TITLES = {
+    "causal": "Autoregressive decoders",
+    "setting": "Settings of a request",
+    "rule": "Rules of verification",
+    "masked": "Masked decoders",
+}
 COLUMNS = "| recording | source | program | backend | cases that agree |\n|---|---|---|---|---|"
 SAID = {
     "setting": "The distributions that tokens are drawn from, after every recorded token, and the greedy text.",
     "rule": "The recorded drafts and uniforms are forced upon one step. On the exact interpreter (`exact`) the extra token's "
-            "distribution and all odds are fractions, and equal; elsewhere they agree to nine digits.",
+    "distribution and all odds are fractions, and equal; elsewhere they agree to nine digits.",
 }
 CANNOT = {
     "guidance reads a second context, which a program cannot ask for": (
-        "logits/cfg", "logits/context_aware_decoding", "logits/instructive_decoding", "dllm/llada_cfg"),
+        "logits/cfg",
+        "logits/context_aware_decoding",
+        "logits/instructive_decoding",
+        "dllm/llada_cfg",
+    ),
     "its table is filled from the target's rows over the prompt, which a program cannot read": ("ar/sam_decoding",),
 }
 
@@ -100,8 +108,10 @@ def page() -> str:
         out.append("")
         said = [line for e in found for line in remarks(e)]
         out += [*said, ""] if said else []
-    out.append("## Not replayed yet\n\n" + "\n".join(without()) + "\n\nMasked decoders that no program of stdlib says, with "
-               "what each has that none of them has:\n\n| recording | what it does |\n|---|---|")
+    out.append(
+        "## Not replayed yet\n\n" + "\n".join(without()) + "\n\nMasked decoders that no program of stdlib says, with "
+        "what each has that none of them has:\n\n| recording | what it does |\n|---|---|"
+    )
     out += [f"| {file} | {why} |" for file, why in later().items()]
     return "\n".join(out) + "\n"
 

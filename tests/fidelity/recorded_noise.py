@@ -56,6 +56,10 @@ def coin(key: Any) -> float:
 @contextmanager
 def given() -> Iterator[None]:
     """Keys that carry recorded noise are read as such; there must be no others."""
-    with (mock.patch.object(noise, "exponentials", waits), mock.patch.object(noise, "unit", coin),
-          mock.patch.object(of_torch, "exponentials", many), mock.patch.object(of_torch, "unit", coin)):
+    with (
+        mock.patch.object(noise, "exponentials", waits),
+        mock.patch.object(noise, "unit", coin),
+        mock.patch.object(of_torch, "exponentials", many),
+        mock.patch.object(of_torch, "unit", coin),
+    ):
         yield

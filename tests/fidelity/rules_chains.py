@@ -65,8 +65,9 @@ def chain(text: str, case: Case, backend: str, coin: Coin, **params: Any) -> Ste
     """One step of a program that drafts a chain."""
     drafted = case["drafted"]
     script = Script({lines(text, "x ~ drafter")[0]: drafted}, coin)
-    return step(text, table(case["p"], drafted), table(drafter(case), drafted), case["V"], script, backend,
-                gamma=len(drafted), **params)
+    return step(
+        text, table(case["p"], drafted), table(drafter(case), drafted), case["V"], script, backend, gamma=len(drafted), **params
+    )
 
 
 def outcome(case: Case, recorded: Mapping[str, Any], made: Step, **more: Any) -> Outcome:
@@ -100,12 +101,23 @@ def paper(case: Case, backend: str) -> Outcome:
         return F(next(rest)[1]) <= odds if 1e-12 < odds < 1 - 1e-12 else bool(odds > 0.5)
 
     made = chain(rule_text("block_verification"), case, backend, coin)
-    recorded = {"accepted": right["accepted"], "next token": law(right["next_token_distribution"]),
-                "thresholds": [h for h, _ in open_], "accepted upstream": case["drafted"][: case["accepted"]],
-                "next token upstream": law(case["next_token_distribution"])}
-    return outcome(case, recorded, made, **{
-        "thresholds": [h for h in made.odds if 1e-12 < h < 1 - 1e-12],
-        "accepted upstream": list(made.tokens[:-1]), "next token upstream": made.last})
+    recorded = {
+        "accepted": right["accepted"],
+        "next token": law(right["next_token_distribution"]),
+        "thresholds": [h for h, _ in open_],
+        "accepted upstream": case["drafted"][: case["accepted"]],
+        "next token upstream": law(case["next_token_distribution"]),
+    }
+    return outcome(
+        case,
+        recorded,
+        made,
+        **{
+            "thresholds": [h for h in made.odds if 1e-12 < h < 1 - 1e-12],
+            "accepted upstream": list(made.tokens[:-1]),
+            "next token upstream": made.last,
+        },
+    )
 
 
 def differing(file: str, why: str) -> dict[tuple[str, str], str]:
@@ -122,8 +134,11 @@ def sequential(case: Case, backend: str) -> Outcome:
     """Block verification with a draw at every position: a token there while the uniform is below 1 - continue; at the end the
     drafts stand above it. Where nothing is missing nobody asks."""
     k = len(case["drafted"])
-    asked = [(i, F(u), F(c)) for i, (u, c) in enumerate(zip(case["uniforms"], case["continue_probabilities"], strict=True))
-             if F(c) < 1 or i == k]
+    asked = [
+        (i, F(u), F(c))
+        for i, (u, c) in enumerate(zip(case["uniforms"], case["continue_probabilities"], strict=True))
+        if F(c) < 1 or i == k
+    ]
     rest = iter(asked)
 
     def coin(odds: Any) -> bool:
@@ -169,22 +184,39 @@ def level(case: Case, backend: str) -> Outcome:
 @cache
 def rejected_early(file: str) -> dict[tuple[str, str], str]:
     """What upstream's block verification does otherwise, where the recording says so."""
-    why = {"ar2/sampling_block_ascend_fixed": "upstream takes the threshold of a draft one position too early",
-           "ar2/sampling_block_ascend_wrong": "upstream compares products of uniforms and of ratios (vllm-ascend #7807)"}
+    why = {
+        "ar2/sampling_block_ascend_fixed": "upstream takes the threshold of a draft one position too early",
+        "ar2/sampling_block_ascend_wrong": "upstream compares products of uniforms and of ratios (vllm-ascend #7807)",
+    }
     return differing(file, why[file])
 
 
 rule = partial(Entry, kind="rule", backends=BACKENDS)
 ENTRIES = [
-    rule("ar/sampling_chain", "speculative: rejection", leviathan,
-         note="two cases have `assistant_ensemble_weight`: that lossy rule is written out in the entry"),
+    rule(
+        "ar/sampling_chain",
+        "speculative: rejection",
+        leviathan,
+        note="two cases have `assistant_ensemble_weight`: that lossy rule is written out in the entry",
+    ),
     rule("ar/sampling_multi_candidate", "rejection", level),
     rule("ar2/sampling_rrs", "rejection", level),
-    *(rule(file, "block_verification: block_rejection", paper, differs=rejected_early(file),
-           note="held to the columns that the recording computed from the paper; those with `upstream` are what was run")
-      for file in ("ar2/sampling_block_ascend_fixed", "ar2/sampling_block_ascend_wrong")),
-    rule("ar2/sampling_block_sequential", "block_verification: block_rejection", sequential,
-         note="a coin of the rule is a draw of the recording: tokens against going on"),
+    *(
+        rule(
+            file,
+            "block_verification: block_rejection",
+            paper,
+            differs=rejected_early(file),
+            note="held to the columns that the recording computed from the paper; those with `upstream` are what was run",
+        )
+        for file in ("ar2/sampling_block_ascend_fixed", "ar2/sampling_block_ascend_wrong")
+    ),
+    rule(
+        "ar2/sampling_block_sequential",
+        "block_verification: block_rejection",
+        sequential,
+        note="a coin of the rule is a draw of the recording: tokens against going on",
+    ),
     rule("ar2/sampling_lenience", "[x_lenience](../tests/check/museum/x_lenience.dec)", lenience),
     rule("ar2/sampling_spechub", "[x_spechub_right](../tests/check/museum/x_spechub_right.dec)", level),
 ]

@@ -23,8 +23,12 @@ def never(odds: Any) -> bool:
 def program(parents: Sequence[int], grown: str, rule: str, params: str = "") -> tuple[str, dict[int, int]]:
     """A program that grows a tree, a line for the children of a node, and which line that is for each node. grown: what draws
     the children, of a node's name {at} and their number {k}."""
-    out = [f"algorithm recorded(target: causal, drafter: causal{params}):", "    keeps support of drafter",
-           "    while not done:", "        draft t:"]
+    out = [
+        f"algorithm recorded(target: causal, drafter: causal{params}):",
+        "    keeps support of drafter",
+        "    while not done:",
+        "        draft t:",
+    ]
     name, at = {0: "root"}, {}
     for node in range(len(parents)):
         children = [n for n, parent in enumerate(parents) if parent == node]
@@ -61,8 +65,11 @@ def drawn_tree(case: Case, backend: str, replace: str) -> Outcome:
     drafted = {line: below_it[node] for node, line in at.items()}
     script = Script(drafted, below([case["uniforms"][n] for n in case["uniforms_used"]]))
     made = step(text, p, q, case["V"], script, backend)
-    recorded = {"accepted": [case["tokens"][n] for n in case["accepted_nodes"]], "uniforms": len(case["uniforms_used"]),
-                "next token": law(case["next_token_distribution"])}
+    recorded = {
+        "accepted": [case["tokens"][n] for n in case["accepted_nodes"]],
+        "uniforms": len(case["uniforms_used"]),
+        "next token": law(case["next_token_distribution"]),
+    }
     ours = {"accepted": list(made.tokens[:-1]), "uniforms": len(made.odds), "next token": made.last}
     return Outcome(recorded, {name: near(recorded[name], ours[name]) for name in recorded})
 
@@ -88,8 +95,11 @@ def one_hot(case: Case, backend: str) -> Outcome:
     script = Script({}, below(case["uniforms"]))
     text, _ = program(parents, "topk(drafter({at}).raw, {k})", "rejection")
     made = step(text, p, chosen(parents, paths, case["V"]), case["V"], script, backend)
-    recorded = {"accepted": case["accepted_path"], "uniforms": len(case["uniforms"]),
-                "next token": law(case["next_token_distribution"])}
+    recorded = {
+        "accepted": case["accepted_path"],
+        "uniforms": len(case["uniforms"]),
+        "next token": law(case["next_token_distribution"]),
+    }
     ours = {"accepted": list(made.tokens[:-1]), "uniforms": len(made.odds), "next token": made.last}
     return Outcome(recorded, {name: near(recorded[name], ours[name]) for name in recorded})
 
@@ -98,11 +108,20 @@ def typical(case: Case, backend: str) -> Outcome:
     """Typical acceptance on a chain; the token after the accepted ones is the likeliest, as recorded."""
     paths = [tuple(case["drafted"][:i]) for i in range(len(case["drafted"]) + 1)]
     parents = list(range(-1, len(case["drafted"])))
-    text, _ = program(parents, "topk(drafter({at}).raw, {k})", "typical_longest(epsilon, delta)",
-                      ", epsilon: prob, delta: prob")
+    text, _ = program(
+        parents, "topk(drafter({at}).raw, {k})", "typical_longest(epsilon, delta)", ", epsilon: prob, delta: prob"
+    )
     p = {START + path: [F(x) for x in row] for path, row in zip(paths, case["target"], strict=True)}
-    made = step(text, p, chosen(parents, paths, case["V"]), case["V"], Script({}, never), backend,
-                epsilon=case["posterior_threshold"], delta=case["posterior_alpha"])
+    made = step(
+        text,
+        p,
+        chosen(parents, paths, case["V"]),
+        case["V"],
+        Script({}, never),
+        backend,
+        epsilon=case["posterior_threshold"],
+        delta=case["posterior_alpha"],
+    )
     recorded = {"accepted": case["drafted"][: case["accepted"]], "tokens": case["output"]}
     return Outcome(recorded, {"accepted": list(made.tokens[:-1]), "tokens": list(made.tokens)})
 
@@ -110,9 +129,13 @@ def typical(case: Case, backend: str) -> Outcome:
 rule = partial(Entry, kind="rule", backends=BACKENDS)
 ENTRIES = [
     rule("ar2/sampling_sequoia_wor", "rejection", partial(drawn_tree, replace="no")),
-    rule("ar2/sampling_specinfer_multiround", "rejection", partial(drawn_tree, replace="yes"),
-         note="what hangs from a drafted node that is not accepted is left out: twins of one token have other rows there, "
-              "which no model gives"),
+    rule(
+        "ar2/sampling_specinfer_multiround",
+        "rejection",
+        partial(drawn_tree, replace="yes"),
+        note="what hangs from a drafted node that is not accepted is left out: twins of one token have other rows there, "
+        "which no model gives",
+    ),
     rule("ar/sampling_tree_one_hot", "rejection", one_hot),
     rule("ar2/sampling_typical_vllm", "typical_longest", typical),
 ]

@@ -47,8 +47,10 @@ def filtered(case: Case, backend: str, given: Mapping[str, Any], file: str, with
     """A row of logits under settings."""
     (law,) = laws((0,), case["kept"][:1], models.Same(recording(file)["logits"][case["row"]]), backend, **given)
     recorded = dict(zip(case["kept"], case["probabilities"], strict=True))
-    return Outcome({"kept": case["kept"], "probabilities": recorded},
-                   {"kept": sorted(law), "probabilities": near(recorded, {v: law[v] for v in sorted(law)}, within)})
+    return Outcome(
+        {"kept": case["kept"], "probabilities": recorded},
+        {"kept": sorted(law), "probabilities": near(recorded, {v: law[v] for v in sorted(law)}, within)},
+    )
 
 
 def filters(case: Case, backend: str) -> Outcome:
@@ -104,20 +106,34 @@ def penalties(case: Case, backend: str) -> Outcome:
     new, made = case["output"][n:], prepared(case)
     eos = [p["eos_token_id"]] if "eos_token_id" in p else []
     greedy = settings(made, case["prompt"], greedy=True, eos=eos)
-    done = run("autoregressive", case["prompt"], {"target": models.causal("target")}, backend, limit=p["max_new_tokens"],
-               eos=eos, settings={k: v for k, v in greedy.items() if k != "temperature"})
+    done = run(
+        "autoregressive",
+        case["prompt"],
+        {"target": models.causal("target")},
+        backend,
+        limit=p["max_new_tokens"],
+        eos=eos,
+        settings={k: v for k, v in greedy.items() if k != "temperature"},
+    )
     drawn = laws(case["prompt"], new, models.causal("target"), backend, **settings(made, case["prompt"], eos=eos))
     best = [sorted(law, key=lambda v, law=law: -law[v])[:3] for law in drawn]
     scores = [relative(dict(s["top"]), s["top"][0][0]) for s in case["steps"]]
     ours = [relative({v: w for v, w in logs(law).items() if v in b}, b[0]) for law, b in zip(drawn, best, strict=True)]
     return Outcome(
-        {"tokens": tuple(case["output"]), "target calls": case["target_forwards"],
-         "forbidden": [s["forbidden"] for s in case["steps"]],
-         "likeliest three": [[v for v, _ in s["top"]] for s in case["steps"]],
-         "their scores": scores},
-        {"tokens": done.tokens, "target calls": len(done.calls),
-         "forbidden": [sorted({*range(SIZE)} - {*law}) for law in drawn],
-         "likeliest three": best, "their scores": near(scores, ours, 1e-3)},
+        {
+            "tokens": tuple(case["output"]),
+            "target calls": case["target_forwards"],
+            "forbidden": [s["forbidden"] for s in case["steps"]],
+            "likeliest three": [[v for v, _ in s["top"]] for s in case["steps"]],
+            "their scores": scores,
+        },
+        {
+            "tokens": done.tokens,
+            "target calls": len(done.calls),
+            "forbidden": [sorted({*range(SIZE)} - {*law}) for law in drawn],
+            "likeliest three": best,
+            "their scores": near(scores, ours, 1e-3),
+        },
     )
 
 
@@ -125,8 +141,11 @@ def penalties_llama_cpp(case: Case, backend: str) -> Outcome:
     """llama.cpp counts the tokens of the prompt as well: here all but the first are text that was drawn."""
     p, text = case["parameters"], case["output"]
     assert p["penalty_last_n"] >= len(text) and text[0] in text[1 : len(case["prompt"])]
-    given = {"repetition_penalty": p["penalty_repeat"], "frequency_penalty": p["penalty_freq"],
-             "presence_penalty": p["penalty_present"]}
+    given = {
+        "repetition_penalty": p["penalty_repeat"],
+        "frequency_penalty": p["penalty_freq"],
+        "presence_penalty": p["penalty_present"],
+    }
     drawn = laws(text[:1], text[1:], models.causal("target"), backend, **given)[len(case["prompt"]) - 1 :]
     best = [max(law, key=lambda v, law=law: law[v]) for law in drawn]
     scores = [relative(dict(enumerate(s["after"])), s["token"]) for s in case["steps"]]
@@ -148,15 +167,30 @@ def grammar(case: Case, backend: str) -> Outcome:
     p, n = case["parameters"], len(case["prompt"])
     target, new = models.causal("target"), case["output"][n:]
     given: dict[str, Any] = {"bias": {2: p["eos_bias"]}} if p["eos_bias"] else {}
-    done = run("autoregressive", case["prompt"], {"target": target}, backend, limit=p["max_new_tokens"], eos=[2],
-               settings={**given, "allow": allowed(case)})
+    done = run(
+        "autoregressive",
+        case["prompt"],
+        {"target": target},
+        backend,
+        limit=p["max_new_tokens"],
+        eos=[2],
+        settings={**given, "allow": allowed(case)},
+    )
     masked = laws(case["prompt"], new, target, backend, **given, allow=allowed(case))
     free = laws(case["prompt"], new, target, backend, **given)
     return Outcome(
-        {"tokens": tuple(case["output"]), "target calls": case["target_forwards"],
-         "allowed": [s["allowed"] for s in case["steps"]], "unconstrained": [s["unconstrained"] for s in case["steps"]]},
-        {"tokens": done.tokens, "target calls": len(done.calls), "allowed": [sorted(law) for law in masked],
-         "unconstrained": [max(law, key=lambda v, law=law: law[v]) for law in free]},
+        {
+            "tokens": tuple(case["output"]),
+            "target calls": case["target_forwards"],
+            "allowed": [s["allowed"] for s in case["steps"]],
+            "unconstrained": [s["unconstrained"] for s in case["steps"]],
+        },
+        {
+            "tokens": done.tokens,
+            "target calls": len(done.calls),
+            "allowed": [sorted(law) for law in masked],
+            "unconstrained": [max(law, key=lambda v, law=law: law[v]) for law in free],
+        },
     )
 
 
@@ -166,18 +200,33 @@ def request(file: str, replay: Any, **more: Any) -> Entry:
 
 
 ENTRIES = [
-    request("logits/filters", filters,
-            leaves_out=without("logits/filters", [*THEIRS, "chain"], "neither transformers nor a request has this filter"),
-            note="the list of transformers' warpers is given to decgraph as `generate` gives it: temperature, top-k, top-p and "
-                 "min-p are a request's own, others are called by it"),
-    request("logits/filters_llama_cpp", filters_llama_cpp,
-            leaves_out=without("logits/filters_llama_cpp", ["top_p", "min_p"], "a request has no such setting")),
-    request("logits/penalties", penalties,
-            note="repetition penalty and minimum length are a request's own, the other processors are called by it; scores are "
-                 "compared up to a common amount"),
-    request("logits/penalties_llama_cpp", penalties_llama_cpp,
-            leaves_out={"last5_rep1.2_freq0.4_pres0.6": "penalties over a window of the last tokens: a request has none"},
-            note="there the prompt counts for frequency and presence: here it is text that was drawn, but for its first token"),
-    request("logits/grammar_constrained", grammar,
-            note="the automaton of `allow` is made of the recorded masks; `eos_bias` is a bias"),
+    request(
+        "logits/filters",
+        filters,
+        leaves_out=without("logits/filters", [*THEIRS, "chain"], "neither transformers nor a request has this filter"),
+        note="the list of transformers' warpers is given to decgraph as `generate` gives it: temperature, top-k, top-p and "
+        "min-p are a request's own, others are called by it",
+    ),
+    request(
+        "logits/filters_llama_cpp",
+        filters_llama_cpp,
+        leaves_out=without("logits/filters_llama_cpp", ["top_p", "min_p"], "a request has no such setting"),
+    ),
+    request(
+        "logits/penalties",
+        penalties,
+        note="repetition penalty and minimum length are a request's own, the other processors are called by it; scores are "
+        "compared up to a common amount",
+    ),
+    request(
+        "logits/penalties_llama_cpp",
+        penalties_llama_cpp,
+        leaves_out={"last5_rep1.2_freq0.4_pres0.6": "penalties over a window of the last tokens: a request has none"},
+        note="there the prompt counts for frequency and presence: here it is text that was drawn, but for its first token",
+    ),
+    request(
+        "logits/grammar_constrained",
+        grammar,
+        note="the automaton of `allow` is made of the recorded masks; `eos_bias` is a bias",
+    ),
 ]

@@ -68,8 +68,7 @@ def run(
     session.machine = watching(change(machine(backend)), log)
     before = {(session.function.name, k): v for k, v in (shared or {}).items()}
     session.shared.update(before)
-    request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature,
-                      **(settings or {}))
+    request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature, **(settings or {}))
     result = session.run(request, listener=log.append)
     if result.error is not None:
         raise result.error
@@ -105,6 +104,7 @@ def watching(kind: Any, log: list[Any]) -> Any:
             log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}, rows=[tuple(p) for p in paths]))
 
     if hasattr(kind, "evaluate_together"):  # torch and what builds on it: a call is made here, answered elsewhere
+
         class Watched_(Watching):
             def evaluate(self, model: Any, place: Any, extra: Any, **how: Any) -> Any:
                 call = super().evaluate(model, place, extra, **how)

@@ -76,8 +76,8 @@ def test_processed_probabilities_are_equal(fields: dict[str, Any], prompt: list[
     ids = torch.tensor([prompt])
     processors = theirs(fields, ids)
     want = processors(torch.tensor([[*prompt, *new]]), torch.from_numpy(logits.copy())[None])[0].softmax(-1).numpy()
-    assume(np.isfinite(want).all())     # all tokens banned: transformers gives NaN, decgraph an error
-    if "top_p" in fields:       # a sum that is p to the last digits may be on either side
+    assume(np.isfinite(want).all())  # all tokens banned: transformers gives NaN, decgraph an error
+    if "top_p" in fields:  # a sum that is p to the last digits may be on either side
         before = [p for p in processors if type(p).__name__ not in ("TopPLogitsWarper", "MinPLogitsWarper")]
         left = torch.from_numpy(logits.copy())[None]
         for p in before:
@@ -128,7 +128,7 @@ def test_a_requests_own_order(fields: dict[str, Any], prompt: list[int], seed: i
     got = shaped_probs(Scores(logits=logits), tuple(prompt), request)
     if ((got > 0) != (want > 0)).any():
         assume("top_p" not in fields or not np.isclose(np.cumsum(np.sort(got)[::-1]), fields["top_p"], atol=1e-9).any())
-    np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-9)     # SequenceBias and bans are float32 in transformers
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-9)  # SequenceBias and bans are float32 in transformers
     rows = Rows(torch.from_numpy(logits)[None], request, path=lambda i: tuple(prompt), positions=np.array([len(prompt)]))
     np.testing.assert_allclose(rows.face("shaped")[0].numpy(), got, rtol=1e-9, atol=1e-12)
 

@@ -38,8 +38,10 @@ def test_bound_of_a_program(name: str) -> None:
 
 def draft(*lines: str, head: str = "target: causal, k: int in 1..8 = 4, n: int in 1..100 = 4") -> int | None:
     body = "".join(f"            {line}\n" for line in lines)
-    return bound(f"algorithm a({head}):\n    while not done:\n        draft t:\n{body}"
-                 "        verify t by match against target(t)\n        commit t.accepted\n")
+    return bound(
+        f"algorithm a({head}):\n    while not done:\n        draft t:\n{body}"
+        "        verify t by match against target(t)\n        commit t.accepted\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,16 +57,50 @@ def draft(*lines: str, head: str = "target: causal, k: int in 1..8 = 4, n: int i
         (("for i in 0..min(k, 3):", "    for j in 0..2:", "        grow topk(target(root).raw, 2)"), 13),
         (("grow topk(target(root).raw, k)", "prune t to t.drafted[:2]", "grow topk(target(t.leaves).raw, 4)"), 1 + 2 + 12),
         # the law is chosen, or mixed: still one draft at every leaf
-        (("repeat 16:", "    if k > 2:", "        q = target(t.leaves)", "    else:",
-          "        q = normalize(target(t.leaves) * 2)",
-          "    x ~ q", "    grow x"), 17),
-        (("repeat 16:", "    q = target(t.leaves)", "    if k > 2:", "        q = normalize(q + target(t.leaves))", "    x ~ q",
-          "    grow x"), 17),
-        (("repeat 16:", "    if k > 2:", "        grow topk(target(t.leaves).raw, 1)", "    else:",
-          "        grow topk(target(t.leaves).raw, 1)"), 17),
+        (
+            (
+                "repeat 16:",
+                "    if k > 2:",
+                "        q = target(t.leaves)",
+                "    else:",
+                "        q = normalize(target(t.leaves) * 2)",
+                "    x ~ q",
+                "    grow x",
+            ),
+            17,
+        ),
+        (
+            (
+                "repeat 16:",
+                "    q = target(t.leaves)",
+                "    if k > 2:",
+                "        q = normalize(q + target(t.leaves))",
+                "    x ~ q",
+                "    grow x",
+            ),
+            17,
+        ),
+        (
+            (
+                "repeat 16:",
+                "    if k > 2:",
+                "        grow topk(target(t.leaves).raw, 1)",
+                "    else:",
+                "        grow topk(target(t.leaves).raw, 1)",
+            ),
+            17,
+        ),
         # one leaf of several: the others stay
-        (("grow topk(target(root).raw, 2)", "repeat 2:", "    x ~ target(t.leaves)", "    grow x[0]",
-          "grow topk(target(t.leaves).raw, 1)"), 1 + 2 + 2 + 4),
+        (
+            (
+                "grow topk(target(root).raw, 2)",
+                "repeat 2:",
+                "    x ~ target(t.leaves)",
+                "    grow x[0]",
+                "grow topk(target(t.leaves).raw, 1)",
+            ),
+            1 + 2 + 2 + 4,
+        ),
         (("x = topk(target(root).raw, 8)[0]", "grow x at root", "grow chain(topk(target(root).raw, k)) at t.new[0]"), 10),
     ],
 )

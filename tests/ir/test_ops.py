@@ -99,9 +99,7 @@ def test_meaning_is_what_the_type_rule_says(name: str, n: int) -> None:
         assert same(got, expected), f"{name} gives {got}, not {expected}"
 
 
-@pytest.mark.parametrize(
-    ("name", "types", "attrs", "word"), ERRORS, ids=[f"{name}-{word}" for name, _, _, word in ERRORS]
-)
+@pytest.mark.parametrize(("name", "types", "attrs", "word"), ERRORS, ids=[f"{name}-{word}" for name, _, _, word in ERRORS])
 def test_refusals_say_what_to_do(name: str, types: str, attrs: dict[str, Any], word: str) -> None:
     operands = tuple(parse_type(t) for t in re.split(r", (?![^<\[]*[>\]])", types) if t)
     with pytest.raises(OpError) as caught:
@@ -143,8 +141,7 @@ def _attributes(rule: Any) -> set[str]:
 
 
 def _is_attrs(node: ast.expr) -> bool:
-    return (isinstance(node, ast.Name) and node.id == "attrs") or (
-        isinstance(node, ast.Attribute) and node.attr == "attrs")
+    return (isinstance(node, ast.Name) and node.id == "attrs") or (isinstance(node, ast.Attribute) and node.attr == "attrs")
 
 
 class _Whole:
@@ -159,10 +156,16 @@ class _Whole:
     label, batch = "none", "scalar"
 
 
-@pytest.mark.parametrize(("changes", "word"), [
-    ({"label": None}, "lacks: label"), ({"meaning": None}, "lacks: meaning"), ({"__doc__": None}, "docstring"),
-    ({"label": "loud"}, "label = 'loud'"), ({"effects": "boom"}, "effects = 'boom'"),
-])
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"label": None}, "lacks: label"),
+        ({"meaning": None}, "lacks: meaning"),
+        ({"__doc__": None}, "docstring"),
+        ({"label": "loud"}, "label = 'loud'"),
+        ({"effects": "boom"}, "effects = 'boom'"),
+    ],
+)
 def test_an_incomplete_op_cannot_be_registered(changes: dict[str, Any], word: str) -> None:
     members = {k: v for k, v in {**vars(_Whole), **changes}.items() if v is not None or k == "__doc__"}
     with pytest.raises(TypeError, match=re.escape(word)):
@@ -195,10 +198,25 @@ def test_the_table_is_made_of_rows() -> None:
     assert all(isinstance(row, OpDef) and row.name == name for name, row in load().items())
 
 
-STRANGE = [parse_type(t) for t in (
-    "any", "none", "set", "list<any,-1>", "list<list<int,-1>,-1>", "scores<V>", "text[k]", "tree<t,any,V>",
-    "tree<t,step,V>", "path<V>[k]", "list<path<V>,-1>", "dist<V,logits>[part.t]", "token<W>[k<=0]", "real[vocab.W]",
-)]
+STRANGE = [
+    parse_type(t)
+    for t in (
+        "any",
+        "none",
+        "set",
+        "list<any,-1>",
+        "list<list<int,-1>,-1>",
+        "scores<V>",
+        "text[k]",
+        "tree<t,any,V>",
+        "tree<t,step,V>",
+        "path<V>[k]",
+        "list<path<V>,-1>",
+        "dist<V,logits>[part.t]",
+        "token<W>[k<=0]",
+        "real[vocab.W]",
+    )
+]
 TYPES = [parse_type(t) for t, _ in OPERANDS.values()] + STRANGE
 
 

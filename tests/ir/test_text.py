@@ -17,7 +17,7 @@ from decgraph.ir.values import Function, Loc, Module, Op, Region, Value
 from decgraph.ir.verify import verify
 from decgraph.ir.walk import clone
 
-HAND = '''
+HAND = """
 // What a person writes: types of results are inferred, comments are dropped.
 module(main = "speculative", path = "stdlib/speculative.dec")
 
@@ -77,9 +77,9 @@ func speculative(%target: model<causal,V,target,causal>, %drafter: model<causal,
     }
   }
 }
-'''
+"""
 
-SMALL = '''module(main = "f")
+SMALL = """module(main = "f")
 
 extern judge(text, token<V>[k]) -> prob
 
@@ -92,7 +92,7 @@ func f(%n: int, %s: text = "a\\nb") {
     %%acc: topology = topology(shape = [(0, [(0, 0), (0, 1)])])
   }
 }
-'''
+"""
 
 
 def test_golden_speculative(golden: Callable[[str, str], None]) -> None:
@@ -116,8 +116,7 @@ def test_generated_modules_print_and_read_back(module: Module) -> None:
     again = parse_module(text)
     assert print_module(again, locs=True) == text
     assert equal(module, again)
-    assert [v.name for op in all_ops(again) for v in op.results] == [
-        v.name for op in all_ops(module) for v in op.results]
+    assert [v.name for op in all_ops(again) for v in op.results] == [v.name for op in all_ops(module) for v in op.results]
     assert [op.loc for op in all_ops(again)] == [op.loc for op in all_ops(module)]
     assert [op.attrs for op in all_ops(again)] == [op.attrs for op in all_ops(module)]
 
@@ -145,8 +144,8 @@ def test_equality_sees_ops_and_not_names_or_places(module: Module) -> None:
 
 
 BAD = [
-    ("", 'expected `module`', 1, 1),
-    ('module(main = 3)', 'module(main = "name")', 1, 1),
+    ("", "expected `module`", 1, 1),
+    ("module(main = 3)", 'module(main = "name")', 1, 1),
     ('module(main = "f")\nfunc f() {\n}', "no body", 3, 2),
     ('module(main = "f")\nfunc f() {\n  body {\n    %x = nope()\n  }\n}', "no op named nope", 4, 10),
     ('module(main = "f")\nfunc f() {\n  body {\n    commit(%x)\n  }\n}', "%x is not defined here", 4, 12),

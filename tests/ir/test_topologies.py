@@ -34,7 +34,7 @@ def test_published_trees_are_those_that_were_recorded(name: str, file: str, case
     shape = Topology.of(name)
     assert [len(level.parent) for level in shape.levels] == widths
     assert flat(shape) == found["tree_parents"]
-    for level in shape.levels:      # siblings are a node's first guesses
+    for level in shape.levels:  # siblings are a node's first guesses
         for parent, many in Counter(level.parent).items():
             assert [r for p, r in zip(level.parent, level.rank, strict=True) if p == parent] == list(range(many))
 

@@ -17,7 +17,7 @@ from decgraph.ir.types import INT, parse_type
 from decgraph.ir.values import Function, Module, Op, Param, Region, Value
 from decgraph.ir.verify import verify
 
-GOOD = '''module(main = "f")
+GOOD = """module(main = "f")
 extern judge(text) -> bool
 func f(%target: model<causal,V,target,causal>, %n: int in 1..32 = 4, %word: text = "a") {
   state count: int per session {
@@ -51,7 +51,7 @@ func f(%target: model<causal,V,target,causal>, %n: int in 1..32 = 4, %word: text
     }
   }
 }
-'''
+"""
 
 
 def test_a_good_module_passes() -> None:
@@ -86,7 +86,11 @@ BROKEN = [
     ("extern judge(text)", "extern judge(int)", "is not declared with these types"),
     ('callee = "f"', 'callee = "g"', "runs 'g', which is not a function"),
     ('args = ("target",)', 'args = ("word",)', "it does not give f its target"),
-    ('state = "count", type = !int)\n      commit', 'state = "total", type = !int)\n      commit', "no state total is declared"),
+    (
+        'state = "count", type = !int)\n      commit',
+        'state = "total", type = !int)\n      commit',
+        "no state total is declared",
+    ),
     ("%ctx: node<ctx> = context()\n", "%ctx: node<ctx> = context() {\n}\n", "takes no regions, has 1"),
     ("commit(%y)", "commit(%p)", None),
 ]
@@ -171,11 +175,12 @@ def test_a_narrower_operand_is_accepted_and_a_wider_is_not() -> None:
 @given(modules(), st.data())
 def test_a_dropped_op_that_is_used_is_noticed(module: Module, data: st.DataObject) -> None:
     f = module.functions["f"]
-    used = [n for n, op in enumerate(f.body.ops) if any(
-        v in other.operands for v in op.results for other in f.body.ops[n + 1:])]
+    used = [
+        n for n, op in enumerate(f.body.ops) if any(v in other.operands for v in op.results for other in f.body.ops[n + 1 :])
+    ]
     if not used:
         return
     n = data.draw(st.sampled_from(used))
-    body = replace(f.body, ops=f.body.ops[:n] + f.body.ops[n + 1:])
+    body = replace(f.body, ops=f.body.ops[:n] + f.body.ops[n + 1 :])
     with pytest.raises(InternalError, match="is not defined before"):
         verify(replace(module, functions={**module.functions, "f": replace(f, body=body)}))

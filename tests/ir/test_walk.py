@@ -28,7 +28,7 @@ from decgraph.ir.walk import (
     uses,
 )
 
-LOOP = '''module(main = "f")
+LOOP = """module(main = "f")
 
 func f(%a: int, %b: int) {
   body {
@@ -42,7 +42,7 @@ func f(%a: int, %b: int) {
     commit(%v)
   }
 }
-'''
+"""
 
 
 def loop() -> tuple[Module, tuple[Op, ...]]:
@@ -65,8 +65,7 @@ def test_uses_definitions_and_parents() -> None:
     assert parents(body)[mul] is turn and parents(body)[turn] is None
     assert free_values(turn.regions[0]) == [add.result]
     assert list(regions_of(module.functions["f"])) == [body]
-    assert [op.opcode for op in ops_of(module.functions["f"])] == [
-        "map", "for", "map", "done", "request", "commit"]
+    assert [op.opcode for op in ops_of(module.functions["f"])] == ["map", "for", "map", "done", "request", "commit"]
 
 
 def test_substitute_reaches_into_regions_and_keeps_what_does_not_change() -> None:

@@ -36,8 +36,14 @@ def steps(module: Module, name: str, limit: int = 24) -> Iterator[Step]:
     """The steps of a run, the last one left out: it is cut."""
     models = {p.name: tables()[p.name] for p in module.entry.params if p.value.type.elem == "model"}
     events: list[object] = []
-    m = Machine(module, name, models, check_params(module.entry, parameters(name)),
-                Request(prompt=(0, 1, 2), limit=limit), listener=events.append)
+    m = Machine(
+        module,
+        name,
+        models,
+        check_params(module.entry, parameters(name)),
+        Request(prompt=(0, 1, 2), limit=limit),
+        listener=events.append,
+    )
     m.run_function()
     now, out = Step(), []
     for e in events:
@@ -61,8 +67,19 @@ def said(module: Module, store: str) -> list[str]:
     return [k.computed for k in kept(module.entry) if k.store == store]
 
 
-ONE_CALL = ["speculative", "eagle2", "medusa", "medusa_match", "lookahead", "token_recycling", "prompt_lookup", "kangaroo",
-            "sequoia", "rsd_s", "recursive_sd"]
+ONE_CALL = [
+    "speculative",
+    "eagle2",
+    "medusa",
+    "medusa_match",
+    "lookahead",
+    "token_recycling",
+    "prompt_lookup",
+    "kangaroo",
+    "sequoia",
+    "rsd_s",
+    "recursive_sd",
+]
 
 
 @pytest.mark.parametrize("name", ONE_CALL)
@@ -82,7 +99,7 @@ def test_the_target_computes_one_and_the_drafts(name: str) -> None:
         target = [c for c in s.calls if c.model == "target"][-1]
         distinct = target.rows - 1
         assert 1 <= (target.computed or 0) <= 1 + distinct
-        if name in ("speculative", "prompt_lookup", "kangaroo"):        # chains: no equal siblings
+        if name in ("speculative", "prompt_lookup", "kangaroo"):  # chains: no equal siblings
             assert target.computed == 1 + s.drafted
 
 
@@ -109,13 +126,19 @@ def test_freedave_asks_for_no_canvas_twice() -> None:
     module = optimised("freedave")
     first, second = kept(module.entry)
     assert first.computed == "nothing"
-    assert second.computed == "all"     # the root has the first edit, which needs no call
+    assert second.computed == "all"  # the root has the first edit, which needs no call
     name = "freedave"
     events: list[object] = []
     for m in (decgraph.load(name).module, module):
         count: list[object] = []
-        Machine(m, name, {"model": tables()["model"]}, check_params(m.entry, parameters(name)),
-                Request(prompt=(0, 1), limit=12), listener=count.append).run_function()
+        Machine(
+            m,
+            name,
+            {"model": tables()["model"]},
+            check_params(m.entry, parameters(name)),
+            Request(prompt=(0, 1), limit=12),
+            listener=count.append,
+        ).run_function()
         events.append(sum(isinstance(e, ModelCall) for e in count))
     before, after = events
     # One a step; of the others those at the first canvas, and behind a block whose last cell needed no call.

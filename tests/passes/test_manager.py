@@ -49,7 +49,7 @@ EVERYTHING = [*SHELF, *TEXTS, *(p for p in PROGRAMS if p not in SHELF)]
 def test_passes_give_valid_modules_and_change_them_once(name: str) -> None:
     before = module(name)
     made, report = optimise(before)
-    verify(made, level=2)                       # the text reads back, every attribute is one of the op table
+    verify(made, level=2)  # the text reads back, every attribute is one of the op table
     again, _ = optimise(made)
     assert difference(made, again) == ""
     assert [s.name for s in report.steps] == list(ORDER)
@@ -86,8 +86,10 @@ def test_every_pass_alone_changes_a_module_once(name: str) -> None:
 def test_the_label_check_sees_through_what_passes_make(name: str) -> None:
     before = module(name)
     made, _ = optimise(before, without=("simplify",))
+
     def found(m: Module) -> list[tuple[str, Any]]:
         return [(f.kind, f.loc) for f in check_labels(m)]
+
     assert found(made) == found(before)
 
 
@@ -103,8 +105,9 @@ def test_the_label_check_finds_pruning_inside_a_segment() -> None:
 """
     before = load_text(text, check_labels=False)
     made, _ = optimise(before)
-    assert any(op.opcode == "segment" and any(o.opcode == "tree.keep" for o in op.regions[0].walk())
-               for op in made.entry.body.walk())
+    assert any(
+        op.opcode == "segment" and any(o.opcode == "tree.keep" for o in op.regions[0].walk()) for op in made.entry.body.walk()
+    )
     assert [f.kind for f in check_labels(made)] == [f.kind for f in check_labels(before)] == ["prune"]
 
 
@@ -177,6 +180,7 @@ def test_known_parameters_are_constants_and_nothing_else_is_allowed() -> None:
     assert entry.param("k").value not in used
     assert not any(op.opcode == "if" and op.operands[0] is entry.param("deep").value for op in entry.body.walk())
     from decgraph.runtime.session import check_params
+
     with pytest.raises(DecError, match="it must be in 3..3"):
         check_params(entry, {"k": 2})
 
@@ -186,8 +190,9 @@ def test_known_shapes(shape: Any) -> None:
     made, _ = optimise(decgraph.load("recursive_sd").module, {"shape": shape}, only=("simplify",))
     verify(made, level=2)
     found = [op.attrs["shape"] for op in made.entry.body.walk() if op.opcode == "topology"]
-    assert found == ([] if isinstance(shape, Topology) and not shape.name else [
-        shape.name if isinstance(shape, Topology) else shape])
+    assert found == (
+        [] if isinstance(shape, Topology) and not shape.name else [shape.name if isinstance(shape, Topology) else shape]
+    )
 
 
 def test_known_parameters_reach_the_start_of_states() -> None:
@@ -212,11 +217,18 @@ def test_plans_have_a_text() -> None:
     assert Plan.parse("passes = none  # nothing\n\nbatch = 2").passes == ()
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("batch = 0", "at least 1"), ("colour = red", "passes, backend"), ("placement = moon", "device or host"),
-    ("passes simplify", "name = value"), ("batch = many", "many"), ("capacity t = x", "x"),
-    ("capacity t = 0", "at least 1"),
-])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("batch = 0", "at least 1"),
+        ("colour = red", "passes, backend"),
+        ("placement = moon", "device or host"),
+        ("passes simplify", "name = value"),
+        ("batch = many", "many"),
+        ("capacity t = x", "x"),
+        ("capacity t = 0", "at least 1"),
+    ],
+)
 def test_plans_that_cannot_be_read(text: str, words: str) -> None:
     with pytest.raises(DecError, match="line 2 of the plan") as caught:
         Plan.parse(f"backend = torch\n{text}")

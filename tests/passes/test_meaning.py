@@ -86,7 +86,7 @@ def test_a_store_of_features_tells_roots_apart() -> None:
         got, computed = store.scores(paths, memory)
         assert got == head.eval(paths, memory)
         counts.append(computed)
-    assert counts == [3, 2, 2, 0]               # the accepted cell is computed again from the target's feature
+    assert counts == [3, 2, 2, 0]  # the accepted cell is computed again from the target's feature
 
 
 def test_a_store_of_canvases_keeps_the_last_call() -> None:
@@ -137,18 +137,26 @@ def test_where_a_batch_commits_other_tokens() -> None:
 # -- waits
 def test_counters_and_shapes_are_not_waited_for() -> None:
     assert [str(w) for w in waits(small("chain").entry)] == [
-        "the walk by rejection: what it accepts (line 9)", "the stop test, once a step (line 4)"]
+        "the walk by rejection: what it accepts (line 9)",
+        "the stop test, once a step (line 4)",
+    ]
 
 
 def test_decisions_on_data_are() -> None:
     assert [str(w) for w in waits(small("decides").entry)] == [
-        "a branch decided by data (line 7)", "the committed tokens (line 9)", "the stop test, once a step (line 2)"]
+        "a branch decided by data (line 7)",
+        "the committed tokens (line 9)",
+        "the stop test, once a step (line 2)",
+    ]
 
 
 def test_sizes_that_data_chooses_are() -> None:
     found = [str(w) for w in waits(decgraph.load("fast_dllm").module.entry)]
-    assert found == ["how many pass the test (line 12)", "whether a loop goes on, once a turn (line 9)",
-                     "the committed tokens (line 13)"]
+    assert found == [
+        "how many pass the test (line 12)",
+        "whether a loop goes on, once a turn (line 9)",
+        "the committed tokens (line 13)",
+    ]
 
 
 @pytest.mark.parametrize("name", ["fast_dllm", "llada", "medusa", "freedave"])

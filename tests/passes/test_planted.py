@@ -110,6 +110,7 @@ def one_place_for_both(patch: Patch) -> None:
 # -- reuse
 def keeps_the_rejected_path(patch: Patch) -> None:
     """A cell is found by its place and token, whatever stands before it: the rejected path serves the accepted one."""
+
     def find(self: Any, above: Any, path: Any) -> Any:
         return self.__dict__.setdefault("flat", {}).get((len(path), path[-1]))
 
@@ -163,7 +164,10 @@ def captured(op: Op, kind: str) -> Rewritten:
     first = dict(zip(body.args[1:], op.operands[2:], strict=True))
     ops = tuple(
         outline.closed(Region((), (rebuilt(o, first),), ())).ops[0]
-        if o.opcode == "segment" and o.attrs["kind"] == kind and any(v in first for v in o.operands) else o for o in body.ops)
+        if o.opcode == "segment" and o.attrs["kind"] == kind and any(v in first for v in o.operands)
+        else o
+        for o in body.ops
+    )
     if all(a is b for a, b in zip(ops, body.ops, strict=True)):
         return None
     return (replace(op, regions=(replace(body, ops=ops),)),), op.results
@@ -232,8 +236,8 @@ def program(name: str) -> Module:
 
 @pytest.mark.parametrize(("name", "bug", "where"), PLANTED, ids=[f"{n}-{b.__name__}" for n, b, _ in PLANTED])
 def test_a_planted_bug_is_found(name: str, bug: Callable[[Patch], None], where: str, monkeypatch: Patch) -> None:
-    before, _ = optimise(program(where), only=ORDER[:ORDER.index(name)])
-    optimise(before, only=(name,), validate=Validation(count=4))   # as it is, the pass is right
+    before, _ = optimise(program(where), only=ORDER[: ORDER.index(name)])
+    optimise(before, only=(name,), validate=Validation(count=4))  # as it is, the pass is right
     bug(monkeypatch)
     with pytest.raises(NotTheSame) as caught:
         optimise(before, only=(name,), validate=Validation())

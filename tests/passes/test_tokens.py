@@ -13,7 +13,7 @@ from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
 from decgraph.passes.manager import ORDER, optimise
 
-FEW = 2     # a table world and a free one; `--validate` looks at more
+FEW = 2  # a table world and a free one; `--validate` looks at more
 
 
 @cache
@@ -35,7 +35,7 @@ def test_all_passes_and_all_but_one(name: str) -> None:
     for without in ((), *((p,) for p in ORDER)):
         made, _ = optimise(before, without=without)
         text = print_module(made)
-        if text not in texts:                   # a pass that had nothing to do
+        if text not in texts:  # a pass that had nothing to do
             compare(name, made)
         texts.add(text)
 

@@ -142,9 +142,7 @@ def test_dec_blocks(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_console_blocks(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_console_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     shown = blocks(page, "console", "sh", "bash")
     faults = [fault for block in shown for fault in run_console(block, tmp_path, capsys)]
@@ -153,9 +151,7 @@ def test_console_blocks(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_slow_blocks(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slow_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     run_script(page, blocks(page, "python", "py", slow=True), tmp_path)
     slow = blocks(page, "console", "sh", "bash", slow=True)

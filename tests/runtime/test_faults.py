@@ -70,7 +70,7 @@ class Failing(TableModel):
 
 def session(name: str, backend: str, models: dict[str, Any], source: str = "", externs: Any = None, **params: Any) -> Session:
     module = load_text(source or text(name), f"{name}.dec")
-    if backend != "reference":      # as users run it: the calls of several requests go together
+    if backend != "reference":  # as users run it: the calls of several requests go together
         module = decgraph.parse(source or text(name), path=f"{name}.dec", main=name).optimised()
     return Session(module, models, params, machine=machine(backend), externs=externs)
 
@@ -109,7 +109,7 @@ def test_a_target_that_raises(backend: str, made: Callable[[], BaseException]) -
     s = session("speculative", backend, {"target": Failing(made, 7), "drafter": drafter}, gamma=2)
     sound = session("speculative", backend, {"target": TableModel(V, seed=1, vocab="V"), "drafter": drafter}, gamma=2)
     kind = type(made())
-    if kind is InternalError:       # it has no line: the passes' validation wants it as it is
+    if kind is InternalError:  # it has no line: the passes' validation wants it as it is
         got = s.generate(asked(), batch=4)
         assert [r.error is not None for r in got] == [False, False, True, False]
         assert isinstance(got[2].error, DecError) and "bug in decgraph" in str(got[2].error)
@@ -443,8 +443,10 @@ def test_an_interrupt_is_no_fault() -> None:
 def test_what_was_raised_can_be_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """What is said in other words may be a bug of a backend's own: the first words are one variable away."""
     from decgraph.cli.output import report
-    problem = fault(IndexError("index 7 is out of bounds for axis 0 with size 6"), request="request 0", place="a.dec:1:1",
-                    op="gather")
+
+    problem = fault(
+        IndexError("index 7 is out of bounds for axis 0 with size 6"), request="request 0", place="a.dec:1:1", op="gather"
+    )
     report(problem)
     assert "IndexError" not in capsys.readouterr().err
     monkeypatch.setenv("DECGRAPH_TRACEBACK", "1")

@@ -19,8 +19,11 @@ LOOP = """        for i in 0..2:
 """
 ALONE = HEAD + "    for b in blocks(c, 4):\n        m = model.memory(c)\n" + LOOP + "    commit c\n"
 AFTER = HEAD + "    for b in blocks(c, 4):\n        q = model(c)\n        m = model.memory(c)\n" + LOOP + "    commit c\n"
-BEHIND = HEAD + ("    m = model.memory(c)\n    for b in blocks(c, 4):\n" + LOOP
-                 + "            m = model.memory(c, at = b, given = m.without(b))\n    commit c\n")
+BEHIND = HEAD + (
+    "    m = model.memory(c)\n    for b in blocks(c, 4):\n"
+    + LOOP
+    + "            m = model.memory(c, at = b, given = m.without(b))\n    commit c\n"
+)
 
 
 @pytest.mark.parametrize("passes", [None, ()], ids=["all passes", "without passes"])

@@ -186,10 +186,7 @@ def test_a_beam_of_two_levels_samples_sequences_without_replacement() -> None:
     for i in range(DRAWS):
         top = race_keys(np.log(first), exponentials(Key(5, 0, 1, (i,)), 2))
         leaves = np.concatenate(
-            [
-                under(race_keys(np.log(first[a] * second[a]), exponentials(Key(5, 0, 2, (i,), (a,)), 2)), top[a])
-                for a in (0, 1)
-            ]
+            [under(race_keys(np.log(first[a] * second[a]), exponentials(Key(5, 0, 2, (i,), (a,)), 2)), top[a]) for a in (0, 1)]
         )
         order = race_order(leaves, 2)
         counts[order[0], order[1]] += 1

@@ -18,8 +18,9 @@ GRAMMAR = '{"next": [[1, 0], [-1, 1]], "accepting": [1]}'
 
 
 def value(kind: str, given: Any) -> Any:
-    module = load_text(f"algorithm a(target: causal, v: {kind}):\n    while not done:\n        x ~ target(ctx)\n"
-                       "        commit x\n")
+    module = load_text(
+        f"algorithm a(target: causal, v: {kind}):\n    while not done:\n        x ~ target(ctx)\n        commit x\n"
+    )
     return check_params(module.entry, {"v": given})["v"]
 
 
@@ -30,12 +31,24 @@ def test_a_vector(kind: str, given: Any) -> None:
     assert isinstance(found, np.ndarray) and found.tolist() == [1, 2, 0, 1]
 
 
-@pytest.mark.parametrize(("kind", "given", "want"), [
-    ("set", "1,3", {1, 3}), ("set", "{1, 3}", {1, 3}), ("set", "[3,1]", {1, 3}), ("set", "", set()), ("set", [1, 3], {1, 3}),
-    ("int", "4", 4), ("float", "0.1", Fraction(1, 10)), ("float", "1e3", 1000), ("prob", "1/3", Fraction(1, 3)),
-    ("bool", "yes", True), ("text", "1,2", "1,2"), ("token", "3", 3),
-    ("automaton", GRAMMAR, Automaton(((1, 0), (-1, 1)), frozenset({1}))),
-])
+@pytest.mark.parametrize(
+    ("kind", "given", "want"),
+    [
+        ("set", "1,3", {1, 3}),
+        ("set", "{1, 3}", {1, 3}),
+        ("set", "[3,1]", {1, 3}),
+        ("set", "", set()),
+        ("set", [1, 3], {1, 3}),
+        ("int", "4", 4),
+        ("float", "0.1", Fraction(1, 10)),
+        ("float", "1e3", 1000),
+        ("prob", "1/3", Fraction(1, 3)),
+        ("bool", "yes", True),
+        ("text", "1,2", "1,2"),
+        ("token", "3", 3),
+        ("automaton", GRAMMAR, Automaton(((1, 0), (-1, 1)), frozenset({1}))),
+    ],
+)
 def test_one_value(kind: str, given: Any, want: Any) -> None:
     assert value(kind, given) == want
 
@@ -55,19 +68,36 @@ def test_an_automaton_of_a_file(tmp_path: Path) -> None:
     assert value("automaton", str(path)) == value("automaton", GRAMMAR)
 
 
-@pytest.mark.parametrize(("kind", "given", "says"), [
-    ("token[4]", "1 2 0 1", "list of 4 token ids"), ("token[4]", "[1, 2]", "list of 4 token ids"),
-    ("token[4]", "3", "list of 4"),
-    ("token[4]", "[1, 2", "list of 4"), ("token[4]", "[1, 2, 0, -1]", "list of 4"), ("token[4]", 7, "list of 4"),
-    ("int[2]", "[[1], [2]]", "list of 2"), ("int[2]", "[1.5, 2]", "list of 2"), ("set", "a,b", "1,3,5"), ("set", 4, "1,3,5"),
-    ("automaton", "{}", '"next"'), ("automaton", "nowhere.json", '"next"'),
-    ("automaton", '{"next": 3, "accepting": []}', '"next"'),
-    ("automaton", "{", '"next"'), ("int", "four", "whole number"), ("int", "9" * 5000, "whole number"),
-    ("int", 10 ** 30, "whole number"), ("float", "1e999999999", "a number"), ("float", "9" * 5000, "a number"),
-    ("prob", "1e-999999999", "a number"), ("topology", "4xx2", "topology"),
-    ("topology", "[" * 5000, "topology"), ("bool", "maybe", "yes or no"),
-    ("float", [1, 2], "a number"), ("int[2]", [[[]]], "list of 2"),
-])
+@pytest.mark.parametrize(
+    ("kind", "given", "says"),
+    [
+        ("token[4]", "1 2 0 1", "list of 4 token ids"),
+        ("token[4]", "[1, 2]", "list of 4 token ids"),
+        ("token[4]", "3", "list of 4"),
+        ("token[4]", "[1, 2", "list of 4"),
+        ("token[4]", "[1, 2, 0, -1]", "list of 4"),
+        ("token[4]", 7, "list of 4"),
+        ("int[2]", "[[1], [2]]", "list of 2"),
+        ("int[2]", "[1.5, 2]", "list of 2"),
+        ("set", "a,b", "1,3,5"),
+        ("set", 4, "1,3,5"),
+        ("automaton", "{}", '"next"'),
+        ("automaton", "nowhere.json", '"next"'),
+        ("automaton", '{"next": 3, "accepting": []}', '"next"'),
+        ("automaton", "{", '"next"'),
+        ("int", "four", "whole number"),
+        ("int", "9" * 5000, "whole number"),
+        ("int", 10**30, "whole number"),
+        ("float", "1e999999999", "a number"),
+        ("float", "9" * 5000, "a number"),
+        ("prob", "1e-999999999", "a number"),
+        ("topology", "4xx2", "topology"),
+        ("topology", "[" * 5000, "topology"),
+        ("bool", "maybe", "yes or no"),
+        ("float", [1, 2], "a number"),
+        ("int[2]", [[[]]], "list of 2"),
+    ],
+)
 def test_what_is_not_one(kind: str, given: Any, says: str) -> None:
     with pytest.raises(DecError) as caught:
         value(kind, given)

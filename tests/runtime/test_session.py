@@ -73,8 +73,13 @@ def test_nan_logits_end_a_run_and_keep_its_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("params", "words"),
-    [({"gamma": 0}, "in 1..32"), ({"gamma": 33}, "in 1..32"), ({"gamma": 2.5}, "whole number"),
-     ({"gama": 3}, "did you mean gamma"), ({"gamma": "x"}, "whole number")],
+    [
+        ({"gamma": 0}, "in 1..32"),
+        ({"gamma": 33}, "in 1..32"),
+        ({"gamma": 2.5}, "whole number"),
+        ({"gama": 3}, "did you mean gamma"),
+        ({"gamma": "x"}, "whole number"),
+    ],
 )
 def test_parameters_outside_their_range_are_refused(params: dict[str, Any], words: str) -> None:
     with pytest.raises(DecError, match=words):

@@ -69,9 +69,7 @@ def test_the_two_domains_agree(row: Scores, fields: dict[str, Any], path: tuple[
 
 
 @given(rows(), shapes.map(lambda f: {k: v for k, v in f.items() if k in ("top_k", "top_p", "min_p")}), paths)
-def test_cuts_keep_the_order_and_the_most_likely_token(
-    row: Scores, fields: dict[str, Any], path: tuple[int, ...]
-) -> None:
+def test_cuts_keep_the_order_and_the_most_likely_token(row: Scores, fields: dict[str, Any], path: tuple[int, ...]) -> None:
     raw, cut = raw_probs(row, path, request(**fields)), shaped_probs(row, path, request(**fields))
     kept = [v for v in range(len(raw)) if cut[v]]
     assert kept and max(range(len(raw)), key=lambda v: (raw[v], -v)) in kept
@@ -152,13 +150,16 @@ def test_penalties_count_what_they_say() -> None:
     assert np.allclose(logits(frequency_penalty=0.25), [2, -2, 1, 0.5])
     assert np.allclose(logits(frequency_penalty=Factor(Fraction(2))), [2, -2, 1, 1 - 2 * np.log(2)])
     assert np.allclose(logits(bias={1: 3.0}), [2, 1, 1, 1])
-    assert np.allclose(
-        raw_probs(row, path, request(bias={1: 3.0}, repetition_penalty=2)), raw_probs(row, path, request())
-    )
+    assert np.allclose(raw_probs(row, path, request(bias={1: 3.0}, repetition_penalty=2)), raw_probs(row, path, request()))
     exact_row = Scores(weights=(Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)))
     float_row = Scores(logits=np.log([0.5, 0.25, 0.25]))
-    for fields in ({"presence_penalty": 1}, {"frequency_penalty": 0.5}, {"bias": {2: 1.0}, "temperature": 0.7, "top_k": 2},
-                   {"presence_penalty": 1, "repetition_penalty": 1.5, "top_p": 0.9}, {"bias": {1: -2}, "min_p": 0.1}):
+    for fields in (
+        {"presence_penalty": 1},
+        {"frequency_penalty": 0.5},
+        {"bias": {2: 1.0}, "temperature": 0.7, "top_k": 2},
+        {"presence_penalty": 1, "repetition_penalty": 1.5, "top_p": 0.9},
+        {"bias": {1: -2}, "min_p": 0.1},
+    ):
         got = shaped_probs(exact_row, (0, 1, 2), request(**fields))
         assert np.allclose([float(x) for x in got], shaped_probs(float_row, (0, 1, 2), request(**fields))) and sum(got) == 1
     assert shaped_probs(exact_row, (0, 1, 2), request(bias={2: Factor(Fraction(3))}))[2] == Fraction(1, 2)
@@ -173,9 +174,7 @@ def test_constraints_are_on_both_faces() -> None:
             assert np.allclose(floats(face(row, PROMPT, request(bans={0}))), [0, 0.5, 0.5])
             assert np.allclose(floats(face(row, PROMPT, request(allow=lambda g: {1, 99}))), [0, 1, 0])
             assert np.allclose(floats(face(row, PROMPT, request(), allow=[0, 2])), [2 / 3, 0, 1 / 3])
-            assert np.allclose(
-                floats(face(row, PROMPT, request(), allow=np.array([True, False, True]))), [2 / 3, 0, 1 / 3]
-            )
+            assert np.allclose(floats(face(row, PROMPT, request(), allow=np.array([True, False, True]))), [2 / 3, 0, 1 / 3])
             ends = request(eos={0}, min_length=2)
             assert np.allclose(floats(face(row, (*PROMPT, 1), ends)), [0, 0.5, 0.5])
             assert np.allclose(floats(face(row, (*PROMPT, 1, 1), ends)), [0.5, 0.25, 0.25])

@@ -91,9 +91,7 @@ def test_the_machine_stops_where_the_whole_text_says(
 
 
 @given(tokens, tokens, stops)
-def test_states_are_values_and_forks_do_not_disturb_each_other(
-    ids: list[int], other: list[int], stop: tuple[str, ...]
-) -> None:
+def test_states_are_values_and_forks_do_not_disturb_each_other(ids: list[int], other: list[int], stop: tuple[str, ...]) -> None:
     request = Request(prompt=(0,), limit=100, stop=stop)
     _, middle = StopMachine.cut(StopMachine.start(request, DETOKENIZER), ids)
     first = StopMachine.cut(middle, other)
@@ -156,9 +154,7 @@ def test_a_byte_level_tokenizer_goes_there_and_back(byte_level: Path, text: str)
         pending, new = tokenizer.detokenizer.feed(pending, token)
         shown += new
     assert shown == text
-    assert (
-        tokenizer.decode([tokenizer.token("<|end|>") or 0, *ids, 10**6]) == text
-    )  # special and padding ids show nothing
+    assert tokenizer.decode([tokenizer.token("<|end|>") or 0, *ids, 10**6]) == text  # special and padding ids show nothing
     assert tokenizer.size == len(tokenizer.detokenizer.pieces) and tokenizer.token("no such token") is None
     assert tokenizer.digest == Tokenizer(byte_level).digest != "tokens-"
 

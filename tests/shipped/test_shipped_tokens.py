@@ -32,8 +32,12 @@ def session(name: str) -> Any:
             from decgraph.runtime.models import hf
 
             models[parameter] = shared(folder).with_heads(hf.load_heads(zoo.path("medusa"), shared(folder)))
-    small = {"jacobi": {"length": 8}, "eagle2": {"depth": 3, "k": 4, "budget": 12}, "lookahead": {"w": 5, "n": 4, "g": 5},
-             "token_recycling": {"shape": "table_16"}}
+    small = {
+        "jacobi": {"length": 8},
+        "eagle2": {"depth": 3, "k": 4, "budget": 12},
+        "lookahead": {"w": 5, "n": 4, "g": 5},
+        "token_recycling": {"shape": "table_16"},
+    }
     return algorithm.session(models, tokenizer=Tokenizer(zoo.path("target")), **small.get(name, {}))
 
 
@@ -67,8 +71,18 @@ def by_mode(mode: str) -> list[str]:
 def requests(count: int) -> list[dict[str, Any]]:
     """Prompts from library sources and tasks, with seeds and temperatures; always the same ones."""
     r = random.Random(7)
-    texts = ["def mean(values):\n    ", "import os\n\nclass ", "    for i in range(len(", "try:\n    import ", "copy: a b c\n",
-             "x = [1, 2, 3]\nprint(", '"""Return the ', "return self._", "raise ValueError(", "if not isinstance("]
+    texts = [
+        "def mean(values):\n    ",
+        "import os\n\nclass ",
+        "    for i in range(len(",
+        "try:\n    import ",
+        "copy: a b c\n",
+        "x = [1, 2, 3]\nprint(",
+        '"""Return the ',
+        "return self._",
+        "raise ValueError(",
+        "if not isinstance(",
+    ]
     out = []
     for i in range(count):
         text = texts[i % len(texts)] + "".join(r.choice("abcdefgh_ ") for _ in range(r.randint(0, 6)))

@@ -22,8 +22,23 @@ def target_calls(name: str, **request: object) -> list[int]:
     return steps
 
 
-@pytest.mark.parametrize("name", ["autoregressive", "speculative", "eagle2", "token_recycling", "prompt_lookup", "kangaroo",
-                                  "recursive_sd", "rsd_s", "sequoia", "pearl", "speculative_jacobi", "eesd"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "autoregressive",
+        "speculative",
+        "eagle2",
+        "token_recycling",
+        "prompt_lookup",
+        "kangaroo",
+        "recursive_sd",
+        "rsd_s",
+        "sequoia",
+        "pearl",
+        "speculative_jacobi",
+        "eesd",
+    ],
+)
 def test_one_target_call_a_step(name: str) -> None:
     for seed in range(3):
         assert set(target_calls(name, seed=seed, limit=20)) == {1}
@@ -53,14 +68,14 @@ def test_kangaroo_stops_after_an_unsure_token_and_keeps_it() -> None:
     drafted = sum(type(e).__name__ == "Drafted" for e in events)
     steps = sum(isinstance(e, Committed) for e in events)
     assert kinds[:2] == ["Drafted", "Committed"]
-    assert drafted == steps - (len(events[-2].tokens) == 1)      # for the last place alone nothing is drafted
+    assert drafted == steps - (len(events[-2].tokens) == 1)  # for the last place alone nothing is drafted
 
 
 def test_kangaroo_drafts_on_while_it_is_sure() -> None:
     result = run("kangaroo", params={"exit": 1, "gamma": 4, "eta": 0.0}, limit=20)
     left, drafted = 20, 0
     for tokens in (e.tokens for e in result.events if isinstance(e, Committed)):
-        drafted, left = drafted + min(4, left - 1), left - len(tokens)      # the last place is the target's
+        drafted, left = drafted + min(4, left - 1), left - len(tokens)  # the last place is the target's
     assert result.stats.drafted == drafted > 2 * result.stats.target_calls
 
 
@@ -92,8 +107,8 @@ def test_lookahead_finds_its_own_n_grams() -> None:
     assert result.tokens == tuple((2 + i) % 4 for i in range(40))
     assert any(isinstance(e, Accepted) and e.depth == 3 for e in result.events)
     steps = [len(e.tokens) for e in result.events if isinstance(e, Committed)]
-    assert steps[:2] == [1, 1]       # the window fills first
-    assert set(steps[4:-1]) == {4}   # three of the n-gram and the token after it
+    assert steps[:2] == [1, 1]  # the window fills first
+    assert set(steps[4:-1]) == {4}  # three of the n-gram and the token after it
 
 
 def test_freedave_takes_fewer_steps_than_one_at_a_time() -> None:
@@ -105,6 +120,7 @@ def test_freedave_takes_fewer_steps_than_one_at_a_time() -> None:
     class Apart(TableModel):
         def eval_canvas(self, cells, at, given=None):  # type: ignore[no-untyped-def]
             from decgraph.runtime.models.interface import Scores
+
             return [Scores(weights=small_weights(f"cell {i}", 4)) for i in at]
 
     model = Apart(4, 1, kind="masked", name="model")

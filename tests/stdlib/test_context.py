@@ -56,7 +56,7 @@ def test_the_text_goes_to_the_last_position(backend: str, passes: bool, name: st
     s, asked = session(name, backend, passes), requests(C, ASKED, 4)
     alone = [s.run(request) for request in asked]
     check(alone, asked, C, reads_all(s))
-    if backend == "torch":      # one reaches the end before the others, and another takes its place
+    if backend == "torch":  # one reaches the end before the others, and another takes its place
         for batch in (3, len(asked)):
             together = s.generate(asked, batch=batch)
             check(together, asked, C, reads_all(s))

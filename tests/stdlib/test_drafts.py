@@ -62,9 +62,9 @@ def test_prompt_lookup_takes_the_first_match(seed: int) -> None:
     for tree, new in steps(result, k, 20):
         copied: Path = ()
         for n in range(reach, 0, -1):
-            starts = [i for i in range(len(text) - n) if text[i:i + n] == text[-n:]]
+            starts = [i for i in range(len(text) - n) if text[i : i + n] == text[-n:]]
             if starts:
-                copied = text[starts[0] + n:starts[0] + n + k]
+                copied = text[starts[0] + n : starts[0] + n + k]
                 break
         assert tuple(t for _, _, t in tree) == copied
         assert [p for _, p, _ in tree] == list(range(len(copied)))
@@ -78,11 +78,11 @@ def test_token_recycling_fills_its_tree_from_the_table(seed: int) -> None:
     models = tables(seed)
     table = [[0] * k for _ in range(V)]
     ask = session("token_recycling", models, {"shape": "3x2", "k": k})
-    for prompt in ((0, 1), (2, 3)):         # the table outlives the request
+    for prompt in ((0, 1), (2, 3)):  # the table outlives the request
         result = ask(prompt=prompt, seed=seed, limit=12)
         text = prompt
         for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
-            first = [table[text[-1]][r] for r in range(3)]      # to the end: what the target says of them is kept
+            first = [table[text[-1]][r] for r in range(3)]  # to the end: what the target says of them is kept
             second = [(1 + i, table[t][r]) for i, t in enumerate(first) for r in range(2)]
             assert [(p, t) for _, p, t in tree] == [(0, t) for t in first] + second
             paths = [text, *((*text, t) for t in first), *((*text, first[p - 1], t) for p, t in second)]
@@ -110,7 +110,7 @@ def test_lookahead_draws_its_window_and_pool_as_published(seed: int) -> None:
         fresh = [likeliest(target, path) for path in seen]
         guesses = [list(gram) for gram in pool.get(text[-1], [])] if full else []
         window = [t for r in rows for t in r]
-        room = 24 - (len(text) - len(prompt)) - 1      # the last place is the target's
+        room = 24 - (len(text) - len(prompt)) - 1  # the last place is the target's
         assert [t for _, _, t in tree] == window + [t for gram in guesses for t in gram[:room]]
         if full:
             column = [text[-1], *rows[0]]
@@ -133,7 +133,7 @@ def beam(model: Model, prompt: Path, eos: int, k: int, patience: float, alpha: f
         every = [(s + math.log(p), (*path, v)) for s, path in beams for v, p in enumerate(row(model, prompt + path)) if p > 0]
         every.sort(key=lambda c: -c[0])
         beams = []
-        for place, (s, path) in enumerate(every[:2 * k]):
+        for place, (s, path) in enumerate(every[: 2 * k]):
             if path[-1] == eos or len(path) == limit:
                 if place < k and len(finished) < k * patience:
                     finished.append((s, path))
@@ -204,7 +204,7 @@ def test_stochastic_beams_hold_the_width_and_differ() -> None:
             levels = [[p for p in paths.values() if len(p) == d] for d in (1, 2)]
             assert all(len(level) == len(set(level)) == 3 for level in levels)
             widths.add(tuple(sum(p[:1] == first for p in levels[1]) for first in levels[0]))
-    assert len(widths) > 2      # the second level falls as the race does, not two or one to a node
+    assert len(widths) > 2  # the second level falls as the race does, not two or one to a node
 
 
 def test_stochastic_beam_is_a_sample_of_sequences_without_replacement() -> None:
@@ -289,10 +289,13 @@ def test_rsd_s_is_a_stochastic_beam(seed: int) -> None:
                 with np.errstate(divide="ignore"):
                     times = noise.exponentials(noise.Key(seed, 0, "rsd_s.2", (turn, d), (n,)), V)
                     keys = noise.under(noise.race_keys(np.log(q) + logprob, times), score)
-                    found += [(-key, node, token, (*path, token), logprob + math.log(q[token]))
-                              for token, key in enumerate(keys) if q[token] > 0]
+                    found += [
+                        (-key, node, token, (*path, token), logprob + math.log(q[token]))
+                        for token, key in enumerate(keys)
+                        if q[token] > 0
+                    ]
             best = sorted(found)[:width]
-            got, left = left[:len(best)], left[len(best):]
+            got, left = left[: len(best)], left[len(best) :]
             assert [(parent, token) for _, parent, token in got] == [(node, token) for _, node, token, _, _ in best]
             level = [(n, path, logprob, -key) for (n, _, _), (key, _, _, path, logprob) in zip(got, best, strict=True)]
         assert not left

@@ -41,7 +41,7 @@ def test_entry(name: str) -> None:
     if name == "autoregressive":
         assert (entry.family, entry.source, entry.title, entry.claim) == ("baseline", "", "", "")
         return
-    assert entry.source, "cite it: (Author et al., year: \"Title\")"
+    assert entry.source, 'cite it: (Author et al., year: "Title")'
     doc = " ".join(stdlib.text(name).split())
     for title in entry.title.split("; "):
         assert f'"{title}"' in doc
@@ -84,11 +84,28 @@ def test_unknown_names_are_refused_with_a_suggestion() -> None:
 
 def test_wave_one_is_there() -> None:
     assert set(NAMES) >= {
-        "autoregressive", "speculative", "recursive_sd", "medusa", "eagle2", "kangaroo", "prompt_lookup", "token_recycling",
-        "lookahead", "jacobi", "beam_patience", "llada", "dream", "fast_dllm", "prophet", "freedave"}
+        "autoregressive",
+        "speculative",
+        "recursive_sd",
+        "medusa",
+        "eagle2",
+        "kangaroo",
+        "prompt_lookup",
+        "token_recycling",
+        "lookahead",
+        "jacobi",
+        "beam_patience",
+        "llada",
+        "dream",
+        "fast_dllm",
+        "prophet",
+        "freedave",
+    }
 
 
 def test_reading_the_shelf_is_light() -> None:
-    code = ("import sys; from decgraph import stdlib; [stdlib.entry(n) for n in stdlib.names()]; "
-            "assert not {'torch', 'transformers', 'typer', 'rich', 'numpy', 'networkx'} & set(sys.modules), 'heavy'")
+    code = (
+        "import sys; from decgraph import stdlib; [stdlib.entry(n) for n in stdlib.names()]; "
+        "assert not {'torch', 'transformers', 'typer', 'rich', 'numpy', 'networkx'} & set(sys.modules), 'heavy'"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

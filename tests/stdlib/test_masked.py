@@ -126,14 +126,14 @@ def test_dream_by_origin_decides_at_the_schedules_rate() -> None:
     for seed in range(60):
         result = run("dream_origin", tables(1), {"length": 12, "steps": 4, "eps": 0}, seed=seed)
         assert sum(isinstance(e, Unmasked) for e in result.events) == 12
-        if result.stats.target_calls < 4:       # a step that decides nothing: the next one asks for a canvas that is remembered
+        if result.stats.target_calls < 4:  # a step that decides nothing: the next one asks for a canvas that is remembered
             continue
         seen, step = seen + 1, -1
         for event in result.events:
             step += isinstance(event, ModelCall)
             first[step] += isinstance(event, Unmasked)
-    assert seen > 45                            # of 12 cells none in one of three steps: in 10 of 100 runs
-    assert all(0.8 < n / (3 * seen) < 1.2 for n in first)   # 3 expected a run, standard deviation of the ratio 0.07
+    assert seen > 45  # of 12 cells none in one of three steps: in 10 of 100 runs
+    assert all(0.8 < n / (3 * seen) < 1.2 for n in first)  # 3 expected a run, standard deviation of the ratio 0.07
 
 
 def fast(s: Sampler, chosen: Callable[[list[int], list[Row]], list[int]]) -> None:
@@ -176,8 +176,10 @@ def test_fast_dllm_factor(seed: int, factor: float) -> None:
     assert steps_of("fast_dllm_factor", s.model, **params) == (s.order, tuple(s.cells), s.calls)
 
 
-@pytest.mark.parametrize(("name", "again"), [("fast_dllm", "the block"), ("fast_dllm_prefix", "the block and what follows"),
-                                             ("fast_dllm_uncached", "everything")])
+@pytest.mark.parametrize(
+    ("name", "again"),
+    [("fast_dllm", "the block"), ("fast_dllm_prefix", "the block and what follows"), ("fast_dllm_uncached", "everything")],
+)
 def test_what_a_cached_call_computes(name: str, again: str) -> None:
     """Cells given to the model in each call of the second block: everything when it starts, then the policy's part."""
     result = run(name, tables(2), {"length": 12, "block": 4, "tau": 1}, prompt=PROMPT, temperature=0)
@@ -188,8 +190,10 @@ def test_what_a_cached_call_computes(name: str, again: str) -> None:
 
 def test_caches_are_approximate_where_there_are_layers() -> None:
     """On the free model a stale row shows: the three disagree once a block has begun."""
-    texts = {n: run(n, layered("free"), {"length": 12, "block": 6, "tau": 1}, temperature=0).tokens
-             for n in ("fast_dllm", "fast_dllm_prefix", "fast_dllm_uncached")}
+    texts = {
+        n: run(n, layered("free"), {"length": 12, "block": 6, "tau": 1}, temperature=0).tokens
+        for n in ("fast_dllm", "fast_dllm_prefix", "fast_dllm_uncached")
+    }
     assert len(set(texts.values())) == 3
 
 
@@ -205,7 +209,7 @@ def test_prophet(seed: int, answer: int) -> None:
             if not s.open(range(LENGTH)):
                 break
             rows = s.rows()
-            gaps = [log(sorted(r)[-1] / sorted(r)[-2]) for r in rows[answer:answer + 5]]
+            gaps = [log(sorted(r)[-1] / sorted(r)[-2]) for r in rows[answer : answer + 5]]
             need = 7.5 if (at + 1) / steps < 0.33 else 5.0 if (at + 1) / steps < 0.67 else 2.5
             if gaps and sum(gaps) / len(gaps) >= need:
                 s.decide(s.open(range(LENGTH)), rows)
@@ -217,8 +221,9 @@ def test_prophet(seed: int, answer: int) -> None:
 
 
 def test_prophet_leaves_early_when_the_answer_is_clear() -> None:
-    calls = {steps_of("prophet", Sharp(tables(seed)["model"]), length=LENGTH, block=BLOCK, steps=6, answer=0)[2]
-             for seed in SEEDS}
+    calls = {
+        steps_of("prophet", Sharp(tables(seed)["model"]), length=LENGTH, block=BLOCK, steps=6, answer=0)[2] for seed in SEEDS
+    }
     assert min(calls) < 6
 
 

@@ -23,8 +23,17 @@ def both(name: str, claim: Claim, models: Mapping[str, Model], **request: Any) -
 
 
 def test_which_refine_in_tokens() -> None:
-    assert {n for n, _ in IN_TOKENS} >= {"eagle2", "medusa_match", "kangaroo", "prompt_lookup", "lookahead", "jacobi",
-                                         "gs_jacobi", "token_recycling", "freedave"}
+    assert {n for n, _ in IN_TOKENS} >= {
+        "eagle2",
+        "medusa_match",
+        "kangaroo",
+        "prompt_lookup",
+        "lookahead",
+        "jacobi",
+        "gs_jacobi",
+        "token_recycling",
+        "freedave",
+    }
 
 
 @pytest.mark.parametrize(("name", "claim"), IN_TOKENS, ids=[n for n, _ in IN_TOKENS])
@@ -39,8 +48,15 @@ def test_fifty_tables(name: str, claim: Claim) -> None:
 
 @pytest.mark.parametrize(("name", "claim"), IN_TOKENS, ids=[n for n, _ in IN_TOKENS])
 def test_shaped_requests(name: str, claim: Claim) -> None:
-    shapes: list[dict[str, Any]] = [{"top_k": 2}, {"top_p": 0.6}, {"bans": {2}}, {"eos": {3}, "min_length": 4},
-                                    {"repetition_penalty": 2}, {"presence_penalty": 1.5}, {"bias": {1: 2.0}, "eos": {0}}]
+    shapes: list[dict[str, Any]] = [
+        {"top_k": 2},
+        {"top_p": 0.6},
+        {"bans": {2}},
+        {"eos": {3}, "min_length": 4},
+        {"repetition_penalty": 2},
+        {"presence_penalty": 1.5},
+        {"bias": {1: 2.0}, "eos": {0}},
+    ]
     for seed, shape in enumerate(shapes):
         ours, theirs = both(name, claim, tables(seed), seed=seed, limit=7, **shape)
         assert ours == theirs, shape
@@ -53,8 +69,9 @@ def test_free_models(name: str, claim: Claim) -> None:
         assert ours == theirs
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES for c in module(n).entry.claims if c.kind == "refines"
-                                  and c.spec == "autoregressive"])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES for c in module(n).entry.claims if c.kind == "refines" and c.spec == "autoregressive"]
+)
 def test_lossless_methods_agree_when_greedy(name: str) -> None:
     """Every one of them, those in distribution too: at temperature 0 there is one text."""
     for seed in range(20):

@@ -18,12 +18,18 @@ PLAN = Plan(passes=("simplify",), backend="torch", batch=4)
 
 def made(**changes: object) -> Profile:
     fields: dict[str, object] = {
-        "algorithm": "speculative", "program": "abc", "params": {"gamma": "6"}, "plan": PLAN.text(),
-        "models": {"target": {"source": "target", "content": "t1"}, "drafter": {"source": "/models/d é\"\\", "content": ""}},
-        "request": {"temperature": 0.0, "prompts": 3}, "device": {"device": "cpu: A", "threads": 1, "torch": "2.13"},
+        "algorithm": "speculative",
+        "program": "abc",
+        "params": {"gamma": "6"},
+        "plan": PLAN.text(),
+        "models": {"target": {"source": "target", "content": "t1"}, "drafter": {"source": '/models/d é"\\', "content": ""}},
+        "request": {"temperature": 0.0, "prompts": 3},
+        "device": {"device": "cpu: A", "threads": 1, "torch": "2.13"},
         "figures": {"ratio": 1.25, "complete": True, "tokens_per_second": float("nan")},
-        "search": {"notes": ["a \"b\"", "c\nd"], "acceptance": {"gamma": [0.5, 0.25], "a.b": [[1.0], []]}},
-        "costs": {"target": {"cells": [1, 2], "microseconds": [[1.5, 2.0]]}}, **changes}
+        "search": {"notes": ['a "b"', "c\nd"], "acceptance": {"gamma": [0.5, 0.25], "a.b": [[1.0], []]}},
+        "costs": {"target": {"cells": [1, 2], "microseconds": [[1.5, 2.0]]}},
+        **changes,
+    }
     return Profile(**fields)  # type: ignore[arg-type]
 
 
@@ -36,7 +42,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert again == profile
     assert Plan.parse(again.plan) == PLAN
     assert [p.name for p in tmp_path.iterdir()] == ["p.toml"]
-    assert tomllib.loads(profile.text())["models"]["drafter"]["source"] == "/models/d é\"\\"
+    assert tomllib.loads(profile.text())["models"]["drafter"]["source"] == '/models/d é"\\'
 
 
 def test_values_and_lines(tmp_path: Path) -> None:
@@ -104,8 +110,13 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 
 
 def doubts(**changes: object) -> list[str]:
-    as_tuned: dict[str, object] = {"program": "abc", "models": {"target": "t1", "drafter": "d1"},
-                                   "device": {"device": "cpu: A", "threads": 1, "torch": "2.13"}, "temperature": 0.0, **changes}
+    as_tuned: dict[str, object] = {
+        "program": "abc",
+        "models": {"target": "t1", "drafter": "d1"},
+        "device": {"device": "cpu: A", "threads": 1, "torch": "2.13"},
+        "temperature": 0.0,
+        **changes,
+    }
     return made().doubts(**as_tuned)  # type: ignore[arg-type]
 
 
@@ -129,8 +140,12 @@ def test_fingerprints_see_what_matters(tmp_path: Path) -> None:
     (folder / "README.md").write_text("words")
     assert facts.fingerprint(folder) in seen
     weights = bytes(299_999)
-    for name, data in (("config.json", b"{ }"), ("model.safetensors", weights), ("model.safetensors", weights[1:] + b"x"),
-                       ("model.safetensors", b"x" + weights)):
+    for name, data in (
+        ("config.json", b"{ }"),
+        ("model.safetensors", weights),
+        ("model.safetensors", weights[1:] + b"x"),
+        ("model.safetensors", b"x" + weights),
+    ):
         (folder / name).write_bytes(data)
         seen.add(facts.fingerprint(folder))
     assert len(seen) == 5

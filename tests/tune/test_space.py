@@ -57,7 +57,7 @@ def test_ranges_and_lists() -> None:
 
 def test_near_values_come_first_the_nearest() -> None:
     (gamma,) = axes("speculative")
-    assert gamma.around(4) == [3, 5, 2, 6][:len(gamma.around(4))]
+    assert gamma.around(4) == [3, 5, 2, 6][: len(gamma.around(4))]
     assert gamma.around(1) == [2, 3]
     (listed,) = axes("speculative", "gamma=2,7")
     assert listed.around(2) == [4, 7]
@@ -90,8 +90,10 @@ def test_what_stays_is_not_searched() -> None:
 
 
 def test_a_parameter_without_a_range() -> None:
-    text = ("algorithm wide(target: causal, n: int = 3):\n    refines autoregressive(target) in tokens\n    while not done:\n"
-            "        x ~ target(ctx) as output\n        commit x\n")
+    text = (
+        "algorithm wide(target: causal, n: int = 3):\n    refines autoregressive(target) in tokens\n    while not done:\n"
+        "        x ~ target(ctx) as output\n        commit x\n"
+    )
     function = decgraph.parse(text).function
     with pytest.raises(DecError, match="declares no range"):
         space.axes(function, {}, ["n"], 0)

@@ -40,8 +40,10 @@ def test_all_trees_are_there() -> None:
 def test_against_every_tree(seed: int, limit: int) -> None:
     """Also where a later rank is likelier than an earlier one, and where some are never accepted."""
     rng = random.Random(seed)
-    table = [[rng.choice([0.0, rng.random()]) if seed % 3 == 0 else rng.random() for _ in range(rng.randint(1, 6))]
-             for _ in range(rng.randint(1, 6))]
+    table = [
+        [rng.choice([0.0, rng.random()]) if seed % 3 == 0 else rng.random() for _ in range(rng.randint(1, 6))]
+        for _ in range(rng.randint(1, 6))
+    ]
     answers = best(table, 6, limit)
     for n in range(1, 7):
         all_of_it = [paths(f) for f in forests(n)]

@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/canvases.py: canvases. Sets of positions are host values and keep their NumPy meaning."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,8 +17,9 @@ from decgraph.ir.table import OpError
 def new(m: Any, length: Any, capacity: Any = None) -> Canvas:
     """A canvas of masked cells after the committed context."""
     room = m.canvas_room()
-    return Canvas(m.context(), np.full(min(int(length), room), -1, dtype=np.int64),
-                  room if capacity is None else min(int(capacity), room))
+    return Canvas(
+        m.context(), np.full(min(int(length), room), -1, dtype=np.int64), room if capacity is None else min(int(capacity), room)
+    )
 
 
 @lowering("canvas.extend")

@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/distributions.py: faces, softmax, warp, normalize, information, looking tokens up."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -79,8 +80,13 @@ def warp(m: Any, s: Any, *at: Any) -> Dist:
             return s.rows.path(int(s.index.reshape(-1)[i]))
         return m.context().ids()
 
-    rows = Rows(logits, m.request, path=path, label="warp",
-                positions=np.array([len(path(i)) for i in range(int(flat.shape[0]))], dtype=np.int64))
+    rows = Rows(
+        logits,
+        m.request,
+        path=path,
+        label="warp",
+        positions=np.array([len(path(i)) for i in range(int(flat.shape[0]))], dtype=np.int64),
+    )
     if is_dist and s.rows.nodes is not None:
         rows.nodes = s.rows.nodes[s.index.reshape(-1)]
     index = np.arange(int(flat.shape[0])).reshape(shape)
@@ -136,7 +142,7 @@ def info(m: Any, *ps: Any, kind: str) -> Any:
     """Entropy of each distribution, or kl(p, q), in nats, on the host."""
     a = [shaping.working(tensor_of(p)) for p in ps]
     if kind == "entropy":
-        out = torch.special.entr(a[0].clamp(min=0)).sum(-1)     # as on the reference: what is not positive adds nothing
+        out = torch.special.entr(a[0].clamp(min=0)).sum(-1)  # as on the reference: what is not positive adds nothing
     else:
         out = torch.where(a[0] > 0, a[0] * (torch.log(a[0]) - torch.log(a[1])), 0.0).sum(-1)
     got = fetched(out)

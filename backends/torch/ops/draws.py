@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/draws.py: draws are races over keyed noise."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -73,17 +74,26 @@ def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> Draws:
             if replace:
                 for j in range(k):
                     lane = m.key(key, (i, j), *place_of(q, i))
-                    tokens[i, j] = stream.races(vectors[i:i + 1], [lane])[0]
+                    tokens[i, j] = stream.races(vectors[i : i + 1], [lane])[0]
             else:
                 times = stream.exponentials([keys[i]], vectors.shape[-1])[0]
                 order = runtime_noise.race_order(runtime_noise.race_keys(np.log(vectors[i]), times), k)
-                tokens[i, :len(order)] = order
+                tokens[i, : len(order)] = order
     shape = (*q.shape, k)
     row = np.broadcast_to(q.index[..., None], shape)
     rank = None if replace else np.broadcast_to(np.arange(k), shape)
     group = None if replace else np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape)
-    return Draws(tokens.reshape(shape), q.rows, row, q.face, rank=rank, group=group, members=None if replace else tokens,
-                 at=q.at, inner=q.inner)
+    return Draws(
+        tokens.reshape(shape),
+        q.rows,
+        row,
+        q.face,
+        rank=rank,
+        group=group,
+        members=None if replace else tokens,
+        at=q.at,
+        inner=q.inner,
+    )
 
 
 @lowering("draw.race")
@@ -106,12 +116,20 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> Draws:
     size = max((len(g) for g in groups), default=0)
     tokens, raced = np.full((n, size), -1, dtype=np.int64), np.full((n, size), -np.inf)
     for i, (g, r) in enumerate(zip(groups, races, strict=True)):
-        tokens[i, :len(g)], raced[i, :len(g)] = g, r
+        tokens[i, : len(g)], raced[i, : len(g)] = g, r
     shape = (*q.shape, size)
-    return Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face,
-                 rank=np.broadcast_to(np.arange(size), shape),
-                 group=np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape), members=tokens,
-                 race=raced.reshape(shape), at=q.at, inner=q.inner)
+    return Draws(
+        tokens.reshape(shape),
+        q.rows,
+        np.broadcast_to(q.index[..., None], shape),
+        q.face,
+        rank=np.broadcast_to(np.arange(size), shape),
+        group=np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape),
+        members=tokens,
+        race=raced.reshape(shape),
+        at=q.at,
+        inner=q.inner,
+    )
 
 
 @lowering("draw.point")

@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/models.py that ask no model; calls are the driver's (program.py)."""
+
 from __future__ import annotations
 
 from typing import Any

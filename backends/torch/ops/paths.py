@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/paths.py: edits, paths, growth from an index."""
+
 from __future__ import annotations
 
 import heapq

@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/request.py: the committed context, commits, states."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -26,7 +27,7 @@ def ctx_get(m: Any, ctx: Context, *n: Any, field: str) -> Any:
     if field == "token":
         return ctx.tokens[ctx.length - 1]
     first = max(0, ctx.length - max(0, int(n[0]))) if n else 0
-    return np.array(ctx.tokens[first:ctx.length], dtype=np.int64)
+    return np.array(ctx.tokens[first : ctx.length], dtype=np.int64)
 
 
 @lowering("request")
@@ -81,6 +82,7 @@ def completes(m: Any, path: Path, s: str) -> bool:
 def text_of(m: Any, x: Any, tree: Tree | None = None) -> Any:
     """The text of tokens, or of nodes' paths."""
     from decgraph.errors import DecError
+
     if m.detokenizer is None:
         raise DecError("this program reads text, and no tokenizer was given")
     if tree is not None:

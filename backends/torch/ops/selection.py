@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/selection.py: choosing. Stable: of equals the first comes first."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -21,21 +22,21 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
     """The k largest entries of each row [R, V], largest first, ties to the lowest index: int64[R, k] on the host."""
     n, size = a.shape
     k = max(0, min(k, int(size)))
-    if a.dtype == torch.bool:       # torch has no order of conditions
+    if a.dtype == torch.bool:  # torch has no order of conditions
         a = a.byte()
     if k == 0 or n == 0:
         return np.zeros((int(n), k), dtype=np.int64)
     if k == 1:
         return fetched(a.argmax(-1, keepdim=True))
     found = torch.topk(a, min(k + 1, int(size)), dim=-1)
-    if remote(a):    # one wait for both: float64 holds every index and every float32
+    if remote(a):  # one wait for both: float64 holds every index and every float32
         both = fetched(torch.stack((found.indices.double(), found.values.double())))
         got, values = both[0].astype(np.int64), both[1]
     else:
         got, values = fetched(found.indices), fetched(found.values)
     tied = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(-1))
-    if len(tied):   # torch.topk keeps no order among equals
-        got[tied] = fetched(torch.sort(a[ids_on(tied, a.device)], descending=True, stable=True).indices[:, :got.shape[1]])
+    if len(tied):  # torch.topk keeps no order among equals
+        got[tied] = fetched(torch.sort(a[ids_on(tied, a.device)], descending=True, stable=True).indices[:, : got.shape[1]])
     return got[:, :k]
 
 
@@ -49,13 +50,17 @@ def topk(m: Any, q: Any, k: Any) -> Draws:
     q.rows.looked_at(q.index)
     tokens = best_tokens(vectors.reshape(-1, q.rows.size), int(k))
     shape = (*q.shape, tokens.shape[1])
-    return Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face, point=True, at=q.at,
-                 inner=q.inner)
+    return Draws(
+        tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face, point=True, at=q.at, inner=q.inner
+    )
 
 
 def element(xs: Any, i: int) -> Any:
-    return xs.pick(i) if isinstance(xs, Dist | Draws | Mixed) else (xs[i].item() if isinstance(xs, np.ndarray) and xs.ndim == 1
-                                                                    and xs.dtype != object else xs[i])
+    return (
+        xs.pick(i)
+        if isinstance(xs, Dist | Draws | Mixed)
+        else (xs[i].item() if isinstance(xs, np.ndarray) and xs.ndim == 1 and xs.dtype != object else xs[i])
+    )
 
 
 def keys_of(by: Any) -> list[np.ndarray]:
@@ -73,7 +78,7 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
             return int(ones) if ones is not None and ones.ndim == 0 else ones
         if on_device(x):
             a = tensor_of(x)
-            if a.dtype == torch.bool:       # torch has no order of conditions
+            if a.dtype == torch.bool:  # torch has no order of conditions
                 a = a.byte()
             got = fetched(a.argmax(-1) if down else a.argmin(-1))
             return got if got.ndim else int(got)
@@ -97,10 +102,10 @@ def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = F
         picked = [key[live] for key in keys]
     elif len(keys[0]) == len(live):
         picked = keys
-    else:   # keys over the whole tree (or canvas) for candidates that are part of it
+    else:  # keys over the whole tree (or canvas) for candidates that are part of it
         ids = np.asarray(host(flat), dtype=np.int64)
         picked = [key[ids[live]] for key in keys]
-    chosen = live[np.asarray(m.num.order(picked, True)[:max(0, int(k))], dtype=np.int64)]
+    chosen = live[np.asarray(m.num.order(picked, True)[: max(0, int(k))], dtype=np.int64)]
     if order == "kept":
         chosen = np.sort(chosen)
     if isinstance(flat, Draws | Mixed):
@@ -158,7 +163,7 @@ def take_first(m: Any, x: Any, k: Any, *, op: Any) -> Any:
 def rank(m: Any, x: Any) -> Any:
     """The place of each entry in its row, the largest 0; stable."""
     if on_device(x):
-        order = torch.sort(-tensor_of(x), dim=-1, stable=True).indices     # what is no number comes last
+        order = torch.sort(-tensor_of(x), dim=-1, stable=True).indices  # what is no number comes last
         return torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order))
     a = np.asarray(host(x), dtype=np.float64)
     out = np.empty(a.shape, dtype=np.int64)

@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/stores.py: indexes. Automata are host values and keep their NumPy meaning."""
+
 from __future__ import annotations
 
 from typing import Any

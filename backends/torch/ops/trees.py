@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/trees.py: trees as columns."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -33,8 +34,9 @@ def resume(m: Any, t: Tree | None, *, until: tuple[str, ...] = ()) -> Tree:
 
 
 @lowering("tree.grow")
-def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: tuple[str, ...] = (),
-         chain: bool = False) -> tuple[Tree, Any]:
+def grow(
+    m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: tuple[str, ...] = (), chain: bool = False
+) -> tuple[Tree, Any]:
     """The tree with the draws (edits, steps) grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if has_at else (None, rest)
     if isinstance(what, Draws | Mixed):
@@ -54,7 +56,7 @@ def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: 
     if not isinstance(t.base, Canvas):
         room = m.room(t)
         if chain:
-            places = places[:max(0, room - int(t.depth[parents[0]]))] if len(places) else places
+            places = places[: max(0, room - int(t.depth[parents[0]]))] if len(places) else places
             if t.closes and len(places):
                 places = until_closed(t, int(parents[0]), places, tokens)
         elif len(places):
@@ -80,8 +82,17 @@ def grow(m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: 
         unscored = np.isnan(logprob)
         logs = np.array([_edge_log(edges[int(i)]) for i in places]) if len(places) else np.zeros(0)
         logprob = np.where(unscored, t.logprobs()[ups] + logs, logprob) if len(places) else logprob
-    tree = t.grow(draw, places, tokens[places], ups, depths, m.next_uids(len(places)), logprob, cols,
-                  [] if draw is not None else [edges[int(i)] for i in places])
+    tree = t.grow(
+        draw,
+        places,
+        tokens[places],
+        ups,
+        depths,
+        m.next_uids(len(places)),
+        logprob,
+        cols,
+        [] if draw is not None else [edges[int(i)] for i in places],
+    )
     if draw is not None or isinstance(t.base, Canvas):
         m.tally.drafted += len(places)
     if draw is None and isinstance(t.base, Canvas) and m.listener is not None:
@@ -96,7 +107,7 @@ def until_closed(t: Tree, parent: int, places: Any, tokens: Any) -> Any:
     if bool(t.closed(np.array([parent]))[0]):
         return places[:0]
     ends = np.flatnonzero(np.isin(tokens[places], list(t.closes)))
-    return places[:int(ends[0]) + 1] if len(ends) else places
+    return places[: int(ends[0]) + 1] if len(ends) else places
 
 
 def _edge_token(e: Any) -> int:
@@ -117,7 +128,7 @@ def _parents(t: Tree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[Any, 
     n = len(flat.tokens)
     if chain:
         start = int(np.ravel(np.asarray(at))[0]) if at is not None else 0
-        return np.full(max(n, 1), start, dtype=np.int64)[:max(n, 1)], np.arange(n)
+        return np.full(max(n, 1), start, dtype=np.int64)[: max(n, 1)], np.arange(n)
     shape = what.shape
     width = int(np.prod(shape[1:])) if len(shape) > 1 else 1
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
@@ -125,7 +136,7 @@ def _parents(t: Tree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[Any, 
         ids = np.ravel(np.asarray(at, dtype=np.int64))
         if len(ids) == 1:
             return np.full(n, ids[0]), leading
-        if n == 1 and not shape:   # one draw under several nodes: under each
+        if n == 1 and not shape:  # one draw under several nodes: under each
             return ids[:1], leading
         return (ids if np.shape(at) == shape else ids[leading]), leading
     nodes = flat.nodes()
@@ -191,6 +202,7 @@ def get(m: Any, t: Tree, *, column: str, op: Any) -> Any:
             return Dist.all(Values(None, m.request, ones=np.array([last]), size=m.vocab_size))
         laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
         import torch
+
         return Dist.all(Values(torch.stack([d.vector() for d in laws]), m.request))
     values = t.columns.get(c, [None] * len(t))
     if op.results[0].type.elem == "list":

@@ -1,4 +1,5 @@
 """Lowerings of ir/ops/vectors.py: arithmetic over the vocabulary is torch's; everything smaller is NumPy on the host."""
+
 from __future__ import annotations
 
 import math
@@ -21,11 +22,31 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
 
 _MAPS: dict[str, Any] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.true_divide, "mod": torch.remainder, "pow": torch.pow,
-    "neg": torch.neg, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
-    "and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not, "select": torch.where, "exp": torch.exp,
-    "log": torch.log, "relu": torch.relu, "abs": torch.abs, "minimum": torch.minimum, "maximum": torch.maximum,
-    "floor": lambda a: torch.floor(a).long(), "sqrt": torch.sqrt,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.true_divide,
+    "mod": torch.remainder,
+    "pow": torch.pow,
+    "neg": torch.neg,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "not": torch.logical_not,
+    "select": torch.where,
+    "exp": torch.exp,
+    "log": torch.log,
+    "relu": torch.relu,
+    "abs": torch.abs,
+    "minimum": torch.minimum,
+    "maximum": torch.maximum,
+    "floor": lambda a: torch.floor(a).long(),
+    "sqrt": torch.sqrt,
     "clamp": lambda a, lo, hi: torch.minimum(torch.maximum(a, lo), hi),
 }
 
@@ -145,9 +166,11 @@ def gather(op: Op) -> Any:
     wide = any(d.kind == "vocab" for d in op.result.type.dims)
 
     if op.attrs.get("axis"):
+
         def inner(m: Any, v: Any, b: Any) -> Any:
             at = np.asarray(host(b))
             return Dist(v.rows, v.index[:, locate(v.inner, at)], v.face, v.at, at)
+
         return inner
 
     def call(m: Any, v: Any, *ix: Any) -> Any:
@@ -161,8 +184,10 @@ def gather(op: Op) -> Any:
             where = tuple(spread(np.asarray(host(i)), t.dims, want) for i, t in zip(ix, types, strict=True))
         if isinstance(v, Dist | Draws | Mixed):
             if isinstance(where, tuple) and isinstance(v, Dist | Draws):
-                where = tuple(locate(at, i) if t.elem in ("node", "position") else i
-                              for i, t, at in zip(where, types, (v.at, v.inner, *[None] * len(where)), strict=False))
+                where = tuple(
+                    locate(at, i) if t.elem in ("node", "position") else i
+                    for i, t, at in zip(where, types, (v.at, v.inner, *[None] * len(where)), strict=False)
+                )
             return v.take(where) if named else v.pick(where)
         if isinstance(v, Tensor):
             at = where if isinstance(where, tuple) else (where,)

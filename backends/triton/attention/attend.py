@@ -2,6 +2,7 @@
 
 Nothing is read back and nothing depends on the values of lengths or masks but what the kernels do, so both can be captured.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -18,9 +19,22 @@ Prefix = tuple[Tensor, Tensor, Tensor]
 """Keys [Hkv, P, Dk], values [Hkv, P, Dv] and how many of their slots are used, int32[1]."""
 
 
-def attend(q: Tensor, keys: Tensor, values: Tensor, held: Tensor, bits: Tensor, first: int, *, scale: float,
-           window: int | None = None, positions: Tensor | None = None, tail_positions: Tensor | None = None,
-           softcap: float | None = None, prefix: Prefix | None = None, splits: int | None = None) -> Tensor:
+def attend(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    held: Tensor,
+    bits: Tensor,
+    first: int,
+    *,
+    scale: float,
+    window: int | None = None,
+    positions: Tensor | None = None,
+    tail_positions: Tensor | None = None,
+    softcap: float | None = None,
+    prefix: Prefix | None = None,
+    splits: int | None = None,
+) -> Tensor:
     """Attention of the cells first .. first+T-1 of a step's tail, whose keys and values are in the cache already.
 
     q: [B, T, Hq, Dk], any strides but the last. keys, values: [B, Hkv, S, Dk], [B, Hkv, S, Dv]. held: int32[B]. bits:
@@ -41,9 +55,20 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, held: Tensor, bits: Tensor, 
         raise DecError("a window needs the positions of the rows and of the tail")
     if tail_positions is not None and tail_positions.shape[1] < first + cells:
         raise DecError(f"{tail_positions.shape[1]} tail positions are given for {first + cells} cells")
-    mine = _Launch(q, keys, values, held, extra=first + cells, scale=scale, softcap=softcap or 0.0, window=window or 0,
-                   bits=bits.contiguous(), positions=_contiguous(positions), tail_positions=_contiguous(tail_positions),
-                   runs=splits)
+    mine = _Launch(
+        q,
+        keys,
+        values,
+        held,
+        extra=first + cells,
+        scale=scale,
+        softcap=softcap or 0.0,
+        window=window or 0,
+        bits=bits.contiguous(),
+        positions=_contiguous(positions),
+        tail_positions=_contiguous(tail_positions),
+        runs=splits,
+    )
     if prefix is None:
         out, _ = mine.finish(mine.run(q.dtype))
         return out
@@ -51,17 +76,36 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, held: Tensor, bits: Tensor, 
     if shared_keys.ndim != 3 or shared_keys.shape[0] != keys.shape[1] or length.dtype != torch.int32:
         raise DecError(f"a shared prefix is keys and values [{keys.shape[1]}, P, D] and int32[1]")
     # All rows of all sequences are the cells of one.
-    shared = _Launch(q.reshape(1, batch * cells, *q.shape[2:]), shared_keys[None], shared_values[None], length, extra=0,
-                     scale=scale, softcap=softcap or 0.0, window=window or 0,
-                     positions=None if positions is None else positions.reshape(1, -1).contiguous(), runs=splits)
+    shared = _Launch(
+        q.reshape(1, batch * cells, *q.shape[2:]),
+        shared_keys[None],
+        shared_values[None],
+        length,
+        extra=0,
+        scale=scale,
+        softcap=softcap or 0.0,
+        window=window or 0,
+        positions=None if positions is None else positions.reshape(1, -1).contiguous(),
+        runs=splits,
+    )
     seen = shared.finish(shared.run(torch.float32, logs=True))
     mine.offset = length
     return mine.join(mine.run(torch.float32, logs=True), seen)
 
 
-def attend_canvas(q: Tensor, keys: Tensor, values: Tensor, length: Tensor, *, scale: float, hidden: Tensor | None = None,
-                  row_blocks: Tensor | None = None, slot_blocks: Tensor | None = None, softcap: float | None = None,
-                  splits: int | None = None) -> Tensor:
+def attend_canvas(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    length: Tensor,
+    *,
+    scale: float,
+    hidden: Tensor | None = None,
+    row_blocks: Tensor | None = None,
+    slot_blocks: Tensor | None = None,
+    softcap: float | None = None,
+    splits: int | None = None,
+) -> Tensor:
     """Attention of canvas positions over a cache of the whole canvas, where the rows' own keys and values are already.
 
     q: [B, T, Hq, Dk]; keys, values: [B, Hkv, S, D]; length: int32[B], slots in use. hidden: bool[B, S], slots that no row
@@ -72,13 +116,26 @@ def attend_canvas(q: Tensor, keys: Tensor, values: Tensor, length: Tensor, *, sc
     _check(q, keys, values, length)
     if (row_blocks is None) != (slot_blocks is None):
         raise DecError("blocks are given for rows and for slots, or for neither")
-    for name, given, want in (("hidden", hidden, keys.shape[2]), ("slot_blocks", slot_blocks, keys.shape[2]),
-                              ("row_blocks", row_blocks, q.shape[1])):
+    for name, given, want in (
+        ("hidden", hidden, keys.shape[2]),
+        ("slot_blocks", slot_blocks, keys.shape[2]),
+        ("row_blocks", row_blocks, q.shape[1]),
+    ):
         if given is not None and tuple(given.shape) != (q.shape[0], want):
             raise DecError(f"{name} is {tuple(given.shape)}, not {(q.shape[0], want)}")
-    launch = _Launch(q, keys, values, length, extra=0, scale=scale, softcap=softcap or 0.0,
-                     hidden=None if hidden is None else hidden.contiguous().view(torch.uint8),
-                     row_blocks=_contiguous(row_blocks), slot_blocks=_contiguous(slot_blocks), runs=splits)
+    launch = _Launch(
+        q,
+        keys,
+        values,
+        length,
+        extra=0,
+        scale=scale,
+        softcap=softcap or 0.0,
+        hidden=None if hidden is None else hidden.contiguous().view(torch.uint8),
+        row_blocks=_contiguous(row_blocks),
+        slot_blocks=_contiguous(slot_blocks),
+        runs=splits,
+    )
     out, _ = launch.finish(launch.run(q.dtype))
     return out
 
@@ -90,8 +147,9 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 def _check(q: Tensor, keys: Tensor, values: Tensor, held: Tensor) -> None:
     batch, _, heads, size = q.shape
     if keys.shape[0] != batch or values.shape[:3] != keys.shape[:3] or keys.shape[3] != size or heads % keys.shape[1]:
-        raise DecError(f"queries {tuple(q.shape)}, keys {tuple(keys.shape)} and values {tuple(values.shape)}: they do not fit "
-                       "together")
+        raise DecError(
+            f"queries {tuple(q.shape)}, keys {tuple(keys.shape)} and values {tuple(values.shape)}: they do not fit together"
+        )
     if held.shape != (batch,) or held.dtype != torch.int32:
         raise DecError(f"the lengths of {batch} sequences are int32[{batch}], not {held.dtype} {tuple(held.shape)}")
     if not q.dtype == keys.dtype == values.dtype or q.dtype.itemsize > 4:
@@ -137,8 +195,9 @@ class _Launch:
         self.heads, self.capacity, self.dv = self.keys.shape[1], self.keys.shape[2], self.values.shape[3]
         self.group = self.wide // self.heads
         rows = self.cells * self.group
-        self.sizes = sizes(rows, self.batch * self.heads, self.capacity, self.dk, self.dv, self.q.dtype, self.q.device,
-                           self.runs)
+        self.sizes = sizes(
+            rows, self.batch * self.heads, self.capacity, self.dk, self.dv, self.q.dtype, self.q.device, self.runs
+        )
         self.tiles = -(-rows // self.sizes.rows)
         self.pad = max(power(self.dv), 16)
 
@@ -148,20 +207,65 @@ class _Launch:
     def run(self, dtype: torch.dtype, logs: bool = False) -> _Ran:
         """All runs. Tiles that one run finished are in `out`, of that type."""
         c, none = self.sizes, self.held
-        ran = _Ran(self.empty(self.batch, self.cells, self.wide, self.dv, dtype=dtype),
-                   self.empty(self.batch, self.cells, self.wide) if logs else self.empty(1),
-                   self.empty(c.runs, 2, c.rows, self.dv), self.empty(c.runs, 2, 2, c.rows))
-        given = [none if t is None else t for t in (self.bits, self.positions, self.tail_positions, self.offset, self.hidden,
-                                                    self.row_blocks, self.slot_blocks)]
+        ran = _Ran(
+            self.empty(self.batch, self.cells, self.wide, self.dv, dtype=dtype),
+            self.empty(self.batch, self.cells, self.wide) if logs else self.empty(1),
+            self.empty(c.runs, 2, c.rows, self.dv),
+            self.empty(c.runs, 2, 2, c.rows),
+        )
+        given = [
+            none if t is None else t
+            for t in (
+                self.bits,
+                self.positions,
+                self.tail_positions,
+                self.offset,
+                self.hidden,
+                self.row_blocks,
+                self.slot_blocks,
+            )
+        ]
         attend_runs[(c.runs,)](
-            self.q, self.keys, self.values, self.held, *given, ran.out, ran.logs, ran.parts, ran.stats,
-            self.batch, self.heads, self.tiles, self.cells, self.extra, 1 if self.bits is None else self.bits.shape[2],
-            self.capacity, 1 if self.tail_positions is None else self.tail_positions.shape[1], self.scale, self.softcap,
-            *self.q.stride()[:3], *self.keys.stride()[:3], *self.values.stride()[:3],
-            BATCH=power(self.batch), GROUP=self.group, ROWS=c.rows, BLOCK=c.block, DK=self.dk, DV=self.dv,
-            DK_PAD=max(power(self.dk), 16), DV_PAD=self.pad, TAIL=self.bits is not None, WINDOW=self.window,
-            SHIFTED=self.offset is not None, HIDDEN=self.hidden is not None, CAUSAL=self.row_blocks is not None,
-            CAP=self.softcap != 0.0, LOGS=logs, num_warps=c.warps, num_stages=c.stages)
+            self.q,
+            self.keys,
+            self.values,
+            self.held,
+            *given,
+            ran.out,
+            ran.logs,
+            ran.parts,
+            ran.stats,
+            self.batch,
+            self.heads,
+            self.tiles,
+            self.cells,
+            self.extra,
+            1 if self.bits is None else self.bits.shape[2],
+            self.capacity,
+            1 if self.tail_positions is None else self.tail_positions.shape[1],
+            self.scale,
+            self.softcap,
+            *self.q.stride()[:3],
+            *self.keys.stride()[:3],
+            *self.values.stride()[:3],
+            BATCH=power(self.batch),
+            GROUP=self.group,
+            ROWS=c.rows,
+            BLOCK=c.block,
+            DK=self.dk,
+            DV=self.dv,
+            DK_PAD=max(power(self.dk), 16),
+            DV_PAD=self.pad,
+            TAIL=self.bits is not None,
+            WINDOW=self.window,
+            SHIFTED=self.offset is not None,
+            HIDDEN=self.hidden is not None,
+            CAUSAL=self.row_blocks is not None,
+            CAP=self.softcap != 0.0,
+            LOGS=logs,
+            num_warps=c.warps,
+            num_stages=c.stages,
+        )
         return ran
 
     def finish(self, ran: _Ran) -> tuple[Tensor, Tensor]:
@@ -180,7 +284,31 @@ class _Launch:
     def _merge(self, ran: _Ran, other: _Ran, out: Tensor, logs_out: Tensor, join: bool, logs: bool) -> None:
         c = self.sizes
         merge_runs[(self.batch * self.heads * self.tiles * (c.rows // c.some),)](
-            self.held, ran.parts, ran.stats, ran.out, ran.logs, other.out, other.logs, out, logs_out,
-            self.batch, self.heads, self.tiles, self.cells, self.extra, c.runs,
-            BATCH=power(self.batch), GROUP=self.group, ROWS=c.rows, BLOCK=c.block, WINDOW=self.window, DV=self.dv,
-            DV_PAD=self.pad, SPLITS=c.splits, SOME=c.some, JOIN=join, LOGS=logs, num_warps=MERGE_WARPS)
+            self.held,
+            ran.parts,
+            ran.stats,
+            ran.out,
+            ran.logs,
+            other.out,
+            other.logs,
+            out,
+            logs_out,
+            self.batch,
+            self.heads,
+            self.tiles,
+            self.cells,
+            self.extra,
+            c.runs,
+            BATCH=power(self.batch),
+            GROUP=self.group,
+            ROWS=c.rows,
+            BLOCK=c.block,
+            WINDOW=self.window,
+            DV=self.dv,
+            DV_PAD=self.pad,
+            SPLITS=c.splits,
+            SOME=c.some,
+            JOIN=join,
+            LOGS=logs,
+            num_warps=MERGE_WARPS,
+        )

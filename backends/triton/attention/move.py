@@ -1,6 +1,7 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
 """The accepted path, gathered in place: cells of the tail become the next held slots of every cache."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,8 +19,23 @@ ELEMENTS = 8192
 
 
 @triton.jit(do_not_specialize=["paths"])
-def move_cells(table, held, source, count, heads, capacity, width, batch_stride, head_stride, slot_stride, paths,
-               K: tl.constexpr, PART: tl.constexpr, ELEMENT: tl.constexpr, ALIGNED: tl.constexpr):
+def move_cells(
+    table,
+    held,
+    source,
+    count,
+    heads,
+    capacity,
+    width,
+    batch_stride,
+    head_stride,
+    slot_stride,
+    paths,
+    K: tl.constexpr,
+    PART: tl.constexpr,
+    ELEMENT: tl.constexpr,
+    ALIGNED: tl.constexpr,
+):
     """Slots held + source[k] become the slots held + k, k < count, of one cache, sequence and head, PART columns of them.
 
     table: addresses of the caches. All rows are read before any is written: where one goes, another may still be.
@@ -53,8 +69,10 @@ class Mover:
             if whole.ndim != 4 or whole.stride(-1) != 1:
                 raise DecError(f"a cache is [B, H, S, D] or [B, S, D] with its last axis contiguous, not {tuple(cache.shape)}")
             kinds.setdefault((whole.shape, whole.stride(), whole.dtype.itemsize), []).append(whole)
-        self._groups = [(group, torch.tensor([c.data_ptr() for c in group], dtype=torch.int64).to(group[0].device))
-                        for group in kinds.values()]
+        self._groups = [
+            (group, torch.tensor([c.data_ptr() for c in group], dtype=torch.int64).to(group[0].device))
+            for group in kinds.values()
+        ]
 
     @property
     def launches(self) -> int:
@@ -73,9 +91,21 @@ class Mover:
             _, heads, capacity, width = group[0].shape
             part = min(power(width), max(ELEMENTS // lanes, 16))
             move_cells[(len(group), batch * heads, -(-width // part))](
-                table, held, source.contiguous(), count, heads, capacity, width, *group[0].stride()[:3], paths,
-                K=lanes, PART=part, ELEMENT=_BITS[group[0].dtype.itemsize],
-                ALIGNED=all(c.data_ptr() % 16 == 0 for c in group), num_warps=4)
+                table,
+                held,
+                source.contiguous(),
+                count,
+                heads,
+                capacity,
+                width,
+                *group[0].stride()[:3],
+                paths,
+                K=lanes,
+                PART=part,
+                ELEMENT=_BITS[group[0].dtype.itemsize],
+                ALIGNED=all(c.data_ptr() % 16 == 0 for c in group),
+                num_warps=4,
+            )
 
 
 _BITS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}

@@ -10,6 +10,7 @@ of the sequences, on the device, so that a captured launch fits whatever they ar
 A tile whose blocks all lie in one run is finished there. Else each of its runs leaves a part: sums that are not divided
 yet, with their maximum and weight. A run has at most two such tiles, the first and the last of its own.
 """
+
 import os
 
 import triton
@@ -92,13 +93,55 @@ def tail_bits(line, words, start, valid):
 
 @triton.jit(do_not_specialize=["batch", "tiles", "cells", "extra", "words", "tail_width"])
 def attend_runs(
-    q, keys, values, held, bits, positions, tail_positions, offset, hidden, row_blocks, slot_blocks, out, logs, parts, stats,
-    batch, heads, tiles, cells, extra, words, capacity, tail_width, scale, cap,
-    q_batch, q_cell, q_head, k_batch, k_head, k_slot, v_batch, v_head, v_slot,
-    BATCH: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    DK: tl.constexpr, DV: tl.constexpr, DK_PAD: tl.constexpr, DV_PAD: tl.constexpr,
-    TAIL: tl.constexpr, WINDOW: tl.constexpr, SHIFTED: tl.constexpr, HIDDEN: tl.constexpr, CAUSAL: tl.constexpr,
-    CAP: tl.constexpr, LOGS: tl.constexpr,
+    q,
+    keys,
+    values,
+    held,
+    bits,
+    positions,
+    tail_positions,
+    offset,
+    hidden,
+    row_blocks,
+    slot_blocks,
+    out,
+    logs,
+    parts,
+    stats,
+    batch,
+    heads,
+    tiles,
+    cells,
+    extra,
+    words,
+    capacity,
+    tail_width,
+    scale,
+    cap,
+    q_batch,
+    q_cell,
+    q_head,
+    k_batch,
+    k_head,
+    k_slot,
+    v_batch,
+    v_head,
+    v_slot,
+    BATCH: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
+    DK_PAD: tl.constexpr,
+    DV_PAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SHIFTED: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    CAP: tl.constexpr,
+    LOGS: tl.constexpr,
 ):
     """One run. out [batch, cells, heads * GROUP, DV] and logs fp32 [batch, cells, heads * GROUP] (log2 of the summed weights)
     get finished tiles; parts fp32 [runs, 2, ROWS, DV] and stats fp32 [runs, 2, 2, ROWS] the others."""
@@ -134,8 +177,11 @@ def attend_runs(
         cell = row // GROUP
         valid = row < cells * GROUP
         query_head = head * GROUP + row % GROUP
-        query = tl.load(q + b.to(tl.int64) * q_batch + (cell * q_cell + query_head * q_head)[:, None] + dk[None, :],
-                        mask=valid[:, None] & (dk < DK)[None, :], other=0.0)
+        query = tl.load(
+            q + b.to(tl.int64) * q_batch + (cell * q_cell + query_head * q_head)[:, None] + dk[None, :],
+            mask=valid[:, None] & (dk < DK)[None, :],
+            other=0.0,
+        )
         key_base = keys + b.to(tl.int64) * k_batch + head.to(tl.int64) * k_head
         value_base = values + b.to(tl.int64) * v_batch + head.to(tl.int64) * v_head
         lowest = cell * 0
@@ -169,7 +215,7 @@ def attend_runs(
             if CAUSAL:
                 age = tl.load(slot_blocks + b.to(tl.int64) * capacity + slot)
                 if HIDDEN:
-                    age = tl.where(open_slot, age, 2147483647)   # later than any
+                    age = tl.where(open_slot, age, 2147483647)  # later than any
                 scores = tl.where(age[None, :] <= newest[:, None], scores, float("-inf"))
             elif HIDDEN:
                 scores = tl.where(open_slot[None, :], scores, float("-inf"))
@@ -207,8 +253,9 @@ def attend_runs(
             if WINDOW > 0:
                 visible = visible & (at[None, :] >= lowest[:, None])
             scores = tl.where(visible, scores, float("-inf"))
-            value = tl.load(value_base + slot[:, None] * v_slot + dv[None, :], mask=needed[:, None] & (dv < DV)[None, :],
-                            other=0.0)
+            value = tl.load(
+                value_base + slot[:, None] * v_slot + dv[None, :], mask=needed[:, None] & (dv < DV)[None, :], other=0.0
+            )
             top, weight, total = fold(top, weight, total, scores, value)
 
         keep = valid[:, None] & (dv < DV)[None, :]
@@ -229,9 +276,32 @@ def attend_runs(
 
 @triton.jit(do_not_specialize=["batch", "tiles", "cells", "extra", "runs"])
 def merge_runs(
-    held, parts, stats, done, done_logs, other, other_logs, out, logs, batch, heads, tiles, cells, extra, runs,
-    BATCH: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WINDOW: tl.constexpr,
-    DV: tl.constexpr, DV_PAD: tl.constexpr, SPLITS: tl.constexpr, SOME: tl.constexpr, JOIN: tl.constexpr, LOGS: tl.constexpr,
+    held,
+    parts,
+    stats,
+    done,
+    done_logs,
+    other,
+    other_logs,
+    out,
+    logs,
+    batch,
+    heads,
+    tiles,
+    cells,
+    extra,
+    runs,
+    BATCH: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WINDOW: tl.constexpr,
+    DV: tl.constexpr,
+    DV_PAD: tl.constexpr,
+    SPLITS: tl.constexpr,
+    SOME: tl.constexpr,
+    JOIN: tl.constexpr,
+    LOGS: tl.constexpr,
 ):
     """SOME rows of a tile: their parts, SPLITS at a time. Rows that one run finished are left as they are.
 
@@ -274,8 +344,9 @@ def merge_runs(
             tops = tl.load(stats + (part * 2 * ROWS)[:, None] + row_in_tile[None, :], mask=used, other=float("-inf"))
             weights = tl.load(stats + (part * 2 * ROWS + ROWS)[:, None] + row_in_tile[None, :], mask=used, other=0.0)
             line = (part * ROWS).to(tl.int64)[:, None] + row_in_tile[None, :]
-            sums = tl.load(parts + line[:, :, None] * DV + dv[None, None, :], mask=used[:, :, None] & (dv < DV)[None, None, :],
-                           other=0.0)
+            sums = tl.load(
+                parts + line[:, :, None] * DV + dv[None, None, :], mask=used[:, :, None] & (dv < DV)[None, None, :], other=0.0
+            )
             higher = tl.maximum(top, tl.max(tops, 0))
             shift = tl.where(higher == float("-inf"), 0.0, higher)
             grown, shrink = tl.exp2(tops - shift[None, :]), tl.exp2(top - shift)

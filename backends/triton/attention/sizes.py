@@ -4,6 +4,7 @@ The rows of a tile are what a step asks for, rounded up: all rows that share a k
 its keys are read once. The defaults keep accumulators and scores in registers without spills (`specs.py` lists what is
 compiled to see it) and the blocks in flight within the shared memory of the smallest device; measured sizes take their place.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -79,8 +80,9 @@ def default(rows: int, size: int, itemsize: int, programs: int, arch: int = 90) 
     return Config(block=64 if arch >= 90 else 32, warps=8, stages=3, splits=programs)
 
 
-def sizes(rows: int, tiles_of: int, keys: int, dk: int, dv: int, dtype: torch.dtype, device: torch.device,
-          runs: int | None = None) -> Sizes:
+def sizes(
+    rows: int, tiles_of: int, keys: int, dk: int, dv: int, dtype: torch.dtype, device: torch.device, runs: int | None = None
+) -> Sizes:
     """Sizes of a launch: `rows` under one key/value head, `tiles_of` pairs of sequence and head, at most `keys` keys.
 
     `runs` asks for that many programs, whatever was measured.

@@ -1,4 +1,5 @@
 """The kernels of this folder at the sizes that real models launch, to be compiled for devices that are not there."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,8 +11,19 @@ from decgraph.backends.triton.attention.tree import WORDS, tree_warps
 from decgraph.backends.triton.cubin import ARCHES, Spec
 
 FOLDER = "decgraph.backends.triton.attention"
-POINTERS = {"held": "*i32", "bits": "*i32", "positions": "*i64", "tail_positions": "*i64", "offset": "*i32", "hidden": "*u8",
-            "row_blocks": "*i32", "slot_blocks": "*i32", "logs": "*fp32", "parts": "*fp32", "stats": "*fp32"}
+POINTERS = {
+    "held": "*i32",
+    "bits": "*i32",
+    "positions": "*i64",
+    "tail_positions": "*i64",
+    "offset": "*i32",
+    "hidden": "*u8",
+    "row_blocks": "*i32",
+    "slot_blocks": "*i32",
+    "logs": "*fp32",
+    "parts": "*fp32",
+    "stats": "*fp32",
+}
 COUNTS = ("batch", "heads", "tiles", "cells", "extra", "words", "capacity", "tail_width")
 STRIDES = ("q_batch", "q_cell", "q_head", "k_batch", "k_head", "k_slot", "v_batch", "v_head", "v_slot")
 PLAIN = {"TAIL": True, "WINDOW": 0, "SHIFTED": False, "HIDDEN": False, "CAUSAL": False, "CAP": False, "LOGS": False}
@@ -32,40 +44,92 @@ CELLS = (1, 8, 16, 64)
 """64 cells and more make tiles of one size. Forms other than the plain one are compiled for the smallest and the largest."""
 
 
-def attend_spec(name: str, cells: int, group: int, size: int, flags: dict[str, Any], arch: int, dtype: str = "bf16",
-                batch: int = 1) -> Spec:
+def attend_spec(
+    name: str, cells: int, group: int, size: int, flags: dict[str, Any], arch: int, dtype: str = "bf16", batch: int = 1
+) -> Spec:
     """attend_runs for so many cells, with the default sizes of an architecture."""
     itemsize, pad = 4 if dtype == "fp32" else 2, max(power(size), 16)
     rows = tile_rows(cells * group, pad, itemsize, arch)
     c = default(rows, pad, itemsize, 132, arch)
-    constexprs = {"BATCH": power(batch), "GROUP": group, "ROWS": rows, "BLOCK": c.block, "DK": size, "DV": size, "DK_PAD": pad,
-                  "DV_PAD": pad, **PLAIN, **flags}
+    constexprs = {
+        "BATCH": power(batch),
+        "GROUP": group,
+        "ROWS": rows,
+        "BLOCK": c.block,
+        "DK": size,
+        "DV": size,
+        "DK_PAD": pad,
+        "DV_PAD": pad,
+        **PLAIN,
+        **flags,
+    }
     out = "fp32" if constexprs["LOGS"] else dtype
-    signature = {**POINTERS, **dict.fromkeys(("q", "keys", "values"), f"*{dtype}"), "out": f"*{out}",
-                 **dict.fromkeys((*COUNTS, *STRIDES), "i32"), "scale": "fp32", "cap": "fp32"}
-    return Spec(name, "attend_runs", signature, constexprs, module=f"{FOLDER}.runs", warps=c.warps, stages=c.stages,
-                aligned=("capacity", *STRIDES), arches=(arch,))
+    signature = {
+        **POINTERS,
+        **dict.fromkeys(("q", "keys", "values"), f"*{dtype}"),
+        "out": f"*{out}",
+        **dict.fromkeys((*COUNTS, *STRIDES), "i32"),
+        "scale": "fp32",
+        "cap": "fp32",
+    }
+    return Spec(
+        name,
+        "attend_runs",
+        signature,
+        constexprs,
+        module=f"{FOLDER}.runs",
+        warps=c.warps,
+        stages=c.stages,
+        aligned=("capacity", *STRIDES),
+        arches=(arch,),
+    )
 
 
 def merge_spec(name: str, group: int, size: int, rows: int, splits: int, join: bool) -> Spec:
     """merge_runs for a tile of `rows` rows in that many parts."""
     pad = max(power(size), 16)
-    constexprs = {"BATCH": 1, "GROUP": group, "ROWS": rows, "BLOCK": 64, "WINDOW": 0, "DV": size, "DV_PAD": pad,
-                  "SPLITS": splits, "SOME": merged_rows(rows, splits, pad), "JOIN": join, "LOGS": not join}
-    signature = {"held": "*i32", "out": "*bf16",
-                 **dict.fromkeys(("parts", "stats", "done", "done_logs", "other", "other_logs", "logs"), "*fp32"),
-                 **dict.fromkeys(("batch", "heads", "tiles", "cells", "extra", "runs"), "i32")}
+    constexprs = {
+        "BATCH": 1,
+        "GROUP": group,
+        "ROWS": rows,
+        "BLOCK": 64,
+        "WINDOW": 0,
+        "DV": size,
+        "DV_PAD": pad,
+        "SPLITS": splits,
+        "SOME": merged_rows(rows, splits, pad),
+        "JOIN": join,
+        "LOGS": not join,
+    }
+    signature = {
+        "held": "*i32",
+        "out": "*bf16",
+        **dict.fromkeys(("parts", "stats", "done", "done_logs", "other", "other_logs", "logs"), "*fp32"),
+        **dict.fromkeys(("batch", "heads", "tiles", "cells", "extra", "runs"), "i32"),
+    }
     return Spec(name, "merge_runs", signature, constexprs, module=f"{FOLDER}.runs", warps=MERGE_WARPS)
 
 
 def move_spec(name: str, paths: int, width: int) -> Spec:
     """move_cells for that many accepted cells of caches of bfloat16."""
     lanes = power(paths)
-    signature = {"table": "*i64", "held": "*i32", "source": "*i64", "count": "*i32", "paths": "i32",
-                 **dict.fromkeys(("heads", "capacity", "width", "batch_stride", "head_stride", "slot_stride"), "i32")}
+    signature = {
+        "table": "*i64",
+        "held": "*i32",
+        "source": "*i64",
+        "count": "*i32",
+        "paths": "i32",
+        **dict.fromkeys(("heads", "capacity", "width", "batch_stride", "head_stride", "slot_stride"), "i32"),
+    }
     constexprs = {"K": lanes, "PART": min(power(width), max(ELEMENTS // lanes, 16)), "ELEMENT": "int16", "ALIGNED": True}
-    return Spec(name, "move_cells", signature, constexprs, module=f"{FOLDER}.move",
-                aligned=("width", "batch_stride", "head_stride", "slot_stride"))
+    return Spec(
+        name,
+        "move_cells",
+        signature,
+        constexprs,
+        module=f"{FOLDER}.move",
+        aligned=("width", "batch_stride", "head_stride", "slot_stride"),
+    )
 
 
 def tree_specs() -> list[Spec]:
@@ -73,11 +137,17 @@ def tree_specs() -> list[Spec]:
     out = []
     for nodes in (8, 64, 512):
         words = -(-nodes // 32) + 1
-        signature = {"parent": "*i64", "pending": "*i32", "bits": "*i32", "jumps": "*i32",
-                     **dict.fromkeys(("nodes", "words", "offset"), "i32")}
+        signature = {
+            "parent": "*i64",
+            "pending": "*i32",
+            "bits": "*i32",
+            "jumps": "*i32",
+            **dict.fromkeys(("nodes", "words", "offset"), "i32"),
+        }
         constexprs = {"N": nodes, "W": min(power(words), WORDS), "PENDING": True}
-        out.append(Spec(f"ancestors {nodes}", "ancestor_bits", signature, constexprs, module=f"{FOLDER}.tree",
-                        warps=tree_warps(nodes)))
+        out.append(
+            Spec(f"ancestors {nodes}", "ancestor_bits", signature, constexprs, module=f"{FOLDER}.tree", warps=tree_warps(nodes))
+        )
     signature = {"count": "*i32", "bits": "*i32", "cells": "i32", "words": "i32"}
     return [*out, Spec("chains 16", "chain_bits", signature, {"T": 16, "W": 4}, module=f"{FOLDER}.tree")]
 

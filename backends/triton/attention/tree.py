@@ -1,6 +1,7 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
 """Bit masks of a step's tail from the parents of its nodes: which cells each cell sees."""
+
 from __future__ import annotations
 
 import torch
@@ -77,8 +78,18 @@ def ancestors(parent: Tensor, words: int, offset: int = 0, pending: Tensor | Non
         parts = -(-words // wide)
         jumps = torch.empty((batch, parts, 2, nodes), dtype=torch.int32, device=parent.device)
         ancestor_bits[(batch, parts)](
-            parent.contiguous(), parent if pending is None else pending, bits, jumps, nodes, words, offset,
-            N=lanes, W=wide, PENDING=pending is not None, num_warps=tree_warps(lanes))
+            parent.contiguous(),
+            parent if pending is None else pending,
+            bits,
+            jumps,
+            nodes,
+            words,
+            offset,
+            N=lanes,
+            W=wide,
+            PENDING=pending is not None,
+            num_warps=tree_warps(lanes),
+        )
     return bits
 
 
@@ -89,8 +100,11 @@ def chain_bits(count, bits, cells, words, T: tl.constexpr, W: tl.constexpr):
     cell, word = tl.arange(0, T), tl.arange(0, W)
     real = cell < tl.load(count + b)
     seen = tl.where(real[:, None], below((cell + 1)[:, None], word[None, :]), 0)
-    tl.store(bits + (b.to(tl.int64) * cells + cell[:, None]) * words + word[None, :], seen,
-             mask=(cell < cells)[:, None] & (word < words)[None, :])
+    tl.store(
+        bits + (b.to(tl.int64) * cells + cell[:, None]) * words + word[None, :],
+        seen,
+        mask=(cell < cells)[:, None] & (word < words)[None, :],
+    )
 
 
 def chains(count: Tensor, cells: int, words: int) -> Tensor:

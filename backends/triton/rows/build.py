@@ -1,5 +1,6 @@
 """What each op on rows adds to the row programs of a call. An op that no kernel has here, or whose operands are point masses
 (which are tokens and need no row), answers None: torch's lowering computes it."""
+
 from __future__ import annotations
 
 import os
@@ -75,6 +76,7 @@ def plain(a: Any) -> Any:
 
 # -- numbers of rows ---------------------------------------------------------------------------------------------------
 
+
 @handler("lookup")
 def lookup(t: Trace, op: Op, name: str, p: Any, x: Any) -> Any:
     """p[x], on the host."""
@@ -132,14 +134,17 @@ def info(t: Trace, op: Op, name: str, *ps: Any) -> Any:
 
 def same_shapes(xs: Any) -> bool:
     """Whether values have the same rows."""
-    return len({(tuple(x.shape[:-1]) if isinstance(x, Tensor) else () if isinstance(x, Sparse) else tuple(x.shape))
-                for x in xs}) == 1
+    return (
+        len({(tuple(x.shape[:-1]) if isinstance(x, Tensor) else () if isinstance(x, Sparse) else tuple(x.shape)) for x in xs})
+        == 1
+    )
 
 
 @handler("reduce")
 def reduce(t: Trace, op: Op, name: str, x: Any) -> Any:
     """A fold over the vocabulary."""
     from decgraph.ir.ops.vectors import _axis
+
     kind = numeric(op.operands[0].type)
     fn = op.attrs["fn"]
     if not wide_axis(op) or _axis(op.attrs, kind) not in (-1, len(kind.dims) - 1):
@@ -170,6 +175,7 @@ def arg(t: Trace, op: Op, name: str, x: Any, *by: Any) -> Any:
 
 
 # -- draws -------------------------------------------------------------------------------------------------------------
+
 
 def _noise(t: Trace, g: Group, keys: Any, name: str) -> Node:
     name = t.fresh(g, name)
@@ -207,6 +213,7 @@ def draw_many(t: Trace, op: Op, name: str, q: Any, k: Any, key: Any) -> Any:
     keys = _Keys(t.m, q, key)
     if op.attrs["replace"]:
         from decgraph.backends.torch.ops.draws import place_of
+
         g, node = t.dist(Dist(q.rows, row, q.face), name)
         found = [t.m.key(key, (i, j), *place_of(q, i)) for i in range(n) for j in range(k)]
         token = g.program.race(node, _noise(t, g, found, f"{name}_noise"))
@@ -219,8 +226,17 @@ def draw_many(t: Trace, op: Op, name: str, q: Any, k: Any, key: Any) -> Any:
     def finish(times: np.ndarray, found: np.ndarray) -> Draws:
         got = np.where(times > -np.inf, found, -1)
         group = np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape)
-        return Draws(got, q.rows, row, q.face, rank=np.broadcast_to(np.arange(k), shape), group=group,
-                     members=got.reshape(n, k), at=q.at, inner=q.inner)
+        return Draws(
+            got,
+            q.rows,
+            row,
+            q.face,
+            rank=np.broadcast_to(np.arange(k), shape),
+            group=group,
+            members=got.reshape(n, k),
+            at=q.at,
+            inner=q.inner,
+        )
 
     return t.numbers(g, finish, values, tokens)
 
@@ -250,8 +266,13 @@ def topk(t: Trace, op: Op, name: str, q: Any, k: Any) -> Any:
     shape = (*q.shape, k)
     face = op.operands[0].type.of[1] if op.operands[0].type.elem == "dist" else q.face
     seen = "raw" if face == "raw" else q.face
-    return t.numbers(g, lambda tokens: Draws(tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), seen,
-                                             point=True, at=q.at, inner=q.inner), *nodes)
+    return t.numbers(
+        g,
+        lambda tokens: Draws(
+            tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), seen, point=True, at=q.at, inner=q.inner
+        ),
+        *nodes,
+    )
 
 
 @handler("pairs.top")
@@ -276,6 +297,7 @@ def pairs(t: Trace, op: Op, name: str, s: Any, k: Any) -> Any:
 
 
 # -- vectors -----------------------------------------------------------------------------------------------------------
+
 
 @handler("map")
 def elementwise(t: Trace, op: Op, name: str, *xs: Any) -> Any:
@@ -322,7 +344,7 @@ def softmax(t: Trace, op: Op, name: str, s: Any) -> Any:
     if op.results[0].type.elem != "dist" or idle(s):
         return None
     g, node = t.vector(s, name)
-    if node.kind == "row" and not node.attrs["scores"]:    # what lies beyond the end must not weigh
+    if node.kind == "row" and not node.attrs["scores"]:  # what lies beyond the end must not weigh
         node = g.program.map("add", node, g.program.literal(0.0))
     return t.rows(g, g.program.softmax(node), dist=True, like=s if isinstance(s, Dist) else None)
 

@@ -4,6 +4,7 @@
 kernel of its own, which begins by merging what the splits of the pass before left, and a last one writes the numbers.
 A value is computed as soon as its pass allows: entries at single tokens are read directly and need none.
 """
+
 from __future__ import annotations
 
 import re
@@ -22,15 +23,46 @@ import triton.language as tl
 from decgraph.backends.triton.rows.parts import {parts}
 
 '''
-PARTS = ("arrival", "entr", "keep_best", "merge_best", "next_best", "nobody", "packed", "sum_as_numpy", "time_at", "times",
-         "token_in", "value_in")
+PARTS = (
+    "arrival",
+    "entr",
+    "keep_best",
+    "merge_best",
+    "next_best",
+    "nobody",
+    "packed",
+    "sum_as_numpy",
+    "time_at",
+    "times",
+    "token_in",
+    "value_in",
+)
 
 MAPS = {
-    "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} / {}", "neg": "-{}", "eq": "{} == {}", "ne": "{} != {}",
-    "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}", "and": "{} & {}", "or": "{} | {}", "not": "{} == 0",
-    "select": "tl.where({}, {}, {})", "exp": "tl.exp({})", "log": "tl.log({})", "relu": "tl.maximum({}, 0.0)",
-    "abs": "tl.abs({})", "minimum": "tl.minimum({}, {})", "maximum": "tl.maximum({}, {})", "sqrt": "tl.sqrt({})",
-    "clamp": "tl.minimum(tl.maximum({}, {}), {})", "entr": "entr({})",
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "div": "{} / {}",
+    "neg": "-{}",
+    "eq": "{} == {}",
+    "ne": "{} != {}",
+    "lt": "{} < {}",
+    "le": "{} <= {}",
+    "gt": "{} > {}",
+    "ge": "{} >= {}",
+    "and": "{} & {}",
+    "or": "{} | {}",
+    "not": "{} == 0",
+    "select": "tl.where({}, {}, {})",
+    "exp": "tl.exp({})",
+    "log": "tl.log({})",
+    "relu": "tl.maximum({}, 0.0)",
+    "abs": "tl.abs({})",
+    "minimum": "tl.minimum({}, {})",
+    "maximum": "tl.maximum({}, {})",
+    "sqrt": "tl.sqrt({})",
+    "clamp": "tl.minimum(tl.maximum({}, {}), {})",
+    "entr": "entr({})",
 }
 """Elementwise functions as Triton expressions."""
 
@@ -45,7 +77,6 @@ class Kernel:
     params: dict[str, str] = field(default_factory=dict)
     constexprs: tuple[str, ...] = ()
     grid: str = "row"
-
 
 
 class Emitter:
@@ -74,16 +105,20 @@ class Emitter:
         """The kernels, in the order in which they run."""
         if not self.split:
             return [_Writer(self, self.program.name, range(1, self.passes + 1), ends=True).kernel()]
-        out = [_Writer(self, f"{self.program.name}_pass_{i}", range(i, i + 1), ends=False).kernel()
-               for i in range(1, self.passes + 1)]
+        out = [
+            _Writer(self, f"{self.program.name}_pass_{i}", range(i, i + 1), ends=False).kernel()
+            for i in range(1, self.passes + 1)
+        ]
         if self.rest:
             out.append(_Writer(self, f"{self.program.name}_end", range(0), ends=True).kernel())
         return out
 
     def of_pass(self, i: int) -> tuple[list[Node], list[tuple[str, Node]]]:
         """The folds and the vector outputs of pass i."""
-        return ([n for n in self.folds if self.known[id(n)] == i],
-                [(name, n) for name, n in self.vectors if self.known[id(n)] == i - 1])
+        return (
+            [n for n in self.folds if self.known[id(n)] == i],
+            [(name, n) for name, n in self.vectors if self.known[id(n)] == i - 1],
+        )
 
 
 def kernel_texts(program: RowProgram, kernels: list[Kernel]) -> str:
@@ -101,10 +136,10 @@ class _Writer(Folds):
         self.e, self.name, self.passes, self.ends = emitter, name, passes, ends
         self.text = Text()
         self.params: dict[str, str] = {}
-        self.numbers: dict[int, str] = {}       # what is known of the row
-        self.ready: set[str] = set()            # inputs whose row is found
-        self.done = 0                           # passes of this kernel that are over
-        self.local: set[int] = set()            # folds that this kernel makes itself
+        self.numbers: dict[int, str] = {}  # what is known of the row
+        self.ready: set[str] = set()  # inputs whose row is found
+        self.done = 0  # passes of this kernel that are over
+        self.local: set[int] = set()  # folds that this kernel makes itself
         self.place: dict[tuple[str, int], str] = {}
         self.serial = 0
 
@@ -154,7 +189,7 @@ class _Writer(Folds):
             for f in folds:
                 self.begin(f)
         with self._blocks():
-            if not e.single:    # a row of one block is read once
+            if not e.single:  # a row of one block is read once
                 self.place = {}
             for f in folds:
                 t.mark(f.op)
@@ -299,8 +334,11 @@ class _Writer(Folds):
         elif n.kind in ("arrival", "race_key"):
             wide, noise = self.e.program.wide, n.args[1].name
             words = ", ".join(f"{noise}_{w}" for w in ("c0", "c1", "c2", "k0", "k1"))
-            made = f"times({'0' if self.e.single else 'start'}, {words}, BLOCK, {wide})" if block else \
-                f"time_at({at}.to(tl.int32), {words}, {wide})"
+            made = (
+                f"times({'0' if self.e.single else 'start'}, {words}, BLOCK, {wide})"
+                if block
+                else f"time_at({at}.to(tl.int32), {words}, {wide})"
+            )
             t.line(f"{name}_time = {made}")
             if n.kind == "arrival":
                 t.line(f"{name} = arrival({name}_time, {args[0]}, {wide})")
@@ -329,7 +367,7 @@ class _Writer(Folds):
             out = self.param(f"{name}_out", "*real" if which == 0 else "*i64")
             t.line(f"tl.store({out} + row * {k} + {slot}, {value}, mask={slot} < {k})")
             return
-        if f"{f} in order" not in self.ready:     # both outputs are written by one loop
+        if f"{f} in order" not in self.ready:  # both outputs are written by one loop
             self.ready.add(f"{f} in order")
             both = [(m, o.attrs["index"]) for m, o in self.e.rest if o.shape == "several" and o.args[0] is fold]
             low = "-1.7976931348623157e308" if self.e.program.wide else "-3.4028234663852886e38"

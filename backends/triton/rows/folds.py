@@ -1,5 +1,6 @@
 """The folds of a row in a kernel: accumulators before the loop, a block into them, their results, and what splits leave for the
 kernel after them."""
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -97,8 +98,13 @@ class Folds(ABC):
                 t.line(f"{n}_at = tl.where({n}_new {'>' if down else '<'} {n}_lanes, token, {n}_at)")
                 t.line(f"{n}_lanes = tl.{'maximum' if down else 'minimum'}({n}_lanes, {n}_new)")
         elif f.kind in ("sum", "count", "any", "all"):
-            held = f"tl.where(inside, {v}, 0.0)" if f.kind == "sum" else \
-                f"(inside & ({v})).to(tl.int32)" if f.kind != "all" else f"((inside == 0) | ({v})).to(tl.int32)"
+            held = (
+                f"tl.where(inside, {v}, 0.0)"
+                if f.kind == "sum"
+                else f"(inside & ({v})).to(tl.int32)"
+                if f.kind != "all"
+                else f"((inside == 0) | ({v})).to(tl.int32)"
+            )
             join = {"sum": "{0} + {1}", "count": "{0} + {1}", "any": "{0} | {1}", "all": "{0} & {1}"}[f.kind]
             t.line(f"{n}_lanes = {held if one else join.format(f'{n}_lanes', held)}")
         elif f.kind == "logsum":

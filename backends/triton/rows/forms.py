@@ -3,6 +3,7 @@
 A row is read where it lies: the model's own logits where nothing constrains them, in the model's own dtype; probabilities
 only where somebody made them, or where top-k, top-p and min-p need them.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -68,10 +69,17 @@ def table_of(rows: Rows, face: str) -> Tensor:
         else:
             points = points_of(rows, face)
             r = rows.request
-            held[face] = shaping.onehot(points, rows.size, shaping.working(rows.scores[:0])) if points is not None else \
-                functions.shaped(shaped_logits(rows), temperature=float(r.temperature), top_k=r.top_k,
-                                 top_p=None if r.top_p is None else float(r.top_p),
-                                 min_p=None if r.min_p is None else float(r.min_p))
+            held[face] = (
+                shaping.onehot(points, rows.size, shaping.working(rows.scores[:0]))
+                if points is not None
+                else functions.shaped(
+                    shaped_logits(rows),
+                    temperature=float(r.temperature),
+                    top_k=r.top_k,
+                    top_p=None if r.top_p is None else float(r.top_p),
+                    min_p=None if r.min_p is None else float(r.min_p),
+                )
+            )
     return held[face]
 
 
@@ -94,7 +102,7 @@ def picked(table: Tensor, index: Ids) -> tuple[Tensor, Tensor | None]:
     """Rows `index` int64[R] of a table: a view where they stand one after the other, else the table and the places."""
     n = len(index)
     if n and bool((index == np.arange(index[0], index[0] + n)).all()):
-        return table[int(index[0]):int(index[0]) + n], None
+        return table[int(index[0]) : int(index[0]) + n], None
     return table, ids_on(index, table.device)
 
 

@@ -4,6 +4,7 @@ Rows are flattened, [R, V]; logits are bfloat16, float16 or float32 (computed in
 Noise is named by words int32[R, 3], the bits of the uint32 counters (c0, c1, c2) of runtime/noise.py, and seeds int64[R, 2],
 the halves (k0, k1) of the seed. A row of which nothing is left (-inf alone) has probabilities 0 and the draw -1.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -58,8 +59,15 @@ def softmax(logits: Tensor) -> Tensor:
     return _run(_softmax, logits, {"logits": logits}, "", False)["probs"]
 
 
-def shaped(logits: Tensor, *, temperature: float, top_k: int | None = None, top_p: float | None = None,
-           min_p: float | None = None, bias: Tensor | None = None) -> Tensor:
+def shaped(
+    logits: Tensor,
+    *,
+    temperature: float,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
     """Probabilities [R, V] after bias [V] or [R, V] (-inf bans), temperature, top-k, top-p and min-p, in this order, each
     renormalised; of equals the lowest tokens are kept. temperature 0 is the point mass at the likeliest token."""
     if temperature == 0:
@@ -73,6 +81,7 @@ def shaped(logits: Tensor, *, temperature: float, top_k: int | None = None, top_
     mass = top_p if top_p is not None and top_p < 1 else None
     if k is not None or mass is not None or min_p is not None:
         from decgraph.backends.triton.rows.truncate import truncate
+
         truncate(probs, top_k=k, top_p=mass, min_p=min_p)
     return probs
 
@@ -165,8 +174,9 @@ def _without(p: RowProgram, k: int) -> None:
 def without(probs: Tensor, members: Tensor, count: Tensor) -> Tensor:
     """Each row without its first `count` members, over what is left: [R, V], the laws of draws without replacement. A row
     with count 0 is itself. members: int64[R, k] (-1: none); count: int32[R] or int64[R]."""
-    return _run(_without, probs, {"probs": probs, "members": members, "count": count.long()},
-                int(members.shape[1]))["probs_left"]
+    return _run(_without, probs, {"probs": probs, "members": members, "count": count.long()}, int(members.shape[1]))[
+        "probs_left"
+    ]
 
 
 def _draw_many(p: RowProgram, k: int) -> None:

@@ -1,4 +1,5 @@
 """Row programs made ready to run: kernels by layout and shape, outputs and partials allocated, launched on the stream."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -89,9 +90,10 @@ class Made:
         scope = load(self.program.name, text)
         for k in kernels:
             grid = (rows, c.splits) if k.grid == "split" else (rows,)
-            with np.errstate(all="ignore"):    # the interpreter computes with NumPy, in lanes that are masked too
-                scope[k.name][grid](*(bound[p] for p in k.params), *(sized[x] for x in k.constexprs),
-                                    num_warps=c.warps, num_stages=c.stages)
+            with np.errstate(all="ignore"):  # the interpreter computes with NumPy, in lanes that are masked too
+                scope[k.name][grid](
+                    *(bound[p] for p in k.params), *(sized[x] for x in k.constexprs), num_warps=c.warps, num_stages=c.stages
+                )
         return out
 
     def _bound(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], torch.device]:
@@ -115,11 +117,11 @@ class Made:
                 if n.attrs["gathered"]:
                     bound[f"{n.name}_at"] = given[f"{name}_at"].contiguous()
             else:
-                x = x.contiguous()    # one entry repeated would be read as if it stood there as often
+                x = x.contiguous()  # one entry repeated would be read as if it stood there as often
             bound[n.name] = x
             device = x.device
         for name, n in self.program.inputs.items():
-            if n.kind == "setting":    # a scalar is passed as float32
+            if n.kind == "setting":  # a scalar is passed as float32
                 value = float(given[name])
                 bound[n.name] = torch.full((1,), value, dtype=self.real, device=device) if self.program.wide else value
         return bound, device
@@ -129,11 +131,34 @@ class Made:
         c = sizes or self.sizes(rows)
         emitter, kernels, text = self.kernels(c.block, split=c.splits > 1)
         real = _TYPES[self.real]
-        sized = {"V": self.size, "BLOCK": c.block, "TURNS": -(-self.size // (c.block * c.splits)), "SPLITS": c.splits,
-                 "SPLITS_P": power(c.splits)}
-        return [Spec(f"rows.{k.name}", k.name,
-                     {p: _TYPES[kind] if t == "*row" else real if t == "*real" else "*i1" if t == "*u1" else
-                      (real if self.program.wide else "fp32") if t == "setting" else t
-                      for p, t in k.params.items()},
-                     {x: sized[x] for x in k.constexprs}, text=text, warps=c.warps, stages=c.stages,
-                     aligned=tuple(p for p in k.params if p.endswith("_stride") and self.size % 16 == 0)) for k in kernels]
+        sized = {
+            "V": self.size,
+            "BLOCK": c.block,
+            "TURNS": -(-self.size // (c.block * c.splits)),
+            "SPLITS": c.splits,
+            "SPLITS_P": power(c.splits),
+        }
+        return [
+            Spec(
+                f"rows.{k.name}",
+                k.name,
+                {
+                    p: _TYPES[kind]
+                    if t == "*row"
+                    else real
+                    if t == "*real"
+                    else "*i1"
+                    if t == "*u1"
+                    else (real if self.program.wide else "fp32")
+                    if t == "setting"
+                    else t
+                    for p, t in k.params.items()
+                },
+                {x: sized[x] for x in k.constexprs},
+                text=text,
+                warps=c.warps,
+                stages=c.stages,
+                aligned=tuple(p for p in k.params if p.endswith("_stride") and self.size % 16 == 0),
+            )
+            for k in kernels
+        ]

@@ -1,6 +1,7 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
 """What generated row kernels call: arrival times of a race, sums in NumPy's order, the best k of a row."""
+
 import triton
 import triton.language as tl
 
@@ -15,7 +16,7 @@ def exponential(word, WIDE: tl.constexpr):
         time = -tl.log(uniform(word))
     else:
         u = (word.to(tl.float32) + 0.5) * 2.3283064365386963e-10
-        d = ((word ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10    # 1 - u
+        d = ((word ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10  # 1 - u
         near = d * (1.0 + d * (0.5 + d * (0.33333334 + d * (0.25 + d * 0.2))))
         time = tl.where(d < 0.03125, near, -tl.log(u))
     return time
@@ -68,7 +69,7 @@ def sum_as_numpy(x, V: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def packed(values, tokens):
     """float32 values and their tokens as int64 of the order (larger value, of equals the lower token)."""
-    bits = (values + 0.0).to(tl.int32, bitcast=True)       # no -0
+    bits = (values + 0.0).to(tl.int32, bitcast=True)  # no -0
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     return (ordered.to(tl.int64) << 32) | (2147483647 - tokens).to(tl.int64)
 

@@ -4,6 +4,7 @@ A node is a vector over the vocabulary (one a row), a number (one a row) or seve
 The builder knows what saves a read of the row: the largest probability is one over the sum, the likeliest token and the
 race of a softmax need no normalising, entropy comes with the sum.
 """
+
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
@@ -46,8 +47,8 @@ class RowProgram:
         self.name, self.wide = name, wide
         self.inputs: dict[str, Node] = {}
         self.outputs: list[tuple[str, Node]] = []
-        self.op: Op | None = None       # nodes made now are marked with it
-        self.hint = ""                  # and called by it
+        self.op: Op | None = None  # nodes made now are marked with it
+        self.hint = ""  # and called by it
         self._known: dict[Hashable, Node] = {}
         self._names = set(RESERVED)
 
@@ -136,8 +137,14 @@ class RowProgram:
         the `k` largest, largest first."""
         kept = self._node(kind, (values, *more), "none", "real", **attrs)
         shape = "several" if kind == "best" else "number"
-        types = {"argmax": ("real", "int"), "argmin": ("real", "int"), "best": ("real", "int"), "any": ("bool",),
-                 "all": ("bool",), "count": ("int",)}.get(kind, ("real",) * FOLDS[kind])
+        types = {
+            "argmax": ("real", "int"),
+            "argmin": ("real", "int"),
+            "best": ("real", "int"),
+            "any": ("bool",),
+            "all": ("bool",),
+            "count": ("int",),
+        }.get(kind, ("real",) * FOLDS[kind])
         return tuple(self._node("result", (kept,), shape, t, index=i) for i, t in enumerate(types))
 
     def _logsum(self, scores: Node, *temperature: Node) -> tuple[Node, ...]:
@@ -146,10 +153,11 @@ class RowProgram:
 
     def max(self, values: Node) -> Node:
         """The largest entry."""
-        if values.kind == "softmax":     # exp(0) over the sum
+        if values.kind == "softmax":  # exp(0) over the sum
             mass = values.args[2]
-            return self.map("select", self.map("gt", mass, self.literal(0.0)), self.map("div", self.literal(1.0), mass),
-                            self.literal(0.0))
+            return self.map(
+                "select", self.map("gt", mass, self.literal(0.0)), self.map("div", self.literal(1.0), mass), self.literal(0.0)
+            )
         return self.fold("max", values)[0]
 
     def argmax(self, values: Node) -> Node:
@@ -163,8 +171,12 @@ class RowProgram:
         """In nats. In float64 term by term as the reference; else from the sums of the softmax."""
         if p.kind == "softmax" and not self.wide:
             _, mass, moment = self._logsum(p.args[0], *p.args[3:])
-            return self.map("select", self.map("gt", mass, self.literal(0.0)),
-                            self.map("sub", self.map("log", mass), self.map("div", moment, mass)), self.literal(0.0))
+            return self.map(
+                "select",
+                self.map("gt", mass, self.literal(0.0)),
+                self.map("sub", self.map("log", mass), self.map("div", moment, mass)),
+                self.literal(0.0),
+            )
         return self.fold("sum", self.map("entr", p))[0]
 
     def lookup(self, values: Node, token: Node) -> Node:

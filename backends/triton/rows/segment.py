@@ -4,6 +4,7 @@ lowerings for the rest, one transfer for all numbers and tokens.
 Ops are taken in their order. What needs numbers that are not on the host yet waits for them; what a kernel cannot do is
 torch's, by name (`torch_ops`).
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -46,6 +47,7 @@ class VocabularyCall:
         """The Triton text of every kernel: of those that have run, else of what float32 logits at temperature one give."""
         if not self.made:
             from decgraph.backends.triton.rows.shown import shown
+
             return shown(self.op)
         return {m.program.name: m.text() for m in self.made.values()}
 
@@ -178,12 +180,14 @@ def identifier(name: str) -> str:
 def wide(step: Op) -> bool:
     """Whether an op reads or makes rows over a vocabulary."""
     from decgraph.ir.vocabulary import on_rows
+
     return on_rows(step)
 
 
 def constant(op: Op) -> Any:
     """A constant's host value."""
     from fractions import Fraction
+
     v = op.attrs["value"]
     if v in ("inf", "-inf") and op.attrs["type"].elem != "text" or isinstance(v, Fraction):
         return float(v)

@@ -3,6 +3,7 @@
 The form shown is the usual one: float32 logits, temperature one, nothing constrained. What ops outside kernels give is made
 up by its type, since only its shape matters here.
 """
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -23,8 +24,8 @@ from decgraph.ir.values import Op
 from decgraph.runtime.noise import Key
 from decgraph.runtime.request import Request
 
-EACH = 16     # of every dimension
-SOME = 8      # what integers are
+EACH = 16  # of every dimension
+SOME = 8  # what integers are
 
 
 def shown(op: Op, size: int = 128256, kind: torch.dtype = torch.float32) -> dict[str, str]:
@@ -106,9 +107,14 @@ class _Dry(Trace):
             flat = rows.reshape(-1, w.group.size)
             index = np.arange(int(flat.shape[0])).reshape(w.shape)
             return Dist(Values(flat, self.m.request), index) if w.dist else rows
-        arrays = [np.zeros((*w.shape, *([n.args[0].attrs["k"]] if n.shape == "several" else [])),
-                           np.int64 if n.type == "int" else np.float64) for n in w.nodes]
-        return w.finish(*arrays)    # type: ignore[attr-defined]
+        arrays = [
+            np.zeros(
+                (*w.shape, *([n.args[0].attrs["k"]] if n.shape == "several" else [])),
+                np.int64 if n.type == "int" else np.float64,
+            )
+            for n in w.nodes
+        ]
+        return w.finish(*arrays)  # type: ignore[attr-defined]
 
 
 __all__ = ["Group", "made_of", "shown"]

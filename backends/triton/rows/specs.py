@@ -1,4 +1,5 @@
 """Every kernel of this room at the sizes that real models have: what one test compiles for devices that are not there."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -20,10 +21,19 @@ def made(size: int, *, wide: bool = False) -> dict[str, Made]:
     """The programs of functions.py for a vocabulary, by name."""
     f = functions
     programs = {
-        "softmax": (f._softmax, "", False), "shaped": (f._softmax, "shared", True), "shaped_rows": (f._softmax, "rows", True),
-        "argmax": (f._argmax, ""), "draw": (f._draw,), "draw_logits": (f._draw_logits, "", True), "topk": (f._topk, 32),
-        "entropy": (f._entropy,), "confidence": (f._confidence, "", False), "margin": (f._margin,), "without": (f._without, 8),
-        "draw_many": (f._draw_many, 8), "residual": (f._residual,),
+        "softmax": (f._softmax, "", False),
+        "shaped": (f._softmax, "shared", True),
+        "shaped_rows": (f._softmax, "rows", True),
+        "argmax": (f._argmax, ""),
+        "draw": (f._draw,),
+        "draw_logits": (f._draw_logits, "", True),
+        "topk": (f._topk, 32),
+        "entropy": (f._entropy,),
+        "confidence": (f._confidence, "", False),
+        "margin": (f._margin,),
+        "without": (f._without, 8),
+        "draw_many": (f._draw_many, 8),
+        "residual": (f._residual,),
     }
     return {name: f._made(build, size, wide, *options) for name, (build, *options) in programs.items()}
 

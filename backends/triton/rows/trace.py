@@ -4,6 +4,7 @@ waits until their numbers are on the host, which they reach in one transfer.
 What an op becomes depends on the form that its operands have now (logits, probabilities, point masses, float64), so a call
 is traced each time; equal traces share their kernels.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ class Group:
     size: int
     given: dict[str, Any] = field(default_factory=dict)
     bound: dict[Any, Node] = field(default_factory=dict)
-    keep: list[Any] = field(default_factory=list)      # what `bound` knows by its id
+    keep: list[Any] = field(default_factory=list)  # what `bound` knows by its id
     device: Any = None
 
 
@@ -253,7 +254,7 @@ class Trace:
         flat = fetched(torch.cat([t.reshape(-1).double() for t in tensors]))
         out, first = [], 0
         for t in tensors:
-            out.append(flat[first:first + t.numel()].astype(fetched_type(t)))
+            out.append(flat[first : first + t.numel()].astype(fetched_type(t)))
             first += t.numel()
         return iter(out)
 

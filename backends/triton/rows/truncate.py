@@ -11,6 +11,7 @@ Masses are summed as integers (2**-44) and entries are counted, so no order of a
 Short rows, and float64 rows of one block, are taken entry by entry, largest first, with the reference's own sums, so that
 their ties are decided as it decides them.
 """
+
 import numpy as np
 import torch
 import triton
@@ -63,13 +64,25 @@ def read(row, start, V: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
-def prefix(row, few, taken, want, low, least, largest, V: tl.constexpr, SIZE: tl.constexpr, SOME: tl.constexpr,
-           by_mass: tl.constexpr, WIDE: tl.constexpr):
+def prefix(
+    row,
+    few,
+    taken,
+    want,
+    low,
+    least,
+    largest,
+    V: tl.constexpr,
+    SIZE: tl.constexpr,
+    SOME: tl.constexpr,
+    by_mass: tl.constexpr,
+    WIDE: tl.constexpr,
+):
     """(the bits of the last probability kept, the weight above it, how many entries have at least it): the largest bits at
     and above which there is `want`, or `low` where there is less. least: of how many it is known that they lie at and above
     `low`, at most. few, taken: scratch for SOME entries, and a zero."""
-    high = largest + 1                         # too little weighs at and above high
-    over = tl.zeros((), tl.int64)              # that much
+    high = largest + 1  # too little weighs at and above high
+    over = tl.zeros((), tl.int64)  # that much
     while (high - low > 1) & (least > SOME):
         step = tl.maximum((high - low) // 4, 1)
         a = low + step
@@ -78,7 +91,7 @@ def prefix(row, few, taken, want, low, least, largest, V: tl.constexpr, SIZE: tl
         wa = tl.zeros((SIZE,), tl.int64)
         wb = tl.zeros((SIZE,), tl.int64)
         wc = tl.zeros((SIZE,), tl.int64)
-        counts = tl.zeros((SIZE,), tl.int64)   # three in one: V is below 2**21
+        counts = tl.zeros((SIZE,), tl.int64)  # three in one: V is below 2**21
         for start in tl.range(0, V, SIZE, num_stages=3):
             p = read(row, start, V, SIZE)
             key = bits(p, WIDE)
@@ -114,7 +127,7 @@ def prefix(row, few, taken, want, low, least, largest, V: tl.constexpr, SIZE: tl
         for start in tl.range(0, V, SIZE, num_stages=3):
             p = read(row, start, V, SIZE)
             near = (bits(p, WIDE) >= low) & (start + tl.arange(0, SIZE) < V)
-            slot = tl.atomic_add(taken + tl.zeros((SIZE,), tl.int32), 1, mask=near)    # in any order
+            slot = tl.atomic_add(taken + tl.zeros((SIZE,), tl.int32), 1, mask=near)  # in any order
             tl.store(few + slot, p, mask=near)
         tl.debug_barrier()
         least = tl.load(taken).to(tl.int64)
@@ -156,8 +169,21 @@ def kept_of(p, last, ties, seen, least, all_ties, SIZE: tl.constexpr, WIDE: tl.c
 
 
 @triton.jit
-def truncate_kernel(probs, stride, few, taken, k, part, share, V: tl.constexpr, SIZE: tl.constexpr, SOME: tl.constexpr,
-                    BY_K: tl.constexpr, BY_P: tl.constexpr, WIDE: tl.constexpr):
+def truncate_kernel(
+    probs,
+    stride,
+    few,
+    taken,
+    k,
+    part,
+    share,
+    V: tl.constexpr,
+    SIZE: tl.constexpr,
+    SOME: tl.constexpr,
+    BY_K: tl.constexpr,
+    BY_P: tl.constexpr,
+    WIDE: tl.constexpr,
+):
     """A row a program. k: top-k, where BY_K; part: top-p, where BY_P; share: of the largest, 0 for all. few: SOME entries a
     row; taken: two zeros a row."""
     at = tl.program_id(0).to(tl.int64)
@@ -179,13 +205,13 @@ def truncate_kernel(probs, stride, few, taken, k, part, share, V: tl.constexpr, 
         last, over, least = prefix(row, few, taken, want_k, last, least, largest, V, SIZE, SOME, False, WIDE)
         ties = ties_of(last, over, want_k, False, WIDE)
         all_ties = (least <= want_k).to(tl.int32)
-        if BY_P:    # the mass of the k
+        if BY_P:  # the mass of the k
             total = tl.zeros((SIZE,), tl.int64)
             for start in tl.range(0, V, SIZE, num_stages=3):
                 p = read(row, start, V, SIZE)
                 total += weight(p, True, bits(p, WIDE) > last)
             mass = tl.sum(total, 0) + ties * mass_of(value_of(last, WIDE))
-            tl.debug_barrier()    # the scratch is used again
+            tl.debug_barrier()  # the scratch is used again
     if BY_P:
         want = tl.maximum((mass.to(tl.float64) * part).to(tl.int64), 1)
         last_p, over_p, least = prefix(row, few, taken + 1, want, last, least, largest, V, SIZE, SOME, True, WIDE)
@@ -218,8 +244,7 @@ def over_total(p, V: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def one_by_one_kernel(probs, stride, V: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
-                      MIN: tl.constexpr):
+def one_by_one_kernel(probs, stride, V: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr, P: tl.constexpr, MIN: tl.constexpr):
     """A row of one block a program: the entries in their order, the sums as the reference makes them."""
     row = probs + tl.program_id(0).to(tl.int64) * stride
     token = tl.arange(0, BLOCK)
@@ -262,13 +287,28 @@ def truncate(probs, *, top_k=None, top_p=None, min_p=None) -> None:
         return
     with np.errstate(all="ignore"):
         if size <= WIDEST[probs.dtype]:
-            one_by_one_kernel[(rows,)](probs, probs.stride(0), size, max(16, power(size)), k, mass, least,
-                                       num_warps=max(1, power(size) // 512))
+            one_by_one_kernel[(rows,)](
+                probs, probs.stride(0), size, max(16, power(size)), k, mass, least, num_warps=max(1, power(size) // 512)
+            )
         else:
             few = torch.empty(rows, FEW, dtype=probs.dtype, device=probs.device)
             taken = torch.zeros(rows, 2, dtype=torch.int32, device=probs.device)
-            truncate_kernel[(rows,)](probs, probs.stride(0), few, taken, k, mass, least, size,
-                                     min(BLOCK, max(16, power(size))), FEW, k > 0, mass < 1, wide, num_warps=WARPS)
+            truncate_kernel[(rows,)](
+                probs,
+                probs.stride(0),
+                few,
+                taken,
+                k,
+                mass,
+                least,
+                size,
+                min(BLOCK, max(16, power(size))),
+                FEW,
+                k > 0,
+                mass < 1,
+                wide,
+                num_warps=WARPS,
+            )
 
 
 def specs(size=128256):
@@ -276,7 +316,19 @@ def specs(size=128256):
     module = "decgraph.backends.triton.rows.truncate"
     given = {"probs": "*fp32", "stride": "i64", "few": "*fp32", "taken": "*i32", "k": "i32", "part": "fp32", "share": "fp32"}
     sizes = {"V": size, "SIZE": BLOCK, "SOME": FEW, "WIDE": False}
-    out = [Spec("rows.truncate", "truncate_kernel", given, {**sizes, "BY_K": by_k, "BY_P": by_p}, module=module, warps=WARPS)
-           for by_k in (True, False) for by_p in (True, False)]
-    return [*out, Spec("rows.one_by_one", "one_by_one_kernel", {"probs": "*fp64", "stride": "i64"},
-                       {"V": 100, "BLOCK": 128, "K": 50, "P": 0.9, "MIN": 0.05}, module=module, warps=1)]
+    out = [
+        Spec("rows.truncate", "truncate_kernel", given, {**sizes, "BY_K": by_k, "BY_P": by_p}, module=module, warps=WARPS)
+        for by_k in (True, False)
+        for by_p in (True, False)
+    ]
+    return [
+        *out,
+        Spec(
+            "rows.one_by_one",
+            "one_by_one_kernel",
+            {"probs": "*fp64", "stride": "i64"},
+            {"V": 100, "BLOCK": 128, "K": 50, "P": 0.9, "MIN": 0.05},
+            module=module,
+            warps=1,
+        ),
+    ]

@@ -1,4 +1,5 @@
 """A verification rule compiled: its kernels, what they read, and their launch."""
+
 from __future__ import annotations
 
 import keyword
@@ -116,6 +117,7 @@ class CompiledRule:
     def call(self, m: Any, tree: Any, evidence: Any, *captured: Any) -> Any:
         """The walk of one request in the torch driver: backends/torch/walk.py's result, tally and events."""
         from decgraph.backends.triton.rules.walk import called
+
         return called(self, m, tree, evidence, captured)
 
     def variant(self, noises: dict[Value, Captured]) -> CompiledRule:
@@ -149,7 +151,7 @@ def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
     laws = given.q.shape[1] if given.q is not None else given.q_points.shape[1] if given.q_points is not None else 1
     config = _fitting(tuned.config("rule", (rule.name, size, str(dtype)), WALK), size)
     per_row = _fitting(tuned.config("rule rows", (rule.name, size, str(dtype)), ROWS), size)
-    wanted = max(per_row.splits, _power(_over(PROGRAMS, batch * nodes)))     # a device is to be filled, by few nodes too
+    wanted = max(per_row.splits, _power(_over(PROGRAMS, batch * nodes)))  # a device is to be filled, by few nodes too
     splits = min(wanted, _power(_over(size, per_row.block)), 64)
     part = _over(_over(size, splits), per_row.block) * per_row.block
     made = max(1, len(w.features)) * batch * nodes * splits
@@ -163,19 +165,45 @@ def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
     longs = packed
     live = given.live.view(torch.uint8) if given.live is not None else longs
     args: dict[str, Any] = {
-        "tokens": given.token, "parents": given.parent, "live": live, "rows": _or(given.row, longs),
+        "tokens": given.token,
+        "parents": given.parent,
+        "live": live,
+        "rows": _or(given.row, longs),
         "probs": _or(given.p, scratch),
-        "prob_points": _or(given.p_points, longs), "law_rows": _or(given.law_row, ints),
-        "laws": _or(given.q, scratch), "law_points": _or(given.q_points, longs), "positions": _or(given.position, longs),
-        "seeds": _or(given.seeds, longs), "words": _or(given.words, ints), "counters": _or(given.counters, ints),
+        "prob_points": _or(given.p_points, longs),
+        "law_rows": _or(given.law_row, ints),
+        "laws": _or(given.q, scratch),
+        "law_points": _or(given.q_points, longs),
+        "positions": _or(given.position, longs),
+        "seeds": _or(given.seeds, longs),
+        "words": _or(given.words, ints),
+        "counters": _or(given.counters, ints),
         "reals": _or(given.reals, floats),
-        **{f"column_{c}": given.columns.get(c, floats) for c in ("prob", "race", "point")}, "values": values, "whos": whos,
-        "scratch": scratch, "packed": packed, "N": nodes, "R": rows, "M": laws, "V": size, "S": len(w.sites),
-        "C": 0 if given.counters is None else given.counters.shape[1], "L": len(w.reals), "D": depth, "BN": batch * nodes,
-        "PER": part, "NB": max(2, _power(nodes)), "SPLITS": splits, "LIVE": given.live is not None,
-        "ROWS": given.row is not None, "POINTS": given.p_points is not None,
-        "LAWS": given.law_row is not None, "CERTAIN": given.q_points is not None,
-        "PLACED": given.position is not None and given.position.ndim == 2, "PREFIX": given.prefix}
+        **{f"column_{c}": given.columns.get(c, floats) for c in ("prob", "race", "point")},
+        "values": values,
+        "whos": whos,
+        "scratch": scratch,
+        "packed": packed,
+        "N": nodes,
+        "R": rows,
+        "M": laws,
+        "V": size,
+        "S": len(w.sites),
+        "C": 0 if given.counters is None else given.counters.shape[1],
+        "L": len(w.reals),
+        "D": depth,
+        "BN": batch * nodes,
+        "PER": part,
+        "NB": max(2, _power(nodes)),
+        "SPLITS": splits,
+        "LIVE": given.live is not None,
+        "ROWS": given.row is not None,
+        "POINTS": given.p_points is not None,
+        "LAWS": given.law_row is not None,
+        "CERTAIN": given.q_points is not None,
+        "PLACED": given.position is not None and given.position.ndim == 2,
+        "PREFIX": given.prefix,
+    }
     space = source.load(rule.name, w.source)
     runs: list[tuple[Any, tuple[int, ...], dict[str, Any], tuned.Config]] = []
     for kernel in rule.kernels:
@@ -192,22 +220,45 @@ def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
 def _complete(rule: CompiledRule, given: Given) -> None:
     """Raises ValueError where something is missing or of another type than the kernels read."""
     needs = rule.needs
-    missing = [what for what, there in (
-        ("p or p_points", given.p is not None or given.p_points is not None),
-        ("position", "position" not in needs or given.position is not None),
-        ("seeds and words", "noise" not in needs or given.seeds is not None and given.words is not None),
-        ("counters", not (rule.ints or given.prefix) or given.counters is not None),
-        ("reals", not rule.reals or given.reals is not None),
-        ("q for law_row", "laws" not in needs or given.law_row is None or given.q is not None or given.q_points is not None),
-        *((f"columns[{c!r}]", c not in needs or c in given.columns) for c in ("prob", "race", "point"))) if not there]
+    missing = [
+        what
+        for what, there in (
+            ("p or p_points", given.p is not None or given.p_points is not None),
+            ("position", "position" not in needs or given.position is not None),
+            ("seeds and words", "noise" not in needs or given.seeds is not None and given.words is not None),
+            ("counters", not (rule.ints or given.prefix) or given.counters is not None),
+            ("reals", not rule.reals or given.reals is not None),
+            (
+                "q for law_row",
+                "laws" not in needs or given.law_row is None or given.q is not None or given.q_points is not None,
+            ),
+            *((f"columns[{c!r}]", c not in needs or c in given.columns) for c in ("prob", "race", "point")),
+        )
+        if not there
+    ]
     if missing:
         raise ValueError(f"the rule {rule.name} needs {', '.join(missing)}")
     if given.p is not None and given.q is not None and given.p.dtype != given.q.dtype:
         raise ValueError(f"evidence in {given.p.dtype} and laws in {given.q.dtype}")
     if given.p is None and given.q is None and given.size < 1:
         raise ValueError("certain evidence and laws do not say how large the vocabulary is: give size")
-    held = [given.token, given.parent, given.live, given.p, given.p_points, given.row, given.q, given.q_points, given.law_row,
-            given.position, given.seeds, given.words, given.counters, given.reals, *given.columns.values()]
+    held = [
+        given.token,
+        given.parent,
+        given.live,
+        given.p,
+        given.p_points,
+        given.row,
+        given.q,
+        given.q_points,
+        given.law_row,
+        given.position,
+        given.seeds,
+        given.words,
+        given.counters,
+        given.reals,
+        *given.columns.values(),
+    ]
     if not all(t.is_contiguous() for t in held if t is not None):
         raise ValueError("a tensor of a walk is not contiguous")
 
@@ -250,7 +301,7 @@ def rule_of(op: Op, within: Region | None = None) -> CompiledRule:
     captured = tuple(v for v in free if v not in constants)
     noises = {v: _captured(v, made) for v in captured if v.type.elem == "noise"}
     name = "".join(c if c.isalnum() else "_" for c in str(op.attrs.get("rule") or "rule"))
-    if name in (*HELPERS, "tl", "triton") or keyword.iskeyword(name):     # what its kernels call keeps its name
+    if name in (*HELPERS, "tl", "triton") or keyword.iskeyword(name):  # what its kernels call keeps its name
         name += "_rule"
     return _compiled(op, name, captured, noises, constants)
 
@@ -267,8 +318,9 @@ def _captured(v: Value, makers: Mapping[Value, Op]) -> Captured:
     return Captured(str(made.attrs["kind"]), 0 if output else len(made.operands), output and bool(made.operands))
 
 
-def _compiled(op: Op, name: str, captured: tuple[Value, ...], noises: dict[Value, Captured],
-              constants: dict[Value, Op]) -> CompiledRule:
+def _compiled(
+    op: Op, name: str, captured: tuple[Value, ...], noises: dict[Value, Captured], constants: dict[Value, Op]
+) -> CompiledRule:
     try:
         written = write(op, name, {**dict.fromkeys(captured), **constants}, noises)
         return CompiledRule(op, name, captured, noises, constants, written)

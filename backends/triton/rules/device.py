@@ -13,6 +13,7 @@ What has to be in `Given` is said by the rule:
     rule.drawn      whether p_points may be what was drawn from the evidence, in p's stead
 `match` for one needs p, position and noise, and has sites ("output",).
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -115,11 +116,11 @@ class Walked:
 
     @property
     def nodes(self) -> Tensor:
-        return self.packed[:, self.HEAD:self.HEAD + self.depth]
+        return self.packed[:, self.HEAD : self.HEAD + self.depth]
 
     @property
     def tests(self) -> Tensor:
-        return self.packed[:, self.HEAD + self.depth:].unflatten(1, (self.depth, 2))
+        return self.packed[:, self.HEAD + self.depth :].unflatten(1, (self.depth, 2))
 
 
 def site_word(request: int, site: str) -> int:
@@ -130,8 +131,9 @@ def site_word(request: int, site: str) -> int:
 
 def site_words(requests: Sequence[int], sites: Sequence[str], device: torch.device | str = "cpu") -> Tensor:
     """int32[B, S]: `Given.words` of requests, by their ids. Not part of a step: it copies from the host."""
-    return torch.tensor([[site_word(r, s) for s in sites] for r in requests], dtype=torch.int32,
-                        device=device).reshape(len(requests), len(sites))
+    return torch.tensor([[site_word(r, s) for s in sites] for r in requests], dtype=torch.int32, device=device).reshape(
+        len(requests), len(sites)
+    )
 
 
 def seed_words(seeds: Sequence[int], device: torch.device | str = "cpu") -> Tensor:

@@ -1,5 +1,6 @@
 """From a rule's region to the text of a kernel: scalars, control flow, draws of children. Rows are emit_rows.py's, numbers over
 nodes emit_columns.py's, what stands around the rule frames.py's."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -27,15 +28,53 @@ from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.noise import OUTPUT
 
-PARAMETERS = ("tokens", "parents", "live", "rows", "probs", "prob_points", "law_rows", "laws", "law_points", "positions",
-              "seeds", "words", "counters", "reals", "column_prob", "column_race", "column_point", "values", "whos",
-              "scratch", "packed", "N", "R", "M", "V", "S", "C", "L", "D", "BN", "PER")
+PARAMETERS = (
+    "tokens",
+    "parents",
+    "live",
+    "rows",
+    "probs",
+    "prob_points",
+    "law_rows",
+    "laws",
+    "law_points",
+    "positions",
+    "seeds",
+    "words",
+    "counters",
+    "reals",
+    "column_prob",
+    "column_race",
+    "column_point",
+    "values",
+    "whos",
+    "scratch",
+    "packed",
+    "N",
+    "R",
+    "M",
+    "V",
+    "S",
+    "C",
+    "L",
+    "D",
+    "BN",
+    "PER",
+)
 SIZES = ("NB", "BLOCK", "SPLITS", "LIVE", "ROWS", "POINTS", "LAWS", "CERTAIN", "PLACED", "PREFIX")
 HELPERS = ("chunk", "coin", "depth_of", "depths_of", "drawn", "entry", "hashed", "logarithm", "prefixed", "race", "ratio")
 INFIX = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-CALLS = {"exp": "tl.exp({})", "log": "logarithm({})", "sqrt": "tl.sqrt({})", "abs": "tl.abs({})", "neg": "-{}",
-         "relu": "tl.maximum({}, 0.0)", "minimum": "tl.minimum({}, {})", "maximum": "tl.maximum({}, {})",
-         "clamp": "tl.minimum(tl.maximum({}, {}), {})"}
+CALLS = {
+    "exp": "tl.exp({})",
+    "log": "logarithm({})",
+    "sqrt": "tl.sqrt({})",
+    "abs": "tl.abs({})",
+    "neg": "-{}",
+    "relu": "tl.maximum({}, 0.0)",
+    "minimum": "tl.minimum({}, {})",
+    "maximum": "tl.maximum({}, {})",
+    "clamp": "tl.minimum(tl.maximum({}, {}), {})",
+}
 CHOSEN = ("draw", "token", "edit")
 """What a rule takes and gives: draws below a node, tokens, edits (which are numbers here, see device.py)."""
 
@@ -69,19 +108,63 @@ class Emitter:
 
     def __init__(self, captured: dict[Value, Any], sites: list[str], guesses: dict[Value, bool]) -> None:
         self.text = Text()
-        self.taken = {*PARAMETERS, *SIZES, *HELPERS, "hash_end", "b", "index", "exists", "above", "node", "depth", "row",
-                      "walking", "emitted", "fault", "ended_slot", "ended_mass", "children", "order", "width", "path", "tests",
-                      "ELEM", "k0", "k1", "state", "start", "at", "inside", "split", "lo", "hi", "n", "lane", "here", "child",
-                      "visited", "child_tokens", "at_depth", "below", "depths", "height", "up", "leaf",
-                      "inner", "other", "level", "back"}
+        self.taken = {
+            *PARAMETERS,
+            *SIZES,
+            *HELPERS,
+            "hash_end",
+            "b",
+            "index",
+            "exists",
+            "above",
+            "node",
+            "depth",
+            "row",
+            "walking",
+            "emitted",
+            "fault",
+            "ended_slot",
+            "ended_mass",
+            "children",
+            "order",
+            "width",
+            "path",
+            "tests",
+            "ELEM",
+            "k0",
+            "k1",
+            "state",
+            "start",
+            "at",
+            "inside",
+            "split",
+            "lo",
+            "hi",
+            "n",
+            "lane",
+            "here",
+            "child",
+            "visited",
+            "child_tokens",
+            "at_depth",
+            "below",
+            "depths",
+            "height",
+            "up",
+            "leaf",
+            "inner",
+            "other",
+            "level",
+            "back",
+        }
         self.env: dict[Value, Any] = dict(captured)
         self.sites, self.guesses = sites, guesses
-        self.pool: dict[str, str] = {}          # constants, made once at the top of the kernel
+        self.pool: dict[str, str] = {}  # constants, made once at the top of the kernel
         self.needs: set[str] = set()
         self.features: list[Feature] = []
-        self.slots = 0                          # scratch rows
-        self.args: dict[str, Value] = {}        # the region's own arguments: depth, p, ...
-        self.loops: list[bool] = []             # of every loop around: whether it carries a distribution
+        self.slots = 0  # scratch rows
+        self.args: dict[str, Value] = {}  # the region's own arguments: depth, p, ...
+        self.loops: list[bool] = []  # of every loop around: whether it carries a distribution
 
     # -- names and constants
     def fresh(self, wish: str) -> str:
@@ -145,14 +228,15 @@ class Emitter:
         if isinstance(value, list | tuple) or t.elem == "text":
             raise Unsupported(f"a constant of type {t}", op)
         kind = kind_of(t, op)
-        self.env[op.result] = self.constant(float(Fraction(value)) if isinstance(value, Fraction) else float(value)
-                                            if kind == "f" else value, kind)
+        self.env[op.result] = self.constant(
+            float(Fraction(value)) if isinstance(value, Fraction) else float(value) if kind == "f" else value, kind
+        )
 
     def template(self, v: Value, now: Any, op: Op, *more: Any) -> Any:
         """The variables that a value goes on under where ways join. now, more: what it may be."""
         if v.type.elem == "none":
             return Nothing()
-        if v.type.elem in CHOSEN and not v.type.dims:     # a token may be a draw on one way
+        if v.type.elem in CHOSEN and not v.type.dims:  # a token may be a draw on one way
             child = self.guesses.get(v, True)
             return Draw(self.named(v, op), child)
         if v.type.elem == "dist" and not v.type.dims:
@@ -186,8 +270,12 @@ class Emitter:
                     raise Again
                 parts = {part: f"{x.name}_{part}" for part in Draw.PARTS}
             elif isinstance(x, Scalar):
-                parts = {"token": x.text, "node": self.constant(-1, "i").text, "slot": self.constant(-4, "i").text,
-                         "mass": self.one()}
+                parts = {
+                    "token": x.text,
+                    "node": self.constant(-1, "i").text,
+                    "slot": self.constant(-4, "i").text,
+                    "mass": self.one(),
+                }
             else:
                 raise Unsupported(f"{v.type} joins what is no token", op)
             if isinstance(x, Scalar) and into.child:
@@ -233,7 +321,7 @@ class Emitter:
         region, stops = op.regions[0], bool(op.attrs.get("stops"))
         rows = sum(v.type.elem == "dist" for v in init)
         if rows and (rows > 1 or any(self.loops)):
-            raise Unsupported("more than one distribution goes around a loop", op)   # see Rows.materialised
+            raise Unsupported("more than one distribution goes around a loop", op)  # see Rows.materialised
         into = [self.template(r, self.env[v], op) for r, v in zip(op.results, init, strict=True)]
         for r, name, v in zip(op.results, into, init, strict=True):
             self.join(name, self.env[v], r, op)
@@ -366,6 +454,7 @@ class Emitter:
     def lane(self, which: str) -> str:
         """The word c2 of lane (0,) or of no lane: a constant."""
         from decgraph.runtime.noise import hash32
+
         text = f"tl.full((), {hash32((0,) if which else ())}, tl.uint32)"
         if text not in self.pool:
             self.pool[text] = self.fresh("lane_0" if which else "no_lane")

@@ -3,6 +3,7 @@
 A column is a block of NB lanes, lane n for node n, with a mask of the nodes that it speaks of: all, the children of the
 walk's node, or what a condition kept. So what is picked from columns lines up without being moved.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -105,8 +106,10 @@ class Columns(Rows):
         zero = "0.0" if x.kind == "f" else "0"
         with t.block("for back in range(1, N):"):
             t.line(f"{name}_own = tl.sum(tl.where(index == N - back, {name}, {zero}))")
-            t.line(f"{name}_to = (index == tl.sum(tl.where(index == N - back, up, 0))) & "
-                   "(tl.sum(((index == N - back) & exists).to(tl.int32)) > 0)")
+            t.line(
+                f"{name}_to = (index == tl.sum(tl.where(index == N - back, up, 0))) & "
+                "(tl.sum(((index == N - back) & exists).to(tl.int32)) > 0)"
+            )
             t.line(f"{name} = tl.where({name}_to, {STEPS[fn].format(name, f'{name}_own')}, {name})")
         if x.kind == "b":
             t.line(f"{name}_holds = {name} != 0")
@@ -139,7 +142,7 @@ class Columns(Rows):
             self.child_at(op, place.text, self.named(op.result, op))
             return
         name = self.named(op.result, op)
-        n = place.text     # below 0 it counts from the end: number -1 is the last child
+        n = place.text  # below 0 it counts from the end: number -1 is the last child
         there = f"((order == {n}) | (order == {n} + tl.sum(children.to(tl.int32))))"
         self.child_at(op, f"tl.min(tl.where(children & {there}, index, NB)).to(tl.int64)", name)
 
@@ -162,7 +165,7 @@ class Columns(Rows):
             raise Unsupported("one law of many", op)
 
     def gather_column(self, op: Op, source: Column, place: Column) -> None:
-        if place.ids:     # the nodes of a mask: they stand where they are
+        if place.ids:  # the nodes of a mask: they stand where they are
             self.env[op.result] = Column(source.text, source.kind, place.mask)
             return
         if source.mask and not source.ids:
@@ -206,8 +209,12 @@ class Columns(Rows):
         if fn in ("any", "all", "count"):
             inside = f"({mask} & {x.text})" if fn != "all" else f"({mask} & ({x.text} == 0))"
             total = f"tl.sum({inside}.to(tl.int64))"
-            self.put(op.result, total if fn == "count" else f"({total} {'>' if fn == 'any' else '=='} 0)",
-                     "i" if fn == "count" else "b", op)
+            self.put(
+                op.result,
+                total if fn == "count" else f"({total} {'>' if fn == 'any' else '=='} 0)",
+                "i" if fn == "count" else "b",
+                op,
+            )
         elif fn == "sum":
             self.put(op.result, f"tl.sum(tl.where({mask}, {x.text}, {'0.0' if x.kind == 'f' else '0'}))", x.kind, op)
         elif fn in ("max", "min") and x.kind == "f":
@@ -239,8 +246,10 @@ class Columns(Rows):
             t.line(f"{name}_base = laws + (b * M + tl.maximum({name}_row, 0)) * V")
             t.line(f"{name}_point = tl.where({name}_row < 0, tl.load(tokens + b * N + {name}_node, mask=exists, other=-2), -1)")
             with t.block("if CERTAIN:"):
-                t.line(f"{name}_point = tl.where({name}_row < 0, {name}_point, tl.load(law_points + b * M + "
-                       f"tl.maximum({name}_row, 0), mask=exists, other=-2))")
+                t.line(
+                    f"{name}_point = tl.where({name}_row < 0, {name}_point, tl.load(law_points + b * M + "
+                    f"tl.maximum({name}_row, 0), mask=exists, other=-2))"
+                )
         else:
             t.line(f"{name}_row = {name}_node")
             with t.block("if ROWS:"):
@@ -249,8 +258,10 @@ class Columns(Rows):
             t.line(f"{name}_base = probs + (b * R + tl.maximum({name}_row, 0)) * V")
             t.line(f"{name}_point = tl.where({name}_row < 0, -2, (index * 0 - 1).to(tl.int64))")
             with t.block("if POINTS:"):
-                t.line(f"{name}_point = tl.where({name}_row < 0, -2, tl.load(prob_points + b * R + tl.maximum({name}_row, 0), "
-                       "mask=exists, other=-2))")
+                t.line(
+                    f"{name}_point = tl.where({name}_row < 0, -2, tl.load(prob_points + b * R + tl.maximum({name}_row, 0), "
+                    "mask=exists, other=-2))"
+                )
         t.line(f"{name} = entry({name}_point, {name}_base, {self.one()}, tl.where(exists, {tokens.text}, -1))")
         self.env[op.result] = Column(name, "f", mask)
 

@@ -5,6 +5,7 @@ row, a fold is one loop, an entry is one number. A scratch row has two places th
 around a loop is still there while the next is made; hence only one distribution may go around a loop, and no loop that
 carries one may stand in another (Emitter.op_for).
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -16,10 +17,36 @@ from decgraph.backends.triton.source import Text
 from decgraph.ir.values import Op, Value
 from decgraph.runtime.noise import OUTPUT
 
-FOLDS = {"sum": ("0.0", "{0} + {1}", "tl.sum"), "max": ('float("-inf")', "tl.maximum({0}, {1})", "tl.max"),
-         "min": ('float("inf")', "tl.minimum({0}, {1})", "tl.min")}
-ELEMENTWISE = {"add", "sub", "mul", "div", "neg", "relu", "abs", "minimum", "maximum", "exp", "log", "sqrt", "clamp", "select",
-               "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
+FOLDS = {
+    "sum": ("0.0", "{0} + {1}", "tl.sum"),
+    "max": ('float("-inf")', "tl.maximum({0}, {1})", "tl.max"),
+    "min": ('float("inf")', "tl.minimum({0}, {1})", "tl.min"),
+}
+ELEMENTWISE = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "neg",
+    "relu",
+    "abs",
+    "minimum",
+    "maximum",
+    "exp",
+    "log",
+    "sqrt",
+    "clamp",
+    "select",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "and",
+    "or",
+    "not",
+}
 CONDITIONS = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
 
 
@@ -52,8 +79,10 @@ class Rows(Emitter):
         if x.fn == "entropy":
             return f"tl.where({args[0]} > 0.0, -{args[0]} * tl.log(tl.where({args[0]} > 0.0, {args[0]}, 1.0)), 0.0)"
         if x.fn == "kl":
-            return (f"tl.where({args[0]} > 0.0, {args[0]} * (tl.log(tl.where({args[0]} > 0.0, {args[0]}, 1.0)) - "
-                    f"logarithm({args[1]})), 0.0)")
+            return (
+                f"tl.where({args[0]} > 0.0, {args[0]} * (tl.log(tl.where({args[0]} > 0.0, {args[0]}, 1.0)) - "
+                f"logarithm({args[1]})), 0.0)"
+            )
         if x.fn == "number":
             return f"{args[0]}.to({cast})"
         if x.fn == "not":
@@ -189,8 +218,7 @@ class Rows(Emitter):
             self.law(op, x)
         elif x.child:
             self.needs.add(field)
-            self.put(op.result, f"tl.load(column_{field} + b * N + {x.name}_node, mask={x.name}_node >= 0, other=0.0)",
-                     "f", op)
+            self.put(op.result, f"tl.load(column_{field} + b * N + {x.name}_node, mask={x.name}_node >= 0, other=0.0)", "f", op)
             if field == "point":
                 found = self.env[op.result]
                 self.env[op.result] = Scalar(f"({found.text} > 0.5)", "b")
@@ -211,8 +239,10 @@ class Rows(Emitter):
         t.line(f"{name}_base = laws + (b * M + tl.maximum({name}_row, 0)) * V")
         t.line(f"{name}_point = tl.where({name}_row < 0, {x.name}_token, -1)")
         with t.block("if CERTAIN:"):
-            t.line(f"{name}_point = tl.where({name}_row < 0, {x.name}_token, "
-                   f"tl.load(law_points + b * M + tl.maximum({name}_row, 0)))")
+            t.line(
+                f"{name}_point = tl.where({name}_row < 0, {x.name}_token, "
+                f"tl.load(law_points + b * M + tl.maximum({name}_row, 0)))"
+            )
         t.line(f"{name}_mass = {self.one()}")
         t.line(f"{name}_slot = -17 - 2 * {x.name}_node")
         self.env[op.result] = Row(name)
@@ -279,8 +309,11 @@ class Rows(Emitter):
         t.line(f"fault = tl.where({name}_token < 0, 2, fault)")
         t.line(f"{name}_node = {self.constant(-1, 'i').text}")
         point = self.constant(-3, "i").text
-        t.line(f"{name}_slot = {q.name}_slot" if q.node else
-               f"{name}_slot = tl.where(({q.name}_point == -1) | ({q.name}_slot == -1), {q.name}_slot, {point})")
+        t.line(
+            f"{name}_slot = {q.name}_slot"
+            if q.node
+            else f"{name}_slot = tl.where(({q.name}_point == -1) | ({q.name}_slot == -1), {q.name}_slot, {point})"
+        )
         t.line(f"{name}_mass = {q.name}_mass")
         self.env[op.result] = Draw(name, child=False, law=q)
 

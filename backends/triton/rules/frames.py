@@ -1,4 +1,5 @@
 """What stands around a rule in its kernels: reading the tree, walking down it, what is computed of every node beforehand."""
+
 from __future__ import annotations
 
 import re
@@ -47,8 +48,9 @@ class Written:
     parameters: dict[str, tuple[str, ...]]
 
 
-def captures(values: Sequence[Value], noises: dict[Value, Captured], sites: list[str],
-             op: Op) -> tuple[dict[Value, Any], list[Any], list[Value], list[str]]:
+def captures(
+    values: Sequence[Value], noises: dict[Value, Captured], sites: list[str], op: Op
+) -> tuple[dict[Value, Any], list[Any], list[Value], list[str]]:
     """What captured values are in the kernel, the columns of `counters` and of `reals`, and the lines that read them."""
     env: dict[Value, Any] = {}
     ints: list[Any] = []
@@ -101,11 +103,12 @@ def write(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Value, 
             continue
 
 
-def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Value, Captured],
-             guesses: dict[Value, bool]) -> Written:
+def _written(
+    op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Value, Captured], guesses: dict[Value, bool]
+) -> Written:
     region, tree = op.regions[0], op.attrs["scope"] == "tree"
     edits = not tree and region.args[1].type.elem == "edit"
-    if not edits and op.operands[0].type.of[1] not in ("token", "any"):      # any: of tokens, carried from step to step
+    if not edits and op.operands[0].type.of[1] not in ("token", "any"):  # any: of tokens, carried from step to step
         raise Unsupported(f"a tree of {op.operands[0].type.of[1]}s is walked on the host", op)
     if not edits and op.operands[1].type.elem != "dist":
         raise Unsupported(f"evidence of type {op.operands[1].type}", op)
@@ -119,12 +122,18 @@ def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Valu
     first, second, third = region.args
     seen = ""
     if tree:
-        e.env.update({first: e.constant(0, "i"), second: TreeOf(),
-                      third: Nodes("evidence", Column("index.to(tl.int64)", "i", "", ids=True))})
+        e.env.update(
+            {
+                first: e.constant(0, "i"),
+                second: TreeOf(),
+                third: Nodes("evidence", Column("index.to(tl.int64)", "i", "", ids=True)),
+            }
+        )
     else:
         seen = e.fresh(second.name or "p")
-        e.env.update({first: Scalar("depth", "i"), third: Children(),
-                      second: Scalar(seen, "i") if edits else Row(seen, "node")})
+        e.env.update(
+            {first: Scalar("depth", "i"), third: Children(), second: Scalar(seen, "i") if edits else Row(seen, "node")}
+        )
     e.needs.add("p")
     e.text.depth = 1 if tree else 2
     yields = e.region(region)
@@ -142,15 +151,21 @@ def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Valu
         _walk_head(body, e, seen, edits, used)
     body.lines += used.splitlines()
     body.line("emitted = tl.where(fault == 0, emitted, -1)")
-    for i, what in enumerate(("node", "depth", "emitted", "fault", "ended_slot",
-                              "ended_mass.to(tl.float64).to(tl.int64, bitcast=True)", "visited")):
+    for i, what in enumerate(
+        ("node", "depth", "emitted", "fault", "ended_slot", "ended_mass.to(tl.float64).to(tl.int64, bitcast=True)", "visited")
+    ):
         body.line(f"tl.store(packed + b * width + {i}, {what})")
     source = Text()
     source.lines += [*HEADER.splitlines(), ""]
     before = f"What `{name}` needs to know of every node's distribution: a program for each node and part of the vocabulary."
-    parts = [(f"{name}_rows", _rows_body(e, lines), before),
-             (name, str(body).replace("b * SLOTS", f"b * {2 * e.slots}"),
-              f"A tree verified by the rule `{name}`: a program for each sequence.")]
+    parts = [
+        (f"{name}_rows", _rows_body(e, lines), before),
+        (
+            name,
+            str(body).replace("b * SLOTS", f"b * {2 * e.slots}"),
+            f"A tree verified by the rule `{name}`: a program for each sequence.",
+        ),
+    ]
     words = set(re.findall(r"\w+", "".join(text for _, text, _ in parts)))
     helpers = ", ".join(h for h in sorted(HELPERS) if h in words)
     if "hash_end" in words:
@@ -163,8 +178,19 @@ def _written(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Valu
             parameters[kernel] = _kernel(source, kernel, text, doc)
     shut = not tree and all(closed(f, "") is not None for f in e.features)
     drawn = shut and len(e.features) == 1 and e.features[0].kind == "race" and not edits and not _looked_into(used, seen)
-    return Written(name, str(source), tuple(e.features), 2 * e.slots, tuple(sites), tuple(ints), tuple(reals),
-                   frozenset(e.needs), shut, drawn, parameters)
+    return Written(
+        name,
+        str(source),
+        tuple(e.features),
+        2 * e.slots,
+        tuple(sites),
+        tuple(ints),
+        tuple(reals),
+        frozenset(e.needs),
+        shut,
+        drawn,
+        parameters,
+    )
 
 
 def _wrapped(line: str) -> list[str]:
@@ -222,8 +248,7 @@ def _outputs(out: Text) -> None:
         out.line("at = start + tl.arange(0, 64)")
         out.line("tl.store(path + at, tl.where(at < D, -1, 0).to(tl.int64), mask=at < 3 * D)")
     out.line("tl.debug_barrier()   # before single entries are written over it")
-    for name, start in (("node", 0), ("depth", 0), ("emitted", -1), ("fault", 0), ("ended_slot", -3),
-                        ("visited", 0)):
+    for name, start in (("node", 0), ("depth", 0), ("emitted", -1), ("fault", 0), ("ended_slot", -3), ("visited", 0)):
         out.line(f"{name} = tl.full((), {start}, tl.int64)")
     out.line("ended_mass = tl.full((), 1.0, ELEM)")
 
@@ -295,16 +320,21 @@ def _end(e: Columns, op: Op, yields: Sequence[Any], tree: bool) -> None:
         if isinstance(which, Draw):
             child = f"{which.name}_node"
             if not which.child:
-                t.line(f"{which.name}_twin = tl.min(tl.where(children & (tl.load(tokens + b * N + index, mask=children, "
-                       f"other=-1) == {which.name}_token), index, NB)).to(tl.int64)")
+                t.line(
+                    f"{which.name}_twin = tl.min(tl.where(children & (tl.load(tokens + b * N + index, mask=children, "
+                    f"other=-1) == {which.name}_token), index, NB)).to(tl.int64)"
+                )
                 t.line(f"child = tl.where({child} >= 0, {child}, {which.name}_twin)")
                 t.line(f"fault = tl.where({has.text} & (child == NB), 4, fault)")
                 t.line("child = tl.where(child == NB, 0, child)")
                 child = "child"
         elif not isinstance(which, Nothing):
             raise Unsupported("what it accepts is no draw", op)
-        t.line(f"accepted = {has.text} & ({child} > 0) & (fault == 0)" if not isinstance(which, Nothing)
-               else f"accepted = {has.text} & (depth < 0)")
+        t.line(
+            f"accepted = {has.text} & ({child} > 0) & (fault == 0)"
+            if not isinstance(which, Nothing)
+            else f"accepted = {has.text} & (depth < 0)"
+        )
         t.line("tl.store(tests + 2 * depth, (tl.sum(children.to(tl.int32)) > 0).to(tl.int64), mask=depth < D)")
         t.line("tl.store(tests + 2 * depth + 1, accepted.to(tl.int64), mask=depth < D)")
         if not isinstance(which, Nothing):

@@ -5,6 +5,7 @@
 A row is a handle (point, base, mass). point >= 0: all mass on that token; -2: no mass at all; -1: entry v is
 base[v] / mass. So the residual of certain laws is certain and costs no pass, and normalising is a number to divide by.
 """
+
 import triton
 import triton.language as tl
 

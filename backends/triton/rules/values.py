@@ -1,4 +1,5 @@
 """What values of a rule are in its kernel's text: scalars, rows behind handles, draws, numbers over the vocabulary or nodes."""
+
 from __future__ import annotations
 
 import builtins
@@ -159,8 +160,33 @@ def variables(x: Any) -> set[str]:
     return {x.text} if isinstance(x, Scalar) else set()
 
 
-SUFFIXES = ("all", "at", "base", "best", "c0", "c1", "end", "holds", "mass", "new", "node", "of", "on", "own", "parts", "point",
-            "row", "slot", "to", "token", "tokens", "twin", "where", "who", "x")
+SUFFIXES = (
+    "all",
+    "at",
+    "base",
+    "best",
+    "c0",
+    "c1",
+    "end",
+    "holds",
+    "mass",
+    "new",
+    "node",
+    "of",
+    "on",
+    "own",
+    "parts",
+    "point",
+    "row",
+    "slot",
+    "to",
+    "token",
+    "tokens",
+    "twin",
+    "where",
+    "who",
+    "x",
+)
 """What names are made of a value's own name."""
 RESERVED = {*keyword.kwlist, *dir(builtins), "tl", "triton"}
 
@@ -178,5 +204,21 @@ def fresh_name(taken: set[str], wish: str) -> str:
     return name
 
 
-__all__ = ["Captured", "Children", "Column", "Draw", "Feature", "Nodes", "Noise", "Nothing", "Row", "Scalar", "TreeOf",
-           "Unsupported", "Value", "Vec", "fresh_name", "variables"]
+__all__ = [
+    "Captured",
+    "Children",
+    "Column",
+    "Draw",
+    "Feature",
+    "Nodes",
+    "Noise",
+    "Nothing",
+    "Row",
+    "Scalar",
+    "TreeOf",
+    "Unsupported",
+    "Value",
+    "Vec",
+    "fresh_name",
+    "variables",
+]

@@ -1,4 +1,5 @@
 """A compiled rule in the torch driver: one tree goes to the device, one result comes back."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -23,8 +24,13 @@ from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
 from decgraph.ir.table import OpError
 from decgraph.runtime import trace
 
-FAULTS = {1: "bernoulli of a number that is none (0 / 0)", 2: "a draw from a distribution without mass", 3: "argmax of nothing",
-          4: "the rule accepts a token that is not among the children", 5: "a row is outside the part that was computed"}
+FAULTS = {
+    1: "bernoulli of a number that is none (0 / 0)",
+    2: "a draw from a distribution without mass",
+    3: "argmax of nothing",
+    4: "the rule accepts a token that is not among the children",
+    5: "a row is outside the part that was computed",
+}
 RAISED: dict[int, type[Exception]] = {1: DecError, 2: ValueError, 3: OpError, 4: ValueError, 5: LookupError}
 
 
@@ -38,13 +44,13 @@ def called(rule: CompiledRule, m: Any, t: Tree, evidence: Any, captured: tuple[A
     height = max(1, t.height())
     walked = rule.on_device(_given(rule, m, t, held, keys), depth=height)
     found = fetched(walked.packed)[0]
-    node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[:Walked.HEAD])
-    path = [0, *(int(n) for n in found[Walked.HEAD:Walked.HEAD + depth])]
-    if not edits:     # a row that constraints leave nothing of is an error where it was read
+    node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[: Walked.HEAD])
+    path = [0, *(int(n) for n in found[Walked.HEAD : Walked.HEAD + depth])]
+    if not edits:  # a row that constraints leave nothing of is an error where it was read
         held.looked_at(path[:visited], fault == 5)
     if fault:
         raise RAISED[fault](FAULTS[fault])
-    tests = found[Walked.HEAD + height:].reshape(height, 2)
+    tests = found[Walked.HEAD + height :].reshape(height, 2)
     if edits:
         _report(m, t, path, tests, visited, -1)
         return canvas_at(t, node)
@@ -96,7 +102,7 @@ class _Evidence:
         inside = (at >= 0) & (at < len(t))
         self.row[at[inside]] = index[inside]
         self.dead = whole and q.rows.dead is not None
-        if whole and q.rows.dead is not None:     # a rule over the tree may read any row: the kernel tells of the empty ones
+        if whole and q.rows.dead is not None:  # a rule over the tree may read any row: the kernel tells of the empty ones
             self.row[(self.row >= 0) & q.rows.dead[self.row]] = -1
         self.token = t.token.copy()
         self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
@@ -110,11 +116,10 @@ class _Evidence:
 
     def position(self) -> np.ndarray:
         """int64[N]: the index of the token that would be drawn at each node."""
-        if self.placed is None and (self.points is not None or self.certain()):     # nothing is drawn from what is certain
+        if self.placed is None and (self.points is not None or self.certain()):  # nothing is drawn from what is certain
             return np.zeros(len(self.row), dtype=np.int64)
         if self.placed is None:
-            raise DecError("`as output` needs an index here: the distribution has no place of its own",
-                           hint=NO_PLACE)
+            raise DecError("`as output` needs an index here: the distribution has no place of its own", hint=NO_PLACE)
         return np.where(self.row >= 0, self.placed[np.maximum(self.row, 0)], 0)
 
     def certain(self) -> bool:
@@ -135,7 +140,7 @@ class _Evidence:
             return Draws(tokens, self.q.rows, np.asarray(self.row[node]), self.q.face)
         if slot < 0 or walked.scratch is None:
             return Draws(tokens, Values(None, request, ones=np.array([token]), size=size), np.asarray(0))
-        return Draws(tokens, _Scratch(walked.scratch[slot * size:(slot + 1) * size], mass, request), np.asarray(0))
+        return Draws(tokens, _Scratch(walked.scratch[slot * size : (slot + 1) * size], mass, request), np.asarray(0))
 
 
 class _Edits:
@@ -229,8 +234,14 @@ def _given(rule: CompiledRule, m: Any, t: Tree, held: Any, keys: dict[Any, Any])
             cargo.put(c, _column(t, c), np.float64)
     sent = cargo.sent(held.device)
     columns = {c: sent.pop(c) for c in named if c in sent}
-    return Given(p=None if table is None else table[None].contiguous(), q=None if q is None else q[None].contiguous(),
-                 columns=columns, size=held.size, prefix=len(prefix), **sent)
+    return Given(
+        p=None if table is None else table[None].contiguous(),
+        q=None if q is None else q[None].contiguous(),
+        columns=columns,
+        size=held.size,
+        prefix=len(prefix),
+        **sent,
+    )
 
 
 def _words(numbers: list[Any]) -> np.ndarray:
@@ -274,7 +285,7 @@ def _laws(m: Any, t: Tree) -> tuple[np.ndarray | None, Tensor | None]:
 def _together(drawn: Any, nodes: np.ndarray) -> list[tuple[np.ndarray, Draws]]:
     """Draws of one growth in vectors that know their laws together."""
     if isinstance(drawn, Mixed):
-        return [(nodes[i:i + 1], d.pick(np.s_[None])) for i, d in enumerate(drawn.items)]
+        return [(nodes[i : i + 1], d.pick(np.s_[None])) for i, d in enumerate(drawn.items)]
     return [(nodes, drawn)]
 
 

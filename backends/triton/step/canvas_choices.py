@@ -1,4 +1,5 @@
 """Choosing among elements of which data says whether they are there. Stable: of equals the first comes first."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -30,7 +31,7 @@ def compact(s: Any, op: Op, v: Any, c: Any) -> Any:
             live = live.expand(s.batch, -1)
         dims = op.operands[1].type.dims
         if op.operands[0].type.elem == "position" and dims and dims[0].kind == "cells":
-            at = numbers(s, v, op)     # the condition is over all cells: it is read at each
+            at = numbers(s, v, op)  # the condition is over all cells: it is read at each
             if isinstance(at, Tensor):
                 live = live if np.array_equal(v, np.arange(live.shape[1])) else live.gather(1, at[None].expand(s.batch, -1))
             else:
@@ -68,7 +69,7 @@ def order_of(x: Live, descending: bool) -> Tensor:
     """int64[B, N]: the places of the elements in the order of their keys, equal ones as they stand, the absent last."""
     keys = x.data.double()
     keys = -keys if descending else keys
-    order = torch.sort(keys, dim=1, stable=True).indices      # what is no number comes last
+    order = torch.sort(keys, dim=1, stable=True).indices  # what is no number comes last
     if x.live is not None:
         absent = (~x.live).gather(1, order)
         order = order.gather(1, torch.sort(absent, dim=1, stable=True).indices)

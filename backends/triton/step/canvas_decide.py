@@ -1,4 +1,5 @@
 """A token for every cell, and how sure the model is of it, in one look at the scores: a row program of its own."""
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -29,8 +30,9 @@ def decision(size: int, wide: bool, temperature: float, banned: bool, biased: bo
     return Made(p, size)
 
 
-def decide(logits: Tensor, temperature: float, noise: tuple[Tensor, Tensor] | None, bans: Tensor | None,
-           bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def decide(
+    logits: Tensor, temperature: float, noise: tuple[Tensor, Tensor] | None, bans: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(tokens int64[R], their probabilities [R], the largest scores [R]) of logits [R, V].
 
     temperature 0: the likeliest tokens; else `noise` is (words int32[R, 3], seeds int64[R, 2]), see rows/functions.py.

@@ -3,6 +3,7 @@
 A vector lies in the lanes of a program. Where lanes change places (sorting, gathering, scattering) they go through memory of
 the program's own, with a barrier in between; a sort is by counting, for each lane, how many come before it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -23,8 +24,20 @@ CHUNK = 16
 """Lanes that a sort compares all others with at a time."""
 _TYPES = {torch.bool: "tl.int1", torch.int64: "tl.int64", torch.float32: "tl.float32", torch.float64: "tl.float64"}
 _POINTERS = {torch.bool: "*i1", torch.int64: "*i64", torch.float32: "*fp32", torch.float64: "*fp64"}
-_PAIRS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-          "eq": "==", "ne": "!="}
+_PAIRS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "and": "&",
+    "or": "|",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
 _ORDERS = ("lt", "le", "gt", "ge", "eq", "ne")
 Wanted = tuple[Symbol, Tensor | None]
 
@@ -58,7 +71,7 @@ def launch(wanted: Sequence[Wanted]) -> None:
     whole = torch.empty(batch, max(1, kernel.whole), dtype=torch.int64, device=device)
     real = torch.empty(batch, max(1, kernel.real), dtype=torch.float64, device=device)
     scope = load("canvas", kernel.text)
-    with np.errstate(all="ignore"):     # the interpreter computes with NumPy, in lanes that are not there too
+    with np.errstate(all="ignore"):  # the interpreter computes with NumPy, in lanes that are not there too
         scope["canvas_step"][(batch,)](*kernel.tensors, *outs, whole, real, num_warps=kernel.sizes.warps)
     for (s, _), made in zip(wanted, outs, strict=True):
         s.value = made
@@ -184,21 +197,27 @@ class Kernel:
         if op in _PAIRS or op in ("minimum", "maximum"):
             kind = torch.result_type(*(_known(a) for a in args)) if op in _ORDERS else s.dtype
             a, b = (self._as(x, kind, lanes) for x in args)
-            if op in ("and", "or"):     # the interpreter's truth of one number and of lanes is a number
+            if op in ("and", "or"):  # the interpreter's truth of one number and of lanes is a number
                 return self._set(op, self._full(f"({a} {_PAIRS[op]} {b}) != 0", s, args))
             if op in _PAIRS:
                 return self._set(op, self._full(f"{a} {_PAIRS[op]} {b}", s, args))
             return self._set(op, self._full(f"tl.{op}({a}, {b})", s, args))
         if op == "where":
             a, b = (self._as(x, s.dtype, lanes) for x in args[1:])
-            if s.dtype == torch.bool:     # a literal's type would not be that of a truth value
+            if s.dtype == torch.bool:  # a literal's type would not be that of a truth value
                 c = self._node(args[0], lanes)
                 return self._set(op, self._full(f"(({c} & {a}) | (~{c} & {b})) != 0", s, args))
             return self._set(op, self._full(f"tl.where({self._node(args[0], lanes)}, {a}, {b})", s, args))
         x = self._as(args[0], s.dtype, lanes)
-        texts = {"cast": x, "neg": f"-{x}", "exp": f"tl.exp({x})", "log": f"tl.log({x})", "abs": f"tl.abs({x})",
-                 "relu": f"tl.where({x} < 0, {x} * 0, {x})",
-                 "trunc": f"tl.where({x} < 0, tl.ceil({x}), tl.floor({x}))"}
+        texts = {
+            "cast": x,
+            "neg": f"-{x}",
+            "exp": f"tl.exp({x})",
+            "log": f"tl.log({x})",
+            "abs": f"tl.abs({x})",
+            "relu": f"tl.where({x} < 0, {x} * 0, {x})",
+            "trunc": f"tl.where({x} < 0, tl.ceil({x}), tl.floor({x}))",
+        }
         return self._set(op, self._full(texts[op], s, args))
 
     def _full(self, text: str, s: Symbol, args: Sequence[Any]) -> str:
@@ -206,14 +225,18 @@ class Kernel:
         lanes = self._lanes(s)
         constants = (a for a in args if isinstance(a, Tensor) and not isinstance(a, Symbol))
         if lanes and not any(map(self._lanes, args)) and not any(a.ndim == 1 for a in constants):
-            return f"tl.full(({power(lanes)},), 0, {_TYPES[s.dtype]}) + ({text})" if s.dtype != torch.bool else (
-                f"(tl.full(({power(lanes)},), 0, tl.int1) | ({text}))")
+            return (
+                f"tl.full(({power(lanes)},), 0, {_TYPES[s.dtype]}) + ({text})"
+                if s.dtype != torch.bool
+                else (f"(tl.full(({power(lanes)},), 0, tl.int1) | ({text}))")
+            )
         return text
 
     def _op_zeros(self, s: Symbol) -> str:
         lanes = self._lanes(s)
-        return self._set("zeros", f"tl.full(({power(lanes)},), 0, {_TYPES[s.dtype]})" if lanes
-                         else f"tl.full((), 0, {_TYPES[s.dtype]})")
+        return self._set(
+            "zeros", f"tl.full(({power(lanes)},), 0, {_TYPES[s.dtype]})" if lanes else f"tl.full((), 0, {_TYPES[s.dtype]})"
+        )
 
     _op_empty = _op_zeros
 
@@ -236,7 +259,7 @@ class Kernel:
         return self._set("mean", f"{total} / {max(1, self._lanes(s.args[0]))}")
 
     def _op_amax(self, s: Symbol) -> str:
-        return self._fold(s, "tl.max", 'float("-inf")' if s.dtype.is_floating_point else str(-2**63), s.dtype)
+        return self._fold(s, "tl.max", 'float("-inf")' if s.dtype.is_floating_point else str(-(2**63)), s.dtype)
 
     def _op_amin(self, s: Symbol) -> str:
         return self._fold(s, "tl.min", 'float("inf")' if s.dtype.is_floating_point else str(2**63 - 1), s.dtype)
@@ -281,8 +304,11 @@ class Kernel:
     def _loaded(self, s: Symbol, at: str, index: str, mask: str) -> str:
         """Entries of memory, in the type of a symbol."""
         name = self._set(s.op, f"tl.load({at} + {index}{mask})")
-        return self._set(s.op, f"{name} != 0") if s.dtype == torch.bool else (
-            self._set(s.op, f"{name}.to({_TYPES[s.dtype]})") if s.dtype == torch.float32 else name)
+        return (
+            self._set(s.op, f"{name} != 0")
+            if s.dtype == torch.bool
+            else (self._set(s.op, f"{name}.to({_TYPES[s.dtype]})") if s.dtype == torch.float32 else name)
+        )
 
     def _op_order(self, s: Symbol) -> str:
         """Places in order of their keys: each lane's rank is counted, then the lane's number stored at its rank."""
@@ -302,8 +328,10 @@ class Kernel:
             earlier = f"other[None, :] < {lane}[:, None]"
             if x.dtype.is_floating_point:
                 self._lines.line("mine = mine.to(tl.float64)")
-                before = ("(theirs < mine) | ((mine != mine) & (theirs == theirs)) | "
-                          f"(((theirs == mine) | ((mine != mine) & (theirs != theirs))) & ({earlier}))")
+                before = (
+                    "(theirs < mine) | ((mine != mine) & (theirs == theirs)) | "
+                    f"(((theirs == mine) | ((mine != mine) & (theirs != theirs))) & ({earlier}))"
+                )
             else:
                 before = f"(theirs < mine) | ((theirs == mine) & ({earlier}))"
             self._lines.line(f"{rank} += tl.sum((({before}) & (other < {size})[None, :]).to(tl.int32), 1)")

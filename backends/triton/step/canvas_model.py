@@ -4,6 +4,7 @@ A row of the caches is a *slot*. The prompts are padded on the left to one width
 sequence; its position is the slot less the sequence's padding. Slots of padding are seen by nobody. Sequences that have
 stopped must keep their caches: what they compute is written to one slot more than there are cells, which nobody sees.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -59,8 +60,9 @@ class CanvasModel(Protocol):
         """Take the prompts of the sequences, at most as wide as was said when the model was made."""
         ...
 
-    def call(self, canvas: DeviceCanvas, at: Ids | None, given: Memory | None, keep: bool,
-             active: Tensor | None) -> tuple[Scores, Memory | None]:
+    def call(
+        self, canvas: DeviceCanvas, at: Ids | None, given: Memory | None, keep: bool, active: Tensor | None
+    ) -> tuple[Scores, Memory | None]:
         """Scores at the canvas positions `at` (None: all), and, with `keep`, the caches afterwards.
 
         Without a memory everything is computed; with one, the cells and the prompt where `given` does not hold it.
@@ -91,13 +93,21 @@ def canvas_attention(
 ) -> Tensor:
     """Attention of queries [B, Hq, T, D] over the slots that a site shows."""
     site = attn_mask
-    keys, values = keys[:, :, :site.span], values[:, :, :site.span]
+    keys, values = keys[:, :, : site.span], values[:, :, : site.span]
     if site.length is None:
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=site.mask, scale=scale, enable_gqa=enable_gqa)
     rows, slots = (None, None) if site.blocks is None else site.blocks
     usual = query.shape[-1] ** -0.5
-    return attend_canvas(query.transpose(1, 2), keys, values, site.length, scale=usual if scale is None else scale,
-                         hidden=site.hidden, row_blocks=rows, slot_blocks=slots).transpose(1, 2)
+    return attend_canvas(
+        query.transpose(1, 2),
+        keys,
+        values,
+        site.length,
+        scale=usual if scale is None else scale,
+        hidden=site.hidden,
+        row_blocks=rows,
+        slot_blocks=slots,
+    ).transpose(1, 2)
 
 
 class CanvasStep(DeviceStep):
@@ -149,8 +159,9 @@ class HFCanvas:
     kernels: whether attention to what is held is the template's, and what stands between two products one kernel (None: where
     there is CUDA)."""
 
-    def __init__(self, engine: Any, batch: int, width: int, length: int, *, unmodified: bool = False,
-                 kernels: bool | None = None) -> None:
+    def __init__(
+        self, engine: Any, batch: int, width: int, length: int, *, unmodified: bool = False, kernels: bool | None = None
+    ) -> None:
         model = engine.model
         self.model, self.name, self.vocab_size, self.mask = model, model.name, model.vocab.size, int(engine.mask)
         self.batch, self.width, self.length, self.slots = batch, width, length, width + length
@@ -176,7 +187,7 @@ class HFCanvas:
         rows = np.zeros((self.batch, self.width), np.int64)
         pad = np.array([[self.width - len(p)] for p in prompts], np.int64)
         for row, prompt in zip(rows, prompts, strict=True):
-            row[self.width - len(prompt):] = prompt
+            row[self.width - len(prompt) :] = prompt
         self.prompt.copy_(torch.from_numpy(rows))
         self.pad.copy_(torch.from_numpy(pad))
         self.ragged = bool(pad.any())
@@ -185,8 +196,9 @@ class HFCanvas:
         """See `CanvasModel`."""
         return Memory(self.name, np.zeros(self.length, dtype=bool), False, self.serial)
 
-    def call(self, canvas: DeviceCanvas, at: Ids | None, given: Memory | None, keep: bool,
-             active: Tensor | None) -> tuple[Scores, Memory | None]:
+    def call(
+        self, canvas: DeviceCanvas, at: Ids | None, given: Memory | None, keep: bool, active: Tensor | None
+    ) -> tuple[Scores, Memory | None]:
         """See `CanvasModel`."""
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
         active, cells = plain(active), plain(canvas.tokens)
@@ -209,7 +221,7 @@ class HFCanvas:
         memory = None
         if keep or not whole:
             self.serial += 1
-            held = (np.zeros(self.length, dtype=bool) if whole or given is None else given.held.copy())
+            held = np.zeros(self.length, dtype=bool) if whole or given is None else given.held.copy()
             held[wanted if not whole else slice(None)] = True
             memory = Memory(self.name, held, True, self.serial)
         return _States(self, states, place), memory

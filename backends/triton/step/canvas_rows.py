@@ -2,6 +2,7 @@
 
 Computed in the type of the scores: float64 for table models, float32 for all others.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ class Shaper:
         self.temperature = float(request.temperature)
         cut = not self.greedy and (request.top_k, request.top_p, request.min_p) != (None, None, None)
         self.generated = kernels
-        self.kernels = kernels and not cut     # one look at the scores decides, where nothing is cut off the distribution
+        self.kernels = kernels and not cut  # one look at the scores decides, where nothing is cut off the distribution
         banned = np.zeros(size, dtype=bool)
         banned[[t for t in request.bans if t < size]] = True
         self.banned = torch.from_numpy(banned).to(device) if banned.any() else None
@@ -57,8 +58,11 @@ class Shaper:
             return "the request's automaton or processors are the host's"
         if request.eos and request.min_length > 0:
             return "a minimum length depends on what each cell's path holds"
-        if request.repetition_penalty != 1 or shaping.amount(request.presence_penalty) or shaping.amount(
-                request.frequency_penalty):
+        if (
+            request.repetition_penalty != 1
+            or shaping.amount(request.presence_penalty)
+            or shaping.amount(request.frequency_penalty)
+        ):
             return "penalties depend on what each cell's path holds"
         return None
 
@@ -98,11 +102,13 @@ class Rows:
 
     def logits(self, ids: Ids) -> Tensor:
         """[B, N, V] under the request's bans."""
+
         def make() -> Tensor:
             logits = shaping.working(self.scores.logits(ids))
             if self.shaper.banned is not None:
                 logits = logits.masked_fill(self.shaper.banned, float("-inf"))
             return logits
+
         made: Tensor = self._once("logits", ids, make)
         return made
 
@@ -113,10 +119,12 @@ class Rows:
 
     def most(self, ids: Ids) -> Tensor:
         """[B, N]: the largest logit of each row."""
+
         def make() -> Tensor:
             most = self.logits(ids).amax(-1)
             self.check(most)
             return most
+
         made: Tensor = self._once("most", ids, make)
         return made
 
@@ -127,9 +135,11 @@ class Rows:
 
     def points(self, ids: Ids) -> Tensor:
         """int64[B, N]: the greedy token of each row."""
+
         def make() -> Tensor:
             self.most(ids)
             return self.biased(ids).argmax(-1)
+
         made: Tensor = self._once("points", ids, make)
         return made
 
@@ -204,6 +214,7 @@ def vector(d: Dist) -> Tensor:
 
 # -- noise
 
+
 class Stream:
     """The keyed noise of B sequences. request: int32[B, 2] and seeds: int64[B, 2], low and high words; base: int64[B]."""
 
@@ -230,8 +241,9 @@ class Stream:
 
     def _stacked(self, counters: Sequence[Any]) -> Tensor:
         """int64[B, 1, n]"""
-        columns = [plain(c.data).long() if isinstance(c, Num) else constant(int(c), self.device).expand(self.batch)
-                   for c in counters]
+        columns = [
+            plain(c.data).long() if isinstance(c, Num) else constant(int(c), self.device).expand(self.batch) for c in counters
+        ]
         if not columns:
             return torch.zeros(self.batch, 1, 0, dtype=torch.int64, device=self.device)
         return torch.stack(columns, -1)[:, None]
@@ -241,7 +253,7 @@ class Stream:
         if self.device.type == "cuda":
             out = torch.empty(self.batch, rows, 3, dtype=torch.int32, device=self.device)
             return words_for(out, self.request, word, self.none, counters, lanes)
-        request = torch.cat((self.request.long(), word.expand(self.batch, 1)), 1)[:, None]   # one launch is milliseconds here
+        request = torch.cat((self.request.long(), word.expand(self.batch, 1)), 1)[:, None]  # one launch is milliseconds here
         parts = [hashed(x).expand(self.batch, rows) for x in (request, counters, lanes)]
         return torch.stack(parts, -1).int()
 
@@ -250,7 +262,7 @@ class Stream:
         c0, c1, c2 = (words[..., i, None].long() & _LOW for i in range(3))
         c3 = constant(np.arange(-(-size // 4)), self.device)
         k0, k1 = self.seeds[:, 0, None, None], self.seeds[:, 1, None, None]
-        for _ in range(10):   # products wrap mod 2**64; their halves are what they should be
+        for _ in range(10):  # products wrap mod 2**64; their halves are what they should be
             p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
             c0, c1, c2, c3 = ((p1 >> 32) & _LOW) ^ c1 ^ k0, p1 & _LOW, ((p0 >> 32) & _LOW) ^ c3 ^ k1, p0 & _LOW
             k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
@@ -267,7 +279,7 @@ class Stream:
         times = self.exponentials(words, int(probs.shape[-1])) / probs
         times = torch.where(runs, times, torch.inf)
         first = times.argmin(-1, keepdim=True)
-        slow = times.gather(-1, first) == torch.inf    # the only runners are too slow for a float
+        slow = times.gather(-1, first) == torch.inf  # the only runners are too slow for a float
         return torch.where(slow, runs.long().argmax(-1, keepdim=True), first)[..., 0]
 
 

@@ -4,6 +4,7 @@ Nothing of a machine changes until its canvas is decided; then the machine commi
 be run here, or turns out to need its driver (rows of which constraints leave nothing, logits that are no numbers), is handed
 back with the reason, and the driver commits the same tokens or raises the right error.
 """
+
 from __future__ import annotations
 
 from collections import OrderedDict
@@ -33,7 +34,7 @@ from decgraph.runtime.models.table import TableModel
 KEPT = 4
 """Programs, at their sizes, whose buffers and captured turns are kept."""
 FLOW = ("const", "segment", "if", "for", "while")
-assert canvases and canvas_vectors and canvas_choices   # they register what ops do
+assert canvases and canvas_vectors and canvas_choices  # they register what ops do
 
 
 def canvas_reason(module: Module, function: str, request: Any, models: Mapping[str, Any]) -> str | None:
@@ -78,8 +79,9 @@ class Ran:
     reads: int = 0
 
 
-def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None = None,
-                 kernels: bool | None = None) -> list[Ran]:
+def run_canvases(
+    machines: Sequence[Any], *, every: int = 1, graphs: bool | None = None, kernels: bool | None = None
+) -> list[Ran]:
     """Run machines of one program (of backends.torch.machine.Machine or a subclass), those of equal sizes and shaping in
     lockstep. every: turns between two looks at the flag of a loop. graphs: whether turns are captured, kernels: whether
     generated kernels decide cells and attend (None: on CUDA).
@@ -100,7 +102,7 @@ def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None
         if alike not in refused:
             try:
                 got = _run(members, every, graphs, kernels)
-            except NotStatic as reason:     # not to be found out again with every request
+            except NotStatic as reason:  # not to be found out again with every request
                 refused[alike] = str(reason)
         if alike in refused:
             got = [Ran(refused[alike], {}) for _ in group]
@@ -112,8 +114,7 @@ def run_canvases(machines: Sequence[Any], *, every: int = 1, graphs: bool | None
 def _alike(m: Any) -> Any:
     """What machines that run in lockstep have in common."""
     params = tuple(sorted((k, skeleton(v)) for k, v in m.params.items()))
-    return (m.function, params, tuple(sorted((k, id(v)) for k, v in m.models.items())),
-            _length(m), Shaper.key(m.request))
+    return (m.function, params, tuple(sorted((k, id(v)) for k, v in m.models.items())), _length(m), Shaper.key(m.request))
 
 
 def _length(m: Any) -> int:
@@ -137,13 +138,14 @@ class _Kept:
 
 def _kept_with(model: Any) -> _Kept:
     kept = model.__dict__.get("_canvas_evaluators")
-    if not isinstance(kept, _Kept) or kept.model is not model:     # models are derived by copying
+    if not isinstance(kept, _Kept) or kept.model is not model:  # models are derived by copying
         kept = model.__dict__["_canvas_evaluators"] = _Kept(model)
     return kept
 
 
-def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None,
-                  kernels: bool | None = None) -> CanvasEvaluator:
+def evaluator_for(
+    machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None, kernels: bool | None = None
+) -> CanvasEvaluator:
     """The evaluator of machines that are alike, made once for their program and sizes. kernels: whether generated kernels are
     used (None: where there is CUDA). Raises NotStatic."""
     m, length = machines[0], _length(machines[0])
@@ -160,8 +162,17 @@ def evaluator_for(machines: Sequence[Any], every: int = 1, recorder: Recorder | 
         device = next(iter(models.values())).device
         size, generated = m.vocab_size, device.type == "cuda" if kernels is None else kernels
         shaper = Shaper(m.request, size, device, kernels=generated)
-        made = CanvasEvaluator(m.function, models, batch, length, shaper, Stream(batch, device),
-                               torch.zeros(batch, dtype=torch.int64, device=device), every=every, recorder=recorder)
+        made = CanvasEvaluator(
+            m.function,
+            models,
+            batch,
+            length,
+            shaper,
+            Stream(batch, device),
+            torch.zeros(batch, dtype=torch.int64, device=device),
+            every=every,
+            recorder=recorder,
+        )
         made.fields = {"greedy": m.request.greedy, "canvas_room": length, "vocab_size": size, "mask": m.mask_token}
         known[key] = made
     known.move_to_end(key)
@@ -229,7 +240,7 @@ def finish(e: CanvasEvaluator, machines: Sequence[Any]) -> list[Ran]:
                 m.tally.call(model.name, model is m.main)
         m.decided += int(row[1])
         m.tally.unmasked += int(row[1])
-        tokens = row[2 + len(names):].astype(np.int64)
+        tokens = row[2 + len(names) :].astype(np.int64)
         m.commit(Canvas(m.context(), tokens, len(tokens)))
         m.syncs += (e.reads + 1) if e.device.type != "cpu" else 0
         m.finish()

@@ -5,6 +5,7 @@ sequences still take part; what a turn leaves is taken over for those alone. So 
 replayed. The host keeps what it knows (blocks, which cells are held): a turn is captured once for each thing of that kind.
 `while` reads one flag, whether anybody goes on, before a turn and then every `every` turns; other loops read nothing.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -39,8 +40,19 @@ class CanvasEvaluator(Evaluator):
 
     num, forms, where = FLOAT, CANVAS, "for canvases on the device"
 
-    def __init__(self, function: Function, models: dict[str, CanvasModel], batch: int, length: int, shaper: Shaper,
-                 stream: Stream, base: Tensor, *, every: int = 1, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        function: Function,
+        models: dict[str, CanvasModel],
+        batch: int,
+        length: int,
+        shaper: Shaper,
+        stream: Stream,
+        base: Tensor,
+        *,
+        every: int = 1,
+        recorder: Recorder | None = None,
+    ) -> None:
         super().__init__()
         self.models, self.batch, self.length, self.shaper = models, batch, length, shaper
         self.stream, self.base, self.every, self.recorder = stream, base, max(1, every), recorder
@@ -52,9 +64,9 @@ class CanvasEvaluator(Evaluator):
         self.calls = {name: torch.zeros(batch, dtype=torch.int64, device=self.device) for name in models}
         self.committed: DeviceCanvas | None = None
         self.turns, self.reads = 0, 0
-        self.made: dict[Any, Any] = {}        # calls of this turn, by what was asked
+        self.made: dict[Any, Any] = {}  # calls of this turn, by what was asked
         self.kept = kept_calls(function.body)
-        self._wrong: list[Tensor] | None = None    # faults of this turn
+        self._wrong: list[Tensor] | None = None  # faults of this turn
         self._buffers: dict[Any, list[Tensor]] = {}
         self._turns: dict[Any, Turn | None] = {}
 
@@ -126,8 +138,9 @@ class CanvasEvaluator(Evaluator):
         if isinstance(a, DeviceCanvas) and isinstance(b, DeviceCanvas):
             return DeviceCanvas(torch.where(cond[:, None], a.tokens, b.tokens), torch.where(cond, a.decided, b.decided))
         if isinstance(a, Live) and isinstance(b, Live) and skeleton(a) == skeleton(b):
-            return rebuilt(a, [torch.where(cond.reshape(-1, *[1] * (x.ndim - 1)), x, y)
-                               for x, y in zip(leaves(a), leaves(b), strict=True)])
+            return rebuilt(
+                a, [torch.where(cond.reshape(-1, *[1] * (x.ndim - 1)), x, y) for x, y in zip(leaves(a), leaves(b), strict=True)]
+            )
         numbers = (bool, int, float, np.generic, Num)
         if isinstance(a, numbers) and isinstance(b, numbers):
             x, y = (v.data if isinstance(v, Num) else self.constant(v) for v in (a, b))
@@ -188,14 +201,21 @@ class CanvasEvaluator(Evaluator):
         looks = cond is not None or stops
         if not looks and outer is None and self.recorder is None and count == 0:
             return carried[0] if len(op.results) == 1 else tuple(carried)
-        turn, active = self._kept((op, "turn"), [torch.zeros(1, dtype=torch.int64, device=self.device),
-                                                 torch.ones(self.batch, dtype=torch.bool, device=self.device)])
+        turn, active = self._kept(
+            (op, "turn"),
+            [
+                torch.zeros(1, dtype=torch.int64, device=self.device),
+                torch.ones(self.batch, dtype=torch.bool, device=self.device),
+            ],
+        )
         number = Num(turn.expand(self.batch))
         turn.fill_(lo)
         active.fill_(True) if outer is None else active.copy_(outer)
         args = body.args[1:]
-        carried = [Num(self.constant(v).expand(self.batch)) if accumulates(v, body, a, y) else v
-                   for v, a, y in zip(carried, args, body.yields[int(stops):], strict=True)]
+        carried = [
+            Num(self.constant(v).expand(self.batch)) if accumulates(v, body, a, y) else v
+            for v, a, y in zip(carried, args, body.yields[int(stops) :], strict=True)
+        ]
         held = [self._kept((op, "carried", n, skeleton(v)), leaves(v)) for n, v in enumerate(carried)]
         carried = [rebuilt(v, h) for v, h in zip(carried, held, strict=True)]
         frees = self._frees(op, [body] if cond is None else [cond, body])
@@ -231,8 +251,17 @@ class CanvasEvaluator(Evaluator):
         """Whether all sequences took part in the turn that has just changed what the host knows."""
         return everybody and (done == 1 or self._look(active)[1])
 
-    def _turn(self, op: Op, body: Region, cond: Region | None, number: Num, carried: list[Any], held: list[list[Tensor]],
-              state: tuple[Tensor, Tensor], guarded: bool) -> list[Any]:
+    def _turn(
+        self,
+        op: Op,
+        body: Region,
+        cond: Region | None,
+        number: Num,
+        carried: list[Any],
+        held: list[list[Tensor]],
+        state: tuple[Tensor, Tensor],
+        guarded: bool,
+    ) -> list[Any]:
         """One turn: what it leaves stands in the loop's own tensors afterwards. Nothing is read back."""
         turn, active = state
         stops = bool(op.attrs.get("stops"))
@@ -278,7 +307,7 @@ class CanvasEvaluator(Evaluator):
             replay, after = self.recorder.record(turn)
             known = self._turns[key] = Turn(replay, tuple(after))
             for m, serial in zip(self.models.values(), serials, strict=True):
-                m.serial = serial     # nothing was written yet
+                m.serial = serial  # nothing was written yet
         known.replay()
         return [self._current(v) for v in known.after]
 
@@ -303,8 +332,9 @@ class CanvasEvaluator(Evaluator):
         """What the host knows of the values that a loop reads from outside; those on the device move to places of their own."""
         if self.recorder is None:
             return ()
-        inside = {v for r in regions for v in r.args} | {v for r in regions for o in r.walk() for v in (
-            *o.results, *(a for q in o.regions for a in q.args))}
+        inside = {v for r in regions for v in r.args} | {
+            v for r in regions for o in r.walk() for v in (*o.results, *(a for q in o.regions for a in q.args))
+        }
         read = [v for r in regions for o in r.walk() for v in (*o.operands, *(y for q in o.regions for y in q.yields))]
         out = []
         for v in dict.fromkeys(read + [y for r in regions for y in r.yields]):
@@ -312,7 +342,7 @@ class CanvasEvaluator(Evaluator):
                 continue
             value = self.env[v]
             if hasattr(value, "call") or isinstance(value, str):
-                continue     # a model
+                continue  # a model
             self.env[v] = rebuilt(value, self._kept((op, "free", v, skeleton(value)), leaves(value)))
             out.append(skeleton(value))
         return tuple(out)

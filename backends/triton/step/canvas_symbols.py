@@ -5,6 +5,7 @@ Between a model's scores and the next canvas stand some fifty operations over a 
 has no symbolic form (or leaves this world: a forward, a copy) computes those that it needs first, all in one launch
 (canvas_kernels.py). Axis 0 is the sequence, and nothing here mixes sequences: a program of the kernel is one sequence.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -28,10 +29,10 @@ class Symbol(Tensor):
     value: Tensor | None
 
     @staticmethod
-    def __new__(cls, like: Tensor, op: str, args: tuple[Any, ...], value: Tensor | None = None,
-                device: torch.device | None = None) -> Symbol:
-        made: Symbol = Tensor._make_wrapper_subclass(
-            cls, tuple(like.shape), dtype=like.dtype, device=device or like.device)
+    def __new__(
+        cls, like: Tensor, op: str, args: tuple[Any, ...], value: Tensor | None = None, device: torch.device | None = None
+    ) -> Symbol:
+        made: Symbol = Tensor._make_wrapper_subclass(cls, tuple(like.shape), dtype=like.dtype, device=device or like.device)
         made.op, made.args, made.value = op, args, value
         return made
 
@@ -74,6 +75,7 @@ def computed(symbols: Sequence[Symbol]) -> dict[int, Tensor]:
     missing = [s for s in dict.fromkeys(symbols) if s.value is None]
     if missing:
         from decgraph.backends.triton.step.canvas_kernels import launch
+
         launch([(s, None) for s in missing])
     return {id(s): s.value for s in symbols}
 
@@ -143,17 +145,42 @@ def rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-ALIASES = {"__and__": "and", "bitwise_and": "and", "logical_and": "and", "__or__": "or", "bitwise_or": "or", "logical_or": "or",
-           "__invert__": "not", "logical_not": "not", "bitwise_not": "not", "true_divide": "div", "__truediv__": "div",
-           "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul", "__neg__": "neg",
-           "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge", "__eq__": "eq", "__ne__": "ne"}
+ALIASES = {
+    "__and__": "and",
+    "bitwise_and": "and",
+    "logical_and": "and",
+    "__or__": "or",
+    "bitwise_or": "or",
+    "logical_or": "or",
+    "__invert__": "not",
+    "logical_not": "not",
+    "bitwise_not": "not",
+    "true_divide": "div",
+    "__truediv__": "div",
+    "__add__": "add",
+    "__radd__": "add",
+    "__sub__": "sub",
+    "__mul__": "mul",
+    "__rmul__": "mul",
+    "__neg__": "neg",
+    "__lt__": "lt",
+    "__le__": "le",
+    "__gt__": "gt",
+    "__ge__": "ge",
+    "__eq__": "eq",
+    "__ne__": "ne",
+}
 
 
 @rule("add", "sub", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne", "minimum", "maximum", *ALIASES)
 def _pair(func: Any, name: str, args: Any, kwargs: Any) -> Any:
     op = ALIASES.get(name, name)
-    if kwargs or len(args) > 2 or op in ("and", "or", "not") and any(
-            isinstance(a, Tensor) and a.dtype != torch.bool for a in args):
+    if (
+        kwargs
+        or len(args) > 2
+        or op in ("and", "or", "not")
+        and any(isinstance(a, Tensor) and a.dtype != torch.bool for a in args)
+    ):
         return None
     return _made(func, op, args, kwargs, tuple(args))
 
@@ -218,7 +245,7 @@ def _scatter(func: Any, name: str, args: Any, kwargs: Any) -> Any:
     if kwargs or len(args) != 4 or args[1] != 1 or args[0].ndim != 2 or not isinstance(args[0], Symbol):
         return None
     if name == "scatter_" and args[0].op not in ("empty", "zeros"):
-        return None     # others may hold what would be changed
+        return None  # others may hold what would be changed
     return _made(torch.scatter, "scatter", args, kwargs, (args[0], args[2], args[3]))
 
 
@@ -261,8 +288,11 @@ def _shape(func: Any, name: str, args: Any, kwargs: Any) -> Any:
         return None
     like = func(*_meta(args))
     same = x.ndim == like.ndim == 2 and like.shape == x.shape
-    return _made(func, "cast", args, kwargs, (x,)) if same or x.ndim == 1 and tuple(like.shape) in (
-        (x.shape[0],), (x.shape[0], 1)) else None
+    return (
+        _made(func, "cast", args, kwargs, (x,))
+        if same or x.ndim == 1 and tuple(like.shape) in ((x.shape[0],), (x.shape[0], 1))
+        else None
+    )
 
 
 def written(tokens: Tensor, ids: Tensor, chosen: Tensor, values: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ A table model has one layer, whose keys and values are the cells themselves, so 
 computed: what is held is one token a cell. That is right only while every cell is held or computed; a call that sees less is
 refused.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ class TableCanvas:
     def __init__(self, model: TableModel, batch: int, length: int, device: torch.device) -> None:
         self.model, self.name, self.vocab_size, self.device = model, model.name, model.vocab.size, device
         self.mask, self.batch, self.length, self.serial = -1, batch, length, 0
-        self.ragged = False     # every sequence has a table of its own
+        self.ragged = False  # every sequence has a table of its own
         self.states = self.vocab_size + 1
         self.table = torch.zeros(batch, self.states**length, length, self.vocab_size, dtype=torch.float64, device=device)
         self.held = torch.zeros(batch, length, dtype=torch.int64, device=device)
@@ -57,8 +58,9 @@ class TableCanvas:
         """See `CanvasModel`."""
         return Memory(self.name, np.zeros(self.length, dtype=bool), False, self.serial)
 
-    def call(self, canvas: DeviceCanvas, at: np.ndarray | None, given: Memory | None, keep: bool,
-             active: Tensor | None) -> tuple[Scores, Memory | None]:
+    def call(
+        self, canvas: DeviceCanvas, at: np.ndarray | None, given: Memory | None, keep: bool, active: Tensor | None
+    ) -> tuple[Scores, Memory | None]:
         """See `CanvasModel`."""
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
         active = plain(active)

@@ -1,4 +1,5 @@
 """What loops on the device are made of: captured turns, what a turn leaves, and what their regions say of them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

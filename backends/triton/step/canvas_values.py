@@ -3,6 +3,7 @@
 A vector whose length data decides (`compact(x, mask)` and what follows from it) is a vector of static length with marks of
 which elements are there: every op over it gives what it would give for the elements that are, in their order.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -118,8 +119,17 @@ class Draws:
 
     on_device = True
 
-    def __init__(self, dist: Dist | None = None, key: Noise | None = None, lane: Any = None, *, tokens: Tensor | None = None,
-                 live: Tensor | None = None, at: Ids | None = None, point: bool = False) -> None:
+    def __init__(
+        self,
+        dist: Dist | None = None,
+        key: Noise | None = None,
+        lane: Any = None,
+        *,
+        tokens: Tensor | None = None,
+        live: Tensor | None = None,
+        at: Ids | None = None,
+        point: bool = False,
+    ) -> None:
         self.dist, self.key, self.lane, self.tokens = dist, key, lane, tokens
         self.live, self.at, self.point = live, at, point
 
@@ -128,13 +138,27 @@ class Draws:
         lane = self.lane
         if lane is not None:
             lane = lane[where] if isinstance(lane, np.ndarray) else lane[:, where]
-        return Draws(None if self.dist is None else self.dist.pick(where, live, at), self.key, lane,
-                     tokens=None if self.tokens is None else picked(self.tokens, where), live=live, at=at, point=self.point)
+        return Draws(
+            None if self.dist is None else self.dist.pick(where, live, at),
+            self.key,
+            lane,
+            tokens=None if self.tokens is None else picked(self.tokens, where),
+            live=live,
+            at=at,
+            point=self.point,
+        )
 
     def alive(self, live: Tensor | None) -> Draws:
         """The same draws, fewer of them there."""
-        out = Draws(None if self.dist is None else replace(self.dist, live=live), self.key, self.lane, tokens=self.tokens,
-                    live=live, at=self.at, point=self.point)
+        out = Draws(
+            None if self.dist is None else replace(self.dist, live=live),
+            self.key,
+            self.lane,
+            tokens=self.tokens,
+            live=live,
+            at=self.at,
+            point=self.point,
+        )
         return out
 
 
@@ -151,7 +175,7 @@ def picked(a: Tensor, where: Ids) -> Tensor:
     """a[:, where] for places that the host knows: a view where they follow each other."""
     n = len(where)
     if n and bool((np.diff(where) == 1).all()):
-        return a[:, int(where[0]):int(where[0]) + n]
+        return a[:, int(where[0]) : int(where[0]) + n]
     return a.index_select(1, constant(where, a.device))
 
 

@@ -1,4 +1,5 @@
 """Vectors whose length data decides, on the device: every op gives what it would give for the elements that are there."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -61,7 +62,7 @@ def elementwise(s: Any, op: Op, *xs: Any) -> Any:
     live, keep = None, False
     if lives:
         aligned = all(v.live is lives[0].live and v.size == lives[0].size for v in lives)
-        if not aligned:    # elements go together by their place among those that are there
+        if not aligned:  # elements go together by their place among those that are there
             lined = {id(v): packed(v) for v in lives}
             size = min(v.size for v in lined.values())
             for v in lined.values():
@@ -70,8 +71,7 @@ def elementwise(s: Any, op: Op, *xs: Any) -> Any:
             keep = True
         else:
             live, keep = lives[0].live, all(v.packed for v in lives)
-    tensors = [_spread(v.data, t.dims, want) if isinstance(v, Live | Num) else v
-               for v, t in zip(values, types, strict=True)]
+    tensors = [_spread(v.data, t.dims, want) if isinstance(v, Live | Num) else v for v, t in zip(values, types, strict=True)]
     if fn in ("div", "exp", "log", "sqrt"):
         tensors = [t if t.is_floating_point() else t.double() for t in tensors]
     out = _MAPS[fn](*tensors)
@@ -133,8 +133,17 @@ def reduce(s: Any, op: Op, x: Any) -> Any:
         return Live(out, live, x.packed) if len(t.dims) > 1 else Num(out)
     if live is not None:
         shape = (*live.shape, *[1] * (a.ndim - 2))
-        rest = {"max": -torch.inf, "min": torch.inf, "sum": 0, "mean": 0, "any": False, "count": False, "all": True, "prod": 1,
-                "logsumexp": -torch.inf}[fn]
+        rest = {
+            "max": -torch.inf,
+            "min": torch.inf,
+            "sum": 0,
+            "mean": 0,
+            "any": False,
+            "count": False,
+            "all": True,
+            "prod": 1,
+            "logsumexp": -torch.inf,
+        }[fn]
         if rest in (torch.inf, -torch.inf) and not a.is_floating_point():
             rest = torch.iinfo(a.dtype).max if rest > 0 else torch.iinfo(a.dtype).min
         a = torch.where(live.reshape(shape), a, rest)
@@ -244,7 +253,7 @@ def _of_vector(s: Any, op: Op, v: Live, i: Any) -> Any:
         if not 0 <= i < v.size:
             raise NotStatic("an element from behind, or one that there never is", op)
         if v.live is not None:
-            s.fault(~v.live[:, i:i + 1])
+            s.fault(~v.live[:, i : i + 1])
         return Num(v.data[:, i])
     if v.live is not None:
         v = packed(v)

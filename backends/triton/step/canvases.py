@@ -1,4 +1,5 @@
 """Canvas programs on the device: canvases, models, noise and draws. What goes over vectors is in canvas_vectors.py."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -35,8 +36,10 @@ def new(s: Any, op: Op, length: Any, *capacity: Any) -> DeviceCanvas:
     n = min(int(length), s.fields["canvas_room"])
     if n != s.length:
         raise NotStatic(f"a canvas of {n} cells beside one of {s.length}", op)
-    return DeviceCanvas(torch.full((s.batch, n), -1, dtype=torch.int64, device=s.device),
-                        torch.zeros(s.batch, dtype=torch.int64, device=s.device))
+    return DeviceCanvas(
+        torch.full((s.batch, n), -1, dtype=torch.int64, device=s.device),
+        torch.zeros(s.batch, dtype=torch.int64, device=s.device),
+    )
 
 
 @form("canvas.get")
@@ -48,7 +51,7 @@ def get(s: Any, op: Op, c: DeviceCanvas) -> Any:
     if field in ("masked", "decided"):
         return Live(c.masked if field == "masked" else ~c.masked)
     if field == "token":
-        if s.fields["mask"] < 0:    # read as an index it would be outside of a row, where a GPU stops for good
+        if s.fields["mask"] < 0:  # read as an index it would be outside of a row, where a GPU stops for good
             raise NotStatic("the model has no token for masked cells", op)
         return Live(torch.where(c.masked, s.fields["mask"], c.tokens))
     raise NotStatic(f"a canvas's .{field} is the host's", op)
@@ -86,7 +89,7 @@ def _places(s: Any, ps: Any) -> tuple[Tensor, Tensor | None]:
     if isinstance(ps, Live):
         if not isinstance(ps.data, Tensor):
             return s.constant(ps.data)[None].expand(s.batch, -1), ps.live
-        return ps.data.clamp(0, s.length - 1), ps.live     # what is not there may be any number
+        return ps.data.clamp(0, s.length - 1), ps.live  # what is not there may be any number
     if isinstance(ps, Num):
         return ps.data[:, None].clamp(0, s.length - 1), None
     return s.constant(np.ravel(np.asarray(ps, dtype=np.int64)))[None].expand(s.batch, -1), None
@@ -187,10 +190,14 @@ def _asked(op: Op, extra: tuple[Any, ...]) -> tuple[Any, Memory | None]:
 
 def _called(s: Any, op: Op, model: Any, c: DeviceCanvas, at: Any, given: Memory | None) -> Any:
     """(scores, memory): one forward for a call's scores and its memory."""
-    key = (id(model), id(c), None if at is None else np.asarray(at).tobytes(),
-           None if given is None else (given.held.tobytes(), given.prompt, given.serial))
+    key = (
+        id(model),
+        id(c),
+        None if at is None else np.asarray(at).tobytes(),
+        None if given is None else (given.held.tobytes(), given.prompt, given.serial),
+    )
     if key not in s.made:
-        s.made[key] = (model.call(c, at, given, s.keeps(op), s.active), c)     # c is kept, so that its id is no other's
+        s.made[key] = (model.call(c, at, given, s.keeps(op), s.active), c)  # c is kept, so that its id is no other's
     return s.made[key][0]
 
 

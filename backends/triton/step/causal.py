@@ -4,6 +4,7 @@ Keys and values are [B, H, capacity, D] by layer. A forward computes new cells a
 of the captured graph (causal_graph.py); a module that cannot be captured runs as it is, with dense masks made on the
 device. Scores have the model's own type, as its output matrix gives them: the kernels that read them accumulate in float32.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

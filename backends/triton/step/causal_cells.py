@@ -2,6 +2,7 @@
 
 Everything is tensor arithmetic over constants made beforehand; nothing depends on what a tensor holds.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence

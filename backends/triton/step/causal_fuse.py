@@ -13,6 +13,7 @@ Precondition: queries, keys and values are columns of one matrix of rows, in hea
 at all. What has another form stays as it is. Roundings between the operations are left out, as everything is computed in
 float32 and rounded once.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

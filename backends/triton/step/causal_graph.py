@@ -3,6 +3,7 @@
 The capture leaves out the passes that fold heads into rows and turn masks into numbers, so that every attention node is
 called with queries [B, Hq, T, D], the layer's caches, and what was given as `masks[kind]`. There a `Site` goes in.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,6 +5,7 @@
 On a GPU a decoding step reads every weight once, and each of the small operations between the products costs as much as
 reading about ten million of them: six launches a layer instead of eleven are a tenth of an 8B model's step.
 """
+
 from __future__ import annotations
 
 import torch
@@ -27,9 +28,33 @@ def normed(x, weight, eps, SIZE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["cells"])
 def heads_kernel(
-    rows, cos, sin, write, keys, values, queries, query_norm, key_norm, eps, cells, width, query_at, key_at, value_at,
-    key_batch, key_head, key_slot, value_batch, value_head, value_slot,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr, PAD: tl.constexpr, ROTARY: tl.constexpr, NORM: tl.constexpr,
+    rows,
+    cos,
+    sin,
+    write,
+    keys,
+    values,
+    queries,
+    query_norm,
+    key_norm,
+    eps,
+    cells,
+    width,
+    query_at,
+    key_at,
+    value_at,
+    key_batch,
+    key_head,
+    key_slot,
+    value_batch,
+    value_head,
+    value_slot,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAD: tl.constexpr,
+    ROTARY: tl.constexpr,
+    NORM: tl.constexpr,
 ):
     """One head of one cell, out of the row [width] that the projections made: queries go to `queries`, keys and values to the
     caches' slot of the cell; queries and keys normalised and rotated first."""
@@ -39,8 +64,11 @@ def heads_kernel(
     # How much of the head goes where: all of it to one of the three.
     of_query, of_key = tl.where(is_query, SIZE, 0), tl.where(is_key, SIZE, 0)
     of_value = SIZE - of_query - of_key
-    column = tl.where(is_query, query_at + head * SIZE,
-                      tl.where(is_key, key_at + (head - QUERIES) * SIZE, value_at + (head - QUERIES - KEYS) * SIZE))
+    column = tl.where(
+        is_query,
+        query_at + head * SIZE,
+        tl.where(is_key, key_at + (head - QUERIES) * SIZE, value_at + (head - QUERIES - KEYS) * SIZE),
+    )
     line = rows + cell.to(tl.int64) * width + column
     d = tl.arange(0, PAD)
     inside = d < SIZE
@@ -64,10 +92,16 @@ def heads_kernel(
     slot = tl.load(write + cell)
     lane = b.to(tl.int64)
     tl.store(queries + (cell.to(tl.int64) * QUERIES + head) * SIZE + d, x.to(queries.dtype.element_ty), mask=d < of_query)
-    tl.store(keys + lane * key_batch + (head - QUERIES).to(tl.int64) * key_head + slot * key_slot + d,
-             x.to(keys.dtype.element_ty), mask=d < of_key)
-    tl.store(values + lane * value_batch + (head - QUERIES - KEYS).to(tl.int64) * value_head + slot * value_slot + d,
-             plain.to(values.dtype.element_ty), mask=d < of_value)
+    tl.store(
+        keys + lane * key_batch + (head - QUERIES).to(tl.int64) * key_head + slot * key_slot + d,
+        x.to(keys.dtype.element_ty),
+        mask=d < of_key,
+    )
+    tl.store(
+        values + lane * value_batch + (head - QUERIES - KEYS).to(tl.int64) * value_head + slot * value_slot + d,
+        plain.to(values.dtype.element_ty),
+        mask=d < of_value,
+    )
 
 
 @triton.jit
@@ -97,8 +131,21 @@ def gate_kernel(rows, out, width, gate_at, up_at, size, BLOCK: tl.constexpr, ACT
 
 @triton.jit(do_not_specialize=["cells", "words", "first"])
 def cells_kernel(
-    tokens, positions, bits, held, tokens_out, positions_out, write, tail_positions, cells, words, first, tail, spare,
-    BLOCK: tl.constexpr, WORDS: tl.constexpr,
+    tokens,
+    positions,
+    bits,
+    held,
+    tokens_out,
+    positions_out,
+    write,
+    tail_positions,
+    cells,
+    words,
+    first,
+    tail,
+    spare,
+    BLOCK: tl.constexpr,
+    WORDS: tl.constexpr,
 ):
     """New cells of one sequence, BLOCK of them: where they are written, and what they are; padding is token 0 at position 0 in
     the slot `spare`. Their positions become the tail's."""
@@ -114,8 +161,9 @@ def cells_kernel(
     tl.store(tail_positions + b * tail + first + t, at, mask=there)
 
 
-def place_cells(tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, tail_positions: Tensor,
-                spare: int) -> tuple[Tensor, Tensor, Tensor]:
+def place_cells(
+    tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, tail_positions: Tensor, spare: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens, positions and slots, int64[B, T], of new cells (see `Cells.place`); writes tail_positions int64[B, tail]."""
     batch, cells, words = bits.shape
     made = [torch.empty((batch, cells), dtype=torch.int64, device=bits.device) for _ in range(3)]
@@ -155,9 +203,20 @@ def norm_warps(block: int) -> int:
     return min(max(block // 512, 1), 16)
 
 
-def place_heads(rows: Tensor, write: Tensor, keys: Tensor, values: Tensor, cos: Tensor | None, sin: Tensor | None,
-                query_norm: Tensor | None, key_norm: Tensor | None, counts: tuple[int, int], columns: tuple[int, int, int],
-                size: int, eps: float) -> Tensor:
+def place_heads(
+    rows: Tensor,
+    write: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    query_norm: Tensor | None,
+    key_norm: Tensor | None,
+    counts: tuple[int, int],
+    columns: tuple[int, int, int],
+    size: int,
+    eps: float,
+) -> Tensor:
     """Queries [B, T, Hq, size] out of rows [B * T, width]; keys and values go to slots `write` int64[B, T] of the caches
     [B, H, S, size].
 
@@ -189,5 +248,3 @@ def gated(rows: Tensor, gate_at: int, up_at: int, size: int, act: str) -> Tensor
         rows, out, rows.stride(0), gate_at, up_at, size, BLOCK=block, ACT=ACTIVATIONS[act], num_warps=4
     )
     return out
-
-

@@ -1,4 +1,5 @@
 """Forwards made of a target's lower layers and of single layers that were trained on its states (Kangaroo, EAGLE)."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,8 +38,15 @@ class Weights:
     guesses: Callable[[Tensor], list[Tensor]] | None = None
 
 
-def whole(base: Any, plain: ModuleStep, head: Callable[[Tensor], Tensor], name: str, size: int, context: int | None,
-          attention: Attention) -> Weights:
+def whole(
+    base: Any,
+    plain: ModuleStep,
+    head: Callable[[Tensor], Tensor],
+    name: str,
+    size: int,
+    context: int | None,
+    attention: Attention,
+) -> Weights:
     """A whole model: its base module captured, or as it is. Raises DecError for one whose code reads values back."""
     step = device_step(base, attention)
     if step is None:
@@ -89,8 +97,14 @@ def adapted(target: HFCausal, whole: Weights, layer: int, module: Any, attention
     below = lower(target, whole, layer)
     above, own, reach = layer_step(module, whole.name, attention)
 
-    def step(ids: Tensor, positions: Tensor, write: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor],
-             masks: Mapping[str, Any]) -> Tensor:
+    def step(
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[str, Any],
+    ) -> Tensor:
         states = below.step(ids, positions, write, keys[:layer], values[:layer], masks)
         made: Tensor = above(states, positions, write, keys[layer:], values[layer:], masks)
         return made

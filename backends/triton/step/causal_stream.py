@@ -5,6 +5,7 @@
 Which is faster, the vendor's product or this one, depends on device and shape, and only measuring says. Until that was done
 (`CANDIDATES`), it is torch's.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -32,9 +33,28 @@ PLAIN, NORMED, GATED = 0, 1, 2
 
 
 @triton.jit(do_not_specialize=["rows"])
-def stream_kernel(x, more, scale, total, weight, out, rows, columns, inner, x_row, weight_row, gate_at, up_at, eps,
-                  ROWS: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr, EVEN: tl.constexpr, FORM: tl.constexpr,
-                  ACT: tl.constexpr):
+def stream_kernel(
+    x,
+    more,
+    scale,
+    total,
+    weight,
+    out,
+    rows,
+    columns,
+    inner,
+    x_row,
+    weight_row,
+    gate_at,
+    up_at,
+    eps,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEP: tl.constexpr,
+    EVEN: tl.constexpr,
+    FORM: tl.constexpr,
+    ACT: tl.constexpr,
+):
     """BLOCK columns of out [rows, columns] = left [rows, inner] @ weight [columns, inner].T, summed in float32. EVEN: STEP
     divides inner. What the left side is, by FORM:
 
@@ -71,8 +91,11 @@ def stream_kernel(x, more, scale, total, weight, out, rows, columns, inner, x_ro
         sums = product(left, right, sums)
     if FORM == 1:
         sums = sums * tl.rsqrt(squares / inner + eps)[:, None]
-    tl.store(out + row[:, None] * columns + column[None, :], sums.to(out.dtype.element_ty),
-             mask=(row < rows)[:, None] & (column < columns)[None, :])
+    tl.store(
+        out + row[:, None] * columns + column[None, :],
+        sums.to(out.dtype.element_ty),
+        mask=(row < rows)[:, None] & (column < columns)[None, :],
+    )
 
 
 def streamed(x: Tensor, matrix: Tensor) -> Tensor:
@@ -99,8 +122,17 @@ def gated_product(rows: Tensor, gate_at: int, up_at: int, size: int, act: str, m
     return _launched(sizes, rows, matrix, GATED, at=(gate_at, up_at), act=ACTIVATIONS[act])
 
 
-def _launched(sizes: Config, x: Tensor, matrix: Tensor, form: int, norm: tuple[Tensor, Tensor, Tensor] | None = None, *,
-              eps: float = 0.0, at: tuple[int, int] = (0, 0), act: int = 0) -> Tensor:
+def _launched(
+    sizes: Config,
+    x: Tensor,
+    matrix: Tensor,
+    form: int,
+    norm: tuple[Tensor, Tensor, Tensor] | None = None,
+    *,
+    eps: float = 0.0,
+    at: tuple[int, int] = (0, 0),
+    act: int = 0,
+) -> Tensor:
     inner, columns = matrix.shape
     if x.stride(1) != 1:
         x = x.contiguous()

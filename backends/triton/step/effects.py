@@ -1,4 +1,5 @@
 """Device forms of ir/ops/request.py and of `noise`: the context, commits and the stop test, states."""
+
 from __future__ import annotations
 
 from typing import Any

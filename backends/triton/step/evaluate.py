@@ -5,6 +5,7 @@ the control flow; everything else is a tensor whose axis 0 is the sequence. Sinc
 what a region launches can be captured as a CUDA graph and replayed. An op that cannot be done so raises NotStatic, and the
 program runs by the driver of the torch backend instead.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

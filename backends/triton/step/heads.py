@@ -10,6 +10,7 @@ after the target's, and a step's forward after the target's `move`.
 What was computed from the head's own guesses is not what a committed token's cell is (its feature is the target's then), so
 accepted nodes are computed anew as committed tokens: `keeps_paths` is False. `move` keeps the committed tokens' cells.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence

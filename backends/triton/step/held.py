@@ -9,6 +9,7 @@ what else it computed in the step is forgotten.
 `span` is found by running turns (machine.py, `settled`): with the pending cells of a turn padded to what the one before can
 leave, until that stays the same.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -32,8 +33,8 @@ class Held:
         self.s, self.name, self.model = s, name, model
         self.held: Tensor = s.buffer((s.frame.batch,), torch.int32)
         self.span, self.back = 1, 1
-        self.width = 1        # words of bits; see `room`
-        self.most = 1         # tail cells that a step has had at most
+        self.width = 1  # words of bits; see `room`
+        self.most = 1  # tail cells that a step has had at most
         self.keeps_paths = getattr(model, "keeps_paths", True)
         self.start()
 
@@ -45,12 +46,12 @@ class Held:
 
     def start(self) -> None:
         """A new step: the tail is empty."""
-        self.used = 0                              # tail cells given out
-        self.asked = False                         # whether the pending ones are among them
-        self.tail: dict[int, int] = {}             # uid of a node -> its tail index
-        self.tails: Tensor | None = None           # int64[B, U], by uid, where data chose the nodes; -1: not computed
-        self.chosen: list[Any] = []                # Nodes that were computed, and trees that were as a whole
-        self.scores: dict[Any, tuple[Tensor, int]] = {}   # what was asked -> scores and the row of it; -1: the root
+        self.used = 0  # tail cells given out
+        self.asked = False  # whether the pending ones are among them
+        self.tail: dict[int, int] = {}  # uid of a node -> its tail index
+        self.tails: Tensor | None = None  # int64[B, U], by uid, where data chose the nodes; -1: not computed
+        self.chosen: list[Any] = []  # Nodes that were computed, and trees that were as a whole
+        self.scores: dict[Any, tuple[Tensor, int]] = {}  # what was asked -> scores and the row of it; -1: the root
 
     # -- forwards
     def ask(self, tree: Tree | None, nodes: np.ndarray, given: Tensor | None = None) -> Tensor:
@@ -67,7 +68,7 @@ class Held:
             rows = np.array([self.scores[u][1] for u in uids])
             n = int(first.shape[1])
             return first if len(rows) == n and bool((rows == np.arange(n)).all()) else first.index_select(1, s.constant(rows))
-        return torch.cat([self.scores[u][0][:, self.scores[u][1]:self.scores[u][1] + 1] for u in uids], 1)
+        return torch.cat([self.scores[u][0][:, self.scores[u][1] : self.scores[u][1] + 1] for u in uids], 1)
 
     def ask_chosen(self, tree: Tree, nodes: Nodes, given: Tensor | None = None) -> Tensor:
         """Scores [B, F, V] after nodes that data chose. Raises NotStatic where their ancestors may have no cells."""
@@ -155,8 +156,9 @@ class Held:
             ids = depth = s.constant(np.zeros((1, 1), dtype=np.int64))
             token, own = s.tokens, s.constant(np.zeros((1, 1, self.width), dtype=np.int32))
         cells = s.constant(np.where(wanted < 0, -1, wanted + lead))
-        tokens, positions, bits, rows = new_cells(s.tokens, s.length, self.held, token.contiguous(), ids, depth, own, cells,
-                                                  count=count, lead=lead, span=self.span)
+        tokens, positions, bits, rows = new_cells(
+            s.tokens, s.length, self.held, token.contiguous(), ids, depth, own, cells, count=count, lead=lead, span=self.span
+        )
         self.asked = True
         more = {} if given is None else {"given": given}
         scores: Tensor = self.model.forward(tokens, positions, first, self.held, bits, rows, **more)
@@ -185,10 +187,10 @@ class Held:
         b, n = s.frame.batch, tree.size
         one = np.zeros((self.used + 1, self.width * WORD), dtype=bool)
         one[np.arange(1, self.used + 1), np.arange(self.used)] = True
-        bits = s.constant(packed(one))[self.cells(tree).expand(b, -1) + 1]         # [B, N, W]; the root has none
+        bits = s.constant(packed(one))[self.cells(tree).expand(b, -1) + 1]  # [B, N, W]; the root has none
         above = tree.parent if isinstance(tree.parent, Tensor) else s.constant(tree.parent)[None].expand(b, n)
         reach = 1
-        while reach <= tree.height:      # every turn doubles how far up the bits reach
+        while reach <= tree.height:  # every turn doubles how far up the bits reach
             bits = bits | bits.gather(1, above[..., None].expand(-1, -1, self.width))
             above = above.gather(1, above)
             reach *= 2
@@ -216,7 +218,7 @@ class Held:
         for uid, cell in self.tail.items():
             known[uid] = cell
         if tree.origin is None and self.tails is None:
-            return s.constant(known[tree.uid][None])       # uid -1, the root's, is the last: it has no cell
+            return s.constant(known[tree.uid][None])  # uid -1, the root's, is the last: it has no cell
         uid = self.uids(tree)
         out = s.constant(known)[torch.where(uid < 0, s.uids, uid)]
         if self.tails is None:
@@ -236,8 +238,9 @@ class Held:
             source, count, after = settle_cells(s.length, self.held, kept, None, None, span=self.span, back=self.back)
             behind = most
         else:
-            source, count, after = settle_cells(s.length, self.held, kept, path.nodes, self.cells(path.tree), span=self.span,
-                                                back=self.back)
+            source, count, after = settle_cells(
+                s.length, self.held, kept, path.nodes, self.cells(path.tree), span=self.span, back=self.back
+            )
             behind = self._behind(path.tree)
         if source is not None:
             self.model.move(self.held, source, count)
@@ -263,7 +266,7 @@ class Held:
             return tree.height + 1
         if all(int(tree.uid[n]) in self.tail for n in every):
             return 1
-        return 2 if all(int(tree.uid[n]) in self.tail for n in above) else tree.height + 1     # a leaf, and the emitted token
+        return 2 if all(int(tree.uid[n]) in self.tail for n in above) else tree.height + 1  # a leaf, and the emitted token
 
 
 def packed(sees: np.ndarray) -> np.ndarray:

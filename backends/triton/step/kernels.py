@@ -1,6 +1,7 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
 """The bookkeeping of a step as a few kernels, one program for each sequence: what would be dozens of small operations."""
+
 import triton
 import triton.language as tl
 
@@ -13,9 +14,32 @@ def upto(n, word):
 
 
 @triton.jit
-def new_cells(tokens, positions, bits, rows, committed, row_length, length, held, node_tokens, nodes, ids, ids_b, depth,
-              depth_b, own, own_b, wanted, want, count, LEAD: tl.constexpr, SPAN: tl.constexpr, WORDS: tl.constexpr,
-              BLOCK: tl.constexpr, WANT: tl.constexpr):
+def new_cells(
+    tokens,
+    positions,
+    bits,
+    rows,
+    committed,
+    row_length,
+    length,
+    held,
+    node_tokens,
+    nodes,
+    ids,
+    ids_b,
+    depth,
+    depth_b,
+    own,
+    own_b,
+    wanted,
+    want,
+    count,
+    LEAD: tl.constexpr,
+    SPAN: tl.constexpr,
+    WORDS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WANT: tl.constexpr,
+):
     """The cells of one forward: LEAD pending tokens (0, or SPAN, as many as there may be) and then `count` nodes.
 
     tokens, positions: int64[B, T]; bits: int32[B, T, WORDS]; rows: int64[B, want], written here. committed: int64[B,
@@ -51,8 +75,22 @@ def new_cells(tokens, positions, bits, rows, committed, row_length, length, held
 
 
 @triton.jit
-def commit_tokens(kept, committed, row_length, length, base, limit, done, lost, ends, tokens, count, n, ENDS: tl.constexpr,
-                  BLOCK: tl.constexpr):
+def commit_tokens(
+    kept,
+    committed,
+    row_length,
+    length,
+    base,
+    limit,
+    done,
+    lost,
+    ends,
+    tokens,
+    count,
+    n,
+    ENDS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Append the first count[b] of tokens int64[B, n], as runtime/stop.py cuts them. kept: int32[B], how many were. done, lost:
     uint8[B]; a sequence that is over stays as it is, one that would commit nothing or no token is lost."""
     b = tl.program_id(0).to(tl.int64)
@@ -77,8 +115,22 @@ def commit_tokens(kept, committed, row_length, length, base, limit, done, lost, 
 
 
 @triton.jit
-def settle_cells(source, moved, after, length, held, kept, path, deepest, cells, cells_b, SPAN: tl.constexpr,
-                 BACK: tl.constexpr, WITH_PATH: tl.constexpr, BLOCK: tl.constexpr):
+def settle_cells(
+    source,
+    moved,
+    after,
+    length,
+    held,
+    kept,
+    path,
+    deepest,
+    cells,
+    cells_b,
+    SPAN: tl.constexpr,
+    BACK: tl.constexpr,
+    WITH_PATH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """What a model keeps after a commit. source: int64[B, SPAN + deepest] and moved: int32[B], as `DeviceModel.move` takes
     them; after: int32[B], what it then holds. length (as it is now), held, kept: int32[B]. path: int64[B, deepest], accepted
     nodes (below 1: none); cells: int64[B or 1, N], the tail cell of each node, -1 for none. Without a path only the pending
@@ -102,14 +154,18 @@ def settle_cells(source, moved, after, length, held, kept, path, deepest, cells,
         back = tl.maximum(j - pending, 0)
         node = tl.load(path + b * deepest + back, mask=(j >= pending) & (back < deepest), other=0)
         cell = tl.load(cells + b * cells_b + node, mask=node > 0, other=0)
-        tl.store(source + b * (SPAN + deepest) + j, tl.where(j < pending, j.to(tl.int64), tl.maximum(cell, 0)),
-                 mask=j < SPAN + deepest)
+        tl.store(
+            source + b * (SPAN + deepest) + j,
+            tl.where(j < pending, j.to(tl.int64), tl.maximum(cell, 0)),
+            mask=j < SPAN + deepest,
+        )
         tl.store(moved + b, tl.maximum(tl.minimum(pending + run, now - before), 0))
 
 
 @triton.jit
-def walked_path(tokens, count, offered, tested, accepted, deepest, done, lost, packed, head, depth, node_tokens, nodes,
-                BLOCK: tl.constexpr):
+def walked_path(
+    tokens, count, offered, tested, accepted, deepest, done, lost, packed, head, depth, node_tokens, nodes, BLOCK: tl.constexpr
+):
     """What a walk left as a path. tokens: int64[B, depth + 1], of the accepted nodes and the emitted one; count: int32[B],
     accepted nodes; offered: int32[B], tokens. tested, accepted: int64[B, deepest], added to. packed: int64[B, head + 3 depth],
     `Walked`. A fault of the rule, and a node of node_tokens int64[B, nodes] without a token, make the sequence lost."""

@@ -4,6 +4,7 @@
 Loop counters are the host's but for the turn of `while not done`, which each sequence counts for itself; positions of the
 stream `output` are tensors.
 """
+
 import numpy as np
 import triton
 import triton.language as tl
@@ -20,8 +21,23 @@ def site_word(site: str) -> int:
 
 
 @triton.jit
-def key_words(out, request, site, turn, counters, counter_b, counter_r, lanes, lane_b, lane_r, rows, N: tl.constexpr,
-              TURN: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr):
+def key_words(
+    out,
+    request,
+    site,
+    turn,
+    counters,
+    counter_b,
+    counter_r,
+    lanes,
+    lane_b,
+    lane_r,
+    rows,
+    N: tl.constexpr,
+    TURN: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """out: int32[B, rows, 3]. request: int32[B, 2], the id's low and high word. site: int64[1]. turn: int32[B]. counters,
     lanes: N and LANES int64 numbers for each row, with strides for the sequence and the row. The counter at TURN (none: -1) is
     the sequence's turn."""
@@ -53,8 +69,9 @@ def key_words(out, request, site, turn, counters, counter_b, counter_r, lanes, l
     tl.store(at + 2, c2.to(tl.int32, bitcast=True), mask=inside)
 
 
-def words_for(out: Tensor, request: Tensor, site: Tensor, turn: Tensor, counters: Tensor, lanes: Tensor, *,
-              turn_at: int = -1) -> Tensor:
+def words_for(
+    out: Tensor, request: Tensor, site: Tensor, turn: Tensor, counters: Tensor, lanes: Tensor, *, turn_at: int = -1
+) -> Tensor:
     """Fill `out`, int32[B, R, 3], with key words and return it.
 
     request: int32[B, 2]. site: int64[1] (`site_word`). turn: int32[B]. counters: int64[B or 1, R or 1, n], lanes: int64[B or
@@ -65,8 +82,21 @@ def words_for(out: Tensor, request: Tensor, site: Tensor, turn: Tensor, counters
     block = min(sizes.block, triton.next_power_of_2(rows))
     counters, lanes = counters.contiguous(), lanes.contiguous()
     key_words[(batch, triton.cdiv(rows, block))](
-        out, request, site, turn, counters, *_strides(counters), lanes, *_strides(lanes), rows,
-        N=int(counters.shape[2]), TURN=turn_at, LANES=int(lanes.shape[2]), BLOCK=block, num_warps=sizes.warps)
+        out,
+        request,
+        site,
+        turn,
+        counters,
+        *_strides(counters),
+        lanes,
+        *_strides(lanes),
+        rows,
+        N=int(counters.shape[2]),
+        TURN=turn_at,
+        LANES=int(lanes.shape[2]),
+        BLOCK=block,
+        num_warps=sizes.warps,
+    )
     return out
 
 

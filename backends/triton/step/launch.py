@@ -1,4 +1,5 @@
 """Launches of kernels.py: tensors in, tensors out, nothing read back."""
+
 from __future__ import annotations
 
 import torch
@@ -11,8 +12,20 @@ from decgraph.backends.triton.tuned import Config, config
 SMALL = Config(block=64, warps=1)
 
 
-def new_cells(committed: Tensor, length: Tensor, held: Tensor, node_tokens: Tensor, ids: Tensor, depth: Tensor, own: Tensor,
-              wanted: Tensor, *, count: int, lead: int, span: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def new_cells(
+    committed: Tensor,
+    length: Tensor,
+    held: Tensor,
+    node_tokens: Tensor,
+    ids: Tensor,
+    depth: Tensor,
+    own: Tensor,
+    wanted: Tensor,
+    *,
+    count: int,
+    lead: int,
+    span: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(tokens, positions, bits, rows) of a forward; see the kernel. ids, depth: int64[B or 1, count]; own: int32[B or 1,
     count, W]; with a count of 0 they hold one that is not read."""
     b, n, w = int(length.shape[0]), count, int(own.shape[2])
@@ -27,26 +40,73 @@ def new_cells(committed: Tensor, length: Tensor, held: Tensor, node_tokens: Tens
         sizes = config("new_cells", (), SMALL)
         block = min(sizes.block, triton.next_power_of_2(lead + n))
         kernels.new_cells[(b,)](
-            tokens, positions, bits, rows, committed, int(committed.shape[1]), length, held, node_tokens,
-            int(node_tokens.shape[1]), ids, _stride(ids), depth, _stride(depth), own, _stride(own), wanted, want, n, LEAD=lead,
-            SPAN=span, WORDS=w, BLOCK=block, WANT=triton.next_power_of_2(want), num_warps=sizes.warps)
+            tokens,
+            positions,
+            bits,
+            rows,
+            committed,
+            int(committed.shape[1]),
+            length,
+            held,
+            node_tokens,
+            int(node_tokens.shape[1]),
+            ids,
+            _stride(ids),
+            depth,
+            _stride(depth),
+            own,
+            _stride(own),
+            wanted,
+            want,
+            n,
+            LEAD=lead,
+            SPAN=span,
+            WORDS=w,
+            BLOCK=block,
+            WANT=triton.next_power_of_2(want),
+            num_warps=sizes.warps,
+        )
     return tokens, positions, bits, rows
 
 
-def commit_tokens(committed: Tensor, length: Tensor, base: Tensor, limit: Tensor, done: Tensor, lost: Tensor, ends: Tensor,
-                  tokens: Tensor, count: Tensor) -> Tensor:
+def commit_tokens(
+    committed: Tensor,
+    length: Tensor,
+    base: Tensor,
+    limit: Tensor,
+    done: Tensor,
+    lost: Tensor,
+    ends: Tensor,
+    tokens: Tensor,
+    count: Tensor,
+) -> Tensor:
     """Append tokens, in place; int32[B], how many were kept. See the kernel. done, lost: bool[B]."""
     b, n = int(tokens.shape[0]), int(tokens.shape[1])
     kept = torch.empty(b, dtype=torch.int32, device=length.device)
     if length.device.type != "meta":
-        kernels.commit_tokens[(b,)](kept, committed, int(committed.shape[1]), length, base, limit, done.view(torch.uint8),
-                                    lost.view(torch.uint8), ends, tokens.contiguous(), count, n, ENDS=int(ends.shape[1]),
-                                    BLOCK=triton.next_power_of_2(n), num_warps=1)
+        kernels.commit_tokens[(b,)](
+            kept,
+            committed,
+            int(committed.shape[1]),
+            length,
+            base,
+            limit,
+            done.view(torch.uint8),
+            lost.view(torch.uint8),
+            ends,
+            tokens.contiguous(),
+            count,
+            n,
+            ENDS=int(ends.shape[1]),
+            BLOCK=triton.next_power_of_2(n),
+            num_warps=1,
+        )
     return kept
 
 
-def settle_cells(length: Tensor, held: Tensor, kept: Tensor, path: Tensor | None, cells: Tensor | None, *, span: int,
-                 back: int) -> tuple[Tensor | None, Tensor, Tensor]:
+def settle_cells(
+    length: Tensor, held: Tensor, kept: Tensor, path: Tensor | None, cells: Tensor | None, *, span: int, back: int
+) -> tuple[Tensor | None, Tensor, Tensor]:
     """(source, count) for a model's `move`, and what it holds then; see the kernel. Without a path source is None."""
     b, at = int(length.shape[0]), length.device
     deepest = 0 if path is None else int(path.shape[1])
@@ -55,22 +115,51 @@ def settle_cells(length: Tensor, held: Tensor, kept: Tensor, path: Tensor | None
     if at.type != "meta":
         nodes = held if path is None else path.contiguous()
         where = held if cells is None else cells.contiguous()
-        kernels.settle_cells[(b,)](source, moved, after, length, held, kept, nodes, deepest, where,
-                                   0 if cells is None else _stride(where), SPAN=span, BACK=back, WITH_PATH=path is not None,
-                                   BLOCK=triton.next_power_of_2(span + deepest), num_warps=1)
+        kernels.settle_cells[(b,)](
+            source,
+            moved,
+            after,
+            length,
+            held,
+            kept,
+            nodes,
+            deepest,
+            where,
+            0 if cells is None else _stride(where),
+            SPAN=span,
+            BACK=back,
+            WITH_PATH=path is not None,
+            BLOCK=triton.next_power_of_2(span + deepest),
+            num_warps=1,
+        )
     return (None if path is None else source), moved, after
 
 
-def walked_path(packed: Tensor, head: int, depth: int, node_tokens: Tensor, done: Tensor, lost: Tensor, tested: Tensor,
-                accepted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def walked_path(
+    packed: Tensor, head: int, depth: int, node_tokens: Tensor, done: Tensor, lost: Tensor, tested: Tensor, accepted: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """(tokens, accepted nodes, tokens offered) of what a walk left; see the kernel."""
     b, at = int(packed.shape[0]), packed.device
     tokens = torch.empty((b, depth + 1), dtype=torch.int64, device=at)
     count, offered = (torch.empty(b, dtype=torch.int32, device=at) for _ in range(2))
     if at.type != "meta":
-        kernels.walked_path[(b,)](tokens, count, offered, tested, accepted, int(tested.shape[1]), done.view(torch.uint8),
-                                  lost.view(torch.uint8), packed, head, depth, node_tokens.contiguous(),
-                                  int(node_tokens.shape[1]), BLOCK=triton.next_power_of_2(depth + 1), num_warps=1)
+        kernels.walked_path[(b,)](
+            tokens,
+            count,
+            offered,
+            tested,
+            accepted,
+            int(tested.shape[1]),
+            done.view(torch.uint8),
+            lost.view(torch.uint8),
+            packed,
+            head,
+            depth,
+            node_tokens.contiguous(),
+            int(node_tokens.shape[1]),
+            BLOCK=triton.next_power_of_2(depth + 1),
+            num_warps=1,
+        )
     return tokens, count, offered
 
 

@@ -1,4 +1,5 @@
 """What a step asks about distributions over the vocabulary, whatever computes it: shaping, draws, the best tokens."""
+
 from __future__ import annotations
 
 import math
@@ -34,17 +35,27 @@ class Shape:
     @staticmethod
     def of(request: Request) -> Shape:
         """The shaping of a request. Raises NotStatic for one whose rows depend on their paths, or that calls Python."""
-        why = {"penalties": request.repetition_penalty != 1 or bool(amount(request.presence_penalty))
-               or bool(amount(request.frequency_penalty)), "an automaton or allowed tokens": request.allow is not None,
-               "processors": bool(request.processors), "stop strings": bool(request.stop),
-               "`until` functions": bool(request.until),
-               "a least length": request.min_length > 0 and bool(request.eos)}
+        why = {
+            "penalties": request.repetition_penalty != 1
+            or bool(amount(request.presence_penalty))
+            or bool(amount(request.frequency_penalty)),
+            "an automaton or allowed tokens": request.allow is not None,
+            "processors": bool(request.processors),
+            "stop strings": bool(request.stop),
+            "`until` functions": bool(request.until),
+            "a least length": request.min_length > 0 and bool(request.eos),
+        }
         for what, there in why.items():
             if there:
                 raise NotStatic(f"the request has {what}")
-        return Shape(float(request.temperature), request.top_k, None if request.top_p is None else float(request.top_p),
-                     None if request.min_p is None else float(request.min_p),
-                     tuple((t, amount(v)) for t, v in request.bias_pairs), tuple(sorted(request.bans)))
+        return Shape(
+            float(request.temperature),
+            request.top_k,
+            None if request.top_p is None else float(request.top_p),
+            None if request.min_p is None else float(request.min_p),
+            tuple((t, amount(v)) for t, v in request.bias_pairs),
+            tuple(sorted(request.bans)),
+        )
 
 
 class Laws:

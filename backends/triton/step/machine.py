@@ -4,6 +4,7 @@ What lasts from one step to the next lies in buffers that are written in place (
 and again): the tokens, how many there are, which sequences are done, turns, states, and what every model holds. All else is
 made anew by each step.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -46,14 +47,15 @@ class Step(Evaluator):
     meta = False
     """Whether only shapes are computed (why.py)."""
 
-    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any],
-                 frame: Frame) -> None:
+    def __init__(
+        self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame
+    ) -> None:
         super().__init__()
         load()
         self.module, self.function, self.params = module, module.functions[function], dict(params)
         self.frame, self.device = frame, frame.device
         b = frame.batch
-        self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)   # the last column takes what is not committed
+        self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column takes what is not committed
         self.length, self.base, self.limit, self.turn = (self.buffer((b,), torch.int32) for _ in range(4))
         self.done, self.lost = self.buffer((b,), torch.bool), self.buffer((b,), torch.bool)
         self.request, self.seeds = self.buffer((b, 2), torch.int32), self.buffer((b, 2), torch.int64)
@@ -75,7 +77,7 @@ class Step(Evaluator):
         self.main = next((p.name for p in self.function.params if p.value.type.elem == "model"), "")
         self.vocab_size = int(models[self.main].vocab_size)
         self.laws = self.make_laws(models[self.main])
-        self.ids = [0] * b                          # the requests' ids, for the host
+        self.ids = [0] * b  # the requests' ids, for the host
         self.site_columns: dict[tuple[str, ...], Tensor] = {}
         self.uids = self.epoch = 0
         self.before, self.loop = split(self.function)
@@ -98,8 +100,7 @@ class Step(Evaluator):
         return self.constant(np.arange(n))
 
     # -- requests
-    def admit(self, requests: Sequence[Request], pending: Mapping[str, int],
-              shared: Mapping[Any, Any] | None = None) -> None:
+    def admit(self, requests: Sequence[Request], pending: Mapping[str, int], shared: Mapping[Any, Any] | None = None) -> None:
         """Put requests into the buffers: one for each sequence. Models begin too. Runs on the host, before any step. pending:
         the most tokens that each model may have pending when a turn begins (why.py); shared: a session's states."""
         self.place(requests)
@@ -116,17 +117,23 @@ class Step(Evaluator):
         if count != b:
             raise ValueError(f"{count} requests for a batch of {b}")
         tokens = np.zeros(tuple(self.tokens.shape), dtype=np.int64)
-        ends = np.full((b, self.frame.ends), -2, dtype=np.int64)      # no token, not even one that is none
+        ends = np.full((b, self.frame.ends), -2, dtype=np.int64)  # no token, not even one that is none
         for n, request in enumerate(requests):
-            tokens[n, :len(request.prompt)] = request.prompt
-            ends[n, :len(request.eos)] = sorted(request.eos)
+            tokens[n, : len(request.prompt)] = request.prompt
+            ends[n, : len(request.eos)] = sorted(request.eos)
         lengths = [len(r.prompt) for r in requests]
         self.ids = [r.request_id for r in requests]
         seeds = np.stack([halves(r.seed) for r in requests]).view(np.uint32).astype(np.int64)
-        for buffer, value in ((self.tokens, tokens), (self.ends, ends), (self.length, lengths), (self.base, lengths),
-                              (self.limit, [min(r.limit, 2**31 - 1) for r in requests]), (self.seeds, seeds),
-                              (self.request, np.stack([halves(i) for i in self.ids])),
-                              *((words, site_words(self.ids, sites).numpy()) for sites, words in self.site_columns.items())):
+        for buffer, value in (
+            (self.tokens, tokens),
+            (self.ends, ends),
+            (self.length, lengths),
+            (self.base, lengths),
+            (self.limit, [min(r.limit, 2**31 - 1) for r in requests]),
+            (self.seeds, seeds),
+            (self.request, np.stack([halves(i) for i in self.ids])),
+            *((words, site_words(self.ids, sites).numpy()) for sites, words in self.site_columns.items()),
+        ):
             buffer.copy_(torch.from_numpy(np.array(value)))
         for buffer in (self.turn, self.done, self.lost):
             buffer.zero_()
@@ -186,7 +193,7 @@ class Step(Evaluator):
     def start_turn(self) -> None:
         self.uids = self.epoch = 0
         self.tally.calls, self.tally.drafted = {}, 0
-        self.unchecked: list[Tensor] = []       # tokens of nodes that may be none
+        self.unchecked: list[Tensor] = []  # tokens of nodes that may be none
         self.began = self.over()
         for held in self.held.values():
             held.start()
@@ -248,8 +255,9 @@ class Step(Evaluator):
                 numbers.append(0 if c is self.turn else int(c))
             counters = self.constant(np.array(numbers, dtype=np.int64).reshape(1, 1, -1))
             where = self.constant((np.arange(rows)[:, None] if lanes is None else lanes)[None].astype(np.int64))
-        return words_for(out, self.request, self.constant(np.array([site_word(site)])), self.turn, counters, where,
-                         turn_at=turn_at)
+        return words_for(
+            out, self.request, self.constant(np.array([site_word(site)])), self.turn, counters, where, turn_at=turn_at
+        )
 
     def face(self, rows: Rows, name: str) -> Tensor:
         """Probabilities [B, R, V] of rows by a face (for "logits" the scores)."""
@@ -301,7 +309,7 @@ def split(function: Function) -> tuple[list[Op], Op]:
     loop = ops[at]
     if loop.operands or loop.attrs.get("stops"):
         raise NotStatic("something is carried from turn to turn, or the loop may be left", loop)
-    if ops[at + 1:]:
+    if ops[at + 1 :]:
         raise NotStatic("something is done after `while not done`", ops[at + 1])
     return ops[:at], loop
 

@@ -6,6 +6,7 @@ slot held[b] + j. A cell sees all held slots (within its layer's window, by posi
 itself among them. The tail has at most `tail` cells; slots at `capacity` - 1 and above do not exist, and slot `capacity` - 1 is
 where padding is written.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
 """Device forms of ir/ops/models.py: calls of causal models at the context and at nodes of trees."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

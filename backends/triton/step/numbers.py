@@ -1,4 +1,5 @@
 """Device forms of ops over vectors and numbers: arithmetic, picking, joining, choosing. Everything stable, as on the host."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -35,6 +36,7 @@ def tensor(s: Any, x: Any, op: Any = None) -> Tensor:
 
 def flat_draws(s: Any, x: Draws) -> Draws:
     """Draws as one vector [n]."""
+
     def flat(a: Any) -> Any:
         return None if a is None else a.reshape(-1) if isinstance(a, np.ndarray) else a.flatten(1) if a.ndim > 1 else a[:, None]
 
@@ -99,8 +101,9 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
     if len(ix) > 1:
         want = max((t.dims for t in types), key=len)
         if all(known(i) for i in ix):
-            wide = np.broadcast_arrays(*[np.asarray(_host_lined(np.asarray(i), t.dims, want)) for i, t in
-                                         zip(ix, types, strict=True)])
+            wide = np.broadcast_arrays(
+                *[np.asarray(_host_lined(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)]
+            )
             return pick(s, v, tuple(wide), op)
         raise NotStatic("several indices that data chose", op)
     return pick(s, v, ix[0], op)
@@ -108,6 +111,7 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
 
 def _host_lined(a: np.ndarray, have: tuple[Any, ...], want: tuple[Any, ...]) -> np.ndarray:
     from decgraph.ir.ops.common import spread
+
     out: np.ndarray = spread(a, have, want)
     return out
 
@@ -147,7 +151,7 @@ def picked(s: Any, a: Any, index: Any) -> Any:
         got = take(s, a, flat.long())
         return got.reshape(int(got.shape[0]), *index.shape[1:], *a.shape[2:])
     if isinstance(index, tuple):
-        places = np.ravel_multi_index(tuple(np.asarray(i) for i in index), tuple(int(n) for n in a.shape[1:1 + len(index)]))
+        places = np.ravel_multi_index(tuple(np.asarray(i) for i in index), tuple(int(n) for n in a.shape[1 : 1 + len(index)]))
         return take(s, a.flatten(1, len(index)), np.asarray(places))
     return take(s, a, np.asarray(index))
 
@@ -212,13 +216,20 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
     if not known(k) or len(by) > 1:
         raise NotStatic("a choice of as many as data says, or by several keys", op)
     flat = flat_draws(s, x) if isinstance(x, Draws) else x
-    n = flat.count if isinstance(flat, Nodes) else flat.shape[0] if isinstance(flat, Draws) else \
-        len(flat) if isinstance(flat, np.ndarray) else int(flat.shape[1])
+    n = (
+        flat.count
+        if isinstance(flat, Nodes)
+        else flat.shape[0]
+        if isinstance(flat, Draws)
+        else len(flat)
+        if isinstance(flat, np.ndarray)
+        else int(flat.shape[1])
+    )
     keys = tensor(s, by[0] if by else x, op)
     keys = keys.flatten(1) if keys.ndim > 1 else keys[:, None]
     if int(keys.shape[1]) != n:
         raise NotStatic("keys over more than the candidates", op)
-    chosen = order(keys)[:, :max(0, int(k))]
+    chosen = order(keys)[:, : max(0, int(k))]
     if op.attrs.get("order", "best") == "kept":
         chosen = chosen.sort(1).values
     if isinstance(flat, np.ndarray):
@@ -228,8 +239,12 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
 
 def order(keys: Tensor) -> Tensor:
     """int64[B, n]: indices by key, the largest first, of equals the first first; what is no number comes last."""
-    return torch.sort(torch.where(torch.isnan(keys), -torch.inf, keys) if keys.is_floating_point() else keys, dim=1,
-                      descending=True, stable=True).indices
+    return torch.sort(
+        torch.where(torch.isnan(keys), -torch.inf, keys) if keys.is_floating_point() else keys,
+        dim=1,
+        descending=True,
+        stable=True,
+    ).indices
 
 
 @device("scatter")

@@ -4,6 +4,7 @@ host looks at the flags every n turns.
 A turn after the end changes nothing: sequences that are over keep their buffers as they are. So looking seldom costs a few
 turns at the end and saves a wait in every one.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -50,17 +51,27 @@ class StepProgram:
     how often the host waited for the device.
     """
 
-    def __init__(self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame,
-                 needs: Needs, *, every: int | None = None, graphs: bool | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        function: str,
+        models: Mapping[str, Any],
+        params: Mapping[str, Any],
+        frame: Frame,
+        needs: Needs,
+        *,
+        every: int | None = None,
+        graphs: bool | None = None,
+    ) -> None:
         self.step = Step(module, function, models, params, frame)
         self.needs = needs
         self.every = every or (EVERY if frame.device.type == "cuda" else 1)
         self.graphs = frame.device.type == "cuda" if graphs is None else graphs
         self.graph: Any = None
         self.reads = 0
-        self.interrupted = False        # by Ctrl-C, in the last run
-        self.before: tuple[dict[str, int], int] = ({}, 0)       # calls and drafts of the prologue
-        self.each: tuple[dict[str, int], int] = ({}, 0)         # and of a turn
+        self.interrupted = False  # by Ctrl-C, in the last run
+        self.before: tuple[dict[str, int], int] = ({}, 0)  # calls and drafts of the prologue
+        self.each: tuple[dict[str, int], int] = ({}, 0)  # and of a turn
 
     @torch.no_grad()
     def run(self, requests: Sequence[Request], shared: Mapping[Any, Any] | None = None) -> list[Outcome]:
@@ -70,13 +81,13 @@ class StepProgram:
         if not 0 < len(requests) <= batch:
             raise ValueError(f"{len(requests)} requests for a batch of {batch}")
         step.admit([*requests, *[requests[0]] * (batch - len(requests))], self.needs.pending, shared)
-        step.done[len(requests):] = True
+        step.done[len(requests) :] = True
         self.reads = 0
         step.prologue()
         self.before = step.tally.turn()
         stale = self.graph is not None and not step.reusable
         if self.graph is None or stale:
-            step.body()        # what is compiled and chosen at first use is done before a capture
+            step.body()  # what is compiled and chosen at first use is done before a capture
             self.each = step.tally.turn()
             self.graph = self.captured() if self.graphs else None
         most = int(max(r.limit for r in requests)) + 1
@@ -89,7 +100,7 @@ class StepProgram:
                     else:
                         step.body()
                 turns += self.every
-        except KeyboardInterrupt:      # what is committed by now is not lost; the caller raises it again
+        except KeyboardInterrupt:  # what is committed by now is not lost; the caller raises it again
             self.interrupted = True
         return self.outcomes(len(requests))
 
@@ -112,16 +123,25 @@ class StepProgram:
         self.reads += 1
         unfinished = s.lost if self.interrupted else s.lost | ~s.done
         tokens, length, base, turn, lost, useless, tested, accepted = (
-            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, unfinished, s.tally.useless, *s.tally.counted()))
+            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, unfinished, s.tally.useless, *s.tally.counted())
+        )
         out = []
         for b in range(n):
             (once, few), (again, many) = self.before, self.each
             calls = {name: once.get(name, 0) + again.get(name, 0) * int(turn[b]) for name in {**once, **again}}
             calls = {name: n for name, n in calls.items() if n}
             deep = int(np.flatnonzero(tested[b])[-1]) + 1 if tested[b].any() else 0
-            out.append(Outcome(tuple(tokens[b, base[b]:length[b]].tolist()), bool(lost[b]), int(turn[b]), calls,
-                               few + many * int(turn[b]) - int(useless[b]), tuple(tested[b, :deep].tolist()),
-                               tuple(accepted[b, :deep].tolist())))
+            out.append(
+                Outcome(
+                    tuple(tokens[b, base[b] : length[b]].tolist()),
+                    bool(lost[b]),
+                    int(turn[b]),
+                    calls,
+                    few + many * int(turn[b]) - int(useless[b]),
+                    tuple(tested[b, :deep].tolist()),
+                    tuple(accepted[b, :deep].tolist()),
+                )
+            )
         return out
 
     def states(self, n: int) -> dict[str, Tensor]:
@@ -129,8 +149,9 @@ class StepProgram:
         return {name: value[n].cpu() for name, value in self.step.states.items()}
 
 
-def device_models(models: Mapping[str, Any], needs: Needs, batch: int, capacity: int,
-                  device: torch.device | str | None = None) -> dict[str, Any]:
+def device_models(
+    models: Mapping[str, Any], needs: Needs, batch: int, capacity: int, device: torch.device | str | None = None
+) -> dict[str, Any]:
     """The `DeviceModel`s of a program's runtime models, for sequences of at most `capacity` tokens. Raises NotStatic for a
     model without such a form."""
     out: dict[str, Any] = {}
@@ -148,4 +169,3 @@ def device_models(models: Mapping[str, Any], needs: Needs, batch: int, capacity:
     except DecError as error:
         raise NotStatic(str(error)) from error
     return {name: out[name] for name in models}
-

@@ -1,4 +1,5 @@
 """Device forms of ops over the vocabulary: faces, draws, the best tokens, entries of distributions."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -156,7 +157,7 @@ def path_logs(s: Any, q: Dist) -> Tensor:
     tree, nodes = q.rows.tree, q.rows.nodes
     known = s.constant(np.zeros((s.frame.batch, 1)))
     for g in tree.growths:
-        parent = tree.parent[..., g.first:g.first + g.count]
+        parent = tree.parent[..., g.first : g.first + g.count]
         parent = parent if isinstance(parent, Tensor) else s.constant(parent)[None].expand(s.frame.batch, -1)
         known = torch.cat([known, known.gather(1, parent) + torch.log(probs_of(s, g.draws, q.face))], 1)
     return take(s, known, nodes.ids if isinstance(nodes, Nodes) else nodes)
@@ -220,6 +221,9 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
     else:
         values, banned = picked(s, q, s.face(q.rows, q.face)), False
     tokens = s.laws.top(values.flatten(0, 1), k, banned=banned).unflatten(0, (s.frame.batch, int(values.shape[1])))
-    row = q.index[..., None].expand(*q.index.shape, k) if isinstance(q.index, Tensor) else \
-        np.broadcast_to(q.index[..., None], (*q.shape, k))
+    row = (
+        q.index[..., None].expand(*q.index.shape, k)
+        if isinstance(q.index, Tensor)
+        else np.broadcast_to(q.index[..., None], (*q.shape, k))
+    )
     return Draws(shaped(q, tokens, k), q.rows, row, q.face, point=True, at=q.at)

@@ -15,6 +15,7 @@ reason: those are for the driver (`machine.run_function()` or `run_many`). These
 Requests of one program, the same parameters and the same shaping share a batch, and so do captured turns: programs are kept
 (`KEPT` of them, since their caches take memory) with the main model, and go when it goes or with `forget`.
 """
+
 from __future__ import annotations
 
 from collections import OrderedDict
@@ -53,8 +54,9 @@ def forget(model: Any) -> None:
     model.__dict__.pop("_steps", None)
 
 
-def run_steps(machines: Sequence[Any], *, width: int = 8, every: int | None = None,
-              device: torch.device | str | None = None) -> list[tuple[Any, str]]:
+def run_steps(
+    machines: Sequence[Any], *, width: int = 8, every: int | None = None, device: torch.device | str | None = None
+) -> list[tuple[Any, str]]:
     """Decode machines on the device, at most `width` at a time; returns those that are left to the driver, with the reason.
 
     every: turns between two looks at the flags (None: program.py's). device: where table models go (None: the GPU, if there
@@ -69,11 +71,14 @@ def run_steps(machines: Sequence[Any], *, width: int = 8, every: int | None = No
             left.append((machine, str(error)))
     for members in groups.values():
         sessions = any(s.scope != "sequence" for s in members[0].function.states)
-        many = 1 if sessions else max(1, width)      # what a session keeps goes from one request to the next
-        sizes = (min(many, len(members)), max(len(m.request.prompt) + m.request.limit for m in members),
-                 max(1, *(len(m.request.eos) for m in members)))
+        many = 1 if sessions else max(1, width)  # what a session keeps goes from one request to the next
+        sizes = (
+            min(many, len(members)),
+            max(len(m.request.prompt) + m.request.limit for m in members),
+            max(1, *(len(m.request.eos) for m in members)),
+        )
         for first in range(0, len(members), many):
-            part = members[first:first + many]
+            part = members[first : first + many]
             try:
                 left += _decode(part, sizes, every, device)
             except NotStatic as error:
@@ -90,8 +95,13 @@ def _group(m: Any) -> Any:
     if m.parent is not None or m.until is not None or m.externs:
         raise NotStatic("it is a sub-run, or calls functions of the caller")
     shape = Shape.of(m.request)
-    return (id(m.module), m.function.name, tuple(sorted((n, id(v)) for n, v in m.models.items())),
-            tuple(sorted((n, str(v)) for n, v in m.params.items())), shape)
+    return (
+        id(m.module),
+        m.function.name,
+        tuple(sorted((n, id(v)) for n, v in m.models.items())),
+        tuple(sorted((n, str(v)) for n, v in m.params.items())),
+        shape,
+    )
 
 
 def needs(m: Any) -> Needs:
@@ -128,7 +138,7 @@ def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None,
     program = _program(fit[0], need, sizes, every, device)
     try:
         outcomes = program.run([m.request for m in fit], fit[0].shared)
-    except DecError as error:     # a prompt that a model does not take: the driver says the same of that request alone
+    except DecError as error:  # a prompt that a model does not take: the driver says the same of that request alone
         return left + [(m, str(error)) for m in fit]
     for b, (m, outcome) in enumerate(zip(fit, outcomes, strict=True)):
         if outcome.lost:

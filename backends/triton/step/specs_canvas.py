@@ -1,4 +1,5 @@
 """The kernels that masked programs launch, as they are for a real model: 256 cells in blocks of 32, a vocabulary of 126464."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +21,8 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 
 SIZE, LENGTH, BLOCK = 126_464, 256, 32
-_FEW = 5    # tokens of the model that is traced: the kernels of small vectors do not see the vocabulary
-assert canvases and canvas_vectors and canvas_choices   # they register what ops do
+_FEW = 5  # tokens of the model that is traced: the kernels of small vectors do not see the vocabulary
+assert canvases and canvas_vectors and canvas_choices  # they register what ops do
 
 
 class _Enough(Exception):
@@ -69,14 +70,27 @@ def traced(function: Function, params: dict[str, Any], request: Request, *, call
     """The kernels of small vectors that the first turns of a program launch."""
     model = _Chance(calls)
     shaper = Shaper(request, _FEW, model.device, kernels=True)
-    shaper.kernels = False     # what goes over the vocabulary is compiled at its real size, below
+    shaper.kernels = False  # what goes over the vocabulary is compiled at its real size, below
     name = next(p.name for p in function.params if p.value.type.elem == "model")
-    e = CanvasEvaluator(function, {name: model}, batch, LENGTH, shaper, Stream(batch, model.device),
-                        torch.zeros(batch, dtype=torch.int64, device=model.device))
+    e = CanvasEvaluator(
+        function,
+        {name: model},
+        batch,
+        LENGTH,
+        shaper,
+        Stream(batch, model.device),
+        torch.zeros(batch, dtype=torch.int64, device=model.device),
+    )
     e.fields = {"greedy": request.greedy, "canvas_room": LENGTH, "vocab_size": _FEW, "mask": 0}
     e.start()
-    values = [model if p.value.type.elem == "model" else float(params[p.name]) if p.value.type.elem in ("real", "prob")
-              else params[p.name] for p in function.params]
+    values = [
+        model
+        if p.value.type.elem == "model"
+        else float(params[p.name])
+        if p.value.type.elem in ("real", "prob")
+        else params[p.name]
+        for p in function.params
+    ]
     e.env.update(zip((p.value for p in function.params), values, strict=True))
     with heard() as kernels:
         try:

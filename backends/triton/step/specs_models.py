@@ -1,4 +1,5 @@
 """The kernels of captured forwards at the sizes that real models launch."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,5 @@
 """The kernels of a step's bookkeeping, for chains and trees of up to 256 nodes."""
+
 from __future__ import annotations
 
 from decgraph.backends.triton.cubin import Spec
@@ -12,34 +13,93 @@ def specs() -> list[Spec]:
     out += [_cells(lead, span, words) for lead, span, words in ((1, 1, 1), (0, 2, 1), (2, 2, 1), (1, 1, 2), (7, 7, 9))]
     for ends, block in ((1, 1), (1, 8), (4, 16)):
         longs, ints = ("committed", "ends", "tokens"), ("kept", "length", "base", "limit", "count")
-        out.append(Spec(f"commit_tokens {ends} {block}", "commit_tokens",
-                        {**dict.fromkeys(longs, "*i64"), **dict.fromkeys(ints, "*i32"), "done": "*u8", "lost": "*u8",
-                         "row_length": "i32", "n": "i32"}, {"ENDS": ends, "BLOCK": block}, module=MODULE, warps=1))
+        out.append(
+            Spec(
+                f"commit_tokens {ends} {block}",
+                "commit_tokens",
+                {
+                    **dict.fromkeys(longs, "*i64"),
+                    **dict.fromkeys(ints, "*i32"),
+                    "done": "*u8",
+                    "lost": "*u8",
+                    "row_length": "i32",
+                    "n": "i32",
+                },
+                {"ENDS": ends, "BLOCK": block},
+                module=MODULE,
+                warps=1,
+            )
+        )
     for span, path, block in ((1, False, 1), (1, True, 8), (2, True, 16), (7, False, 8)):
-        out.append(Spec(f"settle_cells {span} {block}", "settle_cells",
-                        {**dict.fromkeys(("source", "path", "cells"), "*i64"),
-                         **dict.fromkeys(("moved", "after", "length", "held", "kept"), "*i32"),
-                         "deepest": "i32", "cells_b": "i32"},
-                        {"SPAN": span, "BACK": 1, "WITH_PATH": path, "BLOCK": block}, module=MODULE, warps=1))
+        out.append(
+            Spec(
+                f"settle_cells {span} {block}",
+                "settle_cells",
+                {
+                    **dict.fromkeys(("source", "path", "cells"), "*i64"),
+                    **dict.fromkeys(("moved", "after", "length", "held", "kept"), "*i32"),
+                    "deepest": "i32",
+                    "cells_b": "i32",
+                },
+                {"SPAN": span, "BACK": 1, "WITH_PATH": path, "BLOCK": block},
+                module=MODULE,
+                warps=1,
+            )
+        )
     pointers = ("tokens", "tested", "accepted", "packed", "node_tokens")
     for block in (2, 8, 16):
-        out.append(Spec(f"walked_path {block}", "walked_path",
-                        {**dict.fromkeys(pointers, "*i64"), "count": "*i32", "offered": "*i32", "done": "*u8", "lost": "*u8",
-                         **dict.fromkeys(("deepest", "head", "depth", "nodes"), "i32")},
-                        {"BLOCK": block}, module=MODULE, warps=1))
+        out.append(
+            Spec(
+                f"walked_path {block}",
+                "walked_path",
+                {
+                    **dict.fromkeys(pointers, "*i64"),
+                    "count": "*i32",
+                    "offered": "*i32",
+                    "done": "*u8",
+                    "lost": "*u8",
+                    **dict.fromkeys(("deepest", "head", "depth", "nodes"), "i32"),
+                },
+                {"BLOCK": block},
+                module=MODULE,
+                warps=1,
+            )
+        )
     return out
 
 
 def _keys(n: int, turn: int, lanes: int) -> Spec:
-    signature = {"out": "*i32", "request": "*i32", "site": "*i64", "turn": "*i32", "counters": "*i64", "lanes": "*i64",
-                 **dict.fromkeys(("counter_b", "counter_r", "lane_b", "lane_r", "rows"), "i32")}
-    return Spec(f"key_words {n} {turn} {lanes}", "key_words", signature, {"N": n, "TURN": turn, "LANES": lanes, "BLOCK": 64},
-                module="decgraph.backends.triton.step.keys", warps=1)
+    signature = {
+        "out": "*i32",
+        "request": "*i32",
+        "site": "*i64",
+        "turn": "*i32",
+        "counters": "*i64",
+        "lanes": "*i64",
+        **dict.fromkeys(("counter_b", "counter_r", "lane_b", "lane_r", "rows"), "i32"),
+    }
+    return Spec(
+        f"key_words {n} {turn} {lanes}",
+        "key_words",
+        signature,
+        {"N": n, "TURN": turn, "LANES": lanes, "BLOCK": 64},
+        module="decgraph.backends.triton.step.keys",
+        warps=1,
+    )
 
 
 def _cells(lead: int, span: int, words: int) -> Spec:
     longs = ("tokens", "positions", "rows", "committed", "node_tokens", "ids", "depth", "wanted")
-    signature = {**dict.fromkeys(longs, "*i64"), **dict.fromkeys(("bits", "length", "held", "own"), "*i32"),
-                 **dict.fromkeys(("row_length", "nodes", "ids_b", "depth_b", "own_b", "want", "count"), "i32")}
-    return Spec(f"new_cells {lead} {words}", "new_cells", signature,
-                {"LEAD": lead, "SPAN": span, "WORDS": words, "BLOCK": 64, "WANT": 64}, module=MODULE, warps=1)
+    signature = {
+        **dict.fromkeys(longs, "*i64"),
+        **dict.fromkeys(("bits", "length", "held", "own"), "*i32"),
+        **dict.fromkeys(("row_length", "nodes", "ids_b", "depth_b", "own_b", "want", "count"), "i32"),
+    }
+    return Spec(
+        f"new_cells {lead} {words}",
+        "new_cells",
+        signature,
+        {"LEAD": lead, "SPAN": span, "WORDS": words, "BLOCK": 64, "WANT": 64},
+        module=MODULE,
+        warps=1,
+    )

@@ -4,6 +4,7 @@ A context of at most n tokens is a number of n digits to the base V + 1, the las
 plus one, and 0 is where the path does not reach. Scores are float64 and equal to the last bit what the engine of table
 models (runtime/models/engine/plain.py) gives: both are made by the same function.
 """
+
 from __future__ import annotations
 
 import copy

@@ -1,4 +1,5 @@
 """Device forms of ir/ops/trees.py: trees grow by counts, so what the host knows of their structure stays with it."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -45,7 +46,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     else:
         parents, above = parents_of(s, t, what, at, op)
     if not certain(flat):
-        s.unchecked.append(flat.tokens)     # -1, nothing was left to draw: the driver grows no node then
+        s.unchecked.append(flat.tokens)  # -1, nothing was left to draw: the driver grows no node then
     depth = depths(t, parents, above, op)
     columns = {}
     for name, value in zip(op.attrs.get("columns", ()), values, strict=True):
@@ -59,9 +60,18 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         parent: Any = np.concatenate([t.parent, parents])
     else:
         parent = torch.cat([batched(s, t.parent), batched(s, parents)], 1)
-    tree = replace(t, token=torch.cat([t.token, flat.tokens], 1), parent=parent, depth=np.concatenate([t.depth, depth]),
-                   uid=np.concatenate([t.uid, s.next_uids(n)]), height=max(t.height, int(depth.max(initial=0))),
-                   growths=(*t.growths, Growth(flat, first, n, above)), columns=columns, new=ids, frontier=ids)
+    tree = replace(
+        t,
+        token=torch.cat([t.token, flat.tokens], 1),
+        parent=parent,
+        depth=np.concatenate([t.depth, depth]),
+        uid=np.concatenate([t.uid, s.next_uids(n)]),
+        height=max(t.height, int(depth.max(initial=0))),
+        growths=(*t.growths, Growth(flat, first, n, above)),
+        columns=columns,
+        new=ids,
+        frontier=ids,
+    )
     return tree, ids
 
 
@@ -205,10 +215,10 @@ def logprobs(s: Any, t: Tree) -> Tensor:
     for g in t.growths:
         if g.first < done:
             continue
-        above = known.gather(1, batched(s, t.parent[..., g.first:g.first + g.count]))
+        above = known.gather(1, batched(s, t.parent[..., g.first : g.first + g.count]))
         known = torch.cat([known, above + torch.log(probs_of(s, g.draws))], 1)
         done = g.first + g.count
-    object.__setattr__(t, "logprob", known)     # remembered: a tree's own values never change
+    object.__setattr__(t, "logprob", known)  # remembered: a tree's own values never change
     return known
 
 
@@ -281,6 +291,15 @@ def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     parent = place.gather(1, batched(s, t.parent).gather(1, kept))
     s.flag(parent < 0)
     zero = np.zeros(1, dtype=np.int64)
-    return replace(t, token=t.token.gather(1, kept), parent=parent.clamp(min=0), depth=s.constant(t.depth)[kept],
-                   origin=kept, columns={k: v.gather(1, kept) for k, v in t.columns.items()},
-                   height=min(t.height, n - 1), logprob=None, new=zero, frontier=zero)
+    return replace(
+        t,
+        token=t.token.gather(1, kept),
+        parent=parent.clamp(min=0),
+        depth=s.constant(t.depth)[kept],
+        origin=kept,
+        columns={k: v.gather(1, kept) for k, v in t.columns.items()},
+        height=min(t.height, n - 1),
+        logprob=None,
+        new=zero,
+        frontier=zero,
+    )

@@ -1,4 +1,5 @@
 """What the values of a step are on the device. Every tensor has the sequence as axis 0; NumPy arrays are the same for all."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -49,8 +50,9 @@ class Rows:
     the index of the token that would be drawn. nodes: the nodes of `tree` that they are of (NumPy int64[R] or Nodes), else
     None. Faces are made when something looks."""
 
-    def __init__(self, scores: Tensor, *, positions: Tensor | None = None, nodes: Any = None, tree: Any = None,
-                 given: bool = False) -> None:
+    def __init__(
+        self, scores: Tensor, *, positions: Tensor | None = None, nodes: Any = None, tree: Any = None, given: bool = False
+    ) -> None:
         self.scores, self.positions, self.nodes, self.tree, self.given = scores, positions, nodes, tree, given
         self.faces: dict[Any, Tensor] = {}
 

@@ -1,4 +1,5 @@
 """Verification on the device: the kernels of backends/triton/rules get the tree, the evidence and the laws of the draws."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -30,8 +31,12 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
     if not isinstance(evidence, Dist) or evidence.face != "shaped":
         raise NotStatic("a verification against something else than a distribution's shaped face", op)
     token = t.token if op.attrs["scope"] == "node" else torch.cat([last_token(s)[:, None], t.token[:, 1:]], 1)
-    given: dict[str, Any] = {"token": token, "parent": batched(s, t.parent), "size": evidence.rows.size,
-                             **evidence_of(s, t, evidence, op)}
+    given: dict[str, Any] = {
+        "token": token,
+        "parent": batched(s, t.parent),
+        "size": evidence.rows.size,
+        **evidence_of(s, t, evidence, op),
+    }
     if "laws" in rule.needs:
         given |= laws_of(s, t)
         if "p" in given and "q" in given and given["p"].dtype != given["q"].dtype:
@@ -55,9 +60,10 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
     depth = max(1, t.height)
     s.tally.walks(s.began)
     walked = s.walked(rule, Given(**given), depth)
-    tokens, count, offered = walked_path(walked.packed, walked.HEAD, depth, t.token, s.done, s.lost, s.tally.tested,
-                                         s.tally.accepted)
-    s.unchecked = [] if t.origin is None else s.unchecked       # a token that is none has been seen
+    tokens, count, offered = walked_path(
+        walked.packed, walked.HEAD, depth, t.token, s.done, s.lost, s.tally.tested, s.tally.accepted
+    )
+    s.unchecked = [] if t.origin is None else s.unchecked  # a token that is none has been seen
     return Path(t, walked.nodes, count, tokens, offered, walked.node)
 
 

@@ -4,6 +4,7 @@ Torch's meta device computes shapes and nothing else, so a turn of the real eval
 models are. It says why not (`NotStatic`), or how many cells a step of each model has and how many committed tokens each may
 have pending.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -44,8 +45,16 @@ class Shapes:
         self.keeps_paths = model.kind != "features"
         self.model = model
 
-    def forward(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, rows: Tensor,
-                given: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        first: int,
+        held: Tensor,
+        bits: Tensor,
+        rows: Tensor,
+        given: Tensor | None = None,
+    ) -> Tensor:
         """See `DeviceModel`."""
         return torch.empty((*rows.shape, self.vocab_size), dtype=torch.float64 if self.exact else torch.float32, device=META)
 
@@ -145,8 +154,9 @@ def needs_of(module: Module, function: str, models: Mapping[str, Any], params: M
     return Needs(tails, pending, 1 + getattr(probe, "deepest", 1))
 
 
-def static_reason(module: Module, function: str, request: Request | None, models: Mapping[str, Any],
-                  params: Mapping[str, Any]) -> str | None:
+def static_reason(
+    module: Module, function: str, request: Request | None, models: Mapping[str, Any], params: Mapping[str, Any]
+) -> str | None:
     """Why a program cannot run as steps on the device; None if it can.
 
     request: what is asked (None: a request that shapes nothing). models: runtime models by parameter name; what of them can

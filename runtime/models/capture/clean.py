@@ -68,8 +68,10 @@ def _is(value: Any, number: int) -> bool:
 def fold(program: Program) -> None:
     """Computes nodes of constants alone."""
     for node in list(program.graph.nodes):
-        if node.op not in ("call_function", "call_method") or node.meta.get("op") in EFFECTS or not isinstance(
-            node.meta.get("shape"), tuple
+        if (
+            node.op not in ("call_function", "call_method")
+            or node.meta.get("op") in EFFECTS
+            or not isinstance(node.meta.get("shape"), tuple)
         ):
             continue
         inputs = node.all_input_nodes

@@ -57,9 +57,7 @@ PASSES: dict[str, Callable[[Program, frozenset[int]], None]] = {
 }
 
 
-def capture(
-    module: Any, *, without: frozenset[str] = frozenset(), notice: Callable[[str], None] = _log.warning
-) -> Step | None:
+def capture(module: Any, *, without: frozenset[str] = frozenset(), notice: Callable[[str], None] = _log.warning) -> Step | None:
     """A causal or masked transformers model, or its base module, as a captured step; None if it cannot be had.
 
     The step's results equal the module's: both were run on the same random inputs when this returns (float32: within

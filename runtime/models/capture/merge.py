@@ -52,9 +52,7 @@ class _Merging:
         for index, together in enumerate(zip(*calls, strict=True)):
             self.node(index, together)
         last = self.reference([r.last for r in self.recordings])
-        entering = [
-            self.reference([r.entering[i] for r in self.recordings]) for i in range(len(self.recordings[0].entering))
-        ]
+        entering = [self.reference([r.entering[i] for r in self.recordings]) for i in range(len(self.recordings[0].entering))]
         self.graph.output((last, tuple(entering)))
         self.made.output.meta.update(op="output", layer=-1)
         self.made.sweep()

@@ -111,12 +111,16 @@ def canonical(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         ids, weight = _given(args, kwargs, 0, "input"), _given(args, kwargs, 1, "weight")
         return ("embedding", (ids, weight), {}) if not any(plain) else ("", args, kwargs)
     if name == "layer_norm":
-        return "layer_norm", tuple(
-            _given(args, kwargs, i, key, default)
-            for i, (key, default) in enumerate(
-                (("input", None), ("normalized_shape", None), ("weight", None), ("bias", None), ("eps", 1e-5))
-            )
-        ), {}
+        return (
+            "layer_norm",
+            tuple(
+                _given(args, kwargs, i, key, default)
+                for i, (key, default) in enumerate(
+                    (("input", None), ("normalized_shape", None), ("weight", None), ("bias", None), ("eps", 1e-5))
+                )
+            ),
+            {},
+        )
     if name in ("silu", "relu"):
         return (name, args[:1], {}) if not (_given(args, kwargs, 1, "inplace") or len(args) > 2) else ("", args, kwargs)
     if name == "gelu":

@@ -69,4 +69,3 @@ def _join(program: Program, nodes: Sequence[fx.Node]) -> None:
             parts.append(part)
     for node, part in zip(nodes, parts, strict=True):
         program.replace(node, part)
-

@@ -87,4 +87,3 @@ def _signed(program: Program, sin: fx.Node, signs: fx.Node) -> fx.Node:
             return program.make("unsqueeze", (inner, sin.args[1]), shape=shape_of(sin), dtype=dtype_of(sin))
     with program.before(sin.next):
         return program.make("mul", (sin, signs), shape=shape_of(sin), dtype=dtype_of(sin))
-

@@ -288,4 +288,3 @@ def copying(model: HFCausal, target: CausalEngine, like: Callable[[], CausalEngi
     engine below that one has."""
     layers = [use.layer for use in model.net.uses[since:] if use.attention]
     return lambda: GivenEngine(like(), target, layers)
-

@@ -122,9 +122,7 @@ class HFMaskedEngine:
         if away:
             self.counted.syncs += 1
         flat = iter(torch.cat([c.reshape(-1) for c in away]).cpu().split([c.numel() for c in away]) if away else ())
-        return [
-            (ask.cells if ask.cells.device.type == "cpu" else next(flat).view(ask.cells.shape)).numpy() for ask in asks
-        ]
+        return [(ask.cells if ask.cells.device.type == "cpu" else next(flat).view(ask.cells.shape)).numpy() for ask in asks]
 
     def _plan(self, ask: CanvasAsk, cells: np.ndarray) -> _Plan:
         """Raises DecError for an ask that the model cannot answer."""

@@ -20,13 +20,21 @@ def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) ->
     alone = {"without passes": Plan(passes=()), "with all passes": Plan()}
     for how, plan in alone.items():
         w.compare([w.session("torch", plan).run(r) for r in w.requests], how, passes=bool(plan.passes is None))
-        w.compare(w.session("torch", plan).generate(w.requests, batch=8, keep_events=True), f"{how}, in a batch",
-                  passes=plan.passes is None, together=True)
+        w.compare(
+            w.session("torch", plan).generate(w.requests, batch=8, keep_events=True),
+            f"{how}, in a batch",
+            passes=plan.passes is None,
+            together=True,
+        )
     quiet, heard = (w.session("torch", Plan(passes=())).run(w.requests[0], keep_events=k) for k in (False, True))
     assert quiet.tokens == w.wanted[0].tokens and not quiet.events and quiet.stats == heard.stats
     if free:
-        w.compare(w.session("torch", Plan()).generate(w.requests, batch=3, keep_events=True), "three at a time", passes=True,
-                  together=True)
+        w.compare(
+            w.session("torch", Plan()).generate(w.requests, batch=3, keep_events=True),
+            "three at a time",
+            passes=True,
+            together=True,
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,8 +61,12 @@ def test_commits_what_the_reference_commits_in_more_worlds(name: str, seed: int)
     for plan in (Plan(passes=()), Plan()):
         passes = plan.passes is None
         w.compare([w.session("torch", plan).run(r) for r in w.requests], str(plan.passes), passes=passes)
-        w.compare(w.session("torch", plan).generate(w.requests, batch=4, keep_events=True), "four at a time", passes=passes,
-                  together=True)
+        w.compare(
+            w.session("torch", plan).generate(w.requests, batch=4, keep_events=True),
+            "four at a time",
+            passes=passes,
+            together=True,
+        )
 
 
 @pytest.mark.parametrize("off", ORDER)
@@ -62,6 +74,6 @@ def test_commits_what_the_reference_commits_in_more_worlds(name: str, seed: int)
 def test_no_pass_changes_a_token(name: str, off: str) -> None:
     w = world(name, *WORLDS[1])
     plan = Plan(passes=tuple(p for p in ORDER if p != off))
-    few = w.requests[ORDER.index(off) % 3::3]
+    few = w.requests[ORDER.index(off) % 3 :: 3]
     got = {r.request_id: w.session("torch", plan).run(r) for r in few}
     w.compare([got.get(r.request_id, want) for r, want in zip(w.requests, w.wanted)], f"without {off}", passes=True)

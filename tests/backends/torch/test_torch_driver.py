@@ -87,10 +87,15 @@ class Writer:
         made, args, again = ([self.fresh() for _ in range(m)] for m in (n, n + 1, n + 1))
         limit, go = self.fresh(), self.fresh()
         cond, after = self.body([*known, *args], 0, self.random.randint(0, 2))
-        lines = [f"{limit} = const(value = {self.random.randint(0, 4)}, type = !int)",
-                 f"{', '.join(made)} = while({limit}, {', '.join(self.some(known, n))}, limited = true)",
-                 f"({', '.join(f'{a}: int' for a in args)}) {{", *cond,
-                 f'{go} = map({", ".join(self.some(after[-4:], 2))}, fn = "le")', f"yield {go}", "}"]
+        lines = [
+            f"{limit} = const(value = {self.random.randint(0, 4)}, type = !int)",
+            f"{', '.join(made)} = while({limit}, {', '.join(self.some(known, n))}, limited = true)",
+            f"({', '.join(f'{a}: int' for a in args)}) {{",
+            *cond,
+            f'{go} = map({", ".join(self.some(after[-4:], 2))}, fn = "le")',
+            f"yield {go}",
+            "}",
+        ]
         return [*lines, *self.region(known, depth, again, n)], made
 
 
@@ -101,8 +106,11 @@ def program(seed: int) -> Module:
     module = parse_module(f'module(main = "f")\nfunc f(%a: int = none, %b: int = none) {{\nbody {{\n{text}\n}}\n}}\n')
     verify(module)
     f = module.functions["f"]
-    out = [Op("state.write", (r,), {"state": f"out{n}_{i}", "type": r.type}, (), ())
-           for n, op in enumerate(f.body.ops) for i, r in enumerate(op.results)]
+    out = [
+        Op("state.write", (r,), {"state": f"out{n}_{i}", "type": r.type}, (), ())
+        for n, op in enumerate(f.body.ops)
+        for i, r in enumerate(op.results)
+    ]
     # some of the values only, so that others are used once or never
     out = [op for op in out if w.random.random() < 0.5] or out
     return replace(module, functions={"f": replace(f, body=replace(f.body, ops=(*f.body.ops, *out)))})

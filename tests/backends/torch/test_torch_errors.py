@@ -69,11 +69,11 @@ def test_numbers_that_are_none_end_one_run(name: str) -> None:
     s = session(name, Broken(after=7))
     alone = s.run(asked[4])
     assert alone.error is not None and "'broken' gave logits that are not numbers" in str(alone.error)
-    assert 0 < len(alone.tokens) < asked[4].limit and sound[4].tokens[:len(alone.tokens)] == alone.tokens
+    assert 0 < len(alone.tokens) < asked[4].limit and sound[4].tokens[: len(alone.tokens)] == alone.tokens
     got = s.generate(asked)
     assert [r.error is not None for r in got] == [i == 4 for i in range(8)]
     assert tokens(got[:4]) == tokens(sound[:4]) and tokens(got[5:]) == tokens(sound[5:])
-    n = len(got[4].tokens)          # where drafts are shared, the step that fails is not always the same
+    n = len(got[4].tokens)  # where drafts are shared, the step that fails is not always the same
     assert n > 0 and got[4].tokens == sound[4].tokens[:n] and (n == len(alone.tokens) or name == "token_recycling")
     assert got[4].reason == "error" and got[4].stats.tokens == n
     assert tokens(s.generate(asked[:4])) == tokens(sound[:4])
@@ -124,7 +124,7 @@ def test_an_interrupt_gives_what_there_is(name: str, at: int) -> None:
     reasons = {r.reason for r in got}
     assert "interrupted" in reasons and reasons <= {"interrupted", "limit"}
     for have, want in zip(got, whole):
-        assert want.tokens[:len(have.tokens)] == have.tokens
+        assert want.tokens[: len(have.tokens)] == have.tokens
         assert (have.error is None) == (have.reason != "interrupted") and (have.error is not None or have.tokens == want.tokens)
     assert len(told) == len(set(told)), "every result is told of once"
     assert tokens(s.generate(asked)) == tokens(whole)
@@ -138,7 +138,7 @@ def test_an_interrupt_alone() -> None:
     whole = s.run(request)
     left = Interrupting(3)
     got = s.run(request, listener=lambda e: left(0, e))
-    assert got.reason == "interrupted" and 0 < len(got.tokens) < 20 and whole.tokens[:len(got.tokens)] == got.tokens
+    assert got.reason == "interrupted" and 0 < len(got.tokens) < 20 and whole.tokens[: len(got.tokens)] == got.tokens
     assert s.run(request).tokens == whole.tokens
 
 
@@ -166,7 +166,7 @@ def test_engines_are_empty_after_errors_and_interrupts() -> None:
     model = hf_model()
     s = Session(load_algorithm("prompt_lookup").optimised(), {"target": model}, {"k": 3}, machine=machine("torch"))
     engine = engine_of(model)
-    bans = frozenset({POISON})         # drawn by nobody
+    bans = frozenset({POISON})  # drawn by nobody
     asked = [Request(prompt=(5, 9, 11, 5, POISON if i == 3 else 9), limit=8, request_id=i, seed=2, bans=bans) for i in range(8)]
     whole = s.generate(asked)
     assert [r.error is not None for r in whole] == [i == 3 for i in range(8)]
@@ -204,7 +204,7 @@ def test_a_mistake_in_arithmetic_is_an_error_at_its_line() -> None:
                 grow topk(target(t.frontier).raw, 2)
         d = target(t.leaves).raw - target(t.drafted).raw
         commit point(argmax(d[0]))
-""".replace("\'\'\'", '"' * 3)
+""".replace("'''", '"' * 3)
     s = Session(load_text(text, "mine.dec"), {"target": TableModel(V, seed=1)}, machine=machine("torch"))
     result = s.run(Request(prompt=(0, 1), limit=3))
     assert result.error is not None and str(result.error).startswith("error: mine.dec:7:"), result.error

@@ -32,14 +32,23 @@ from decgraph.runtime.request import Request
 OPS = sorted(load())
 REFUSED = {"model.embed", "memory.layer", "memory.put", "memory.scores"}
 """Parts of models that no backend can read: refused by name where they are reached."""
-SPOKEN = {"%z = model.derive(%target, how = \"speaking\", vocab = \"W\")"}
+SPOKEN = {'%z = model.derive(%target, how = "speaking", vocab = "W")'}
 """Samples that a test's canned model answers and these refuse as well."""
-NO_TABLE = {'%z = automaton(%au, what = "live")', '%z = automaton(%au, what = "states")',
-            '%z = automaton(%au, %st, what = "weights")', '%z = request(field = "pad")'}
+NO_TABLE = {
+    '%z = automaton(%au, what = "live")',
+    '%z = automaton(%au, what = "states")',
+    '%z = automaton(%au, %st, what = "weights")',
+    '%z = request(field = "pad")',
+}
 """What only the canned machine of tests/op_machine.py answers: the language has no word for them."""
 # `run` needs a second function: tests/backends/torch/test_torch_programs.py has programs with it.
-CASES = [(name, n) for name in OPS if name not in REFUSED | {"run"} for n, (text, _) in enumerate(SAMPLES[name])
-         if text not in SPOKEN | NO_TABLE]
+CASES = [
+    (name, n)
+    for name in OPS
+    if name not in REFUSED | {"run"}
+    for n, (text, _) in enumerate(SAMPLES[name])
+    if text not in SPOKEN | NO_TABLE
+]
 REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}), min_length=3)
 SHAPED = replace(REQUEST, temperature=0.7, top_k=2, repetition_penalty=1.5, bias={0: 0.5})
 GREEDY = replace(REQUEST, temperature=0)
@@ -55,16 +64,23 @@ class Letters:
 def models() -> dict[str, Any]:
     """Free models: they have layers, heads and memories."""
     target = FreeModel(3, 3, 2, heads=4, name="target")
-    return {"target": target, "head": FreeFeatures(target, 1), "masked": FreeModel(4, 3, 2, visibility="full", name="masked"),
-            "trunk": derive(FreeAdapter(target), "on", derive(target, "upto", 1))}
+    return {
+        "target": target,
+        "head": FreeFeatures(target, 1),
+        "masked": FreeModel(4, 3, 2, visibility="full", name="masked"),
+        "trunk": derive(FreeAdapter(target), "on", derive(target, "upto", 1)),
+    }
 
 
 def own_values(text: str) -> str:
     """The sample with memories of its own models in place of canned ones, and a key where the canned index needs none."""
     before, text = "", text.replace('(%ix, what = "has")', '(%ix, %toks, what = "has")')
     if "%mem" in text:
-        before = ("%up = context(parent = true)\n%mem = model.memory(%target, %up)\n" if "%head" in text else
-                  "%mem = model.memory(%masked, %c)\n")
+        before = (
+            "%up = context(parent = true)\n%mem = model.memory(%target, %up)\n"
+            if "%head" in text
+            else "%mem = model.memory(%masked, %c)\n"
+        )
     if "%mem2" in text:
         before += '%mem2 = model.memory(%masked, %c, %ps, with = ("at",))\n'
     return before + text
@@ -77,9 +93,11 @@ def sample(text: str) -> Module:
     inner = {*re.findall(r"%(\w+): ", text), *re.findall(r"%(\w+)", heads)}
     used = [n for n in dict.fromkeys(re.findall(r"%(\w+)", text)) if n in OPERANDS and n not in inner]
     params = ", ".join(f"%{n}: {OPERANDS[n][0]} = none" for n in used)
-    module = parse_module(f'module(main = "f")\nextern judge(text) -> bool\nfunc f({params}) {{\n'
-                          "state count: int per sequence {\n%c = const(value = 5, type = !int)\nyield %c\n}\n"
-                          f"body {{\n{text}\n}}\n}}\n")
+    module = parse_module(
+        f'module(main = "f")\nextern judge(text) -> bool\nfunc f({params}) {{\n'
+        "state count: int per sequence {\n%c = const(value = 5, type = !int)\nyield %c\n}\n"
+        f"body {{\n{text}\n}}\n}}\n"
+    )
     f = module.functions["f"]
     kept = [Op("state.write", (r,), {"state": f"out{i}", "type": r.type}, (), ()) for i, r in enumerate(f.body.ops[-1].results)]
     return _with_ops(module, (*f.body.ops, *kept))
@@ -204,7 +222,6 @@ def test_an_op_with_regions_that_is_not_known_is_refused() -> None:
         lowering.lower(op)
 
 
-
 @pytest.mark.parametrize("far", [False, True])
 def test_order_of_what_is_no_number(far: bool) -> None:
     """Places and firsts as the meanings give them, with numbers that are none, ties and rows of one kind."""
@@ -218,6 +235,7 @@ def test_order_of_what_is_no_number(far: bool) -> None:
 
 def test_an_automatons_masks_are_remembered_by_state() -> None:
     from decgraph.backends.torch.shaping import _allowed
+
     au = Automaton(((0, 1, -1), (1, 0, -1)), frozenset({0}))
     first = _allowed(au, (0, 1), 3)
     assert first is _allowed(au, (1, 0, 0), 3) and first.tolist() == [True, True, False]

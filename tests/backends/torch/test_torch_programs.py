@@ -23,8 +23,11 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 
 V = 4
-REQUESTS = [Request(prompt=(0, 1, 2, 0, 1), limit=5, seed=11), Request(prompt=(2, 1, 3), limit=4, seed=12, temperature=0),
-            Request(prompt=(2, 1, 3, 1, 3), limit=6, seed=13, temperature=0.7, top_p=0.9, eos=frozenset({3}), min_length=2)]
+REQUESTS = [
+    Request(prompt=(0, 1, 2, 0, 1), limit=5, seed=11),
+    Request(prompt=(2, 1, 3), limit=4, seed=12, temperature=0),
+    Request(prompt=(2, 1, 3, 1, 3), limit=6, seed=13, temperature=0.7, top_p=0.9, eos=frozenset({3}), min_length=2),
+]
 LATER = {"clasp", "tli", "elastic_cache", "lookahead_reasoning", "everything"}
 """Programs that the front end does not take yet (tests/dsl/test_programs_run.py has the same list)."""
 UNREADABLE = {"a_star", "reward_guided"}
@@ -61,12 +64,17 @@ def given(p: Any, backend: str) -> Any:
 def run(module: Module, f: Function, seed: int, backend: str, request: Request) -> Result:
     params = params_for(f, seed, {p.name: v for p in f.params if (v := given(p, backend)) is not None})
     small = {k: min(v, 4) if isinstance(v, int) else v for k, v in params.items()}
-    session = Session(replace(module, main=f.name), models_for(f, V, seed), small, machine=machine(backend),
-                      externs=dict.fromkeys(module.externs, lambda *texts: 0.5))
+    session = Session(
+        replace(module, main=f.name),
+        models_for(f, V, seed),
+        small,
+        machine=machine(backend),
+        externs=dict.fromkeys(module.externs, lambda *texts: 0.5),
+    )
     return session.run(request)
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")   # scores of two impossible tokens
+@pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")  # scores of two impossible tokens
 @pytest.mark.parametrize("passes", [False, True], ids=["plain", "passes"])
 @pytest.mark.parametrize(("name", "function"), PAIRS)
 def test_program_runs_as_on_the_reference(name: str, function: str, passes: bool) -> None:

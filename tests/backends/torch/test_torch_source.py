@@ -84,8 +84,10 @@ def test_a_graph_module_computes_what_its_text_does() -> None:
     models = {k: v for k, v in tables().items() if k in ("target", "drafter")}
     request = Request(prompt=(0, 1))
     run = Machine(m, m.main, models, {"gamma": 2}, request)
-    a, b = (Dist(Values(torch.tensor([w], dtype=torch.float64), request), np.asarray(0)) for w in (
-        [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]))
+    a, b = (
+        Dist(Values(torch.tensor([w], dtype=torch.float64), request), np.asarray(0))
+        for w in ([0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1])
+    )
     residual = next(s for s in p.segments.values() if s.name.startswith("p_at_"))
     by_text, by_graph = residual.call(run, a, b), residual.module(run, a, b)
     assert by_text.vector().tolist() == by_graph.vector().tolist() == pytest.approx([0, 0, 0.25, 0.75])
@@ -214,19 +216,29 @@ def test_functions_run_inside_another_are_printed_first() -> None:
     assert [p.name for p in programs_of(m)] == ["autoregressive", m.main]
 
 
-@pytest.mark.parametrize(("doc", "wanted"), [
-    ('One (A. et al., 2020: "T. Two"). Then more.', 'One (A. et al., 2020: "T. Two"). Then more.'),
-    ("no full stop", "no full stop"), ("First! " + "x" * 400 + ". Third.", "First!"),
-])
+@pytest.mark.parametrize(
+    ("doc", "wanted"),
+    [
+        ('One (A. et al., 2020: "T. Two"). Then more.', 'One (A. et al., 2020: "T. Two"). Then more.'),
+        ("no full stop", "no full stop"),
+        ("First! " + "x" * 400 + ". Third.", "First!"),
+    ],
+)
 def test_docstrings_end_with_a_sentence(doc: str, wanted: str) -> None:
     assert summary(doc) == wanted
 
 
-@pytest.mark.parametrize(("text", "wanted"), [
-    ("a", "not a"), ("not a", "a"), ("a == b", "a != b"), ("a < b", "not (a < b)"), ("not a and b", "not (not a and b)"),
-    ("f(m, x)", "not f(m, x)"), ("not f(m)", "f(m)"),
-])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a", "not a"),
+        ("not a", "a"),
+        ("a == b", "a != b"),
+        ("a < b", "not (a < b)"),
+        ("not a and b", "not (not a and b)"),
+        ("f(m, x)", "not f(m, x)"),
+        ("not f(m)", "f(m)"),
+    ],
+)
 def test_negated(text: str, wanted: str) -> None:
     assert negated(text) == wanted
-
-

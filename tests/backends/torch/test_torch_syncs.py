@@ -92,7 +92,7 @@ def test_on_the_cpu_nothing_is_counted() -> None:
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_choosing_is_the_same_near_and_far(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    scores = torch.randint(0, 6, (8, 9)).to(torch.float32)      # many ties
+    scores = torch.randint(0, 6, (8, 9)).to(torch.float32)  # many ties
     near = best_tokens(scores, k)
     monkeypatch.setattr("decgraph.backends.torch.ops.selection.remote", lambda t: True)
     assert (best_tokens(scores, k) == near).all()

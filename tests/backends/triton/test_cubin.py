@@ -12,7 +12,9 @@ from decgraph.backends.triton.cubin import Report, Spec, reports
 from decgraph.backends.triton.source import HEADER
 from decgraph.errors import DecError
 
-TEXT = HEADER + '''
+TEXT = (
+    HEADER
+    + '''
 
 @triton.jit
 def scaled(x, out, n, B: tl.constexpr):
@@ -46,17 +48,21 @@ def transposed(x, out, B: tl.constexpr):
     v = tl.load(x + row * B + column)
     tl.store(out + row * B + column, tl.dot(v, tl.trans(v)))
 '''
+)
 SCALED = Spec("scaled", "scaled", {"x": "*bf16", "out": "*bf16", "n": "i32"}, {"B": 1024}, TEXT)
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[tuple[str, int], Report]:
-    specs = [SCALED, Spec("crowded", "crowded", {"x": "*fp32"}, {"B": 16384}, TEXT, warps=1),
-             Spec("changing", "changing", {"x": "*fp32", "n": "i32"}, {}, TEXT),
-             Spec("transposed", "transposed", {"x": "*bf16", "out": "*fp32"}, {"B": 64}, TEXT),
-             Spec("forgotten", "scaled", {"x": "*bf16", "out": "*bf16"}, {"B": 64}, TEXT),
-             Spec("of a module", "crowded", {"x": "*fp32"}, {"B": 64}, module="no.such.module"),
-             Spec("misnamed", "skaled", {}, {}, TEXT)]
+    specs = [
+        SCALED,
+        Spec("crowded", "crowded", {"x": "*fp32"}, {"B": 16384}, TEXT, warps=1),
+        Spec("changing", "changing", {"x": "*fp32", "n": "i32"}, {}, TEXT),
+        Spec("transposed", "transposed", {"x": "*bf16", "out": "*fp32"}, {"B": 64}, TEXT),
+        Spec("forgotten", "scaled", {"x": "*bf16", "out": "*bf16"}, {"B": 64}, TEXT),
+        Spec("of a module", "crowded", {"x": "*fp32"}, {"B": 64}, module="no.such.module"),
+        Spec("misnamed", "skaled", {}, {}, TEXT),
+    ]
     made = reports(specs)
     assert [(r.name, r.arch) for r in made] == [(s.name, arch) for s in specs for arch in cubin.ARCHES]
     return {(r.name, r.arch): r for r in made}
@@ -83,7 +89,9 @@ def test_a_process_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_kernels_of_the_package_itself_compile() -> None:
     """The helpers of prelude.py in a text that calls all of them."""
-    text = HEADER + '''from decgraph.backends.triton.prelude import hash_end, hash_start, hash_word, uniform, uniform32, word_at
+    text = (
+        HEADER
+        + """from decgraph.backends.triton.prelude import hash_end, hash_start, hash_word, uniform, uniform32, word_at
 
 
 @triton.jit
@@ -93,12 +101,18 @@ def drawn(key, out, out32, B: tl.constexpr):
     word = word_at(token, h, h, h, tl.load(key + 1).to(tl.uint32), tl.load(key + 2).to(tl.uint32))
     tl.store(out + token, -tl.log(uniform(word)))
     tl.store(out32 + token, -tl.log(uniform32(word)))
-'''
+"""
+    )
     for made in reports([Spec("drawn", "drawn", {"key": "*i32", "out": "*fp64", "out32": "*fp32"}, {"B": 1024}, text)]):
         assert not made.error and made.spills == 0 and made.registers > 0
 
 
 def test_specs_travel_as_json() -> None:
-    done = subprocess.run([sys.executable, "-m", "decgraph.backends.triton.cubin"], input='{"arches": [], "specs": []}',
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "decgraph.backends.triton.cubin"],
+        input='{"arches": [], "specs": []}',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "[]"

@@ -1,6 +1,7 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
 """The noise that generated kernels make is the noise of runtime/noise.py, bit for bit."""
+
 import numpy as np
 import pytest
 import torch
@@ -67,12 +68,18 @@ def test_a_block_is_philox(counter: list[int], key: list[int]) -> None:
 
 
 @settings(max_examples=25)
-@given(seed=st.integers(0, 2**64 - 1), request=st.integers(0, 2**64 - 1),
-       site=st.one_of(st.integers(0, 2**31 - 1), st.sampled_from(["output", "stdlib/speculative.dec:11"])),
-       counters=st.lists(SIGNED, max_size=3), lane=st.lists(SIGNED, max_size=3), start=st.integers(0, 300),
-       n=st.integers(1, 16))
-def test_the_words_of_tokens(seed: int, request: int, site: int | str, counters: list[int], lane: list[int], start: int,
-                             n: int) -> None:
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    request=st.integers(0, 2**64 - 1),
+    site=st.one_of(st.integers(0, 2**31 - 1), st.sampled_from(["output", "stdlib/speculative.dec:11"])),
+    counters=st.lists(SIGNED, max_size=3),
+    lane=st.lists(SIGNED, max_size=3),
+    start=st.integers(0, 300),
+    n=st.integers(1, 16),
+)
+def test_the_words_of_tokens(
+    seed: int, request: int, site: int | str, counters: list[int], lane: list[int], start: int, n: int
+) -> None:
     key = noise.Key(seed, request, site, tuple(counters), tuple(lane))
     out = torch.full((17,), -77, dtype=torch.int32)
     words_of[(1,)](bits([*key.words(), seed & 0xFFFFFFFF, seed >> 32]), out, start, n, B=16)

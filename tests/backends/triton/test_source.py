@@ -59,13 +59,16 @@ def test_a_traceback_shows_the_generated_line() -> None:
     assert "return 1 // x   # the culprit" in seen and "<decgraph broken segment" in seen and "line 3" in seen
 
 
-KERNEL = HEADER + """
+KERNEL = (
+    HEADER
+    + """
 
 @triton.jit
 def doubled(x, B: tl.constexpr):
     at = x + tl.arange(0, B)
     tl.store(at, tl.load(at) * 2)
 """
+)
 
 
 def test_a_loaded_kernel_runs() -> None:

@@ -31,8 +31,12 @@ def test_all_requests_alone_and_in_a_batch(name: str, seed: int, free: bool) -> 
     for plan in (Plan(passes=()), Plan()):
         passes = plan.passes is None
         w.compare([w.session("triton", plan).run(r) for r in w.requests], "in kernels", passes=passes)
-        w.compare(w.session("triton", plan).generate(w.requests, batch=8, keep_events=True), "in a batch", passes=passes,
-                  together=True)
+        w.compare(
+            w.session("triton", plan).generate(w.requests, batch=8, keep_events=True),
+            "in a batch",
+            passes=passes,
+            together=True,
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)

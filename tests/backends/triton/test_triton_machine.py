@@ -70,7 +70,7 @@ def test_an_interrupt_keeps_what_is_committed(monkeypatch: pytest.MonkeyPatch) -
     made = session("triton")
     got = made.generate(ASKED)
     assert [g.reason for g in got] == ["interrupted"] * 3
-    assert all(0 < len(g.tokens) < len(w) and g.tokens == w[:len(g.tokens)] for g, w in zip(got, wanted, strict=True))
+    assert all(0 < len(g.tokens) < len(w) and g.tokens == w[: len(g.tokens)] for g, w in zip(got, wanted, strict=True))
     assert [g.tokens for g in made.generate(ASKED)] == wanted, "the session is usable"
 
 
@@ -81,7 +81,9 @@ def test_sources_name_lines_of_the_program() -> None:
 
 
 def test_a_library_that_is_not_there_is_named() -> None:
-    text = python("import sys; sys.modules['triton'] = None\nfrom decgraph import DecError\n"
-                  "from decgraph.backends.registry import machine\n"
-                  "try:\n    machine('triton')\nexcept DecError as error:\n    print(error)")
+    text = python(
+        "import sys; sys.modules['triton'] = None\nfrom decgraph import DecError\n"
+        "from decgraph.backends.registry import machine\n"
+        "try:\n    machine('triton')\nexcept DecError as error:\n    print(error)"
+    )
     assert "backend triton needs triton, which is not installed" in text and "pip install" in text

@@ -31,9 +31,16 @@ class Replayed:
 def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked of a GPU beside its arithmetic."""
     from decgraph.backends.triton.step.program import StepProgram
+
     properties = SimpleNamespace(multi_processor_count=4, major=9, minor=0, name="far", total_memory=1 << 30)
-    for name, value in {"mem_get_info": (1 << 30, 1 << 30), "get_device_properties": properties, "current_device": 0,
-                        "synchronize": None, "get_device_capability": (9, 0), "get_device_name": "far"}.items():
+    for name, value in {
+        "mem_get_info": (1 << 30, 1 << 30),
+        "get_device_properties": properties,
+        "current_device": 0,
+        "synchronize": None,
+        "get_device_capability": (9, 0),
+        "get_device_name": "far",
+    }.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)
     monkeypatch.setattr(StepProgram, "captured", lambda self: Replayed(self.step.body))
 

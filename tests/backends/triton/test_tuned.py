@@ -113,8 +113,11 @@ def test_a_file_that_may_not_be_replaced_leaves_nothing_behind(cache: Path, monk
 
 
 def test_other_devices_and_versions_have_entries_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices = {"NVIDIA A, 132 processors, triton 3.6.0": SLOW, "NVIDIA A, 16 processors, triton 3.6.0": FAST,
-               "interpreter, triton 3.6.0": Config(512)}
+    devices = {
+        "NVIDIA A, 132 processors, triton 3.6.0": SLOW,
+        "NVIDIA A, 16 processors, triton 3.6.0": FAST,
+        "interpreter, triton 3.6.0": Config(512),
+    }
     for name, sizes in devices.items():
         monkeypatch.setattr(tuned, "device_name", lambda name=name: name)
         assert config("rows", (), BAD) == BAD
@@ -136,8 +139,10 @@ def test_the_device_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_two_processes_lose_nothing_of_each_other(cache: Path) -> None:
     """Each adds its entries one by one while the other does."""
-    code = ("import sys; from pathlib import Path; from decgraph.runtime.tune import kept\n"
-            "for n in range(60): assert kept.add(Path(sys.argv[1]), {f'{sys.argv[2]} {n}': {'block': 64}})")
+    code = (
+        "import sys; from pathlib import Path; from decgraph.runtime.tune import kept\n"
+        "for n in range(60): assert kept.add(Path(sys.argv[1]), {f'{sys.argv[2]} {n}': {'block': 64}})"
+    )
     running = [subprocess.Popen([sys.executable, "-c", code, str(cache), who], cwd="/") for who in "ab"]
     assert [process.wait(60) for process in running] == [0, 0]
     assert set(json.loads(cache.read_text())) == {f"{who} {n}" for who in "ab" for n in range(60)}

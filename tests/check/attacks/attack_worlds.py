@@ -53,8 +53,10 @@ WORLDS: dict[str, World] = {
     "adaptive_lenience_growing": World(limit=24, vocab=2, rows={"target": [3, 1], "drafter": [1, 3]}, runs=800),
     "adaptive_lenience_counts": World(limit=10, rows={"target": [6, 3, 1], "drafter": [3, 3, 3]}),
     "adaptive_lenience_streak": World(limit=8, rows={"target": [6, 3, 1], "drafter": [5, 3, 2]}),
-    "across_batch_kept": World(by_hand="capacity 1 and two sequences: one keeps no guess if its own are less likely. No "
-                                       "backend has chosen across sequences so far (`batch_top` is asked by each alone)"),
+    "across_batch_kept": World(
+        by_hand="capacity 1 and two sequences: one keeps no guess if its own are less likely. No "
+        "backend has chosen across sequences so far (`batch_top` is asked by each alone)"
+    ),
     "across_batch_capacity": World(params={"capacity": 1}),
     "across_batch_state": World(batch=1, limit=20, rows={"target": [3, 1], "drafter": [1, 3]}, vocab=2, runs=600),
     "across_batch_siblings": World(by_hand="as across_batch_kept, with capacity 2 and two sequences"),
@@ -80,8 +82,7 @@ WORLDS: dict[str, World] = {
     "float_default_only_share": World(rows=THREE, params={"share": 0.5}),
     "float_default_only_smoothing": World(rows=THREE, params={"smooth": 1}),
     "forgets_residual": World(limit=4, rows=THREE, runs=2500),
-    "forgets_residual_after_first_two_rules": World(vocab=2, limit=4, rows={"target": [3, 1], "drafter": [1, 3]},
-                                                    runs=3000),
+    "forgets_residual_after_first_two_rules": World(vocab=2, limit=4, rows={"target": [3, 1], "drafter": [1, 3]}, runs=3000),
     "frequency_penalty": World(vocab=2, limit=4, rows={"target": [11, 9]}, request={"frequency_penalty": 1.0}),
     "frequency_penalty_third": World(vocab=3, limit=5, rows={"target": [8, 1, 1]}, request={"frequency_penalty": 0.5}),
     "gamma_schedule": World(limit=8, rows={"target": [8, 1, 1], "drafter": [5, 3, 2]}),
@@ -112,8 +113,11 @@ WORLDS: dict[str, World] = {
     "noise_once_for_all_steps_belief": World(limit=40, vocab=2, rows={"target": [4, 1]}, runs=2000),
     "nucleus_target": World(by_hand="a token with less than a thousandth of the mass is lost; that takes many runs to see"),
     "nucleus_evidence": World(limit=1, rows={"target": [9000, 500, 45], "drafter": [1, 1, 8]}, runs=12000),
-    "nucleus_floor": World(limit=1, rows={"target": [9000, 900, 0.8], "drafter": [1, 1, 8]},
-                           by_hand="a token with less than a ten thousandth is lost; that takes a million runs to see"),
+    "nucleus_floor": World(
+        limit=1,
+        rows={"target": [9000, 900, 0.8], "drafter": [1, 1, 8]},
+        by_hand="a token with less than a ten thousandth is lost; that takes a million runs to see",
+    ),
     "one_token_prompt": World(prompt=(1,), rows=THREE),
     "param_gamma_4": World(params={"gamma": 4}, rows=THREE),
     "param_gamma_4_siblings": World(vocab=4, params={"k": 4}, rows={"target": [4, 3, 2, 1], "drafter": [1, 2, 3, 4]}),
@@ -124,10 +128,12 @@ WORLDS: dict[str, World] = {
     "pending_after_two_steps": World(limit=6, rows=THREE, runs=1500),
     "pending_after_two_steps_ahead": World(limit=16, vocab=2, rows={"target": [3, 1]}),
     "refines_itself": World(by_hand="a claim about oneself says nothing, whatever the program does"),
-    "repetition_penalty_at_root": World(vocab=2, prompt=(0,), rows={"target": [1, 1], "drafter": [1, 1]}, runs=2000,
-                                        request={"frequency_penalty": 2.0}),
-    "repetition_penalty": World(prompt=(0, 0), rows={"target": [11, 9, 1], "drafter": [1, 2, 6]},
-                                request={"repetition_penalty": 2.0}),
+    "repetition_penalty_at_root": World(
+        vocab=2, prompt=(0,), rows={"target": [1, 1], "drafter": [1, 1]}, runs=2000, request={"frequency_penalty": 2.0}
+    ),
+    "repetition_penalty": World(
+        prompt=(0, 0), rows={"target": [11, 9, 1], "drafter": [1, 2, 6]}, request={"repetition_penalty": 2.0}
+    ),
     "session_second_request": World(before=1, rows=THREE),
     "session_second_request_count": World(before=20, limit=6),
     "session_lenient": World(before=6, rows=THREE, runs=500),
@@ -136,8 +142,11 @@ WORLDS: dict[str, World] = {
     "stop_strings": World(limit=6, request={"stop": ("b",)}),
     "stop_when_repeating": World(limit=8, window=1),
     "sure_takes_argmax": World(limit=1, rows={"target": [96, 2, 2], "drafter": [1, 1, 1]}, runs=3000),
-    "sure_takes_argmax_rule": World(limit=1, rows={"target": [975, 12, 13], "drafter": [99, 1, 1]},
-                                    by_hand="p[x] / q[x] is below 1 only where q[x] > 0.97 too: too near to see in samples"),
+    "sure_takes_argmax_rule": World(
+        limit=1,
+        rows={"target": [975, 12, 13], "drafter": [99, 1, 1]},
+        by_hand="p[x] / q[x] is below 1 only where q[x] > 0.97 too: too near to see in samples",
+    ),
     "sure_takes_argmax_entropy": World(limit=1, rows={"target": [995, 3, 2], "drafter": [1, 1, 1]}, runs=12000),
     "temperature_two": World(rows={"target": [16, 4, 1], "drafter": [1, 2, 6]}, request={"temperature": 2}),
     "third_step_state": World(limit=6, rows=THREE),
@@ -148,8 +157,9 @@ WORLDS: dict[str, World] = {
     "topk_32_rule": World(vocab=40, limit=1, runs=4000, rows={"target": [1] * 40, "drafter": peaked(40, 40)}),
     "vocab_4_rule": World(vocab=6, limit=1, rows={"target": [20, 15, 10, 5, 5, 1], "drafter": [1, 1, 1, 1, 1, 9]}),
     "topk_32": World(vocab=40, limit=1, runs=4000),
-    "unlikely_accept_rare_draft": World(limit=1, vocab=4, rows={"target": [6, 2, 2, 0], "drafter": [970, 10, 10, 10]},
-                                         runs=8000),
+    "unlikely_accept_rare_draft": World(
+        limit=1, vocab=4, rows={"target": [6, 2, 2, 0], "drafter": [970, 10, 10, 10]}, runs=8000
+    ),
     "unlikely_accept_flat_drafter": World(limit=1, vocab=4, rows={"target": [6, 2, 1, 1], "drafter": [1, 1, 1, 1]}),
     "unlikely_accept_hopeless": World(limit=1, rows={"target": [600, 400, 9], "drafter": [1, 1, 9]}, runs=12000),
     "until": World(limit=4, request={"until": (lambda path: path[-1] == 1,)}, rows=THREE),

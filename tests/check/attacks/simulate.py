@@ -59,12 +59,19 @@ def models(module: Module, name: str, world: World) -> dict[str, Any]:
         if rows is not None and not isinstance(rows, Mapping):
             window, table = 0, {(): rows}
         if world.layers:
-            made[p.name] = FreeModel(world.seed * 101 + i, world.vocab, world.layers, name=p.name, vocab=vocab,
-                                     visibility="causal" if kind == "causal" else "full")
+            made[p.name] = FreeModel(
+                world.seed * 101 + i,
+                world.vocab,
+                world.layers,
+                name=p.name,
+                vocab=vocab,
+                visibility="causal" if kind == "causal" else "full",
+            )
         else:
             sort: Any = kind
-            made[p.name] = TableModel(world.vocab, world.seed * 101 + i, table, kind=sort, name=p.name, vocab=vocab,
-                                      window=window, zeros=world.zeros)
+            made[p.name] = TableModel(
+                world.vocab, world.seed * 101 + i, table, kind=sort, name=p.name, vocab=vocab, window=window, zeros=world.zeros
+            )
     return made
 
 
@@ -93,9 +100,16 @@ def specification(module: Module, claim: Claim, bound: Mapping[str, Any], world:
     mine = {**{p.name: p.default for p in f.params if p.has_default}, **world.params}
     given = {k: (bound.get(v, mine.get(v)) if kind == "param" else v) for k, (kind, v) in claim.args}
     wanted = {p.name for p in module.functions[claim.spec].params if p.value.type.elem == "model"}
-    return partial(Session, module, {k: v for k, v in given.items() if k in wanted},
-                   {k: v for k, v in given.items() if k not in wanted}, machine=machine("reference"), name=claim.spec,
-                   tokenizer=Letters(), externs=world.externs)
+    return partial(
+        Session,
+        module,
+        {k: v for k, v in given.items() if k in wanted},
+        {k: v for k, v in given.items() if k not in wanted},
+        machine=machine("reference"),
+        name=claim.spec,
+        tokenizer=Letters(),
+        externs=world.externs,
+    )
 
 
 def deviation(ours: Counter[Any], theirs: Counter[Any]) -> float:
@@ -115,14 +129,21 @@ def deviation(ours: Counter[Any], theirs: Counter[Any]) -> float:
     if free < 1:
         return 0.0
     n, m = sum(a for a, _ in cells), sum(b for _, b in cells)
-    total = sum((a - (a + b) * n / (n + m)) ** 2 / ((a + b) * n / (n + m)) +
-                (b - (a + b) * m / (n + m)) ** 2 / ((a + b) * m / (n + m)) for a, b in cells)
+    total = sum(
+        (a - (a + b) * n / (n + m)) ** 2 / ((a + b) * n / (n + m)) + (b - (a + b) * m / (n + m)) ** 2 / ((a + b) * m / (n + m))
+        for a, b in cells
+    )
     return ((total / free) ** (1 / 3) - (1 - 2 / (9 * free))) / sqrt(2 / (9 * free))
 
 
-FACES: tuple[Callable[[Any], Any], ...] = (lambda run: run, lambda run: run[0][-1:], lambda run: run[0][-2:],
-                                           lambda run: run[0][:2], lambda run: run[0].count(0),
-                                           lambda run: (len(run[0]), run[1]))
+FACES: tuple[Callable[[Any], Any], ...] = (
+    lambda run: run,
+    lambda run: run[0][-1:],
+    lambda run: run[0][-2:],
+    lambda run: run[0][:2],
+    lambda run: run[0].count(0),
+    lambda run: (len(run[0]), run[1]),
+)
 """What is compared of a run, tokens and reason: all of it, and parts, which show a small difference with fewer samples."""
 
 
@@ -138,8 +159,9 @@ def judge(path: Path, world: World, *, runs: int | None = None) -> Finding:
     """Look for a difference between the program's first claim and what it does in that world."""
     module = load(path).module
     claim, bound = module.entry.claims[0], models(module, module.main, world)
-    ours = partial(Session, module, bound, dict(world.params), machine=machine(world.backend), tokenizer=Letters(),
-                   externs=world.externs)
+    ours = partial(
+        Session, module, bound, dict(world.params), machine=machine(world.backend), tokenizer=Letters(), externs=world.externs
+    )
     if claim.kind != "refines":
         return broken_promise(ours, bound, claim, world)
     theirs = specification(module, claim, bound, world)
@@ -152,7 +174,7 @@ def judge(path: Path, world: World, *, runs: int | None = None) -> Finding:
             mine[tokens_of(one if keep else ours(), world, seed)] += 1
             want[tokens_of(other, replace(world, before=0, batch=1), seed + 1_000_003)] += 1
             if seed % 200 == 199 and max(deviation(seen(mine, face), seen(want, face)) for face in FACES) > 9:
-                break   # more samples could not hide that
+                break  # more samples could not hide that
         off = max(deviation(seen(mine, face), seen(want, face)) for face in FACES)
         most = f"{mine.most_common(2)} and {want.most_common(2)}"
         return Finding(off > 6, f"{off:.1f} deviations in {sum(mine.values())} runs, {most}")
@@ -160,8 +182,14 @@ def judge(path: Path, world: World, *, runs: int | None = None) -> Finding:
     for seed in range(60):
         here = replace(world, seed=world.seed + seed // 2) if claim.mode == "greedy" or seed % 2 else world
         bound = models(module, module.main, here)
-        a = tokens_of(Session(module, bound, dict(world.params), machine=machine(world.backend), tokenizer=Letters(),
-                              externs=world.externs), here, seed, **more)
+        a = tokens_of(
+            Session(
+                module, bound, dict(world.params), machine=machine(world.backend), tokenizer=Letters(), externs=world.externs
+            ),
+            here,
+            seed,
+            **more,
+        )
         b = tokens_of(specification(module, claim, bound, world)(), replace(here, before=0, batch=1), seed, **more)
         if a != b:
             return Finding(True, f"seed {seed}: {a}, not {b}")

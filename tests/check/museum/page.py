@@ -10,8 +10,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from entries import GROUPS, Entry, Program  # pytest finds it by `pythonpath`, a script here
 
 PAGE = Path(__file__).parents[3] / "docs" / "museum.md"
-WORDS = {"refuted": "refuted", "refused": "refused", "outside": "cannot be written", "planted": "planted",
-         "engine test": "engine test"}
+WORDS = {
+    "refuted": "refuted",
+    "refused": "refused",
+    "outside": "cannot be written",
+    "planted": "planted",
+    "engine test": "engine test",
+}
 HEAD = """# The museum
 
 *Made from tests/check/museum/entries.py by `python tests/check/museum/page.py`; change the table, not this page.*
@@ -48,8 +53,9 @@ def page() -> str:
     """The whole page."""
     out = [HEAD]
     counts = {word: sum(word in e.status for _, group in GROUPS for e in group if e.number.startswith("M")) for word in WORDS}
-    out.append("Of the 57, " + ", ".join(f"{n} {WORDS[word]}" for word, n in counts.items())
-               + "; most have more than one of these.\n")
+    out.append(
+        "Of the 57, " + ", ".join(f"{n} {WORDS[word]}" for word, n in counts.items()) + "; most have more than one of these.\n"
+    )
     for title, group in GROUPS:
         out.append(f"## {title}\n\n| | where | what was wrong | status | shown by |\n|---|---|---|---|---|")
         for e in group:

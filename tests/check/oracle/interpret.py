@@ -78,7 +78,7 @@ class Machine:
         for s in self.program.states:
             if s.scope == "session" and s.name in kept:
                 self.states[s.name] = kept[s.name]
-                if isinstance(kept[s.name], Tree):      # drafts below an earlier text are drafts below this one
+                if isinstance(kept[s.name], Tree):  # drafts below an earlier text are drafts below this one
                     self.states[s.name].base = self.context
             elif s.type.startswith("suffixes"):
                 self.states[s.name] = self.request.prompt

@@ -28,8 +28,11 @@ def new(draw: Draw) -> Sample:
     given: dict[str, tuple[str, Any]] = {"n": ("int", n)}
     if capacity is None:
         return Sample('%z = canvas.new(%n, canvas = "c")', given, (made([None] * min(n, 9), 9),))
-    return Sample('%z = canvas.new(%n, %m, canvas = "c")', {**given, "m": ("int", capacity)},
-                  (made([None] * min(n, 9), min(capacity, 9)),))
+    return Sample(
+        '%z = canvas.new(%n, %m, canvas = "c")',
+        {**given, "m": ("int", capacity)},
+        (made([None] * min(n, 9), min(capacity, 9)),),
+    )
 
 
 @says("canvas.extend")
@@ -66,8 +69,11 @@ def deciding(draw: Draw) -> Sample:
 def masking(draw: Draw) -> Sample:
     c, cells = canvas(draw)
     at = draw(st.lists(st.integers(0, len(cells) - 1), unique=True))
-    return Sample('%z = canvas.put(%c, %ps, kind = "mask")', {"c": c, "ps": positions(at)},
-                  (made([None if i in at else x for i, x in enumerate(cells)]),))
+    return Sample(
+        '%z = canvas.put(%c, %ps, kind = "mask")',
+        {"c": c, "ps": positions(at)},
+        (made([None if i in at else x for i, x in enumerate(cells)]),),
+    )
 
 
 @says("canvas.get")
@@ -75,8 +81,11 @@ def fields(draw: Draw) -> Sample:
     c, cells = canvas(draw)
     field = draw(st.sampled_from(["masked", "decided", "token", "draws", "all", "length"]))
     want = {
-        "masked": [x is None for x in cells], "decided": [x is not None for x in cells],
-        "token": [MASKED if x is None else x for x in cells], "draws": cells, "all": list(range(len(cells))),
+        "masked": [x is None for x in cells],
+        "decided": [x is not None for x in cells],
+        "token": [MASKED if x is None else x for x in cells],
+        "draws": cells,
+        "all": list(range(len(cells))),
         "length": len(cells),
     }[field]
     return Sample(f'%z = canvas.get(%c, field = "{field}")', {"c": c}, (want,))
@@ -128,5 +137,3 @@ def spread(draw: Draw) -> Sample:
     for i in range(n):
         want[i % steps] += 1
     return Sample("%z = schedule(%n, %s)", {"n": ("int", n), "s": ("int", steps)}, (want,))
-
-

@@ -106,8 +106,12 @@ def certain(draw: Draw) -> Sample:
     """Draws without randomness: their law is certain, so its own token has probability 1."""
     xs = draw(lists(TOKENS, 1))
     field = draw(st.sampled_from(["token", "prob", "point", "law"]))
-    want = {"token": xs, "prob": [1.0] * len(xs), "point": [True] * len(xs),
-            "law": [[float(v == x) for v in range(V)] for x in xs]}[field]
+    want = {
+        "token": xs,
+        "prob": [1.0] * len(xs),
+        "point": [True] * len(xs),
+        "law": [[float(v == x) for v in range(V)] for x in xs],
+    }[field]
     return Sample(f'%d = draw.point(%x)\n%z = draw.get(%d, field = "{field}")', {"x": tokens(xs)}, (want,))
 
 
@@ -119,5 +123,3 @@ def raced(draw: Draw) -> Sample:
     text = '%g = noise(kind = "race", site = "f.0")\n%d = draw.race(%q, %g)\n%t = draw.get(%d, field = "token")\n'
     text += '%s = sort(%t)\n%z = map(%s, %s, fn = "minimum")'
     return Sample(text, {"q": dist(p)}, (sorted(v for v in range(V) if p[v] > 0),))
-
-

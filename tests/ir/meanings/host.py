@@ -25,8 +25,11 @@ def called(draw: Draw) -> Sample:
 def alone(draw: Draw) -> Sample:
     xs, k = draw(lists(INTS)), draw(st.integers(0, 6))
     key = draw(exactly(REALS, len(xs)))
-    return Sample("%z = batch.top(%x, %k, %a)", {"x": ints(xs), "k": ("int", k), "a": reals(key)},
-                  ([xs[i] for i in best_first([key])[:k]] if xs else [],))
+    return Sample(
+        "%z = batch.top(%x, %k, %a)",
+        {"x": ints(xs), "k": ("int", k), "a": reals(key)},
+        ([xs[i] for i in best_first([key])[:k]] if xs else [],),
+    )
 
 
 @says("vocab_size")
@@ -42,7 +45,7 @@ def letters(draw: Draw) -> Sample:
     if draw(st.booleans()):
         return Sample("%z = text_of(%x)", {"x": tokens(xs)}, (text,))
     word = draw(st.sampled_from(["a", "ab", "cc", "bca"]))
-    found = any(text[i:i + len(word)] == word for i in range(len(text)))
+    found = any(text[i : i + len(word)] == word for i in range(len(text)))
     return Sample("%z = completes(%p, %w)", {"p": ("path<V>", Path(xs)), "w": ("text", word)}, (found,))
 
 
@@ -52,7 +55,8 @@ def of_the_context(draw: Draw) -> Sample:
     field = draw(st.sampled_from(["token", "length", "path", "last"]))
     n = draw(st.integers(0, 5))
     if field == "last":
-        return Sample('%c = context()\n%z = ctx.get(%c, %n, field = "last", bound = 5)', {"n": ("int", n)},
-                      ([1, 0, 2][max(0, 3 - n):],))
+        return Sample(
+            '%c = context()\n%z = ctx.get(%c, %n, field = "last", bound = 5)', {"n": ("int", n)}, ([1, 0, 2][max(0, 3 - n) :],)
+        )
     want = {"token": 2, "length": 3, "path": [1, 0, 2]}[field]
     return Sample(f'%c = context()\n%z = ctx.get(%c, field = "{field}")', {}, (want,))

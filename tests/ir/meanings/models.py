@@ -34,8 +34,14 @@ def arithmetic(draw: Draw) -> Sample:
         return Sample('%z = hidden.map(%h, fn = "neg")', {"h": h}, ([[-x for x in xs] for xs in a],))
     if draw(st.booleans()):
         b = draw(exactly(exactly(REALS, 2), len(a)))
-        return Sample(f'%z = hidden.map(%h, %g, fn = "{fn}")', {"h": h, "g": (h[0], np.array(b))},
-                      ([[how[fn](x, y) for x, y in zip(xs, ys, strict=True)] for xs, ys in zip(a, b, strict=True)],))
+        return Sample(
+            f'%z = hidden.map(%h, %g, fn = "{fn}")',
+            {"h": h, "g": (h[0], np.array(b))},
+            ([[how[fn](x, y) for x, y in zip(xs, ys, strict=True)] for xs, ys in zip(a, b, strict=True)],),
+        )
     n = draw(exactly(REALS, len(a)))
-    return Sample(f'%z = hidden.map(%h, %n, fn = "{fn}")', {"h": h, "n": reals(n)},
-                  ([[how[fn](x, y) for x in xs] for xs, y in zip(a, n, strict=True)],))
+    return Sample(
+        f'%z = hidden.map(%h, %n, fn = "{fn}")',
+        {"h": h, "n": reals(n)},
+        ([[how[fn](x, y) for x in xs] for xs, y in zip(a, n, strict=True)],),
+    )

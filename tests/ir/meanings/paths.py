@@ -18,16 +18,22 @@ from decgraph.ir.data.tree import Tree
 def edits(draw: Draw) -> Sample:
     i, x = draw(st.integers(0, 5)), draw(TOKENS)
     field = draw(st.sampled_from(["position", "token"]))
-    return Sample(f'%e = edit(%i, %x, canvas = "c")\n%z = edit.get(%e, field = "{field}")',
-                  {"i": ("position<c>", i), "x": ("token<V>", x)}, (i if field == "position" else x,))
+    return Sample(
+        f'%e = edit(%i, %x, canvas = "c")\n%z = edit.get(%e, field = "{field}")',
+        {"i": ("position<c>", i), "x": ("token<V>", x)},
+        (i if field == "position" else x,),
+    )
 
 
 @says("edit")
 def several_edits(draw: Draw) -> Sample:
     at = draw(st.lists(st.integers(0, 5), max_size=4))
     xs = draw(exactly(TOKENS, len(at)))
-    return Sample('%z = edit(%i, %x, canvas = "c")', {"i": positions(at), "x": tokens(xs)},
-                  ([("edit", i, x) for i, x in zip(at, xs, strict=True)],))
+    return Sample(
+        '%z = edit(%i, %x, canvas = "c")',
+        {"i": positions(at), "x": tokens(xs)},
+        ([("edit", i, x) for i, x in zip(at, xs, strict=True)],),
+    )
 
 
 @says("path.get")
@@ -78,8 +84,11 @@ def shapes(draw: Draw) -> Sample:
     level = levels[n]
     width = max(rank for _, rank in level) + 1
     want: Any = {"parent": [p for p, _ in level], "rank": [r for _, r in level], "index": n, "width": width}[field]
-    return Sample(f'%t = topology(shape = {shape})\n%l = gather(%t, %n)\n%z = level.get(%l, field = "{field}")',
-                  {"n": ("int", n)}, (want,))
+    return Sample(
+        f'%t = topology(shape = {shape})\n%l = gather(%t, %n)\n%z = level.get(%l, field = "{field}")',
+        {"n": ("int", n)},
+        (want,),
+    )
 
 
 @says("tree.best_first")
@@ -90,7 +99,7 @@ def likeliest_nodes(draw: Draw) -> Sample:
     size, above = draw(st.integers(0, 5)), draw(st.sampled_from([Fraction(1, 16), Fraction(1, 4), Fraction(1, 2)]))
 
     def after(key: list[int]) -> list[int]:
-        return [text[i + len(key)] for i in range(len(text) - len(key)) if text[i:i + len(key)] == key]
+        return [text[i + len(key)] for i in range(len(text) - len(key)) if text[i : i + len(key)] == key]
 
     key = [draw(TOKENS)]
     nodes: list[tuple[list[int], Fraction, int]] = [([], Fraction(1), -1)]  # path, mass, parent
@@ -106,12 +115,20 @@ def likeliest_nodes(draw: Draw) -> Sample:
             break
         p, path, parent = min(options)
         nodes.append((path, -p, parent))
-    lines = ['%n = const(value = 64, type = !int)', '%i = index.new(%n, kind = "suffixes")', '%ix = index.learn(%i, %x)',
-             '%a = index.ask(%ix, %k, what = "after", named = ())', "%t, %new = tree.best_first(%r, %a, %s, %p)"]
+    lines = [
+        "%n = const(value = 64, type = !int)",
+        '%i = index.new(%n, kind = "suffixes")',
+        "%ix = index.learn(%i, %x)",
+        '%a = index.ask(%ix, %k, what = "after", named = ())',
+        "%t, %new = tree.best_first(%r, %a, %s, %p)",
+    ]
     get = draw(st.sampled_from(["token", "parent"]))
     want = [2, *(path[-1] for path, _, _ in nodes[1:])] if get == "token" else [0, *(parent for _, _, parent in nodes[1:])]
-    given = {"x": tokens(text), "k": tokens(key), "r": ("tree<t,token,V>", Tree.start((1, 0, 2))), "s": ("int", size),
-             "p": ("real", float(above))}
+    given = {
+        "x": tokens(text),
+        "k": tokens(key),
+        "r": ("tree<t,token,V>", Tree.start((1, 0, 2))),
+        "s": ("int", size),
+        "p": ("real", float(above)),
+    }
     return Sample("\n".join([*lines, f'%z = tree.get(%t, column = "{get}")']), given, (want,))
-
-

@@ -51,9 +51,30 @@ def says(*ops: str) -> Callable[[Callable[[Draw], Sample]], Callable[[Draw], Sam
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        ("for", "while", "if", "each", "run", "const", "commit", "done", "ended", "return", "state.read", "state.write",
-         "noise", "draw", "draw.many", "bernoulli", "tree.walk", "tree.grow", "tree.reroot", "tree.continue",
-         "context", "request"),
+        (
+            "for",
+            "while",
+            "if",
+            "each",
+            "run",
+            "const",
+            "commit",
+            "done",
+            "ended",
+            "return",
+            "state.read",
+            "state.write",
+            "noise",
+            "draw",
+            "draw.many",
+            "bernoulli",
+            "tree.walk",
+            "tree.grow",
+            "tree.reroot",
+            "tree.continue",
+            "context",
+            "request",
+        ),
         ("tests/check/oracle/interpret.py", "the language's own interpreter over plain values, for whole programs"),
     ),
     **dict.fromkeys(

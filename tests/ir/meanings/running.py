@@ -90,8 +90,15 @@ def outcome(cls: Any, module: Module, sample: Sample, *, tensors: bool | None) -
         value = sample.operands[p.name][1]
         vocab = any(d.kind == "vocab" for d in p.value.type.dims)
         bound[p.name] = value if tensors is None else torch_value(value, REQUEST, tensors=tensors and vocab)
-    machine = cls(module, "f", {"target": FreeModel(3, V, 2, name="target")}, {}, REQUEST, externs=dict(sample.externs),
-                  detokenizer=Letters())
+    machine = cls(
+        module,
+        "f",
+        {"target": FreeModel(3, V, 2, name="target")},
+        {},
+        REQUEST,
+        externs=dict(sample.externs),
+        detokenizer=Letters(),
+    )
     machine.vocab_size, machine.mask_token = V, V
     try:
         return machine.start(bound)
@@ -137,5 +144,3 @@ def same(got: Any, want: Any) -> bool:
     if isinstance(want, int) and not math.isclose(a, round(a)):
         return False
     return a == b or (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-11)
-
-

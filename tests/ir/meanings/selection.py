@@ -79,15 +79,19 @@ def several_best(draw: Draw) -> Sample:
     order = draw(st.sampled_from(["best", "kept"]))
     if order == "kept":
         chosen = sorted(chosen)
-    return Sample(f'%z = select.top(%x, %k, %a, %b, order = "{order}", bound = 7)',
-                  {"x": ints(xs), "k": ("int", k), "a": reals(a), "b": ints(b)}, ([xs[i] for i in chosen],))
+    return Sample(
+        f'%z = select.top(%x, %k, %a, %b, order = "{order}", bound = 7)',
+        {"x": ints(xs), "k": ("int", k), "a": reals(a), "b": ints(b)},
+        ([xs[i] for i in chosen],),
+    )
 
 
 @says("select.top")
 def best_by_themselves(draw: Draw) -> Sample:
     xs, k = draw(lists(REALS)), draw(st.integers(0, 7))
-    return Sample("%z = select.top(%x, %k, bound = 7)", {"x": reals(xs), "k": ("int", k)},
-                  ([xs[i] for i in best_first([xs])[:k]],))
+    return Sample(
+        "%z = select.top(%x, %k, bound = 7)", {"x": reals(xs), "k": ("int", k)}, ([xs[i] for i in best_first([xs])[:k]],)
+    )
 
 
 @says("pairs.top")
@@ -96,8 +100,11 @@ def best_pairs(draw: Draw) -> Sample:
     k = draw(st.integers(0, 9))
     flat = [x for xs in m for x in xs]
     chosen = [i for i in best_first([flat]) if flat[i] > -math.inf][:k]
-    return Sample("%z, %y, %v = pairs.top(%m, %k, bound = 9)", {"m": rows(m), "k": ("int", k)},
-                  ([i // V for i in chosen], [i % V for i in chosen], [flat[i] for i in chosen]))
+    return Sample(
+        "%z, %y, %v = pairs.top(%m, %k, bound = 9)",
+        {"m": rows(m), "k": ("int", k)},
+        ([i // V for i in chosen], [i % V for i in chosen], [flat[i] for i in chosen]),
+    )
 
 
 @says("sort")
@@ -116,6 +123,7 @@ def in_order(draw: Draw) -> Sample:
 @says("rank")
 def places(draw: Draw) -> Sample:
     """How many are larger, and how many equal ones came before."""
+
     def place(xs: Sequence[float], i: int) -> int:
         return sum(x > xs[i] for x in xs) + sum(x == xs[i] for x in xs[:i])
 
@@ -129,8 +137,11 @@ def places(draw: Draw) -> Sample:
 @says("first_max")
 def first_of_the_largest(draw: Draw) -> Sample:
     xs = draw(lists(REALS))
-    return Sample("%z = first_max(%x)", {"x": reals(xs)},
-                  ([all(x > y for y in xs[:i]) and all(x >= y for y in xs[i:]) for i, x in enumerate(xs)],))
+    return Sample(
+        "%z = first_max(%x)",
+        {"x": reals(xs)},
+        ([all(x > y for y in xs[:i]) and all(x >= y for y in xs[i:]) for i, x in enumerate(xs)],),
+    )
 
 
 @says("compact")
@@ -155,7 +166,10 @@ def first_ones(draw: Draw) -> Sample:
     k = draw(st.integers(-1, 7))
     if draw(st.booleans()):
         c = draw(lists(st.booleans()))
-        return Sample("%z = take_first(%c, %k, bound = 7)", {"c": ("bool[cells.c]", bools(c)[1]), "k": ("int", k)},
-                      ([i for i, ok in enumerate(c) if ok][: max(k, 0)],))
+        return Sample(
+            "%z = take_first(%c, %k, bound = 7)",
+            {"c": ("bool[cells.c]", bools(c)[1]), "k": ("int", k)},
+            ([i for i, ok in enumerate(c) if ok][: max(k, 0)],),
+        )
     xs = draw(lists(REALS))
     return Sample("%z = take_first(%x, %k, bound = 7)", {"x": reals(xs), "k": ("int", k)}, (xs[: max(k, 0)],))

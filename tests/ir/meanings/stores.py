@@ -26,15 +26,18 @@ def texts(draw: Draw) -> tuple[list[list[int]], list[str], dict[str, tuple[str, 
 def follows(learned: list[list[int]], key: list[int]) -> list[list[int]]:
     """What follows every occurrence that something follows, in the order in which it was learned."""
     n = len(key)
-    return [t[i + n:] for t in learned for i in range(len(t) - n) if t[i:i + n] == key]
+    return [t[i + n :] for t in learned for i in range(len(t) - n) if t[i : i + n] == key]
 
 
 @says("index.new", "index.learn", "index.ask")
 def occurs(draw: Draw) -> Sample:
     learned, lines, given = texts(draw)
     key = draw(st.lists(TOKENS, min_size=1, max_size=3))
-    return Sample("\n".join([*lines, f'%z = index.ask(%i{len(learned)}, %k, what = "has", named = ())']),
-                  {**given, "k": tokens(key)}, (bool(follows(learned, key)),))
+    return Sample(
+        "\n".join([*lines, f'%z = index.ask(%i{len(learned)}, %k, what = "has", named = ())']),
+        {**given, "k": tokens(key)},
+        (bool(follows(learned, key)),),
+    )
 
 
 @says("index.ask")
@@ -47,13 +50,16 @@ def continuation(draw: Draw) -> Sample:
     pick = draw(st.sampled_from(["last", "first"]))
     want: list[int] = []
     for n in range(min(DEPTH, len(key)), least - 1, -1):
-        found = follows(learned, key[len(key) - n:])
+        found = follows(learned, key[len(key) - n :])
         if found:
             want = found[-1 if pick == "last" else 0][:most]
             break
     named = '%l, %m, %p, what = "path", named = ("at_least", "at_most", "pick"), bound = 5'
-    return Sample("\n".join([*lines, f"%z = index.ask(%i{len(learned)}, %k, {named})"]),
-                  {**given, "k": tokens(key), "l": ("int", least), "m": ("int", most), "p": ("text", pick)}, (want,))
+    return Sample(
+        "\n".join([*lines, f"%z = index.ask(%i{len(learned)}, %k, {named})"]),
+        {**given, "k": tokens(key), "l": ("int", least), "m": ("int", most), "p": ("text", pick)},
+        (want,),
+    )
 
 
 @says("index.ask")
@@ -64,12 +70,15 @@ def frequencies(draw: Draw) -> Sample:
     key = draw(st.lists(TOKENS, max_size=6))
     want = [0.0] * V
     for n in range(min(DEPTH, len(key)), -1, -1):
-        found = [f[0] for f in follows(learned, key[len(key) - n:])]
+        found = [f[0] for f in follows(learned, key[len(key) - n :])]
         if found:
             want = [found.count(v) / len(found) for v in range(V)]
             break
-    return Sample("\n".join([*lines, f'%z = index.ask(%i{len(learned)}, %k, what = "score", named = ())']),
-                  {**given, "k": tokens(key)}, (want,))
+    return Sample(
+        "\n".join([*lines, f'%z = index.ask(%i{len(learned)}, %k, what = "score", named = ())']),
+        {**given, "k": tokens(key)},
+        (want,),
+    )
 
 
 @says("index.new", "index.learn", "index.ask")
@@ -85,7 +94,7 @@ def entries(draw: Draw) -> Sample:
         given |= {f"k{n}": ("token<V>", k), f"e{n}": tokens(entry)}
         if k == key:
             kept = [e for e in kept if e != entry] + [entry]
-            kept = kept[len(kept) - min(len(kept), capacity):]
+            kept = kept[len(kept) - min(len(kept), capacity) :]
     lines.append(f'%z = index.ask(%i{len(stored)}, %k, what = "get", named = ())')
     return Sample("\n".join(lines), given, (kept,))
 
@@ -128,13 +137,17 @@ def walking(draw: Draw) -> Sample:
             at = table[at][t] if at >= 0 else -1
         return Sample('%z = automaton(%g, %s, %x, what = "run")', {**given, "x": tokens(xs)}, (at,))
     if what == "allowed":
-        return Sample('%z = automaton(%g, %s, what = "allowed")', given,
-                      ([after >= 0 and ends(table, accepting, after) for after in table[s]],))
+        return Sample(
+            '%z = automaton(%g, %s, what = "allowed")',
+            given,
+            ([after >= 0 and ends(table, accepting, after) for after in table[s]],),
+        )
     if what == "live":
         return Sample('%z = automaton(%g, what = "live")', given, ([ends(table, accepting, n) for n in range(len(table))],))
     if what == "weights":
-        return Sample('%z = automaton(%g, %s, what = "weights")', given,
-                      ([0.0 if n == s else -math.inf for n in range(len(table))],))
+        return Sample(
+            '%z = automaton(%g, %s, what = "weights")', given, ([0.0 if n == s else -math.inf for n in range(len(table))],)
+        )
     return Sample('%z = automaton(%g, what = "states")', given, (len(table),))
 
 
@@ -152,5 +165,6 @@ def best_step(draw: Draw) -> Sample:
         best.append(top[0])
         back.append(-top[1])
         token.append(-top[2])
-    return Sample("%z, %b, %t = relax(%g, %w, %s)",
-                  {"g": g, "w": ("real[k.states]", np.array(w)), "s": row(s)}, (best, back, token))
+    return Sample(
+        "%z, %b, %t = relax(%g, %w, %s)", {"g": g, "w": ("real[k.states]", np.array(w)), "s": row(s)}, (best, back, token)
+    )

@@ -57,10 +57,11 @@ def own_columns(draw: Draw) -> Sample:
     first, later = draw(exactly(INTS, n)), draw(INTS)
     at = draw(st.lists(st.integers(0, n - 1), unique=True))
     text = '%u = tree.set(%t, %all, %a, column = "score")\n%v = tree.set(%u, %ns, %b, column = "score")\n'
-    return Sample(text + '%z = tree.get(%v, column = "score", type = !int)',
-                  {"t": t, "all": nodes(list(range(n))), "a": ("int[k<=8]", np.array(first)), "ns": nodes(at),
-                   "b": ("int", later)},
-                  ([later if i in at else x for i, x in enumerate(first)],))
+    return Sample(
+        text + '%z = tree.get(%v, column = "score", type = !int)',
+        {"t": t, "all": nodes(list(range(n))), "a": ("int[k<=8]", np.array(first)), "ns": nodes(at), "b": ("int", later)},
+        ([later if i in at else x for i, x in enumerate(first)],),
+    )
 
 
 @says("tree.front", "tree.nodes")
@@ -77,9 +78,12 @@ def kinds_of_nodes(draw: Draw) -> Sample:
     which = draw(st.sampled_from(["root", "all", "drafted", "leaves", "children", "path"]))
     node = draw(st.integers(0, n - 1))
     want: dict[str, Any] = {
-        "root": 0, "all": list(range(n)), "drafted": list(range(1, n)),
+        "root": 0,
+        "all": list(range(n)),
+        "drafted": list(range(1, n)),
         "leaves": [i for i in range(n) if i not in parents[1:]],
-        "children": [i for i in range(1, n) if parents[i] == node], "path": way(parents, node),
+        "children": [i for i in range(1, n) if parents[i] == node],
+        "path": way(parents, node),
     }
     if which in ("children", "path"):
         return Sample(f'%z = tree.nodes(%t, %n, which = "{which}")', {"t": t, "n": ("node<t>", node)}, (want[which],))

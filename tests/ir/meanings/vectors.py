@@ -10,13 +10,23 @@ from meanings.registry import Draw, Sample, V, says
 from meanings.values import INTS, REALS, TOKENS, bools, dist, exactly, ints, lists, probs, reals, row, rows, tokens
 
 TWO: dict[str, Any] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "minimum": lambda a, b: b if b < a else a, "maximum": lambda a, b: b if b > a else a,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "minimum": lambda a, b: b if b < a else a,
+    "maximum": lambda a, b: b if b > a else a,
 }
 ONE: dict[str, Any] = {
-    "neg": lambda a: -a, "exp": math.exp, "relu": lambda a: a if a > 0 else a * 0, "abs": lambda a: -a if a < 0 else a,
+    "neg": lambda a: -a,
+    "exp": math.exp,
+    "relu": lambda a: a if a > 0 else a * 0,
+    "abs": lambda a: -a if a < 0 else a,
     "floor": math.floor,
 }
 
@@ -31,8 +41,11 @@ def of_two(draw: Draw) -> Sample:
     how = draw(st.sampled_from(["vectors", "one", "single"]))
     if how == "vectors":
         b = draw(exactly(of, len(a)))
-        return Sample(f'%z = map(%a, %b, fn = "{fn}")', {"a": vector(a), "b": vector(b)},
-                      ([TWO[fn](x, y) for x, y in zip(a, b, strict=True)],))
+        return Sample(
+            f'%z = map(%a, %b, fn = "{fn}")',
+            {"a": vector(a), "b": vector(b)},
+            ([TWO[fn](x, y) for x, y in zip(a, b, strict=True)],),
+        )
     y = draw(of)
     if how == "one":
         return Sample(f'%z = map(%a, %y, fn = "{fn}")', {"a": vector(a), "y": (kind, y)}, ([TWO[fn](x, y) for x in a],))
@@ -53,6 +66,7 @@ def of_one(draw: Draw) -> Sample:
 @says("map")
 def quotients(draw: Draw) -> Sample:
     """What floating point says of 0 / 0, logarithms and roots of what is not positive, powers."""
+
     def divided(a: float, b: float) -> float:
         if b == 0:
             return math.nan if a == 0 else math.copysign(math.inf, a) * math.copysign(1, b)
@@ -62,11 +76,17 @@ def quotients(draw: Draw) -> Sample:
     a = draw(lists(REALS))
     if fn == "div":
         b = draw(exactly(REALS, len(a)))
-        return Sample('%z = map(%a, %b, fn = "div")', {"a": reals(a), "b": reals(b)},
-                      ([divided(x, y) for x, y in zip(a, b, strict=True)],))
+        return Sample(
+            '%z = map(%a, %b, fn = "div")',
+            {"a": reals(a), "b": reals(b)},
+            ([divided(x, y) for x, y in zip(a, b, strict=True)],),
+        )
     if fn == "log":
-        return Sample('%z = map(%a, fn = "log")', {"a": reals(a)},
-                      ([math.log(x) if x > 0 else -math.inf if x == 0 else math.nan for x in a],))
+        return Sample(
+            '%z = map(%a, fn = "log")',
+            {"a": reals(a)},
+            ([math.log(x) if x > 0 else -math.inf if x == 0 else math.nan for x in a],),
+        )
     if fn == "sqrt":
         return Sample('%z = map(%a, fn = "sqrt")', {"a": reals(a)}, ([math.sqrt(x) if x >= 0 else math.nan for x in a],))
     n = draw(st.integers(1, 4))
@@ -84,8 +104,9 @@ def logic(draw: Draw) -> Sample:
     if fn == "not":
         return Sample('%z = map(%a, fn = "not")', {"a": bools(a)}, ([not x for x in a],))
     how = {"and": lambda x, y: x and y, "or": lambda x, y: x or y, "eq": lambda x, y: x == y}[fn]
-    return Sample(f'%z = map(%a, %b, fn = "{fn}")', {"a": bools(a), "b": bools(b)},
-                  ([how(x, y) for x, y in zip(a, b, strict=True)],))
+    return Sample(
+        f'%z = map(%a, %b, fn = "{fn}")', {"a": bools(a), "b": bools(b)}, ([how(x, y) for x, y in zip(a, b, strict=True)],)
+    )
 
 
 @says("map")
@@ -94,11 +115,17 @@ def choosing(draw: Draw) -> Sample:
     a = draw(lists(REALS))
     if draw(st.booleans()):
         c, b = draw(exactly(st.booleans(), len(a))), draw(REALS)
-        return Sample('%z = map(%c, %a, %b, fn = "select")', {"c": bools(c), "a": reals(a), "b": ("real", b)},
-                      ([x if ok else b for ok, x in zip(c, a, strict=True)],))
+        return Sample(
+            '%z = map(%c, %a, %b, fn = "select")',
+            {"c": bools(c), "a": reals(a), "b": ("real", b)},
+            ([x if ok else b for ok, x in zip(c, a, strict=True)],),
+        )
     lo, hi = sorted((draw(REALS), draw(REALS)))
-    return Sample('%z = map(%a, %lo, %hi, fn = "clamp")', {"a": reals(a), "lo": ("real", lo), "hi": ("real", hi)},
-                  ([lo if x < lo else hi if x > hi else x for x in a],))
+    return Sample(
+        '%z = map(%a, %lo, %hi, fn = "clamp")',
+        {"a": reals(a), "lo": ("real", lo), "hi": ("real", hi)},
+        ([lo if x < lo else hi if x > hi else x for x in a],),
+    )
 
 
 @says("map")
@@ -111,12 +138,19 @@ def over_the_vocabulary(draw: Draw) -> Sample:
         return Sample('%z = map(%q, %w, fn = "mul")', {"q": dist(p), "w": row(w)}, (want,))
     m = draw(lists(exactly(REALS, V), 1, 3))
     a = draw(exactly(REALS, len(m)))
-    return Sample('%z = map(%m, %a, fn = "add")', {"m": rows(m), "a": reals(a)},
-                  ([[x + y for x in xs] for xs, y in zip(m, a, strict=True)],))
+    return Sample(
+        '%z = map(%m, %a, fn = "add")',
+        {"m": rows(m), "a": reals(a)},
+        ([[x + y for x in xs] for xs, y in zip(m, a, strict=True)],),
+    )
 
 
 FOLDS: dict[str, Any] = {
-    "sum": sum, "mean": lambda xs: sum(xs) / len(xs), "prod": math.prod, "max": max, "min": min,
+    "sum": sum,
+    "mean": lambda xs: sum(xs) / len(xs),
+    "prod": math.prod,
+    "max": max,
+    "min": min,
     "logsumexp": lambda xs: math.log(sum(math.exp(x) for x in xs)),
 }
 
@@ -136,8 +170,9 @@ def folds_of_rows(draw: Draw) -> Sample:
     m = draw(lists(exactly(REALS, V), 1, 4))
     if draw(st.booleans()):
         return Sample(f'%z = reduce(%m, fn = "{fn}")', {"m": rows(m)}, ([FOLDS[fn](xs) for xs in m],))
-    return Sample(f'%z = reduce(%m, fn = "{fn}", over = "k")', {"m": rows(m)},
-                  ([FOLDS[fn]([xs[v] for xs in m]) for v in range(V)],))
+    return Sample(
+        f'%z = reduce(%m, fn = "{fn}", over = "k")', {"m": rows(m)}, ([FOLDS[fn]([xs[v] for xs in m]) for v in range(V)],)
+    )
 
 
 @says("reduce")
@@ -175,8 +210,9 @@ def indexing_twice(draw: Draw) -> Sample:
     m = draw(lists(exactly(REALS, V), 1, 4))
     i = draw(lists(st.integers(0, len(m) - 1)))
     x = draw(exactly(TOKENS, len(i)))
-    return Sample("%z = gather(%m, %i, %x)", {"m": rows(m), "i": ints(i), "x": tokens(x)},
-                  ([m[a][b] for a, b in zip(i, x, strict=True)],))
+    return Sample(
+        "%z = gather(%m, %i, %x)", {"m": rows(m), "i": ints(i), "x": tokens(x)}, ([m[a][b] for a, b in zip(i, x, strict=True)],)
+    )
 
 
 @says("slice")
@@ -205,8 +241,9 @@ def joining(draw: Draw) -> Sample:
 def writing_out(draw: Draw) -> Sample:
     xs = draw(lists(REALS, 1, 3))
     names = [f"x{n}" for n in range(len(xs))]
-    return Sample(f"%z = list({', '.join(f'%{n}' for n in names)})", {n: ("real", x) for n, x in zip(names, xs, strict=True)},
-                  (xs,))
+    return Sample(
+        f"%z = list({', '.join(f'%{n}' for n in names)})", {n: ("real", x) for n, x in zip(names, xs, strict=True)}, (xs,)
+    )
 
 
 @says("tile")
@@ -226,16 +263,20 @@ def counting(draw: Draw) -> Sample:
     lo, hi = draw(st.integers(-3, 4)), draw(st.integers(-3, 6))
     if draw(st.booleans()):
         return Sample('%z = tile(%hi, kind = "iota", bound = 8)', {"hi": ("int", hi)}, (list(range(hi)),))
-    return Sample('%z = tile(%lo, %hi, kind = "iota", bound = 8)', {"lo": ("int", lo), "hi": ("int", hi)},
-                  ([i for i in range(-9, 9) if lo <= i < hi],))
+    return Sample(
+        '%z = tile(%lo, %hi, kind = "iota", bound = 8)',
+        {"lo": ("int", lo), "hi": ("int", hi)},
+        ([i for i in range(-9, 9) if lo <= i < hi],),
+    )
 
 
 @says("tile")
 def zeros(draw: Draw) -> Sample:
     n, elem = draw(st.integers(0, 4)), draw(st.sampled_from(["int", "real", "bool"]))
     zero = {"int": 0, "real": 0.0, "bool": False}[elem]
-    return Sample(f'%z = tile(%n, kind = "zeros", elem = "{elem}", dims = [dim k, dim vocab.V])', {"n": ("int", n)},
-                  ([[zero] * V] * n,))
+    return Sample(
+        f'%z = tile(%n, kind = "zeros", elem = "{elem}", dims = [dim k, dim vocab.V])', {"n": ("int", n)}, ([[zero] * V] * n,)
+    )
 
 
 @says("len")
@@ -292,8 +333,11 @@ def setting_where(draw: Draw) -> Sample:
     """A condition names the places where it holds."""
     a, x = draw(lists(REALS)), draw(REALS)
     c = draw(exactly(st.booleans(), len(a)))
-    return Sample('%z = scatter(%a, %x, %c, mode = "last")', {"a": reals(a), "x": ("real", x), "c": bools(c)},
-                  ([x if ok else y for ok, y in zip(c, a, strict=True)],))
+    return Sample(
+        '%z = scatter(%a, %x, %c, mode = "last")',
+        {"a": reals(a), "x": ("real", x), "c": bools(c)},
+        ([x if ok else y for ok, y in zip(c, a, strict=True)],),
+    )
 
 
 @says("scatter")
@@ -305,5 +349,6 @@ def setting_in_rows(draw: Draw) -> Sample:
     out = [list(xs) for xs in m]
     for a, b in zip(i, x, strict=True):
         out[a][b] = v
-    return Sample('%z = scatter(%m, %v, %i, %x, mode = "last")', {"m": rows(m), "v": ("real", v), "i": ints(i), "x": tokens(x)},
-                  (out,))
+    return Sample(
+        '%z = scatter(%m, %v, %i, %x, mode = "last")', {"m": rows(m), "v": ("real", v), "i": ints(i), "x": tokens(x)}, (out,)
+    )

@@ -18,7 +18,8 @@ def test_rows_and_a_result_file(capsys: Capture, tmp_path: Path) -> None:
     assert main(["bench", "speculative", *SHORT, "--set", "gamma=2", "--json", str(out)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line.split("\t")[:4] for line in printed[:2]] == [
-        ["speculative", "shipped", "assisted", mode] for mode in ("greedy", "sampled")]
+        ["speculative", "shipped", "assisted", mode] for mode in ("greedy", "sampled")
+    ]
     assert "1 threads" in printed[-1] and "float32" in printed[-1]
     made = json.loads(out.read_text())
     assert set(made) == {"machine", "settings", "weights", "rows"}

@@ -24,9 +24,7 @@ def test_every_line_is_a_prompt(tables: None, prompts: str, capsys: pytest.Captu
     assert "3 prompts, 21 tokens" in out
 
 
-def test_what_each_commits_is_what_it_commits_alone(
-    tables: None, prompts: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_each_commits_is_what_it_commits_alone(tables: None, prompts: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "speculative", "--prompts", prompts, "--max-new", "9", "--json"]) == 0
     together = json.loads(capsys.readouterr().out)["results"]
     for text, result in zip(("ab", "ba", "cab"), together, strict=True):

@@ -48,7 +48,7 @@ def test_json_has_what_a_program_needs(tables: None, capsys: pytest.CaptureFixtu
     assert len(got["text"]) == 12
     stats = got["stats"]
     assert stats["tokens_per_call"] == 12 / stats["target_calls"]
-    assert 3 * (stats["target_calls"] - 1) < stats["draft_calls"] <= 3 * stats["target_calls"]     # none behind the limit
+    assert 3 * (stats["target_calls"] - 1) < stats["draft_calls"] <= 3 * stats["target_calls"]  # none behind the limit
     assert len(stats["acceptance"]) == 3
     assert (got["reason"], got["error"], got["params"]) == ("limit", None, {"gamma": 3})
     assert got["seconds"] >= 0

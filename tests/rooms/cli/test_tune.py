@@ -127,7 +127,8 @@ def test_a_claim_that_does_not_hold_is_an_error(letters: None, here: Path, capsy
     text = decgraph.load("speculative").text.replace("in distribution", "in tokens")
     assert "algorithm speculative" in text
     text = text.replace("            x ~ drafter(t.leaves)\n", "            x ~ drafter(t.leaves)\n").replace(
-        "    verify t by rejection", "    if gamma > 5:\n            commit 0\n        verify t by rejection")
+        "    verify t by rejection", "    if gamma > 5:\n            commit 0\n        verify t by rejection"
+    )
     (here / "wrong.dec").write_text(text)
     assert tuned("wrong.dec", "--param", "gamma=2..9") == 1
     assert "commits other tokens than gamma=4, which its claim rules out" in capsys.readouterr().err
@@ -192,9 +193,11 @@ def test_profiles_that_do_not_fit(letters: None, here: Path, capsys: Capture) ->
     assert tuned("speculative", "--param", "gamma=1..12") == 0
     text = (here / "speculative.profile.toml").read_text()
     gamma = next(line for line in text.splitlines() if line.startswith("gamma"))
-    cases = {gamma: ('gamma = "99"', "bad.toml:7: speculative: `gamma` is 99"),
-             "placement = device": ("placement = moon", "bad.toml:10: line 1 of the plan cannot be read"),
-             "[models.drafter]": ("[models.helper]", "bad.toml:16: speculative takes no model `helper`")}
+    cases = {
+        gamma: ('gamma = "99"', "bad.toml:7: speculative: `gamma` is 99"),
+        "placement = device": ("placement = moon", "bad.toml:10: line 1 of the plan cannot be read"),
+        "[models.drafter]": ("[models.helper]", "bad.toml:16: speculative takes no model `helper`"),
+    }
     capsys.readouterr()
     for old, (new, message) in cases.items():
         (here / "bad.toml").write_text(text.replace(old, new))
@@ -208,14 +211,20 @@ def test_doubts_are_said_and_the_profile_is_used(letters: None, here: Path, caps
     assert tuned("speculative", "--param", "gamma=1..12") == 0
     text = (here / "speculative.profile.toml").read_text()
     lines = [line for line in text.splitlines() if not line.startswith(("device =", "program ="))]
-    (here / "p.toml").write_text("\n".join(lines).replace("[device]", '[device]\ndevice = "cuda: H"').replace(
-        'algorithm = ', 'program = "x"\nalgorithm = '))
+    (here / "p.toml").write_text(
+        "\n".join(lines)
+        .replace("[device]", '[device]\ndevice = "cuda: H"')
+        .replace("algorithm = ", 'program = "x"\nalgorithm = ')
+    )
     capsys.readouterr()
     assert main(["run", "speculative", "-p", "ab", "-n", "4", "-t", "1", "--profile", "p.toml", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["params"] == {"gamma": int(Profile.parse(text).params["gamma"])}
-    for word in ("the text of speculative has changed", "it was tuned on cuda: H, this is cpu",
-                 "it was tuned for greedy requests"):
+    for word in (
+        "the text of speculative has changed",
+        "it was tuned on cuda: H, this is cpu",
+        "it was tuned for greedy requests",
+    ):
         assert f"warning: p.toml: {word}" in err
 
 

@@ -76,7 +76,7 @@ def test_check_proves(capsys: Capture) -> None:
     assert got["verdict"] == "proved"
     assert got["claim"] == "refines autoregressive(target) in distribution"
     assert got["tried"]["kinds"]["base"] == 3
-    assert got["models"] > 3     # the worlds that the program asks for come on top
+    assert got["models"] > 3  # the worlds that the program asks for come on top
     assert got["runs"] > got["models"]
     assert got["seconds"] >= 0
     assert set(got["mutants"]) >= {"planted", "killed"}

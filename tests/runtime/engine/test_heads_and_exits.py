@@ -163,8 +163,18 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
             for n, (context, marks) in state.items():
                 tokens, parents, uids = trees[n]
                 rows = [-1] if not tokens else list(range(len(tokens) - 2 * level, len(tokens)))[-4:]
-                asks.append(Ask(n, context, marks, tokens, parents, uids, rows,
-                                given=Remembered(target, context, len(context) - 1 + late)))
+                asks.append(
+                    Ask(
+                        n,
+                        context,
+                        marks,
+                        tokens,
+                        parents,
+                        uids,
+                        rows,
+                        given=Remembered(target, context, len(context) - 1 + late),
+                    )
+                )
             for ask, answer in zip(asks, engine.answer(asks), strict=True):
                 assert ask.given is not None
                 known = target.memory(ask.given.path)

@@ -79,8 +79,10 @@ def runs(text: str, folder: Path, params: dict[str, Any], backend: str, temperat
 
 
 PAIRS = [(s, g) for s in SMALL for g in GIVEN if (s, g) != ("upto", "own")]
-KINDS = [pytest.param(text, t, id=f"{name} {t}") for text, t, name in
-         ((LOSSY, 0.0, "lossy"), (LOSSY, 0.9, "lossy"), (DRAFTED, 0.9, "drafted"))]
+KINDS = [
+    pytest.param(text, t, id=f"{name} {t}")
+    for text, t, name in ((LOSSY, 0.0, "lossy"), (LOSSY, 0.9, "lossy"), (DRAFTED, 0.9, "drafted"))
+]
 
 
 @pytest.mark.parametrize("small, given", PAIRS)
@@ -93,7 +95,7 @@ def test_backends_agree(folder: Path, text: str, small: str, given: str, tempera
     assert runs(source, folder, params, "torch", temperature) == want
     if text is LOSSY:
         return
-    with_passes = runs(source, folder, params, "reference", temperature)     # these count what is computed for a memory alone
+    with_passes = runs(source, folder, params, "reference", temperature)  # these count what is computed for a memory alone
     assert [tokens for tokens, _ in with_passes] == [tokens for tokens, _ in want]
 
 
@@ -114,7 +116,7 @@ def decoded(plain: Plain, weights: Plain, halves: Any, given: str, prompt: tuple
     text = list(prompt)
     for _ in range(count):
         text.append(int(np.argmax(weights.logits(text, memory(text), halves=halves))))
-    return tuple(text[len(prompt):])
+    return tuple(text[len(prompt) :])
 
 
 @pytest.mark.parametrize("given", GIVEN)

@@ -106,8 +106,14 @@ def delayed(now: Now) -> Any:
     return computed, rest(computed)
 
 
-POLICIES: dict[str, tuple[Says, str]] = {"prefix": (prefix, ""), "dual": (dual, ""), "lazy": (lazy, LAZY),
-                                         "whole": (canvas, CANVAS), "sinks": (sinks, SINKS), "delayed": (delayed, DELAYED)}
+POLICIES: dict[str, tuple[Says, str]] = {
+    "prefix": (prefix, ""),
+    "dual": (dual, ""),
+    "lazy": (lazy, LAZY),
+    "whole": (canvas, CANVAS),
+    "sinks": (sinks, SINKS),
+    "delayed": (delayed, DELAYED),
+}
 PROGRAM = """
 algorithm decoded(model: masked, length: int in 1..64 = 12, block: int in 1..64 = 4, tau: prob = 0.5):
     canvas c: length

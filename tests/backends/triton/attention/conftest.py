@@ -1,4 +1,5 @@
 """What attention means, in float64, and memory that holds NaN until somebody writes it."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -25,8 +26,9 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", empty)
 
 
-def _dense(q: Tensor, keys: Tensor, values: Tensor, visible: np.ndarray, scale: float,
-           softcap: float | None = None) -> np.ndarray:
+def _dense(
+    q: Tensor, keys: Tensor, values: Tensor, visible: np.ndarray, scale: float, softcap: float | None = None
+) -> np.ndarray:
     """Attention of q [B, T, Hq, Dk] over [B, H, S, D] where visible[b, t, s]; rows that see nothing are zeros."""
     query, key, value = (t.double().numpy() for t in (q, keys, values))
     batch, cells, heads, _ = query.shape

@@ -1,4 +1,5 @@
 """Attention of tree cells over caches, against float64."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -34,9 +35,22 @@ class Case:
     kwargs: dict[str, Any]
 
 
-def made(held: list[int], cells: int, *, heads: int = 2, group: int = 4, size: int = 16, value_size: int | None = None,
-         first: int = 0, room: int = 3, parents: np.ndarray | None = None, window: int | None = None,
-         dtype: torch.dtype = torch.float32, seed: int = 0, offset: int = 0) -> Case:
+def made(
+    held: list[int],
+    cells: int,
+    *,
+    heads: int = 2,
+    group: int = 4,
+    size: int = 16,
+    value_size: int | None = None,
+    first: int = 0,
+    room: int = 3,
+    parents: np.ndarray | None = None,
+    window: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    offset: int = 0,
+) -> Case:
     """A case with random keys; every slot that is not held and that no row's bits name is NaN.
 
     parents: of all first + cells tail cells [B, .], random where not given; -2 is padding. room: slots behind the tail.
@@ -125,11 +139,14 @@ def test_words_that_do_not_meet_blocks(first: int, dense: Any) -> None:
 @pytest.mark.parametrize("shape", ["chain", "star", "padded"])
 def test_shapes_of_trees(shape: str, dense: Any) -> None:
     n = 37
-    parents = {"chain": np.arange(n) - 1, "star": np.where(np.arange(n) > 0, 0, -1),
-               "padded": np.where(np.arange(n) < 20, np.arange(n) // 2 - 1, -2)}[shape]
+    parents = {
+        "chain": np.arange(n) - 1,
+        "star": np.where(np.arange(n) > 0, 0, -1),
+        "padded": np.where(np.arange(n) < 20, np.arange(n) // 2 - 1, -2),
+    }[shape]
     parents = np.where((shape == "padded") & (np.arange(n) < 2), -1, parents)
     c = made([50, 0], n, heads=1, group=2, parents=np.stack([parents, parents]))
-    assert gap(c, dense, 5) < 3e-6   # padding sees what is held, and where nothing is held it is zeros
+    assert gap(c, dense, 5) < 3e-6  # padding sees what is held, and where nothing is held it is zeros
 
 
 def test_all_bits(dense: Any) -> None:
@@ -186,7 +203,7 @@ def test_a_shared_prefix(window: int | None, splits: int, dense: Any) -> None:
     """The same as with every sequence holding the prefix itself. One sequence holds nothing of its own."""
     shared, slots = 35, 50
     c = made([40, 0, 7], 4, heads=2, group=2, window=window, offset=shared)
-    c.q *= 6   # so that either side may have the larger weight
+    c.q *= 6  # so that either side may have the larger weight
     keys, values = (torch.randn(2, slots, 16) for _ in range(2))
     keys[:, shared:], values[:, shared:] = float("nan"), float("nan")
     prefix = (keys, values, torch.tensor([shared], dtype=torch.int32))
@@ -213,9 +230,17 @@ def test_an_empty_prefix(dense: Any) -> None:
 def test_anything_small(data: Any, dense: Any) -> None:
     held = data.draw(st.lists(st.integers(0, 80), min_size=1, max_size=3))
     cells, first = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 34))
-    c = made(held, cells, first=first, heads=data.draw(st.integers(1, 2)), group=data.draw(st.sampled_from([1, 3, 4])),
-             size=data.draw(st.sampled_from([16, 24])), room=data.draw(st.integers(0, 40)), seed=data.draw(st.integers(0, 99)),
-             window=data.draw(st.none() | st.integers(1, 50)))
+    c = made(
+        held,
+        cells,
+        first=first,
+        heads=data.draw(st.integers(1, 2)),
+        group=data.draw(st.sampled_from([1, 3, 4])),
+        size=data.draw(st.sampled_from([16, 24])),
+        room=data.draw(st.integers(0, 40)),
+        seed=data.draw(st.integers(0, 99)),
+        window=data.draw(st.none() | st.integers(1, 50)),
+    )
     assert gap(c, dense, data.draw(st.integers(1, 12))) < 3e-6
 
 
@@ -237,15 +262,18 @@ def test_nothing_is_read_back() -> None:
         attend(c.q, c.keys, c.values, c.held, c.bits, 0, prefix=prefix, **c.kwargs)
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"bits": torch.zeros(2, 3, 1, dtype=torch.int64)}, "bits"),
-    ({"first": 30}, "33 tail cells"),
-    ({"held": torch.zeros(2, dtype=torch.int64)}, "lengths"),
-    ({"q": torch.zeros(2, 3, 7, 16)}, "fit together"),
-    ({"q": torch.zeros(2, 3, 8, 16, dtype=torch.float64)}, "one type"),
-    ({"window": 3}, "positions"),
-    ({"prefix": (torch.zeros(2, 4, 16), torch.zeros(2, 4, 16), torch.zeros(1))}, "prefix"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"bits": torch.zeros(2, 3, 1, dtype=torch.int64)}, "bits"),
+        ({"first": 30}, "33 tail cells"),
+        ({"held": torch.zeros(2, dtype=torch.int64)}, "lengths"),
+        ({"q": torch.zeros(2, 3, 7, 16)}, "fit together"),
+        ({"q": torch.zeros(2, 3, 8, 16, dtype=torch.float64)}, "one type"),
+        ({"window": 3}, "positions"),
+        ({"prefix": (torch.zeros(2, 4, 16), torch.zeros(2, 4, 16), torch.zeros(1))}, "prefix"),
+    ],
+)
 def test_what_does_not_fit(change: dict[str, Any], words: str) -> None:
     c = made([20, 5], 3)
     given_ = {"q": c.q, "keys": c.keys, "values": c.values, "held": c.held, "bits": c.bits, "first": 0, "scale": 1.0, **change}

@@ -1,4 +1,5 @@
 """The kernels compiled for devices that are not there, at the sizes that real models launch."""
+
 from __future__ import annotations
 
 import pytest

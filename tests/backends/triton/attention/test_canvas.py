@@ -1,4 +1,5 @@
 """Attention of canvas positions over a whole canvas, against float64."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -59,8 +60,17 @@ def test_blocks(evicted: bool, dense: Any) -> None:
     hidden = torch.zeros(2, 95, dtype=torch.bool)
     hidden[:, 20:30] = evicted
     visible = visible & (slot_blocks.numpy()[:, None] <= row_blocks.numpy()[:, :, None]) & ~hidden.numpy()[:, None]
-    got = attend_canvas(q, keys, values, length, scale=0.25, row_blocks=row_blocks, slot_blocks=slot_blocks, splits=5,
-                        hidden=hidden if evicted else None)
+    got = attend_canvas(
+        q,
+        keys,
+        values,
+        length,
+        scale=0.25,
+        row_blocks=row_blocks,
+        slot_blocks=slot_blocks,
+        splits=5,
+        hidden=hidden if evicted else None,
+    )
     check(got, q, keys, values, visible, dense)
 
 
@@ -69,11 +79,14 @@ def test_soft_caps(dense: Any) -> None:
     check(attend_canvas(q * 9, keys, values, length, scale=0.25, softcap=2.0), q * 9, keys, values, visible, dense, softcap=2.0)
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"hidden": torch.zeros(1, 4, dtype=torch.bool)}, "hidden"),
-    ({"row_blocks": torch.zeros(1, 3, dtype=torch.int32)}, "or for neither"),
-    ({"length": torch.zeros(1)}, "lengths"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hidden": torch.zeros(1, 4, dtype=torch.bool)}, "hidden"),
+        ({"row_blocks": torch.zeros(1, 3, dtype=torch.int32)}, "or for neither"),
+        ({"length": torch.zeros(1)}, "lengths"),
+    ],
+)
 def test_what_does_not_fit(change: dict[str, Any], words: str) -> None:
     q, keys, values, length, _ = made([20], 3)
     with pytest.raises(DecError, match=words):

@@ -1,4 +1,5 @@
 """The gather of an accepted path in place, against copies."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -25,7 +26,7 @@ def check(caches: list[Tensor], held: list[int], source: list[list[int]], count:
     want = [moved(c, held, source, count) for c in caches]
     move(caches, torch.tensor(held, dtype=torch.int32), torch.tensor(source), torch.tensor(count, dtype=torch.int32))
     for got, right in zip(caches, want, strict=True):
-        assert got.numpy().tobytes() == right.numpy().tobytes()   # NaN as well
+        assert got.numpy().tobytes() == right.numpy().tobytes()  # NaN as well
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8, torch.float64])

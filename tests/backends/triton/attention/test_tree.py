@@ -1,4 +1,5 @@
 """Bits of trees and chains, against sets of cells."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -44,7 +45,7 @@ def test_any_tree(data: st.DataObject) -> None:
     parents = [[data.draw(st.integers(-1, n - 1)) for n in range(nodes)] for _ in range(batch)]
     for own in parents:
         for n in range(data.draw(st.integers(0, nodes)), nodes):
-            own[n] = -2   # padding behind a tree
+            own[n] = -2  # padding behind a tree
     words = -(-(nodes + offset) // 32) + data.draw(st.integers(0, 2))
     pending = data.draw(st.none() | st.lists(st.integers(0, offset), min_size=batch, max_size=batch))
     check(parents, words, offset, pending)

@@ -31,9 +31,14 @@ def vectors(batch: int, size: int, seed: int = 0) -> tuple[Tensor, ...]:
     x = torch.randint(-3, 4, (batch, size), generator=g).double() / 2
     if size > 4:
         x[0, 3] = torch.nan
-    return (x, torch.rand(batch, size, generator=g), torch.randint(-1, 9, (batch, size), generator=g),
-            torch.rand(batch, size, generator=g) < 0.6, torch.randint(0, 5, (batch,), generator=g),
-            torch.rand(batch, generator=g) < 0.5)
+    return (
+        x,
+        torch.rand(batch, size, generator=g),
+        torch.randint(-1, 9, (batch, size), generator=g),
+        torch.rand(batch, size, generator=g) < 0.6,
+        torch.randint(0, 5, (batch,), generator=g),
+        torch.rand(batch, generator=g) < 0.5,
+    )
 
 
 ELEMENTWISE: dict[str, F] = {
@@ -60,7 +65,7 @@ PLACES: dict[str, F] = {
     "order of truth": lambda x, f, i, c, n, t: torch.sort(~c, dim=1, stable=True).indices,
     "gather": lambda x, f, i, c, n, t: f.gather(1, i.clamp(0, f.shape[1] - 1)) + x.gather(1, (n % f.shape[1])[:, None]),
     "one": lambda x, f, i, c, n, t: f[:, 0] + x[:, f.shape[1] - 1] + f[:, :1][:, 0],
-    "part": lambda x, f, i, c, n, t: c[:, f.shape[1] // 2:].long().sum(1) + i[:, :2].sum(1),
+    "part": lambda x, f, i, c, n, t: c[:, f.shape[1] // 2 :].long().sum(1) + i[:, :2].sum(1),
     "scatter": lambda x, f, i, c, n, t: torch.zeros_like(i).scatter(1, torch.sort(f, dim=1, stable=True).indices, i),
     "best that is there": lambda x, f, i, c, n, t: order_of(Live(x, c), True),
     "packed": lambda x, f, i, c, n, t: packed(Live(i, c)).data,
@@ -73,7 +78,7 @@ def check(f: F, batch: int, size: int) -> None:
     want = f(*given)
     with heard() as kernels:
         got = plain(f(*(Symbol.leaf(t) for t in given)))
-    assert len(kernels) == 1      # nothing was computed on the way
+    assert len(kernels) == 1  # nothing was computed on the way
     assert got.dtype == want.dtype and got.shape == want.shape
     torch.testing.assert_close(got, want, equal_nan=True, rtol=1e-6, atol=1e-6)
 
@@ -126,8 +131,10 @@ def test_what_has_no_form_is_torchs() -> None:
 
 def fused(name: str, count: int, **more: Any) -> tuple[int, int, list[Kernel]]:
     params = parameters(name, length=7, block=3, tau=0.3, steps=4)
-    asked = [Request(**{"prompt": p, "limit": 20, "seed": 7, "request_id": i, **more})
-             for i, p in enumerate(((1, 2), (2, 0, 1))[:count])]
+    asked = [
+        Request(**{"prompt": p, "limit": 20, "seed": 7, "request_id": i, **more})
+        for i, p in enumerate(((1, 2), (2, 0, 1))[:count])
+    ]
     want, have = (machines(name, hf_model(), params, asked) for _ in range(2))
     for m in want:
         m.run_function()
@@ -139,7 +146,7 @@ def fused(name: str, count: int, **more: Any) -> tuple[int, int, list[Kernel]]:
             canvas_run.run_body(e, have[0])
         (ran, *_) = canvas_run.finish(e, have)
     finally:
-        e.fused = False     # the evaluator is kept for other tests
+        e.fused = False  # the evaluator is kept for other tests
     for a, b in zip(have, want, strict=True):
         assert a.committed_tokens() == b.committed_tokens() and a.tally.calls == b.tally.calls
         assert a.tally.unmasked == b.tally.unmasked

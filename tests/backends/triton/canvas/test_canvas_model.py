@@ -38,13 +38,17 @@ def cells(b: int, tokens: list[list[int]]) -> tuple[Any, ...]:
     return (*PROMPTS[b], *(MASK if t < 0 else t for t in tokens[b]))
 
 
-SLOW = pytest.mark.slow   # the interpreter has a program for every head of every cell
+SLOW = pytest.mark.slow  # the interpreter has a program for every head of every cell
 
 
-@pytest.mark.parametrize(("kind", "way"), [
-    *((kind, way) for kind in ("eurobert", "llama", "blocks", "modernbert") for way in ("captured", "module")),
-    ("modernbert", "template"), *(pytest.param(kind, "template", marks=SLOW) for kind in ("eurobert", "llama", "blocks")),
-])
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *((kind, way) for kind in ("eurobert", "llama", "blocks", "modernbert") for way in ("captured", "module")),
+        ("modernbert", "template"),
+        *(pytest.param(kind, "template", marks=SLOW) for kind in ("eurobert", "llama", "blocks")),
+    ],
+)
 def test_scores_are_the_models(kind: str, way: str) -> None:
     """A whole canvas, then three cells that see the prompt and four others, one being evicted; the second sequence may not
     write its caches, and a call after that sees there what it saw before."""
@@ -61,8 +65,9 @@ def test_scores_are_the_models(kind: str, way: str) -> None:
     held = memory.restrict(np.array([0, 1, 5, 7]), "only")
     fresh, kept = np.array([2, 3, 4]), (0, 1, 5, 7)
     scores, after = m.call(canvas(THEN), fresh, held, True, torch.tensor([True, False]))
-    given = [model.memory(cells(b, FIRST)).only([*range(len(PROMPTS[b])), *(len(PROMPTS[b]) + i for i in kept)])
-             for b in range(2)]
+    given = [
+        model.memory(cells(b, FIRST)).only([*range(len(PROMPTS[b])), *(len(PROMPTS[b]) + i for i in kept)]) for b in range(2)
+    ]
     at = [len(PROMPTS[0]) + int(i) for i in fresh]
     close(scores.logits(np.arange(3))[0], model.eval_canvas(cells(0, THEN), at, given[0]))
     assert after is not None
@@ -124,8 +129,14 @@ def test_key_words_are_the_streams() -> None:
             at = output_key(seeds[b], requests[b], int(turn.data[b]), (cell,))
             np.testing.assert_allclose(last[b, n], exponentials(at, V), rtol=1e-14)
     counters = torch.tensor([[[1, 4]], [[1, 6]]])
-    theirs = words_for(torch.full((2, 3, 3), -77, dtype=torch.int32), stream.request, torch.tensor([site_word("a.2")]),
-                       stream.none, counters, lane[..., None])
+    theirs = words_for(
+        torch.full((2, 3, 3), -77, dtype=torch.int32),
+        stream.request,
+        torch.tensor([site_word("a.2")]),
+        stream.none,
+        counters,
+        lane[..., None],
+    )
     assert torch.equal(theirs, words)
     assert hashed(torch.zeros(1, 0, dtype=torch.int64)).tolist() == [0]
 
@@ -135,7 +146,7 @@ def test_a_decision_is_its_parts(size: int) -> None:
     """One look at the scores gives what drawing and looking up give; bans are for both, bias is for the draw alone."""
     torch.manual_seed(1)
     logits = torch.randn(4, size) * 2
-    words = torch.randint(-2**31, 2**31 - 1, (4, 3), dtype=torch.int32)
+    words = torch.randint(-(2**31), 2**31 - 1, (4, 3), dtype=torch.int32)
     seeds = torch.randint(0, 2**32, (4, 2))
     bans, bias = torch.zeros(size), torch.zeros(size)
     bans[1], bias[2] = -torch.inf, 1.5
@@ -148,10 +159,14 @@ def test_a_decision_is_its_parts(size: int) -> None:
         assert torch.equal(most, (logits + bans).amax(-1))
 
 
-@pytest.mark.parametrize(("name", "more"), [
-    ("fast_dllm", {}), pytest.param("fast_dllm_uncached", {"temperature": 0, "bans": {21}}, marks=SLOW),
-    pytest.param("llada", {"temperature": 0.7, "bias": {4: 2.0}}, marks=SLOW),
-])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("fast_dllm", {}),
+        pytest.param("fast_dllm_uncached", {"temperature": 0, "bans": {21}}, marks=SLOW),
+        pytest.param("llada", {"temperature": 0.7, "bias": {4: 2.0}}, marks=SLOW),
+    ],
+)
 def test_generated_kernels_decide_the_same(name: str, more: dict[str, Any]) -> None:
     """float32 on both sides: no decision here is near a tie."""
     params = parameters(name, length=4, block=2, tau=0.2, steps=3)

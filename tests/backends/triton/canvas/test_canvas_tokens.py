@@ -25,8 +25,9 @@ PROMPTS = ((1, 2), (2, 0, 1, 1), (2,))
 
 
 def requests(count: int, **more: Any) -> list[Request]:
-    return [Request(**{"prompt": PROMPTS[i], "limit": 20, "seed": 7 + i, "request_id": 2**33 + i, **more})
-            for i in range(count)]
+    return [
+        Request(**{"prompt": PROMPTS[i], "limit": 20, "seed": 7 + i, "request_id": 2**33 + i, **more}) for i in range(count)
+    ]
 
 
 def counted(m: Any) -> Counter[str]:
@@ -42,8 +43,9 @@ def counted(m: Any) -> Counter[str]:
     return calls
 
 
-def same(name: str, model: Any, params: dict[str, Any], asked: Sequence[Request], *, every: int = 1,
-         known: bool = True) -> list[Ran]:
+def same(
+    name: str, model: Any, params: dict[str, Any], asked: Sequence[Request], *, every: int = 1, known: bool = True
+) -> list[Ran]:
     """Both ways over the same requests; what the device says of its runs. The device makes every call that is asked for; a
     driver does not make those at a canvas that was just computed."""
     want = machines(name, model, params, asked, known=known)
@@ -57,7 +59,10 @@ def same(name: str, model: Any, params: dict[str, Any], asked: Sequence[Request]
         assert device.committed_tokens() == driver.committed_tokens()
         assert device.tally.calls == every_call and driver.tally.calls[model.name] <= every_call[model.name]
         assert (device.tally.unmasked, device.tally.tokens, device.tally.stopped) == (
-            driver.tally.unmasked, driver.tally.tokens, driver.tally.stopped)
+            driver.tally.unmasked,
+            driver.tally.tokens,
+            driver.tally.stopped,
+        )
     return ran
 
 
@@ -69,7 +74,7 @@ def test_the_drivers_tokens_and_calls(name: str, temperature: float) -> None:
     ran = same(name, hf_model(), params, requests(3, temperature=temperature))
     own = [r.calls["model"] for r in ran]
     assert all(max(own) <= r.turns <= sum(own) and r.wasted == r.turns - r.calls["model"] for r in ran)
-    assert name.startswith(("fast", "static")) or set(own) == {ran[0].turns}   # those have a number of turns
+    assert name.startswith(("fast", "static")) or set(own) == {ran[0].turns}  # those have a number of turns
 
 
 @pytest.mark.parametrize("name", ["fast_dllm", "fast_dllm_prefix", "dream", "static_masked"])
@@ -98,16 +103,24 @@ def test_the_references_tokens_on_tables(name: str, temperature: float) -> None:
         assert m.committed_tokens() == want.committed_tokens()
 
 
-@pytest.mark.parametrize(("name", "kind"), [("fast_dllm", "modernbert"), ("fast_dllm_prefix", "llama"), ("fast_dllm", "blocks"),
-                                            ("llada", "blocks")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("fast_dllm", "modernbert"), ("fast_dllm_prefix", "llama"), ("fast_dllm", "blocks"), ("llada", "blocks")]
+)
 def test_windows_groups_and_blocks(name: str, kind: str) -> None:
     """Sliding windows, heads that share keys and models that see up to the end of a block, behind prompts of two lengths."""
     params = parameters(name, length=11, block=4, tau=0.3, steps=6)
     same(name, hf_model(kind), params, requests(2))
 
 
-SHAPES: list[dict[str, Any]] = [{"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2, "temperature": 2}, {"bans": {21, 11}},
-                                {"bias": {4: 3.0}}, {"bias": {4: 3.0}, "temperature": 0}, {"eos": {21}}]
+SHAPES: list[dict[str, Any]] = [
+    {"top_k": 3},
+    {"top_p": 0.6},
+    {"min_p": 0.2, "temperature": 2},
+    {"bans": {21, 11}},
+    {"bias": {4: 3.0}},
+    {"bias": {4: 3.0}, "temperature": 0},
+    {"eos": {21}},
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -164,10 +177,18 @@ def test_draws_are_counted_among_the_cells_that_are_there() -> None:
     assert [m.committed_tokens() for m in have] == [m.committed_tokens() for m in want]
 
 
-CHOICES = ["s >= mean(s) or first_max(s)", "s >= max(s) or first_max(s)", "s <= min(s) or first_max(s)",
-           "s * len(s) >= sum(s) or first_max(s)", "rank(s) < max(1, int(len(s) / 2))",
-           "s <= sort(s)[0] or first_max(s)", "rank(-s) < 1 + leading(sort(s, descending = yes)[1:] >= 0.2)",
-           "rank(s) < count(s >= max(s) / 2)", "s >= 0.1 or first_max(s)", "all(s < 0.5) or rank(s) < 2"]
+CHOICES = [
+    "s >= mean(s) or first_max(s)",
+    "s >= max(s) or first_max(s)",
+    "s <= min(s) or first_max(s)",
+    "s * len(s) >= sum(s) or first_max(s)",
+    "rank(s) < max(1, int(len(s) / 2))",
+    "s <= sort(s)[0] or first_max(s)",
+    "rank(-s) < 1 + leading(sort(s, descending = yes)[1:] >= 0.2)",
+    "rank(s) < count(s >= max(s) / 2)",
+    "s >= 0.1 or first_max(s)",
+    "all(s < 0.5) or rank(s) < 2",
+]
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -225,7 +246,7 @@ def test_what_cannot_run_so_says_why() -> None:
     assert "minimum length" in str(why("llada", min_length=2, eos={1}))
     params = parameters("llada", length=9, block=4)
     (m,) = machines("llada", TableModel(9, 1, kind="masked"), params, requests(1))
-    for _ in range(2):      # the second time it is remembered
+    for _ in range(2):  # the second time it is remembered
         (ran,) = run_canvases([m])
         assert "rows" in str(ran.why)
         assert not m.committed_tokens()

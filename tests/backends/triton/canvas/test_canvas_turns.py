@@ -23,8 +23,9 @@ from decgraph.runtime.request import Request
 
 def requests(count: int, shift: int = 0, **more: Any) -> list[Request]:
     prompts = ((1, 2), (2, 0, 1, 1), (2,))
-    return [Request(**{"prompt": prompts[i], "limit": 20, "seed": 7 + i + shift, "request_id": i, **more})
-            for i in range(count)]
+    return [
+        Request(**{"prompt": prompts[i], "limit": 20, "seed": 7 + i + shift, "request_id": i, **more}) for i in range(count)
+    ]
 
 
 def tokens(name: str, asked: list[Request], params: dict[str, Any]) -> list[tuple[int, ...]]:

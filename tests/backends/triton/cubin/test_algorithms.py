@@ -8,8 +8,22 @@ from shelf import NAMES
 
 from decgraph.bench import cubins
 
-VERIFY = {"eagle2", "eesd", "freedave", "kangaroo", "medusa", "medusa_match", "pearl", "prompt_lookup",
-          "recursive_sd", "rsd_s", "sequoia", "speculative", "speculative_jacobi", "token_recycling"}
+VERIFY = {
+    "eagle2",
+    "eesd",
+    "freedave",
+    "kangaroo",
+    "medusa",
+    "medusa_match",
+    "pearl",
+    "prompt_lookup",
+    "recursive_sd",
+    "rsd_s",
+    "sequoia",
+    "speculative",
+    "speculative_jacobi",
+    "token_recycling",
+}
 """Algorithms with rules that are kernels: all but those of Lookahead and block verification."""
 ONLY_RULES = {"prompt_lookup", "rsd_s"}
 """What else these do over the vocabulary no kernel does: nothing, and a race of every token for its own sake."""

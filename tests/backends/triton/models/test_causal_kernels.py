@@ -134,7 +134,6 @@ def test_forwards_with_all_kernels(kind: str, norms_of_a_gpu: None) -> None:
     Lockstep(made, 61, 5, check).run([4, 2], steps=1, nodes=2)
 
 
-
 @pytest.mark.parametrize(("count", "first", "words"), [(1, 0, 1), (3, 4, 2), (70, 2, 3)])
 def test_cells_are_placed_as_torch_places_them(count: int, first: int, words: int) -> None:
     torch.manual_seed(count)

@@ -1,4 +1,5 @@
 """Row kernels compile for devices that are not there, without spills."""
+
 from __future__ import annotations
 
 import pytest
@@ -42,6 +43,11 @@ def test_those_of_every_algorithm_compile() -> None:
 
 def test_every_segment_with_rows_has_a_kernel_but_a_race_over_all_tokens() -> None:
     from decgraph.backends.triton.rows.shown import shown
-    none = {(name, op.attrs.get("name", op.opcode)) for name in NAMES for op in ops_on_rows(module(name))
-            if op.opcode not in ("face", "gather") and not shown(op)}
+
+    none = {
+        (name, op.attrs.get("name", op.opcode))
+        for name in NAMES
+        for op in ops_on_rows(module(name))
+        if op.opcode not in ("face", "gather") and not shown(op)
+    }
     assert none == {("rsd_s", "xs_13")}, none

@@ -1,4 +1,5 @@
 """The vocabulary kernels as functions, against NumPy in float64, whole and split, over dtypes and odd sizes."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -57,6 +58,7 @@ def close(got: Tensor, want: Tensor, kind: torch.dtype) -> None:
 SLOW = pytest.mark.slow
 SIZES = (33, *(pytest.param(n, marks=SLOW) for n in (3, 5, 31, 32, 127, 129, 1000)))
 
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
 def test_softmax_and_what_is_read_of_it(layout: str, size: int, kind: torch.dtype) -> None:
@@ -114,7 +116,7 @@ def test_top_entries(layout: str, size: int, kind: torch.dtype) -> None:
         assert values.double().equal(order.values[:, :k])
     tokens, values = functions.topk(x, size + 2)
     assert tokens[:, size:].eq(-1).all() and values[:, size:].eq(-torch.inf).all()
-    assert tokens[:, :size].equal(order.indices)     # -inf is an entry, too
+    assert tokens[:, :size].equal(order.indices)  # -inf is an entry, too
 
 
 @pytest.mark.parametrize("kind", (torch.float64, torch.float32), ids=str)
@@ -163,11 +165,33 @@ def test_runners_too_slow_for_a_float_tie_to_the_lowest() -> None:
 def test_arrival_times_in_float32_are_exact_to_float32_near_one() -> None:
     """The winner of a race over many tokens has a small time: u near one, where float32 has few numbers."""
     from decgraph.backends.triton.source import load
-    text = ("import triton\nimport triton.language as tl\nfrom decgraph.backends.triton.rows.parts import exponential\n\n\n"
-            "@triton.jit\ndef kernel(words, out):\n    lane = tl.arange(0, 16)\n"
-            "    tl.store(out + lane, exponential(tl.load(words + lane).to(tl.uint32, bitcast=True), False))\n")
-    words = np.array([0, 1, 2**31, 2**32 - 1, 2**32 - 2, 2**32 - 1000, 2**32 - 10**6, 2**32 - 2**26, 2**32 - 2**27 - 1,
-                      2**32 - 2**27 + 1, 2**32 - 2**28, 17, 10**9, 3 * 10**9, 4 * 10**9, 123456789], np.uint32)
+
+    text = (
+        "import triton\nimport triton.language as tl\nfrom decgraph.backends.triton.rows.parts import exponential\n\n\n"
+        "@triton.jit\ndef kernel(words, out):\n    lane = tl.arange(0, 16)\n"
+        "    tl.store(out + lane, exponential(tl.load(words + lane).to(tl.uint32, bitcast=True), False))\n"
+    )
+    words = np.array(
+        [
+            0,
+            1,
+            2**31,
+            2**32 - 1,
+            2**32 - 2,
+            2**32 - 1000,
+            2**32 - 10**6,
+            2**32 - 2**26,
+            2**32 - 2**27 - 1,
+            2**32 - 2**27 + 1,
+            2**32 - 2**28,
+            17,
+            10**9,
+            3 * 10**9,
+            4 * 10**9,
+            123456789,
+        ],
+        np.uint32,
+    )
     out = torch.empty(16)
     load("exponentials", text)["kernel"][(1,)](torch.from_numpy(words.view(np.int32)), out)
     want = -np.log((words.astype(np.float64) + 0.5) * 2.0**-32)

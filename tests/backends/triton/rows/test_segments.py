@@ -1,5 +1,6 @@
 """Every vocabulary segment, and every op on rows that stands alone, of every algorithm in stdlib: what torch's segment gives,
 over logits and probabilities of several dtypes and requests of several sorts."""
+
 from __future__ import annotations
 
 from functools import cache
@@ -35,15 +36,29 @@ REQUESTS = {
     "plain": Request(prompt=PROMPT, seed=2**33 + 7, request_id=3),
     "greedy": Request(prompt=PROMPT, temperature=0, repetition_penalty=1.4),
     "cut": Request(prompt=PROMPT, temperature=0.7, top_k=5, top_p=0.8, min_p=0.05),
-    "constrained": Request(prompt=PROMPT, bans={4}, eos={0}, min_length=9, bias={2: 1.5}, frequency_penalty=0.3,
-                           presence_penalty=0.2, temperature=1.3),
+    "constrained": Request(
+        prompt=PROMPT,
+        bans={4},
+        eos={0},
+        min_length=9,
+        bias={2: 1.5},
+        frequency_penalty=0.3,
+        presence_penalty=0.2,
+        temperature=1.3,
+    ),
 }
 
 
 def machine(request: Request) -> Any:
     """As much of the torch machine as ops on rows ask for."""
-    m = SimpleNamespace(request=request, vocab_size=V, site_prefix="", counter_prefix=(), num=Machine.num,
-                        context=lambda: SimpleNamespace(ids=lambda: PROMPT))
+    m = SimpleNamespace(
+        request=request,
+        vocab_size=V,
+        site_prefix="",
+        counter_prefix=(),
+        num=Machine.num,
+        context=lambda: SimpleNamespace(ids=lambda: PROMPT),
+    )
     for name in ("key", "flip", "above"):
         setattr(m, name, getattr(Machine, name).__get__(m))
     return m
@@ -62,15 +77,16 @@ class Operands:
             p = torch.softmax(logits.to(torch.float64 if self.kind == torch.float64 else torch.float32), -1)
             return Values(p, self.request)
         path = tuple(int(t) for t in self.g.integers(0, V, 4))
-        return Rows(logits, self.request, positions=np.arange(N + 1) + 7, nodes=np.arange(N + 1),
-                    path=lambda r: (*PROMPT, *path, r))
+        return Rows(
+            logits, self.request, positions=np.arange(N + 1) + 7, nodes=np.arange(N + 1), path=lambda r: (*PROMPT, *path, r)
+        )
 
     def of(self, t: Type) -> Any:
         g = self.g
         shape = (N,) * len([d for d in t.dims if d.kind != "vocab"])
         if t.elem in ("dist", "scores"):
             rows = self.rows()
-            index = g.permutation(N + 1)[:int(np.prod(shape))].reshape(shape)
+            index = g.permutation(N + 1)[: int(np.prod(shape))].reshape(shape)
             return Dist(rows, index, t.of[1] if t.elem == "dist" else "logits")
         if t.elem == "draw":
             rows, row = self.rows(), g.integers(0, N + 1, shape)

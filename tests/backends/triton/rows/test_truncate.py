@@ -1,4 +1,5 @@
 """Top-k, top-p and min-p against backends/torch/shaping.py, which sorts."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -41,8 +42,13 @@ def test_all_combinations(size: int, kind: torch.dtype) -> None:
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(-3, 3), min_size=3, max_size=40), st.integers(1, 12), st.sampled_from((0.1, 0.35, 0.6, 0.85)),
-       st.sampled_from((None, 0.2)), st.booleans())
+@given(
+    st.lists(st.integers(-3, 3), min_size=3, max_size=40),
+    st.integers(1, 12),
+    st.sampled_from((0.1, 0.35, 0.6, 0.85)),
+    st.sampled_from((None, 0.2)),
+    st.booleans(),
+)
 def test_ties(levels: list[int], k: int, p: float, m: Any, wide: bool) -> None:
     compare(torch.tensor([levels], dtype=torch.float64 if wide else torch.float32), k, p, m)
 
@@ -62,12 +68,13 @@ def test_rational_rows_are_cut_where_the_reference_cuts_them() -> None:
 def test_long_rows_are_searched(kind: torch.dtype, monkeypatch: Any) -> None:
     """Blocks and scratch smaller than the row: reads of the row, a collection, and the end in registers."""
     import decgraph.backends.triton.rows.truncate as module
+
     monkeypatch.setattr(module, "WIDEST", dict.fromkeys(module.WIDEST, 0))
     monkeypatch.setattr(module, "BLOCK", 16)
     monkeypatch.setattr(module, "FEW", 8)
     g = np.random.default_rng(3)
     x = torch.from_numpy(g.normal(size=(2, 35)) * 2)
-    x[1] = x[1].round()     # more ties than the scratch holds
+    x[1] = x[1].round()  # more ties than the scratch holds
     for k, p, m in ((9, 0.7, 0.1), (6, None, None), (None, 0.8, None)):
         compare(x.to(kind), k, p, m)
 

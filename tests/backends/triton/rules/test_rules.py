@@ -137,16 +137,27 @@ ODD = {
 """,
 }
 SHIPPED = ("rejection", "match", "typical_longest", "typical_longest(0.3, 0.8)")
+
+
 def dead_after_two(generated: tuple[int, ...]) -> list[int]:
     """Nothing may follow the token 2, or follow 4 at any distance: rows that are errors where a walk comes to them."""
     return [] if 2 in generated[-1:] or 4 in generated else [0, 1, 2, 3, 4, 5, 6]
 
 
 FORMS: dict[str, dict[str, Any]] = {
-    "sampled": {}, "greedy": {"temperature": 0}, "warm": {"temperature": 0.6, "top_p": 0.8},
-    "float32": {"dtype": torch.float32}, "parts": {"part": True}, "points": {"how": "points"},
-    "without": {"how": "without", "shape": (4, 2)}, "three": {"size": 3}, "root": {"shape": ()},
-    "wide": {"size": 133, "shape": (5, 1, 1, 1)}, "chain": {"shape": (1, 1, 1, 1, 1)}, "dead": {"allow": dead_after_two}}
+    "sampled": {},
+    "greedy": {"temperature": 0},
+    "warm": {"temperature": 0.6, "top_p": 0.8},
+    "float32": {"dtype": torch.float32},
+    "parts": {"part": True},
+    "points": {"how": "points"},
+    "without": {"how": "without", "shape": (4, 2)},
+    "three": {"size": 3},
+    "root": {"shape": ()},
+    "wide": {"size": 133, "shape": (5, 1, 1, 1)},
+    "chain": {"shape": (1, 1, 1, 1, 1)},
+    "dead": {"allow": dead_after_two},
+}
 ALL = [(rule, form) for rule in (*SHIPPED, *ODD) for form in FORMS]
 QUICK = [(rule, form) for rule, form in ALL if rule in SHIPPED[:3] or form in ("sampled", "greedy")]
 
@@ -229,6 +240,7 @@ def test_a_sub_run_has_its_callers_site_and_counters() -> None:
         module, made = compiled(rule)
         seen = set()
         for counters in ((), (4,), (4, 2**32 - 7)):
+
             def below(walk: Any, counters: Any = counters, module: Any = module) -> Any:
                 c = case(5, shape=(2, 1))
                 old = Case.machine

@@ -44,8 +44,9 @@ def given(module: Module, made: CompiledRule, c: Case) -> Given:
     """One request as the kernels take it, B = 1."""
     m = c.machine(module)
     whole = made.op.attrs["scope"] == "tree"
-    keys = dict(zip(made.captured, captured_values(Host(m, module, {"turn": 5, "tau": 0.25, "turns": 3}), made.captured),
-                    strict=True))
+    keys = dict(
+        zip(made.captured, captured_values(Host(m, module, {"turn": 5, "tau": 0.25, "turns": 3}), made.captured), strict=True)
+    )
     return walks._given(made, m, c.tree, walks._Evidence(m, c.tree, c.evidence, whole), keys)
 
 
@@ -82,8 +83,16 @@ def plain(walked: Walked, b: int) -> tuple[Any, ...]:
     count = int(walked.count[b])
     assert (walked.nodes[b, count:] == -1).all()
     tests = walked.tests[b].numpy()
-    return (int(walked.node[b]), count, int(walked.emitted[b]), int(walked.fault[b]), walked.nodes[b, :count].tolist(),
-            tests[:count + 1].tolist(), int(tests[count + 1:].sum()), int(walked.visited[b]))
+    return (
+        int(walked.node[b]),
+        count,
+        int(walked.emitted[b]),
+        int(walked.fault[b]),
+        walked.nodes[b, :count].tolist(),
+        tests[: count + 1].tolist(),
+        int(tests[count + 1 :].sum()),
+        int(walked.visited[b]),
+    )
 
 
 class Quiet(TorchDispatchMode):
@@ -98,8 +107,10 @@ class Quiet(TorchDispatchMode):
 @pytest.mark.parametrize("greedy", [False, True])
 def test_several_sequences_walk_as_each_alone(name: str, greedy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     module, made = rule(name)
-    cases = [case(seed, shape=shape, **({"temperature": 0} if greedy else {}))
-             for seed, shape in ((0, (3, 2)), (1, (1, 1, 1)), (2, ()), (4, (2, 1, 1)))]
+    cases = [
+        case(seed, shape=shape, **({"temperature": 0} if greedy else {}))
+        for seed, shape in ((0, (3, 2)), (1, (1, 1, 1)), (2, ()), (4, (2, 1, 1)))
+    ]
     parts = [given(module, made, c) for c in cases]
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *shape, **kw: empty(*shape, **kw).fill_(-77))
@@ -128,7 +139,7 @@ def test_pruned_nodes_are_not_there(name: str) -> None:
         want = replace(c, tree=c.tree.keep(kept), evidence=c.evidence.pick(kept))
         path, _ = on_host(module, want)
         walked = made.on_device(replace(given(module, made, c), live=torch.from_numpy(live)[None]), depth=3)
-        found = [int(c.tree.token[n]) for n in walked.nodes[0, :int(walked.count[0])]]
+        found = [int(c.tree.token[n]) for n in walked.nodes[0, : int(walked.count[0])]]
         assert (*found, *([int(walked.emitted[0])] if int(walked.emitted[0]) >= 0 else [])) == path.tokens
         shorter += plain(walked, 0) != plain(made.on_device(given(module, made, c), depth=3), 0)
     assert shorter or name == "match"

@@ -58,9 +58,22 @@ def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "body", lambda: (turns.append(0), body()))
     runs.compare(asked, program.run(asked))
     assert turns[0] == 0 and all(turns[1:]), "one turn before the capture"
-    lasting = [step.tokens, step.length, step.base, step.limit, step.turn, step.done, step.lost, step.request, step.seeds,
-               step.ends, step.tally.tested, step.tally.accepted, *[h.held for h in step.held.values()],
-               *step.site_columns.values()]
+    lasting = [
+        step.tokens,
+        step.length,
+        step.base,
+        step.limit,
+        step.turn,
+        step.done,
+        step.lost,
+        step.request,
+        step.seeds,
+        step.ends,
+        step.tally.tested,
+        step.tally.accepted,
+        *[h.held for h in step.held.values()],
+        *step.site_columns.values(),
+    ]
     places = [t.data_ptr() for t in lasting]
     turns.clear()
     others = [Request(prompt=(3, 3, 2), limit=4, seed=9, request_id=77), Request(prompt=(2,), limit=2, seed=9, request_id=78)]

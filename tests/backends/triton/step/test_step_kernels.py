@@ -46,10 +46,18 @@ def test_cells_of_a_forward(lead: int, span: int, nodes: int) -> None:
     wanted = np.array([-1, *range(lead, lead + nodes, 2)])
     pad = np.zeros((1, 1), dtype=np.int64)
     got = launch.new_cells(
-        torch.from_numpy(committed), ints(*length), ints(*held), torch.from_numpy(token),
-        torch.from_numpy(ids[None] if nodes else pad), torch.from_numpy(depth[None] if nodes else pad),
-        torch.from_numpy(packed(sees)[None] if nodes else np.zeros((1, 1, width), np.int32)), torch.from_numpy(wanted),
-        count=nodes, lead=lead, span=span)
+        torch.from_numpy(committed),
+        ints(*length),
+        ints(*held),
+        torch.from_numpy(token),
+        torch.from_numpy(ids[None] if nodes else pad),
+        torch.from_numpy(depth[None] if nodes else pad),
+        torch.from_numpy(packed(sees)[None] if nodes else np.zeros((1, 1, width), np.int32)),
+        torch.from_numpy(wanted),
+        count=nodes,
+        lead=lead,
+        span=span,
+    )
     tokens, positions, bits, rows = (a.numpy() for a in got)
     for b in range(batch):
         p = int(length[b] - held[b])
@@ -57,7 +65,7 @@ def test_cells_of_a_forward(lead: int, span: int, nodes: int) -> None:
             if j < p:
                 assert (tokens[b, j], positions[b, j]) == (committed[b, held[b] + j], held[b] + j)
             want = np.zeros(width * 32, dtype=bool)
-            want[:j + 1] = j < p
+            want[: j + 1] = j < p
             assert np.array_equal(bits[b, j], packed(want[None])[0]), (b, j)
         for i in range(nodes):
             assert tokens[b, lead + i] == max(0, token[b, ids[i]])
@@ -79,25 +87,35 @@ def test_commits_are_cut_where_the_stop_machine_cuts(seed: int) -> None:
     done, lost = torch.tensor([False, False, False, False, True]), torch.tensor([False, False, False, True, False])
     committed = torch.full((batch, 20), -1)
     length, was = ints(*(base + so_far)), torch.stack([done, lost]).clone()
-    kept = launch.commit_tokens(committed, length, ints(*base), ints(*limit), done, lost, torch.from_numpy(ends),
-                                torch.from_numpy(tokens), ints(*count))
+    kept = launch.commit_tokens(
+        committed, length, ints(*base), ints(*limit), done, lost, torch.from_numpy(ends), torch.from_numpy(tokens), ints(*count)
+    )
     for b in range(batch):
         over = bool(was[:, b].any())
         request = Request(prompt=(0,) * int(base[b]), limit=int(limit[b]), eos=frozenset(int(e) for e in ends[b] if e >= 0))
         state = StopMachine.start(request)
         for _ in range(int(so_far[b])):
-            state = StopMachine.feed(state, 1)       # no end
-        fed, state = ((), state) if over else StopMachine.cut(state, tokens[b, :count[b]].tolist())
+            state = StopMachine.feed(state, 1)  # no end
+        fed, state = ((), state) if over else StopMachine.cut(state, tokens[b, : count[b]].tolist())
         assert int(kept[b]) == len(fed) and int(length[b]) == base[b] + so_far[b] + len(fed)
-        assert committed[b, base[b] + so_far[b]:][:len(fed)].tolist() == list(fed)
-        assert (committed[b, base[b] + so_far[b] + len(fed):] == -1).all()
+        assert committed[b, base[b] + so_far[b] :][: len(fed)].tolist() == list(fed)
+        assert (committed[b, base[b] + so_far[b] + len(fed) :] == -1).all()
         assert bool(done[b]) == (bool(was[0, b]) or (not over and state.done)) and bool(lost[b]) == bool(was[1, b])
 
 
 def test_a_turn_without_progress_and_a_token_that_is_none_are_the_drivers() -> None:
     done, lost = torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)
-    kept = launch.commit_tokens(torch.zeros((3, 9), dtype=torch.int64), ints(2, 2, 2), ints(2, 2, 2), ints(9, 9, 9), done, lost,
-                                torch.full((3, 1), -2), torch.tensor([[4, 4], [4, -1], [4, 4]]), ints(0, 2, 1))
+    kept = launch.commit_tokens(
+        torch.zeros((3, 9), dtype=torch.int64),
+        ints(2, 2, 2),
+        ints(2, 2, 2),
+        ints(9, 9, 9),
+        done,
+        lost,
+        torch.full((3, 1), -2),
+        torch.tensor([[4, 4], [4, -1], [4, 4]]),
+        ints(0, 2, 1),
+    )
     assert lost.tolist() == [True, True, False] and not done.any() and kept.tolist() == [0, 2, 1]
 
 
@@ -119,17 +137,24 @@ def test_what_a_model_keeps(seed: int) -> None:
         while node:
             way.append(node)
             node = int(parent[node])
-        paths[b, :len(way)] = way[::-1]
-        kept[b] = 0 if b == 3 else rng.integers(1, len(way) + 2)      # a commit may be cut
-    source, count, after = launch.settle_cells(ints(*(length + kept)), ints(*held), ints(*kept), torch.from_numpy(paths),
-                                               torch.from_numpy(cell[None]), span=span, back=back)
+        paths[b, : len(way)] = way[::-1]
+        kept[b] = 0 if b == 3 else rng.integers(1, len(way) + 2)  # a commit may be cut
+    source, count, after = launch.settle_cells(
+        ints(*(length + kept)),
+        ints(*held),
+        ints(*kept),
+        torch.from_numpy(paths),
+        torch.from_numpy(cell[None]),
+        span=span,
+        back=back,
+    )
     assert source is not None
     for b in range(batch):
         slots = [("held", i) for i in range(int(held[b]))]
         pending = int(length[b] - held[b])
         tail: dict[int, tuple[str, int]] = {j: ("held", int(held[b]) + j) for j in range(pending)}
         tail |= {int(cell[n]): ("node", n) for n in range(nodes) if cell[n] >= 0}
-        moved = [tail[int(i)] for i in source[b, :int(count[b])]]
+        moved = [tail[int(i)] for i in source[b, : int(count[b])]]
         lead = 0
         while lead < deepest and paths[b, lead] > 0 and cell[paths[b, lead]] >= 0:
             lead += 1
@@ -138,7 +163,7 @@ def test_what_a_model_keeps(seed: int) -> None:
         assert int(after[b]) == want
         if kept[b]:
             assert [*slots, *moved] == tokens[:want] or want < len(slots)
-        assert all(x < y for x, y in zip(source[b, :int(count[b])].tolist(), source[b, 1:int(count[b])].tolist()))
+        assert all(x < y for x, y in zip(source[b, : int(count[b])].tolist(), source[b, 1 : int(count[b])].tolist()))
 
 
 def test_paths_of_walks() -> None:
@@ -147,8 +172,8 @@ def test_paths_of_walks() -> None:
     rows[:, 3] = torch.tensor([0, 0, 2, 0])
     for b, (count, emitted, path) in enumerate([(1, 9, [2, -1]), (2, -1, [1, 3]), (0, 5, [-1, -1]), (0, 4, [-1, -1])]):
         rows[b, 1], rows[b, 2] = count, emitted
-        rows[b, Walked.HEAD:Walked.HEAD + depth] = torch.tensor(path)
-        rows[b, Walked.HEAD + depth:] = torch.tensor([1, 1, 1, 0])
+        rows[b, Walked.HEAD : Walked.HEAD + depth] = torch.tensor(path)
+        rows[b, Walked.HEAD + depth :] = torch.tensor([1, 1, 1, 0])
     token = torch.tensor([[-1, 10, 20, 30]] * 3 + [[-1, 10, -1, 30]])
     done, lost = torch.tensor([False, True, False, False]), torch.zeros(4, dtype=torch.bool)
     tested, accepted = torch.zeros((4, 8), dtype=torch.int64), torch.zeros((4, 8), dtype=torch.int64)

@@ -36,11 +36,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize(("name", "temperature"), [
-    ("speculative", 1), ("eagle2", 0), *[pytest.param(name, temperature, marks=pytest.mark.slow) for name, temperature in (
-        ("recursive_sd", 0), ("eagle2", 1), ("medusa_match", 0), ("sequoia", 1), ("rsd_s", 1))]])
-def test_the_drivers_tokens(models: dict[str, Any], name: str, temperature: float,
-                            monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "temperature"),
+    [
+        ("speculative", 1),
+        ("eagle2", 0),
+        *[
+            pytest.param(name, temperature, marks=pytest.mark.slow)
+            for name, temperature in (("recursive_sd", 0), ("eagle2", 1), ("medusa_match", 0), ("sequoia", 1), ("rsd_s", 1))
+        ],
+    ],
+)
+def test_the_drivers_tokens(models: dict[str, Any], name: str, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     target = models["target"]
     have = dict(models)
     if name == "eagle2":
@@ -50,13 +57,15 @@ def test_the_drivers_tokens(models: dict[str, Any], name: str, temperature: floa
         have["target"] = target.with_heads(HFHeads(heads, target, "heads"))
     graph = optimised(name)
     used = {p.name: have[p.name] for p in graph.entry.params if p.value.type.elem == "model"}
-    asked = [Request(prompt=p, limit=6, seed=4, request_id=i, temperature=temperature)
-             for i, p in enumerate([(1, 5, 9, 11), (7, 3), (2, 9, 9, 30, 21, 4, 4)])]
+    asked = [
+        Request(prompt=p, limit=6, seed=4, request_id=i, temperature=temperature)
+        for i, p in enumerate([(1, 5, 9, 11), (7, 3), (2, 9, 9, 30, 21, 4, 4)])
+    ]
     made, want = ([Machine(graph, graph.main, used, parameters(name), r) for r in asked] for _ in range(2))
     assert not run.run_steps(made, width=3)
     ((_, program),) = run.kept(made[0].main).programs.values()
     with monkeypatch.context() as patched, torch.no_grad(), Guard():
-        patched.setattr(InterpretedFunction, "run", lambda *args, **known: None)     # the interpreter reads what kernels read
+        patched.setattr(InterpretedFunction, "run", lambda *args, **known: None)  # the interpreter reads what kernels read
         program.step.body()
     run.forget(made[0].main)
     for m, w in zip(made, want, strict=True):

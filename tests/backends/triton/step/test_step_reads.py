@@ -13,9 +13,12 @@ from triton.runtime.interpreter import InterpretedFunction
 SHAPED = {"temperature": 0.7, "top_k": 3, "top_p": 0.9, "min_p": 0.05, "bans": {2}, "bias": {3: 1.5}}
 
 
-@pytest.mark.parametrize(("name", "more"), [(name, {}) for name in STATIC] + [
-    (name, {"temperature": 0}) for name in STATIC if name != "rsd_s"] + [
-        (name, more) for name in ("speculative", "eagle2") for more in (SHAPED, {"temperature": 0.7})])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [(name, {}) for name in STATIC]
+    + [(name, {"temperature": 0}) for name in STATIC if name != "rsd_s"]
+    + [(name, more) for name in ("speculative", "eagle2") for more in (SHAPED, {"temperature": 0.7})],
+)
 def test_a_turn_reads_nothing(name: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are launched and do nothing: the interpreter reads what they read by its nature."""
     asked = requests(count=2, **more)
@@ -44,10 +47,19 @@ def test_a_turn_after_the_end_changes_nothing(name: str) -> None:
     program = Runs(name).program(asked)
     program.run(asked)
     s = program.step
-    lasting = [s.tokens, s.length, s.turn, s.done, s.lost, s.tally.tested, s.tally.accepted, *s.states.values(),
-               *[h.held for h in s.held.values()]]
+    lasting = [
+        s.tokens,
+        s.length,
+        s.turn,
+        s.done,
+        s.lost,
+        s.tally.tested,
+        s.tally.accepted,
+        *s.states.values(),
+        *[h.held for h in s.held.values()],
+    ]
     before = [t.clone() for t in lasting]
     s.body()
     for now, then in zip(lasting[1:], before[1:], strict=True):
         assert torch.equal(now, then)
-    assert torch.equal(s.tokens[:, :-1], before[0][:, :-1])       # the last column is nobody's
+    assert torch.equal(s.tokens[:, :-1], before[0][:, :-1])  # the last column is nobody's

@@ -23,8 +23,11 @@ def machines(runs: Runs, asked: list[Request], **more: Any) -> list[Machine]:
 
 def test_machines_are_filled_as_by_the_driver() -> None:
     runs = Runs("speculative")
-    asked = [*requests(count=2), Request(prompt=(1, 2), limit=3, seed=4, repetition_penalty=1.2),
-             Request(prompt=(3,), limit=2, seed=4, request_id=8)]
+    asked = [
+        *requests(count=2),
+        Request(prompt=(1, 2), limit=3, seed=4, repetition_penalty=1.2),
+        Request(prompt=(3,), limit=2, seed=4, request_id=8),
+    ]
     made = machines(runs, asked)
     left = run.run_steps(made, width=2)
     assert left == [(made[2], "the request has penalties")] and not made[2].committed_tokens()

@@ -34,10 +34,18 @@ def test_reasons_say_where() -> None:
     assert "races of a greedy request" in str(reason("rsd_s", Request(prompt=(0,), temperature=0)))
 
 
-@pytest.mark.parametrize(("more", "what"), [
-    ({"repetition_penalty": 1.1}, "penalties"), ({"frequency_penalty": 0.1}, "penalties"), ({"stop": ("a",)}, "stop strings"),
-    ({"allow": lambda path: range(V)}, "an automaton"), ({"until": (lambda path: False,)}, "until"),
-    ({"processors": (lambda path, logits: logits,)}, "processors"), ({"min_length": 2, "eos": {1}}, "a least length")])
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"repetition_penalty": 1.1}, "penalties"),
+        ({"frequency_penalty": 0.1}, "penalties"),
+        ({"stop": ("a",)}, "stop strings"),
+        ({"allow": lambda path: range(V)}, "an automaton"),
+        ({"until": (lambda path: False,)}, "until"),
+        ({"processors": (lambda path, logits: logits,)}, "processors"),
+        ({"min_length": 2, "eos": {1}}, "a least length"),
+    ],
+)
 def test_requests_that_a_step_does_not_shape(more: dict[str, Any], what: str) -> None:
     with pytest.raises(NotStatic, match=what):
         Shape.of(Request(prompt=(0, 1), **more))
