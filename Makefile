@@ -5,7 +5,6 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 READY := .venv/.decgraph-ready
-ROOMS := dsl ir passes backends runtime check stdlib zoo hf bench cli
 # A worker for every core; `make test PYTEST_ARGS=` runs them one after the other.
 PYTEST_ARGS ?= -n auto --dist loadfile
 
@@ -42,13 +41,9 @@ lint: $(READY)  ## ruff
 	@echo "lint: ruff check"
 	@$(BIN)/ruff check .
 
-# mypy cannot see through the mapping of folders to decgraph.<room>; a tree of links shows it what Python sees.
-types: $(READY)  ## mypy over every room
+types: $(READY)  ## mypy and pyright over the package
 	@echo "types: mypy -p decgraph"
-	@mkdir -p build/types/decgraph
-	@for file in decgraph/*.py decgraph/py.typed; do ln -sfn ../../../$$file build/types/$$file; done
-	@for room in $(ROOMS); do ln -sfn ../../../$$room build/types/decgraph/$$room; done
-	@MYPYPATH=build/types $(BIN)/mypy -p decgraph
+	@$(BIN)/mypy -p decgraph
 
 check: $(READY)  ## prove every claim of stdlib/ and refute every planted mutant
 	@echo "check: decgraph check --all"

@@ -72,14 +72,12 @@ def ratio(change: Callable[[S.Expr, S.Expr], S.Expr]) -> Rewrite:
 
 def is_residual(node: Any) -> bool:
     """Whether a statement is `p = normalize(relu(p - q))`."""
+    if not (isinstance(node, S.Assign) and node.op == "=" and len(node.values) == 1):
+        return False
+    value: Any = node.values[0]
     return (
-        isinstance(node, S.Assign)
-        and node.op == "="
-        and len(node.values) == 1
-        and is_call(node.values[0], "normalize")
-        and is_call(node.values[0].args[0], "relu")
-        and isinstance(node.values[0].args[0].args[0], S.Binary)
-    )  # type: ignore[union-attr]
+        is_call(value, "normalize") and is_call(value.args[0], "relu") and isinstance(value.args[0].args[0], S.Binary)
+    )
 
 
 def residual(change: Callable[[S.Expr, S.Expr], S.Expr | None]) -> Rewrite:

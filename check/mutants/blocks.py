@@ -37,13 +37,10 @@ def unweighted(node: Any) -> Any:
 
 def is_worth(node: Any) -> bool:
     """Whether a statement is `a = min(1, a * p / q)`."""
-    return (
-        isinstance(node, S.Assign)
-        and len(node.values) == 1
-        and is_call(node.values[0], "min")
-        and len(node.values[0].args) == 2
-        and isinstance(node.values[0].args[1], S.Binary)
-    )  # type: ignore[union-attr]
+    if not (isinstance(node, S.Assign) and len(node.values) == 1):
+        return False
+    value: Any = node.values[0]
+    return is_call(value, "min") and len(value.args) == 2 and isinstance(value.args[1], S.Binary)
 
 
 def uncapped(node: Any) -> Any:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
-import fnmatch
 import importlib
 import inspect
 import json
 import re
-import tomllib
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
 
 import pytest
 from tree import LANDED, ROOMS, ROOT, may_be_heavy, module_name, python, room_files
 
 import decgraph
 
-SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+DATA = {".dec", ".lark", ".json", ".safetensors", ".toml", ".md", ".txt", ".pyi"}
 HEAVY = ("torch", "transformers", "tokenizers", "triton", "typer", "rich", "pytest", "hypothesis")
 
 
@@ -32,9 +36,26 @@ def resolves(name: str) -> bool:
         return False
 
 
-def test_packages_lists_every_folder_with_an_init() -> None:
-    folders = sorted(module_name(p) for p in room_files() if p.name == "__init__.py")
-    assert sorted(SETUPTOOLS["packages"]) == folders
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheel and the sdist of the tracked files as they are now."""
+    folder = tmp_path_factory.mktemp("built")
+    copy, out = folder / "copy", folder / "out"
+    for name in git("ls-files", "--cached", "--others", "--exclude-standard").splitlines():
+        if not (ROOT / name).exists():
+            continue  # deleted, not yet committed
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
+    code = f"from setuptools import build_meta as b; b.build_sdist({str(out)!r}); b.build_wheel({str(out)!r})"
+    out.mkdir()
+    done = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    return {"wheel": wheel, "sdist": sdist}
 
 
 def test_every_folder_with_python_has_an_init() -> None:
@@ -43,31 +64,33 @@ def test_every_folder_with_python_has_an_init() -> None:
     assert not lacking
 
 
-def test_every_package_is_mapped_to_its_folder() -> None:
-    expected = {name: "/".join(name.split(".")[1:]) or "decgraph" for name in SETUPTOOLS["packages"]}
-    assert SETUPTOOLS["package-dir"] == expected
+def test_every_room_is_a_link_in_the_package() -> None:
+    """What Python, editors and setuptools follow. A room without a link vanishes from the wheel in silence."""
+    links = {path.name: path.readlink().as_posix() for path in (ROOT / "decgraph").iterdir() if path.is_symlink()}
+    assert links == {**{room: f"../{room}" for room in ROOMS}, "error_pages": "../docs/errors"}
 
 
-def test_the_makefile_shows_mypy_every_room() -> None:
-    (rooms,) = re.findall(r"^ROOMS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    assert tuple(rooms.split()) == ROOMS
+def test_the_wheel_holds_every_package_and_data_file(built: dict[str, Path]) -> None:
+    """Everything but the laboratory, once; a second copy of a file under another name would be a link packed twice."""
+    packed = set(zipfile.ZipFile(built["wheel"]).namelist())
+    laboratory = ROOT / "bench" / "gpu"
+    files = [p for p in room_files() if laboratory not in p.parents]
+    files += [p for room in ROOMS for p in (ROOT / room).rglob("*") if p.suffix in DATA and laboratory not in p.parents]
+    names = {p.relative_to(ROOT).as_posix() for p in files}
+    expected = {name if name.startswith("decgraph/") else f"decgraph/{name}" for name in names}
+    expected |= {f"decgraph/error_pages/{p.name}" for p in (ROOT / "docs" / "errors").glob("*.md")} | {"decgraph/py.typed"}
+    assert {name for name in packed if name.startswith("decgraph/")} == expected
+    assert {name.split("/")[0] for name in packed if not name.startswith("decgraph-")} == {"decgraph"}
 
 
-def test_data_files_reach_the_wheel() -> None:
-    """A file that is not Python is installed only if a pattern of package-data names it."""
-    tracked = {".dec", ".lark", ".json", ".safetensors", ".typed", ".md", ".txt"}
-    left_out = []
-    for package, folder in SETUPTOOLS["package-dir"].items():
-        inner = {f for f in SETUPTOOLS["package-dir"].values() if f.startswith(f"{folder}/")}
-        for path in (ROOT / folder).rglob("*"):
-            relative = path.relative_to(ROOT).as_posix()
-            if path.suffix not in tracked or any(relative.startswith(f"{f}/") for f in inner):
-                continue
-            name = path.relative_to(ROOT / folder).as_posix()
-            patterns = [p.replace("/**/", "/") for p in SETUPTOOLS["package-data"].get(package, [])]
-            if not any(fnmatch.fnmatchcase(name, p) and ("/" in p or "/" not in name) for p in patterns):
-                left_out.append(relative)
-    assert not left_out
+def test_the_sdist_holds_tests_and_docs_and_no_file_twice(built: dict[str, Path]) -> None:
+    with tarfile.open(built["sdist"]) as archive:
+        names = [m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()]
+    assert len(names) == len(set(names))
+    tracked = git("ls-files", "tests", "docs", "examples", "Makefile", "README.md", ".ci").split()
+    assert not set(tracked) - set(names)
+    rooms = {name.split("/")[0] for name in names}
+    assert not rooms & set(ROOMS), "the rooms are packed as decgraph/<room>; at the top they would lie there twice"
 
 
 def test_the_facade_is_small_and_lazy() -> None:
