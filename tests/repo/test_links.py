@@ -20,7 +20,7 @@ def links(text: str) -> list[str]:
     text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     text = re.sub(r"`[^`\n]*`", "", text)
     inline = re.findall(r"\]\(([^()\s]+(?:\([^()]*\)[^()\s]*)?)\)", text)
-    return [*inline, *re.findall(r"^\[[^\]]+\]: (\S+)", text, flags=re.M)]
+    return [*inline, *re.findall(r"^\[[^\]]+\]: (\S+)$", text, flags=re.M)]
 
 
 def anchor(heading: str) -> str:
