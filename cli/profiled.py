@@ -11,7 +11,7 @@ import decgraph
 from decgraph.models import folder_of
 from decgraph.passes.plan import Plan
 from decgraph.runtime.session import Session
-from decgraph.runtime.tune import cost, facts
+from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
 
 
@@ -31,7 +31,7 @@ class Applied:
             program=facts.digest(algorithm.text),
             models=contents,
             temperature=temperature,
-            device=facts.of_device(cost.device_of(list(session.models.values()))),
+            device=facts.of_device(facts.device_of(list(session.models.values()))),
         )
         for doubt in doubts:
             print(f"warning: {self.profile.path}: {doubt}; tune again for what is fastest here", file=sys.stderr)

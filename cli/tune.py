@@ -46,7 +46,7 @@ def command(
     ] = "wall",
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads on the CPU. Default: as `run` does.")] = None,
     backend: Annotated[str | None, typer.Option("--backend", help="torch or reference.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure the cost of forwards anew.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="With --kernels: measure sizes that are known anew.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="Choose the sizes of the Triton kernels instead.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -89,7 +89,6 @@ def command(
         {k: v for k, v in fields.items() if v is not None},
         backend=backend,
         clock=clock,
-        fresh=fresh,
         threads=threads,
     )
     path = out or Path(f"{chosen.name}.profile.toml")

@@ -13,7 +13,7 @@ from decgraph.runtime.tune.profile import Profile
 from decgraph.runtime.tune.space import Axis, Setting, shown, spelt
 from decgraph.runtime.tune.tuner import Outcome
 
-HEADINGS = ("", "setting", "predicted", "tokens/s", "times the default", "(quartiles)", "tokens/call", "runs", "same tokens")
+HEADINGS = ("", "setting", "tokens/s", "times the default", "(quartiles)", "tokens/call", "runs", "same tokens")
 OTHERS = 8  # settings of the search that the table shows beside the finalists
 
 
@@ -35,16 +35,15 @@ def rows(job: Job, outcome: Outcome) -> list[tuple[str, ...]]:
         f, base = outcome.figures(chosen), chosen == outcome.default
         mark = "default" if base else "final" if chosen in outcome.finals and f.ratios else ""
         mark = "tuned" if chosen == outcome.chosen and not outcome.kept else mark
-        promised = speed(outcome.predicted[chosen]) if chosen in outcome.predicted else "-"
         if f.failed:
-            out.append((mark, shown(chosen), promised, f"cannot run: {f.failed}", "", "", "", "", ""))
+            out.append((mark, shown(chosen), f"cannot run: {f.failed}", "", "", "", "", ""))
             continue
         low, high = f.quartiles
         ratio, spread, same = ("1.00", "", "") if base else (f"{f.ratio:.2f}", f"{low:.2f}-{high:.2f}", f"{f.agreement:.0%}")
         same = "-" if job.promise == "law" else same  # draws of their own, of one law: equal places say nothing
         same += f" ({f.near_ties} near-ties)" if f.near_ties else ""
         rate = "-" if final and not mark or not f.runs else speed(f.rate)
-        out.append((mark, shown(chosen), promised, rate, ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))
+        out.append((mark, shown(chosen), rate, ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))
     return out
 
 
@@ -55,7 +54,7 @@ def speed(rate: float) -> str:
 
 def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
     """What people want to know, a line each."""
-    out = [f"{note[0].upper()}{note[1:]}." for note in outcome.notes]
+    out = []
     best, base = outcome.figures(outcome.chosen), outcome.figures(outcome.default)
     if outcome.interrupted:
         out.append("Interrupted: judged by what was measured until then.")
@@ -99,7 +98,6 @@ def to_json(job: Job, outcome: Outcome) -> dict[str, Any]:
         found.append(
             {
                 "setting": words(chosen),
-                "predicted": outcome.predicted.get(chosen),
                 "final": chosen in outcome.finals,
                 "tokens_per_second": f.rate,
                 "ratio": f.ratio,
@@ -120,12 +118,8 @@ def to_json(job: Job, outcome: Outcome) -> dict[str, Any]:
         "changes_output": bool(job.changing),
         "interrupted": outcome.interrupted,
         "rows": found,
-        "notes": outcome.notes,
-        "acceptance": outcome.acceptance,
         "device": job.device,
         "load": facts.load(),
-        "costs": {n: c.to_json() for n, c in outcome.costs.items()},
-        "costs_kept": job.cached,
         "seconds": outcome.seconds,
     }
 
@@ -159,8 +153,6 @@ def profile(job: Job, outcome: Outcome) -> Profile:
         "same_tokens_as_default": round(best.agreement, 4),
         "near_ties": best.near_ties,
     }
-    if outcome.chosen in outcome.predicted:
-        figures["predicted_tokens_per_second"] = round(outcome.predicted[outcome.chosen], 2)
     request: dict[str, Any] = {
         "temperature": float(job.fields.get("temperature", 0)),
         "max_new": int(job.fields["limit"]),
@@ -172,8 +164,6 @@ def profile(job: Job, outcome: Outcome) -> Profile:
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(outcome.seconds, 1),
         "settings": len(outcome.searched),
-        "notes": outcome.notes,
-        "acceptance": outcome.acceptance,
         "ranges": {axis.name: searched(axis) for axis in job.axes},
     }
     return Profile(
@@ -186,7 +176,6 @@ def profile(job: Job, outcome: Outcome) -> Profile:
         job.device,
         figures,
         search,
-        {name: curve.to_json() for name, curve in outcome.costs.items()},
     )
 
 

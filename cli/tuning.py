@@ -1,4 +1,4 @@
-"""What `decgraph tune` does between its options and its table: models, requests, the costs of forwards, near-ties."""
+"""What `decgraph tune` does between its options and its table: models, requests, near-ties."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import decgraph
 from decgraph.models import folder_of, request_for, shipped
 from decgraph.passes.plan import Plan
-from decgraph.runtime.tune import cost, facts, space
-from decgraph.runtime.tune.cost import Curve
+from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Setting
-from decgraph.runtime.tune.trial import CLOCKS, HALF, NEAR_TIES, Runner, Trials
+from decgraph.runtime.tune.trial import HALF, NEAR_TIES, Runner, Trials
 from decgraph.runtime.tune.tuner import Outcome, Tuner
 
 
@@ -29,13 +28,12 @@ class Job:
         *,
         backend: str | None = None,
         clock: Any = "wall",
-        fresh: bool = False,
         threads: int | None = None,
     ) -> None:
         self.algorithm, self.lines, self.fixed, self.fields = algorithm, list(lines), dict(fixed), dict(fields)
         # What a command line calls it: stdlib/x.dec is found by its name, other files by their path
         self.name = algorithm.name if algorithm.path == f"stdlib/{algorithm.name}.dec" else algorithm.path
-        self.backend, self.clock, self.fresh, self.threads = backend, clock, fresh, threads
+        self.backend, self.clock, self.threads = backend, clock, threads
         function = algorithm.function
         self.promise, _ = space.guarantee(function, float(fields.get("temperature", 0)))
         self.axes = space.axes(function, self.fixed, wishes, float(fields.get("temperature", 0)))
@@ -65,7 +63,6 @@ class Job:
         self.device: dict[str, Any] = {}
         # As `session` has it where nobody says: all passes, none on the reference
         self.plan = Plan(passes=() if self.backend == "reference" else None, backend=self.backend)
-        self.cached: list[str] = []
 
     def run(self, seconds: float, told: Callable[[str], None]) -> Outcome:
         """Read the models and tune. Raises DecError."""
@@ -78,7 +75,7 @@ class Job:
         told("reading the models")
         bound = bind(self.algorithm.function, self.sources)
         self.models, tokenizer = bound.models, bound.tokenizer
-        self.device = facts.of_device(cost.device_of(list(self.models.values())))
+        self.device = facts.of_device(facts.device_of(list(self.models.values())))
 
         def make(values: Mapping[str, Any]) -> Any:
             params = {**self.fixed, **values}
@@ -88,33 +85,13 @@ class Job:
         requests = [request_for(first, line, request_id=n, **self.fields) for n, line in enumerate(self.lines)]
         runner = Runner(make, requests, self.clock)
         trials = Trials(runner, self.default, promise=self.promise, gap=self.gap, tie=self.tie())
-        tuner = Tuner(trials, self.axes, self.costs, seconds=seconds, told=told)
-        return tuner.tune()
+        return Tuner(trials, self.axes, seconds=seconds, told=told).tune()
 
     # -- models
 
     def contents(self) -> dict[str, str]:
         """The models' fingerprints by parameter."""
         return {name: facts.fingerprint(folder_of(source)) for name, source in self.sources.items()}
-
-    def costs(self, contexts: Sequence[int], cells: Sequence[int]) -> dict[str, Curve]:
-        """The curves of all models that are asked for rows of a tree."""
-        out: dict[str, Curve] = {}
-        prints = self.contents()
-        for name, model in self.models.items():
-            if model.kind not in ("causal", "features"):
-                continue
-            room = getattr(model, "context", None)
-            within = [c for c in contexts if room is None or c + max(cells) < room] or [max(2, (room or 64) // 2)]
-            content = prints.get(name, "")
-            if content and model.kind == "features":  # a head of another target reads other states, at another cost
-                content += f"+{prints.get('target', '')}"
-            out[name], held = cost.known(
-                model, content, self.device, within, cells, fresh=self.fresh, clock=CLOCKS[self.clock], clock_name=self.clock
-            )
-            if held:
-                self.cached.append(name)
-        return out
 
     def tie(self) -> float:
         """How near two scores of the target are when the order of additions decides between them."""

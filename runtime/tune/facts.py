@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,21 @@ def processor() -> str:
 def load() -> float:
     """The load average of the last minute: above the number of cores, others waited for the processor as well."""
     return round(os.getloadavg()[0], 2)
+
+
+def device_of(models: Sequence[Any]) -> str:
+    """Where models compute, as torch names it; "cpu" for what has no device."""
+    for model in models:
+        for holder in (model, getattr(model, "net", None), getattr(model, "module", None)):
+            device = getattr(holder, "device", None)
+            if device is not None and str(device):
+                return str(device)
+            parameters = getattr(holder, "parameters", None)
+            if callable(parameters):
+                first = next(iter(parameters()), None)
+                if first is not None:
+                    return str(first.device)
+    return "cpu"
 
 
 def of_device(device: Any) -> dict[str, Any]:  # Any: a torch.device, or its name

@@ -14,14 +14,14 @@ from decgraph.ir.values import Function
 from decgraph.runtime.session import check_value
 
 FORMAT = 1
-TABLES = ("params", "plan", "models", "request", "device", "figures", "search", "costs")
+TABLES = ("params", "plan", "models", "request", "device", "figures", "search")
 
 
 @dataclass
 class Profile:
     """algorithm, program: its name, and the digest of its text. params: by name, as text that a command line would take.
     plan: the plan's text form. models: by parameter, `source` as it was given and `content`, a fingerprint. request: what
-    was tuned for. device, figures, search, costs: facts for people; of them `device` and `request` are compared.
+    was tuned for. device, figures, search: facts for people; of them `device` and `request` are compared.
     """
 
     algorithm: str
@@ -33,31 +33,17 @@ class Profile:
     device: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     search: dict[str, Any] = field(default_factory=dict)
-    costs: dict[str, Any] = field(default_factory=dict)
     path: str = ""
     source: str = field(default="", repr=False, compare=False)
 
     def text(self) -> str:
         """The file."""
-        out = [
-            "# Written by `decgraph tune`; read by `decgraph run " + self.algorithm + " --profile FILE`. See docs/tune.md.",
-            f"format = {FORMAT}",
-            f"algorithm = {_written(self.algorithm)}",
-            f"program = {_written(self.program)}",
-        ]
-        plan = {"text": self.plan} if self.plan else {}
-        for name, table in (
-            ("params", self.params),
-            ("plan", plan),
-            ("models", self.models),
-            ("request", self.request),
-            ("device", self.device),
-            ("figures", self.figures),
-            ("search", self.search),
-            ("costs", self.costs),
-        ):
-            out += ["", *_table(name, table)]
-        return "\n".join(out) + "\n"
+        import tomli_w  # written by `tune` only, and reading one needs nothing
+
+        tables = {name: getattr(self, name) for name in TABLES} | {"plan": {"text": self.plan} if self.plan else {}}
+        head = {"format": FORMAT, "algorithm": self.algorithm, "program": self.program}
+        title = f"# Written by `decgraph tune`; read by `decgraph run {self.algorithm} --profile FILE`. See docs/tune.md.\n"
+        return title + tomli_w.dumps({**head, **tables})
 
     def write(self, path: Path) -> None:
         """Write the file whole or not at all. Raises DecError where it cannot be written."""
@@ -117,7 +103,7 @@ class Profile:
             n: v if isinstance(v, str) else ("yes" if v else "no") if isinstance(v, bool) else str(v)
             for n, v in held.get("params", {}).items()
         }
-        others = {name: held.get(name, {}) for name in ("models", "request", "device", "figures", "search", "costs")}
+        others = {name: held.get(name, {}) for name in ("models", "request", "device", "figures", "search")}
         return Profile(algorithm, str(held.get("program", "")), params, plan, path=path, source=text, **others)
 
     def line(self, table: str, key: str = "") -> int:
@@ -191,35 +177,3 @@ def _line(text: str, table: str, key: str) -> int:
         elif now == table and key and re.match(rf'"?{re.escape(key)}"?\s*=', bare):
             return number
     return 0
-
-
-def _table(name: str, table: Mapping[str, Any]) -> list[str]:
-    """A table's lines: its own values first, then tables in it."""
-    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    own = [f"{_key(key)} = {_written(value)}" for key, value in table.items() if key not in inner]
-    out = [f"[{name}]", *own] if own or not inner else []
-    for key, value in inner.items():
-        out += [*([""] if out else []), *_table(f"{name}.{_key(key)}", value)]
-    return out
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _written(key)
-
-
-def _written(value: Any) -> str:
-    """A TOML value. Texts of several lines keep them."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value) if value == value and abs(value) != float("inf") else '"unknown"'
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_written, value))}]"
-    escaped = "".join(
-        _ESCAPES.get(c, c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else f"\\U{ord(c):08x}")
-        for c in str(value)
-    )
-    return f'"{escaped}"'
-
-
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}

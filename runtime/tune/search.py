@@ -1,4 +1,4 @@
-"""Searching by measurement where nothing predicts: one axis after the other, and on each the better half again and again."""
+"""Searching by measurement: one parameter after the other, and along each successive halving of the settings in question."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from decgraph.runtime.tune.space import Axis, Setting
 from decgraph.runtime.tune.trial import Trials
 
 Left = Callable[[], float]
+HOPELESS = 0.75  # of the fastest one's speed: what is slower after its first runs is run no more
 
 
 def until(seconds: float, clock: Callable[[], float] = time.monotonic) -> Left:
@@ -34,10 +35,9 @@ def halved(trials: Trials, settings: Sequence[Setting], left: Left, rounds: int 
         alive.sort(key=lambda s: -trials.of(s).ratio)
         if len(alive) <= 2 or left() <= 0:
             break
-        out = alive[(len(alive) + 1) // 2 :]
-        alive, rounds = alive[: (len(alive) + 1) // 2], 2 * rounds
-        rest = halved(trials, alive, left, rounds)
-        return [*rest, *out]
+        best, half = trials.of(alive[0]).ratio, (len(alive) + 1) // 2
+        stay = [s for n, s in enumerate(alive) if n < half and trials.of(s).ratio > HOPELESS * best]
+        return [*halved(trials, stay, left, 2 * rounds), *(s for s in alive if s not in stay)]
     return alive
 
 
@@ -51,21 +51,23 @@ def descend(
     gain: float = 1.01,
 ) -> Setting:
     """Coordinate descent from a setting: along each axis to the fastest neighbour, until no axis has a faster one by `gain`,
-    or the time is up. `told` hears every setting that is moved to."""
+    or the time is up. An axis is looked at far and wide first, then near the fastest. `told` hears every setting that is moved
+    to."""
     now = start
-    stuck = 0
+    stuck, wide = 0, {axis.name for axis in axes if len(axis.values) > 5}
     while stuck < len(axes):
         for axis in axes:
             if stuck >= len(axes) or left() <= 0:
                 return now
-            near = [moved(now, axis.name, value) for value in axis.around(dict(now)[axis.name])]
-            ranked = halved(trials, [now, *near], left)
+            near = [moved(now, axis.name, value) for value in axis.around(dict(now)[axis.name], wide=axis.name in wide)]
+            ranked = halved(trials, [now, *near], left, rounds=1 if axis.name in wide else 2)
             first = next((s for s in ranked if trials.of(s).runs), now)
             if first != now and trials.of(first).ratio > gain * _ratio(trials, now):
                 now, stuck = first, 0
                 told(now)
-            else:
+            elif axis.name not in wide:
                 stuck += 1
+            wide.discard(axis.name)
     return now
 
 

@@ -13,7 +13,12 @@ from decgraph.ir.values import Function, Param
 from decgraph.runtime.session import check_value
 
 Setting = tuple[tuple[str, Any], ...]  # values by name, in the order of the parameters: hashable
-SHAPES = ("1", "1x1", "1x1x1", "1x1x1x1", "2x1", "2x1x1", "3x1x1", "2x2x1", "4x2", "4x2x1", "4x2x1x1", "4x2x2", "8x2x1")
+SHAPES = (  # by size; between them lie those that a search along one parameter passes
+    "1", "2", "1x1", "3", "1x1x1", "2x1", "drafter_3", "4", "1x1x1x1", "drafter_4", "6", "2x1x1", "3x1", "1x1x1x1x1x1",
+    "drafter_6", "2x1x1x1", "3x1x1", "8", "drafter_8", "1x1x1x1x1x1x1x1", "2x2x1", "4x1x1", "table_12", "drafter_12", "4x2",
+    "3x1x1x1x1", "16", "6x2", "drafter_16", "table_16", "4x2x1", "4x2x1x1", "heads_24", "drafter_24", "4x2x2", "table_32",
+    "drafter_32", "6x2x1x1x1x1", "8x2x1", "drafter_48", "8x4x1", "drafter_64", "heads_64",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,13 +33,16 @@ class Axis:
     changes: bool = False
     given: bool = False  # the values were listed by the caller: nothing in between is searched
 
-    def around(self, value: Any) -> list[Any]:
-        """Values near one, the nearest first: two on both sides, and the ends where they are far."""
-        if self.kind == "topology" or self.given or value not in self.values:
+    def around(self, value: Any, *, wide: bool = False) -> list[Any]:
+        """Values near one, the nearest first: two on both sides, three of shapes, which differ in more than their size. With
+        `wide`, those 1, 2, 4, 8, ... places away, and both ends."""
+        if self.given or value not in self.values:
             return [v for v in self.values if v != value]
-        at = self.values.index(value)
-        near = [at - 1, at + 1, at - 2, at + 2]
-        return [self.values[n] for n in near if 0 <= n < len(self.values)]
+        at, last = self.values.index(value), len(self.values) - 1
+        steps = [1 << n for n in range(last.bit_length())] if wide else [1, 2, 3] if self.kind == "topology" else [1, 2]
+        near = [at + side * step for step in steps for side in (-1, 1)]
+        ends = [0, last] if wide else []
+        return [self.values[n] for n in dict.fromkeys([*near, *ends]) if 0 <= n <= last and n != at]
 
 
 def setting(function: Function, values: Mapping[str, Any]) -> Setting:
@@ -144,7 +152,7 @@ def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, Any], cha
     if text and (elem == "topology" or ".." not in text):
         parts = text.split(",") if not text.startswith("[") else [text]
         values = tuple(dict.fromkeys(check_value(function.name, p, part.strip()) for part in parts))
-        return Axis(p.name, elem, _with(default, values, elem), default, changes, True)
+        return Axis(p.name, elem, _with(default, values, elem, elem == "topology"), default, changes, True)
     if elem == "bool":
         return Axis(p.name, elem, (False, True), default, changes)
     if elem == "topology":
@@ -168,10 +176,15 @@ def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, Any], cha
     return Axis(p.name, elem, _with(default, values, elem), default, changes)
 
 
-def _with(default: Any, values: tuple[Any, ...], elem: str) -> tuple[Any, ...]:
+def _with(default: Any, values: tuple[Any, ...], elem: str, given: bool = False) -> tuple[Any, ...]:
     """The default is always there: it is what everything is compared with."""
     out = dict.fromkeys(([] if default is None or default in values else [default]) + list(values))
-    return tuple(out) if elem in ("topology", "set") else tuple(sorted(out))
+    return tuple(out) if elem == "set" or given else tuple(sorted(out, key=_size if elem == "topology" else None))
+
+
+def _size(shape: Any) -> tuple[int, int]:
+    """Shapes are searched in the order of their sizes; of one size the deeper is the later."""
+    return shape.size, len(shape)
 
 
 def whole(low: int, high: int) -> tuple[int, ...]:

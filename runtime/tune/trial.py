@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -32,13 +32,11 @@ SESSIONS = 64  # kept open at most: each holds generated code, the models are sh
 
 @dataclass(frozen=True)
 class Done:
-    """One request run by one setting: seconds by the chosen clock, and per model the forwards and new cells."""
+    """One request run by one setting: seconds by the chosen clock."""
 
     tokens: tuple[int, ...]
     seconds: float
     stats: Stats
-    work: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    events: Sequence[Any] = ()
 
 
 class Interrupted(Exception):
@@ -66,32 +64,20 @@ class Runner:
         """Before runs that are compared: nobody pays for what another left behind."""
         gc.collect()
 
-    def run(self, chosen: Setting, number: int, *, events: bool = False, limit: int | None = None) -> Done:
+    def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done:
         """Run one request, of at most `limit` tokens if it is given. Raises what ended it early: a DecError, `Interrupted`."""
         session = self.session(chosen)
         session.shared.clear()  # every request meets what `decgraph run` meets: a session that knows nothing yet
-        before = {name: _counted(model) for name, model in session.models.items()}
         request = self.requests[number]
         request = request if limit is None else replace(request, limit=min(limit, request.limit))
         started = self.clock()
-        result = session.run(request, keep_events=events)
+        result = session.run(request, keep_events=False)
         seconds = self.clock() - started
         if result.reason == "interrupted":
             raise Interrupted
         if result.error is not None:
             raise result.error
-        work = {}
-        for name, model in session.models.items():
-            (calls, cells), now = before[name], _counted(model)
-            work[name] = (now[0] - calls, now[1] - cells)
-        return Done(result.tokens, max(seconds, 1e-9), result.stats, work, result.events)
-
-
-def _counted(model: Any) -> tuple[int, int]:
-    """(forwards, cells computed) of a model's engine so far; zeros for what has no engine yet."""
-    kept = model.__dict__.get("_engine")
-    counted: Any = getattr(kept[1], "counted", None) if kept is not None and kept[0] is model else None
-    return (int(counted.calls), int(getattr(counted, "computed", 0))) if hasattr(counted, "calls") else (0, 0)
+        return Done(result.tokens, max(seconds, 1e-9), result.stats)
 
 
 @dataclass
@@ -201,11 +187,11 @@ class Trials:
                 figures.ratios.append((len(made.tokens) / made.seconds) / max(1e-12, len(base.tokens) / base.seconds))
                 self.compare(chosen, number, made.tokens, base.tokens)
 
-    def run(self, chosen: Setting, number: int, *, events: bool = False, limit: int | None = None) -> Done | None:
+    def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done | None:
         """One run; None for a setting that cannot. Raises DecError where that is the default."""
         started = time.monotonic()
         try:
-            made: Done = self.runner.run(chosen, number, events=events, limit=limit)
+            made: Done = self.runner.run(chosen, number, limit=limit)
         except DecError as error:
             if chosen == self.default:
                 raise

@@ -1,4 +1,8 @@
-"""What is said of programs that read and mean nothing; and that nothing worse than a DecError happens to any text."""
+"""What is said of programs that read and mean nothing; and that nothing worse than a DecError happens to any text.
+
+A program is a file of tests/golden/mistyped/: below it stands what is said of it, in lines `# expect:`, which
+`pytest --update-golden` writes.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,17 @@ import re
 from collections.abc import Callable
 
 import pytest
-from mistyped_programs import MISTYPED
+from conftest import GOLDEN
 from mutated_programs import mutants
 
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.verify import verify
 
+MISTYPED = {path.stem: path.read_text(encoding="utf-8") for path in sorted((GOLDEN / "mistyped").glob("*.dec"))}
 
-@pytest.mark.parametrize("name", sorted(MISTYPED))
+
+@pytest.mark.parametrize("name", MISTYPED)
 def test_mistake_is_named(name: str, golden: Callable[[str, str], None]) -> None:
     with pytest.raises(DecError) as caught:
         load_text(MISTYPED[name], f"{name}.dec")
@@ -22,7 +28,8 @@ def test_mistake_is_named(name: str, golden: Callable[[str, str], None]) -> None
     assert len(caught.value.codes) == (2 if name == "two_mistakes" else 1)
     assert f"{name}.dec:" in text and "^" in text
     assert not re.search(r"<[A-Z]|Error\b|%|InternalError", text), "words of ours, not the author's"
-    golden(f"{name}.txt", f"{text}\n")
+    program = [line for line in MISTYPED[name].splitlines() if not line.startswith("# expect:")]
+    golden(f"{name}.dec", "\n".join([*program, *(f"# expect: {line}".rstrip() for line in text.splitlines())]) + "\n")
 
 
 def test_a_thousand_early_exits_are_refused_with_a_place() -> None:

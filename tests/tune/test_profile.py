@@ -10,6 +10,7 @@ import pytest
 import decgraph
 from decgraph.errors import DecError
 from decgraph.passes.plan import Plan
+from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
 
@@ -26,8 +27,7 @@ def made(**changes: object) -> Profile:
         "request": {"temperature": 0.0, "prompts": 3},
         "device": {"device": "cpu: A", "threads": 1, "torch": "2.13"},
         "figures": {"ratio": 1.25, "complete": True, "tokens_per_second": float("nan")},
-        "search": {"notes": ['a "b"', "c\nd"], "acceptance": {"gamma": [0.5, 0.25], "a.b": [[1.0], []]}},
-        "costs": {"target": {"cells": [1, 2], "microseconds": [[1.5, 2.0]]}},
+        "search": {"notes": ['a "b"', "c\nd"], "ranges": {"gamma": [0.5, 0.25], "a.b": [[1.0], []]}},
         **changes,
     }
     return Profile(**fields)  # type: ignore[arg-type]
@@ -149,3 +149,10 @@ def test_fingerprints_see_what_matters(tmp_path: Path) -> None:
         (folder / name).write_bytes(data)
         seen.add(facts.fingerprint(folder))
     assert len(seen) == 5
+
+
+def test_facts_of_a_device() -> None:
+    found = facts.of_device("cpu")
+    assert found["device"].startswith("cpu: ") and found["cores"] >= 1
+    assert set(found) == {"device", "cores", "threads", "torch", "decgraph", "triton"}
+    assert facts.device_of([TableModel(4, seed=1)]) == "cpu"

@@ -38,7 +38,7 @@ class Machine:
     def settle(self) -> None:
         pass
 
-    def run(self, chosen: Setting, number: int, *, events: bool = False, limit: int | None = None) -> Done:
+    def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done:
         if limit is None:
             self.ran.append(chosen)
         self.drift *= self.rng.lognormvariate(0, 0.02)
@@ -106,7 +106,7 @@ def test_a_default_that_cannot_run_is_an_error() -> None:
         raise DecError("no such head")
 
     with pytest.raises(DecError, match="no such head"):
-        Tuner(trials(Machine(seconds)), [DEPTH], lambda *_: {}).tune()
+        Tuner(trials(Machine(seconds)), [DEPTH]).tune()
 
 
 # -- the whole of it
@@ -114,7 +114,7 @@ def test_a_default_that_cannot_run_is_an_error() -> None:
 
 def tune(machine: Any, axes: list[Axis] | None = None, rounds: int = 120, **options: Any):
     """Tune with as much time as this many requests of the default take."""
-    tuner = Tuner(trials(machine, **options), axes or [DEPTH, BUDGET], lambda *_: {}, seconds=1.0)
+    tuner = Tuner(trials(machine, **options), axes or [DEPTH, BUDGET], seconds=1.0)
     tuner.left = plenty
     spent = lambda: 1.0 - len(machine.ran) / (8 * rounds)
     # `until` is by the clock: what is made up has its own
@@ -136,7 +136,6 @@ def test_the_best_is_chosen_and_confirmed() -> None:
     figures = found.finals[found.chosen]
     assert figures.ratio == pytest.approx(bowl(dict(DEFAULT)) / bowl(dict(found.chosen)), rel=0.05)
     assert len(figures.ratios) >= LEAST_PAIRS and found.enough
-    assert any("searched by measurement" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -153,7 +152,7 @@ def test_a_default_that_is_best_stays() -> None:
 def test_ctrl_c_keeps_what_is_measured() -> None:
     class Stopped(Machine):
         def run(self, chosen: Setting, number: int, **options: Any) -> Done:
-            if len(self.ran) == 400:
+            if len(self.ran) == 300:
                 raise Interrupted
             return super().run(chosen, number, **options)
 

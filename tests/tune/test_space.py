@@ -63,6 +63,20 @@ def test_near_values_come_first_the_nearest() -> None:
     assert listed.around(2) == [4, 7]
 
 
+def test_a_wide_look_spans_the_range() -> None:
+    (gamma,) = axes("speculative")
+    wide = gamma.around(4, wide=True)
+    assert {3, 5, gamma.values[0], gamma.values[-1]} <= set(wide) and len(wide) < len(gamma.values) and 4 not in wide
+
+
+def test_shapes_are_searched_in_the_order_of_their_sizes() -> None:
+    (shape,) = axes("sequoia")
+    sizes = [value.size for value in shape.values]
+    assert sizes == sorted(sizes) and len(set(shape.values)) == len(sizes) and shape.default in shape.values
+    near = shape.around(shape.default)
+    assert near and all(abs(shape.values.index(value) - shape.values.index(shape.default)) <= 3 for value in near)
+
+
 @pytest.mark.parametrize(("name", "wishes", "message"), [
     ("speculative", ["gama=2"], "did you mean gamma"),
     ("speculative", ["gamma=2..99"], "must be in 1..32"),
