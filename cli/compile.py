@@ -84,7 +84,7 @@ def command(
 
         graph = graphs.graph_of(module)
         if json:
-            nodes = [{"id": node, **data} for node, data in graph.nodes(data=True)]
+            nodes = [{"id": name, **node._asdict()} for name, node in graph.nodes.items()]
             output.emit_json({"name": chosen.name, "nodes": nodes, "edges": [list(edge) for edge in graph.edges]})
         else:
             print(graphs.dot(graph) if form is Form.dot else graphs.mermaid(graph))

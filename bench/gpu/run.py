@@ -2,7 +2,7 @@
 
     python bench/gpu/run.py --out gpu.json [--device cuda|cpu] [--sizes 8b|tiny] [--only facts,tokens] [--seconds 510]
 
-Needs torch, transformers, numpy, networkx and lark, and nothing installed of this project. Each stage is a generator of
+Needs torch, transformers, numpy and lark, and nothing installed of this project. Each stage is a generator of
 items; an item that fails says so in the result file and the next one runs. The file is written after every item, so a run
 that is stopped loses one item at most. It all runs in a second process: where that ends (a kernel that broke the device, one
 that never ends), a third goes on with the next item.
