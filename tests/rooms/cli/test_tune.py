@@ -11,8 +11,9 @@ import pytest
 
 import decgraph
 from decgraph.cli.main import main
+from decgraph.runtime.trace import Stats
 from decgraph.runtime.tune.profile import Profile
-from decgraph.runtime.tune.trial import Interrupted, Runner
+from decgraph.runtime.tune.trial import Interrupted, Runner, Trials
 
 Capture = pytest.CaptureFixture[str]
 PROMPTS = "def mean(values):\nimport os, sys\nfor i in range(10):\n"
@@ -28,18 +29,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs take a second a target call and 0.1 s a draft call, and time passes as one asks what is left of it."""
+    """Runs take a second a target call, 0.1 s a draft call and 0.1 s a draft, and time passes as one asks what is left of it."""
     run = Runner.run
 
     def made_up(self: Runner, chosen: Any, number: int, **options: Any) -> Any:
         done = run(self, chosen, number, **options)
-        return replace(done, seconds=1.0 * done.stats.target_calls + 0.1 * done.stats.draft_calls)
+        return replace(done, seconds=took(done.stats))
+
+    def took(stats: Stats) -> float:
+        return 1.0 * stats.target_calls + 0.1 * stats.draft_calls + 0.1 * stats.drafted
 
     def until(seconds: float) -> Any:
         asked = iter(range(1000))
         return lambda: seconds - next(asked) * seconds / 60
 
     monkeypatch.setattr(Runner, "run", made_up)
+    monkeypatch.setattr(Trials, "lasts", 0.0)
     monkeypatch.setattr(Runner, "settle", lambda self: None)
     monkeypatch.setattr("decgraph.runtime.tune.search.until", until)
 
