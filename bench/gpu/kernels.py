@@ -37,7 +37,7 @@ def cubins(lab: Lab) -> Items:
 
 def machine_code(lab: Lab) -> Row:
     """Registers and spills of every kernel for the device that is here."""
-    from decgraph.bench import cubins as listed
+    from decgraph.bench.gpu import cubins as listed
 
     if not lab.cuda:
         return {"says": "tests/backends/triton/cubin compiles them where there is no GPU"}

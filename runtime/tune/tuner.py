@@ -103,7 +103,7 @@ class Tuner:
         self.told("searching")
         start, left = self.trials.default, self.share(0.65)
         search.descend(self.trials, self.axes, start, left, told=lambda s: self.told(f"at {shown(s)}"))
-        fitting = self.left() / max(1e-9, (LEAST_PAIRS + 2) * self.trials.lasts) - 1  # of so many there is time for enough pairs
+        fitting = self.left() / max(1e-9, (LEAST_PAIRS + 2) * self.trials.lasts) - 1  # for so many there is time
         return search.fastest(self.trials, self.trials.figures, max(1, min(FINALISTS, int(fitting))))
 
     def decide(self, finals: Trials, found: Sequence[Setting]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from decgraph.backends.triton.cubin import ARCHES, Report, Spec
 from decgraph.backends.triton.source import HEADER
-from decgraph.bench import cubins
+from decgraph.bench.gpu import cubins
 from decgraph.errors import DecError
 
 TEXT = (
@@ -126,9 +126,3 @@ def test_reports_stay_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [[(s.name, arch) for arch in s.arches or ARCHES] for s in specs]
     assert [[(r.name, r.arch) for r in rows] for rows in made] == expected
     assert sorted(asked) == [2, 2, 3] and cubins.compiled([]) == []
-
-
-def test_an_area_without_kernels_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cubins.pkgutil, "iter_modules", lambda _: [])
-    with pytest.raises(DecError, match="backends/triton/attention lists no kernels"):
-        cubins.of_area("attention")

@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs take a second a target call, 0.1 s a draft call and 0.1 s a draft, and time passes as one asks what is left of it."""
+    """Runs take a second a target call, 0.1 s a draft call and 0.1 s a draft, and time passes as one asks for it."""
     run = Runner.run
 
     def made_up(self: Runner, chosen: Any, number: int, **options: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from decgraph.backends.triton.attention.specs import specs
 from decgraph.backends.triton.cubin import Report, reports
+from decgraph.bench.gpu.specs.attention import specs
 
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 

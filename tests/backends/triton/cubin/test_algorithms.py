@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from shelf import NAMES
 
-from decgraph.bench import cubins
+from decgraph.bench.gpu import cubins
 
 VERIFY = {
     "eagle2",

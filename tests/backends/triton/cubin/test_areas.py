@@ -1,14 +1,14 @@
 """Every kernel that the areas list for real models compiles for sm_80 and sm_90, spills nothing, and fits.
 
-What bench/results/cubins.json has is not compiled again: `python -m decgraph.bench.cubins --write` after changing kernels
-keeps this fast, and a changed kernel that was not written there is compiled here.
+What bench/gpu/results/cubins.json has is not compiled again: `python -m decgraph.bench.gpu.cubins --write` after a change
+of kernels keeps this fast, and a changed kernel that was not written there is compiled here.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from decgraph.bench import cubins
+from decgraph.bench.gpu import cubins
 
 
 @pytest.mark.parametrize("area", cubins.AREAS)

@@ -21,7 +21,7 @@ from decgraph.backends.torch.rows import Dist, Rows, Sparse, Values
 from decgraph.backends.torch.segments import build_segment
 from decgraph.backends.triton.rows.segment import vocabulary
 from decgraph.backends.triton.rows.shown import shown
-from decgraph.backends.triton.rows.specs import ops_on_rows
+from decgraph.bench.gpu.specs.rows import ops_on_rows
 from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import Type

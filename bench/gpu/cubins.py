@@ -1,8 +1,8 @@
 """Every kernel there is, compiled for sm_80 and sm_90 with no device: registers, spills, shared memory.
 
-    python -m decgraph.bench.cubins [--only rows,speculative] [--table] [--fresh] [--write]
+    python -m decgraph.bench.gpu.cubins [--only rows,speculative] [--table] [--fresh] [--write]
 
-The kernels are those that the areas of backends/triton list for real models (their `specs.py`), and those that the vocabulary
+The kernels are those that specs/ lists for real models, by area of backends/triton, and those that the vocabulary
 segments and rules of every algorithm of stdlib/ generate.
 
 One compilation takes a second, all of them many minutes. So what was found is kept in results/cubins.json by the digest of
@@ -15,11 +15,9 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
-import importlib
 import importlib.util
 import json
 import os
-import pkgutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.backends.triton.cubin import ARCHES, Report, Spec, reports
+from decgraph.bench.gpu.specs import attention, canvas, models, rows, rules, step
 from decgraph.errors import DecError
 
-AREAS = ("rows", "attention", "step")
+AREAS = {"rows": (rows,), "attention": (attention,), "step": (canvas, models, step)}
 CHUNK = 16
 VOCABULARY, ROWS = 128256, (1, 64)
 RESULTS = Path(__file__).parent / "results" / "cubins.json"
@@ -41,15 +40,8 @@ SHARED = {80: 163 << 10, 90: 227 << 10}
 
 
 def of_area(area: str) -> list[Spec]:
-    """What the modules `specs` and `specs_*` of a folder of backends/triton list."""
-    folder = importlib.import_module(f"decgraph.backends.triton.{area}")
-    names = sorted(m.name for m in pkgutil.iter_modules(folder.__path__) if m.name == "specs" or m.name.startswith("specs_"))
-    made: list[Spec] = []
-    for name in names:
-        made += importlib.import_module(f"{folder.__name__}.{name}").specs()
-    if not made:
-        raise DecError(f"backends/triton/{area} lists no kernels")
-    return made
+    """The kernels of an area of backends/triton that no program generates."""
+    return [spec for module in AREAS[area] for spec in module.specs()]
 
 
 def of_algorithm(name: str) -> list[Spec]:
@@ -61,7 +53,6 @@ def of_algorithm(name: str) -> list[Spec]:
     from decgraph.backends.triton.kit import KERNELS, outermost
     from decgraph.backends.triton.rows.shown import made_of
     from decgraph.backends.triton.rules.compile import rule_of
-    from decgraph.backends.triton.rules.specs import specs_of
     from decgraph.dsl.lower import load_text
     from decgraph.ir.vocabulary import on_rows
     from decgraph.ir.walk import functions_of
@@ -73,12 +64,12 @@ def of_algorithm(name: str) -> list[Spec]:
     for function in functions_of(optimise(load_text(stdlib.text(name), f"stdlib/{name}.dec"))[0]):
         for op in outermost(function):
             if op.opcode == "tree.walk" and (rule := rule_of(op, function.body)).supported:
-                for spec in (s for element in ("fp32", "fp64") for s in specs_of(rule, name, element)):
+                for spec in (s for element in ("fp32", "fp64") for s in rules.specs_of(rule, name, element)):
                     made.append(replace(spec, name=f"{name}: {spec.name.removeprefix(name).strip()}"))
             if KERNELS.fused(op) is None and not on_rows(op):
                 continue
             for program in made_of(op, VOCABULARY, torch.bfloat16):
-                found = [s for rows in ROWS for s in program.specs(rows, torch.bfloat16)]
+                found = [s for count in ROWS for s in program.specs(count, torch.bfloat16)]
                 made += [replace(s, name=f"{name}: {s.name.removeprefix('rows.')}") for s in found]
     return made
 
@@ -87,7 +78,6 @@ def canvas_specs(name: str) -> list[Spec]:
     """What a masked algorithm of stdlib/ whose steps run on the device launches there besides."""
     from decgraph import stdlib
     from decgraph.backends.triton.step.canvas_run import canvas_reason
-    from decgraph.backends.triton.step.specs_canvas import known, specs_of
     from decgraph.check.worlds import models_for
     from decgraph.dsl.lower import load_text
     from decgraph.passes.manager import optimise
@@ -97,8 +87,8 @@ def canvas_specs(name: str) -> list[Spec]:
     module = load_text(stdlib.text(name), f"stdlib/{name}.dec")
     if canvas_reason(module, module.main, Request(prompt=(1,), limit=8), models_for(module.entry, 5, 0)) is not None:
         return []
-    params = tuple(known(module.entry).items())
-    return [replace(s, name=f"{name}: {s.name}") for s in specs_of(optimise(module, plan=Plan(params=params))[0])]
+    params = tuple(canvas.known(module.entry).items())
+    return [replace(s, name=f"{name}: {s.name}") for s in canvas.specs_of(optimise(module, plan=Plan(params=params))[0])]
 
 
 def everything(only: Sequence[str] = ()) -> list[Spec]:
@@ -243,7 +233,7 @@ def write(path: Path, kernels: Mapping[str, Any]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile what is not known, print and write, and say what is wrong: 0 if nothing is."""
     parser = argparse.ArgumentParser(
-        prog="python -m decgraph.bench.cubins", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m decgraph.bench.gpu.cubins", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", help="areas and algorithms, comma separated")
     parser.add_argument("--table", action="store_true", help="a line for every kernel")
