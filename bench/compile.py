@@ -19,7 +19,6 @@ from typing import Any
 from decgraph import stdlib
 from decgraph.api import parse
 from decgraph.backends.torch.program import compile_function
-from decgraph.bench.front_end import generated
 from decgraph.bench.machine import facts
 from decgraph.passes.manager import optimise
 
@@ -51,6 +50,41 @@ def medians(text: str, path: str, name: str, times: int) -> dict[str, float]:
     stages(text, path, name)
     made = sorted((stages(text, path, name) for _ in range(times)), key=lambda took: took["total"])
     return {stage: round(ms, 2) for stage, ms in made[len(made) // 2].items()}
+
+
+def generated(lines: int) -> str:
+    """A file of about `lines` lines: algorithms of 25 lines each, with drafts, branches and loops."""
+    body = [
+        "    refines autoregressive(target) in distribution",
+        "    state seen: int = 0",
+        "",
+        "    while not done:",
+        "        draft t:",
+        "            repeat gamma:",
+        "                q = drafter(t.leaves)",
+        "                if seen > 3:",
+        "                    s = max(q.raw) * 0.5",
+        "                else:",
+        "                    s = max(q.raw)",
+        "                x ~ q",
+        "                grow x",
+        "                break if any(s < 0.1)",
+        "        p = target(t)",
+        "        verify t by rejection against p",
+        "        n = t.accepted.depth",
+        "        for i in 0..gamma:",
+        "            n = n + 1 if i > 2 else n",
+        "        seen += min(n, 4)",
+        "        commit t.accepted",
+        "",
+    ]
+    out: list[str] = []
+    i = 0
+    while len(out) < lines:
+        out.append(f"algorithm a{i}(target: causal, drafter: causal, gamma: int in 1..8 = 4):")
+        out += [f'    """Generated, number {i}."""', *body]
+        i += 1
+    return "\n".join(out) + "\n"
 
 
 def long_step(turns: int) -> str:

@@ -19,26 +19,16 @@ from typing import Any
 import torch
 
 import decgraph
-from decgraph.bench import measure, weights
+from decgraph.bench import measure, table, weights
 from decgraph.bench.machine import facts
 from decgraph.bench.measure import Row, Settings
 from decgraph.errors import DecError
 
 RESULTS = Path(__file__).parent / "results" / "decoding.json"
 CAUSAL = (
-    "autoregressive",
-    "speculative",
-    "prompt_lookup",
-    "kangaroo",
-    "eagle2",
-    "medusa",
-    "medusa_match",
-    "lookahead",
-    "token_recycling",
-    "recursive_sd",
-    "sequoia",
-    "pearl",
-)
+    "autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "medusa_match", "lookahead",
+    "token_recycling", "recursive_sd", "sequoia", "pearl",
+)  # fmt: skip
 SAMPLED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2")
 BATCHED = ("autoregressive", "speculative", "prompt_lookup", "eagle2")
 MASKED = ("fast_dllm", "fast_dllm_prefix")
@@ -130,51 +120,6 @@ def sum_of(equal: Mapping[str, Any]) -> int:
     return int(equal["same"]) + int(equal["near_ties"]) + int(equal["different"])
 
 
-HEADINGS = (
-    "algorithm",
-    "models",
-    "against",
-    "mode",
-    "tokens/s",
-    "theirs",
-    "ratio",
-    "(quartiles)",
-    "CPU ratio",
-    "tokens/call",
-    "ms/call",
-    "outside",
-    "same tokens",
-)
-
-
-def line(row: Row) -> tuple[str, ...]:
-    """A row for people: the cells under `HEADINGS`."""
-    ratio, cpu, speed, equal = row["ratio"], row["cpu_ratio"], row["tokens_per_second"], row.get("tokens_equal")
-    same = "-"
-    if equal:
-        same = f"{equal['same']}/{sum_of(equal)}" + (f" ({equal['near_ties']} near-ties)" if equal["near_ties"] else "")
-    elif "interpreter" in row:
-        same = "as interpreted" if row["interpreter"]["tokens_equal"] else "NOT as interpreted"
-    share = row.get("outside_models")
-    mode = row["mode"] if row["kind"] != "batch" else f"batch {row['batch']}"
-    spread = f"{ratio['low']:.2f}-{ratio['high']:.2f}"
-    return (
-        row["algorithm"],
-        row["models"],
-        row["baseline"],
-        mode,
-        f"{speed['ours']:.0f}",
-        f"{speed['baseline']:.0f}",
-        f"{ratio['median']:.2f}",
-        spread,
-        f"{cpu['median']:.2f}",
-        f"{row['tokens_per_call']:.2f}" if "tokens_per_call" in row else "-",
-        f"{row['ms_per_call']:.2f}" if "ms_per_call" in row else "-",
-        f"{share['median']:.0%}" if share else "-",
-        same,
-    )
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(prog="python -m decgraph.bench.decoding", description=__doc__)
@@ -189,11 +134,11 @@ def main(arguments: list[str] | None = None) -> None:
     settings = QUICK if options.quick else Settings()
     settings = replace(settings, rounds=options.repeat or settings.rounds)
     sizes = [size for size in options.sizes.split(",") if size]
-    print("\t".join(HEADINGS), flush=True)
+    print("\t".join(heading for heading, _ in table.EVERY), flush=True)
     faults: list[str] = []
 
     def heard(row: Row, made: dict[str, Any]) -> None:
-        print("\t".join(line(row)), f"load {row['load']}", flush=True)
+        print("\t".join(table.cells(table.EVERY, row)), f"load {row['load']}", flush=True)
         options.out.write_text(json.dumps(made, indent=1) + "\n")  # what was measured outlives a later row's failure
         if fault := wrong(row):
             faults.append(fault)

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m decgraph.bench.profiling speculative eagle2 [--max-new 64] [--top 25] [--events] [--set gamma=6]
 
-Microseconds of the processor a target call (cProfile on `time.thread_time`, which makes many small calls look dearer than
-they are: compare the lines with each other). Before them, without a profiler: milliseconds a call and the share outside
-models (shares.py). Greedy, on the shipped models, one request after one to warm up.
+Seconds of the processor of one run (cProfile on `time.thread_time`, which makes many small calls look dearer than they are:
+compare the lines with each other): all functions by their own time, decgraph's with what they call. Before them, without a
+profiler: milliseconds a call and the share outside models (shares.py). Greedy, on the shipped models, after one to warm up.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import cProfile
 import pstats
+import re
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from decgraph.bench.machine import load
 from decgraph.models import bind
 from decgraph.runtime.session import Session
 
-ROOT = Path(__file__).resolve().parent.parent
+OURS = f"<decgraph|<captured|{re.escape(str(Path(__file__).resolve().parent.parent))}/(?!.*site-packages)"
 
 
 def session_for(name: str, given: Mapping[str, Any]) -> Session:
@@ -42,37 +43,6 @@ def session_for(name: str, given: Mapping[str, Any]) -> Session:
     bound = bind(algorithm.function, {})
     made: Session = algorithm.session(bound.models, tokenizer=bound.tokenizer, backend="torch", **params)
     return made
-
-
-def profiled(run: Callable[[], object], times: int = 2) -> pstats.Stats:
-    """The profile of several runs."""
-    profile = cProfile.Profile(time.thread_time)
-    profile.enable()
-    for _ in range(times):
-        run()
-    profile.disable()
-    return pstats.Stats(profile)
-
-
-def lines(stats: pstats.Stats, calls: float, top: int, *, own: bool, ours: bool = False) -> list[str]:
-    """The costliest functions by own or by cumulative time, a line each; `ours`: decgraph's only."""
-    found: dict[Any, Any] = stats.stats  # type: ignore[attr-defined]
-    rows = [(where, cost) for where, cost in found.items() if not ours or _ours(where[0])]
-    rows.sort(key=lambda row: -row[1][2 if own else 3])
-    out = []
-    for (file, line, name), (_, count, alone, whole, _) in rows[:top]:
-        place = "" if file == "~" else f"{_short(file)}:{line} "
-        costs = f"{1e6 * alone / calls:9.0f} own {1e6 * whole / calls:9.0f} with callees {count / calls:8.1f} x"
-        out.append(f"{costs}  {place}{name}")
-    return out
-
-
-def _ours(file: str) -> bool:
-    return file.startswith(("<decgraph", "<captured")) or (file.startswith(str(ROOT)) and "site-packages" not in file)
-
-
-def _short(file: str) -> str:
-    return file.removeprefix(f"{ROOT}/").rpartition("site-packages/")[2]
 
 
 def show(name: str, session: Session, limit: int, top: int, *, events: bool = False) -> None:
@@ -96,11 +66,11 @@ def show(name: str, session: Session, limit: int, top: int, *, events: bool = Fa
         f"call; outside models {share:.0%}, {1e6 * seconds / calls:.0f} us; {entered / calls:.1f} forwards and read-outs; "
         f"load {load()}"
     )
-    stats = profiled(run)
-    print("-- by own time")
-    print("\n".join(lines(stats, 2 * calls, top, own=True)))
-    print("-- decgraph's, with what they call")
-    print("\n".join(lines(stats, 2 * calls, top, own=False, ours=True)), flush=True)
+    profile = cProfile.Profile(time.thread_time)
+    profile.runcall(run)
+    stats = pstats.Stats(profile)
+    stats.sort_stats("tottime").print_stats(top)
+    stats.sort_stats("cumtime").print_stats(OURS, top)
 
 
 def main(arguments: list[str] | None = None) -> None:

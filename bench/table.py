@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "bench" / "results"
 BLOCK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.S)
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Cell = Callable[[Row], str]
+Columns = tuple[tuple[str, Cell], ...]  # headings, and what stands under each
 
 
 def written(page: str, results: Path = RESULTS) -> str:
@@ -34,7 +37,7 @@ def read(results: Path, name: str) -> dict[str, Any]:
     return made
 
 
-def markdown(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table: the first columns are words, those with figures stand to the right."""
     if not rows:
         return "(not measured)\n"
@@ -45,177 +48,109 @@ def markdown(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     )
 
 
-def speed(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+def figure(path: str, form: str = "") -> Cell:
+    """A cell with a value of a row, "a.b" being `row["a"]["b"]`; a dash where the row has none."""
+
+    def cell(row: Row) -> str:
+        value: Any = row
+        for key in path.split("."):
+            if key not in value:
+                return "-"
+            value = value[key]
+        return format(value, form)
+
+    return cell
 
 
-def same(row: dict[str, Any]) -> str:
-    equal = row.get("tokens_equal")
-    if not equal:
-        return "-"
-    count = equal["same"] + equal["near_ties"] + equal["different"]
-    extra = [f"{equal[key]} {key.replace('_', '-')}" for key in ("near_ties", "different") if equal[key]]
-    return f"{equal['same']} of {count}" + (f", {', '.join(extra)}" if extra else "")
+def speed(path: str) -> Cell:
+    """A cell with a ratio's median and quartiles."""
+
+    def cell(row: Row) -> str:
+        parts = [figure(f"{path}.{name}", ".2f")(row) for name in ("median", "low", "high")]
+        return "-" if parts[0] == "-" else f"{parts[0]} ({parts[1]} to {parts[2]})"
+
+    return cell
 
 
-def outside(row: dict[str, Any]) -> str:
-    return f"{row['outside_models']['median']:.0%}"
+def same(row: Row) -> str:
+    """How many greedy requests gave the same tokens on both sides; of a masked model, whether the interpreter's came out."""
+    if equal := row.get("tokens_equal"):
+        count = equal["same"] + equal["near_ties"] + equal["different"]
+        extra = [f"{equal[key]} {key.replace('_', '-')}" for key in ("near_ties", "different") if equal[key]]
+        return f"{equal['same']} of {count}" + (f", {', '.join(extra)}" if extra else "")
+    if meant := row.get("interpreter"):
+        return "as interpreted" if meant["tokens_equal"] else "NOT as interpreted"
+    return "-"
 
 
-def interpreted(meant: dict[str, Any]) -> str:
+def interpreted(row: Row) -> str:
+    meant = row["interpreter"]
     tokens = "the same" if meant["tokens_equal"] else "OTHER"
     return f"{meant['interpreter_calls']}, compiled {meant['calls']}, {tokens} tokens"
 
 
-def per_call(row: dict[str, Any], name: str = "tokens_per_call") -> str:
-    return f"{row[name]:.2f}" if name in row else "-"
+def mode(row: Row) -> str:
+    return str(row["mode"]) if row["kind"] != "batch" else f"batch {row['batch']}"
 
 
-def of_kind(results: Path, keep: Callable[[dict[str, Any]], bool]) -> Rows:
-    return [row for row in read(results, "decoding").get("rows", []) if keep(row)]
+def parameters(which: str) -> Cell:
+    """A cell with the parameters of a row's target or drafter, in millions."""
+    return lambda row: f"{row['weights'][which] / 1e6:.1f}M"
 
 
-def shipped(results: Path) -> str:
-    headings = (
-        "algorithm",
-        "against",
-        "mode",
-        "tokens/s",
-        "theirs",
-        "times as fast",
-        "by CPU time",
-        "tokens/call",
-        "theirs",
-        "ms/call",
-        "outside models",
-        "same tokens",
-    )
-    rows = of_kind(results, lambda row: row["kind"] == "transformers" and row["models"] == "shipped")
-    return markdown(
-        headings,
-        [
-            (
-                row["algorithm"],
-                f"`{row['baseline']}`",
-                row["mode"],
-                f"{row['tokens_per_second']['ours']:.0f}",
-                f"{row['tokens_per_second']['baseline']:.0f}",
-                speed(row["ratio"]),
-                f"{row['cpu_ratio']['median']:.2f}",
-                per_call(row),
-                per_call(row, "baseline_tokens_per_call"),
-                f"{row['ms_per_call']:.2f}",
-                outside(row),
-                same(row),
-            )
-            for row in rows
-        ],
-    )
+NAMES: Columns = (("algorithm", figure("algorithm")), ("against", figure("baseline")))
+RATES: Columns = (
+    ("tokens/s", figure("tokens_per_second.ours", ".0f")),
+    ("theirs", figure("tokens_per_second.baseline", ".0f")),
+)
+RATIOS: Columns = (("times as fast", speed("ratio")), ("by CPU time", figure("cpu_ratio.median", ".2f")))
+PER_CALL: Columns = (("tokens/call", figure("tokens_per_call", ".2f")),)
+MS: Columns = (("ms/call", figure("ms_per_call", ".2f")),)
+OUTSIDE: Columns = (("outside models", figure("outside_models.median", ".0%")),)
+SAME: Columns = (("same tokens", same),)
+
+EVERY: Columns = (
+    NAMES[0], ("models", figure("models")), NAMES[1], ("mode", mode), *RATES, *RATIOS, *PER_CALL, *MS, *OUTSIDE, *SAME,
+)  # fmt: skip
+"""The columns of a table with rows of all kinds, as `decgraph bench` prints it."""
+
+COLUMNS: dict[str, tuple[Callable[[Row], bool], Columns]] = {
+    "shipped": (
+        lambda row: row["kind"] == "transformers" and row["models"] == "shipped",
+        (*NAMES, ("mode", mode), *RATES, *RATIOS, *PER_CALL, ("theirs", figure("baseline_tokens_per_call", ".2f")), *MS,
+         *OUTSIDE, *SAME),
+    ),
+    "random": (
+        lambda row: row["kind"] == "transformers" and row["models"] != "shipped",
+        (NAMES[0], ("target", parameters("target")), ("drafter", parameters("drafter")), NAMES[1], *RATES, *RATIOS, *PER_CALL,
+         *OUTSIDE, *SAME),
+    ),
+    "batches": (
+        lambda row: row["kind"] == "batch",
+        (NAMES[0], ("requests at a time", figure("batch")), RATES[0], ("one at a time", RATES[1][1]),
+         ("times the throughput", RATIOS[0][1]), RATIOS[1],
+         ("against generate's batch", speed("generate_batched.ratio")), *SAME),
+    ),
+    "masked": (
+        lambda row: row["kind"] == "masked",
+        (*NAMES, ("cells/s", RATES[0][1]), RATES[1], *RATIOS, ("calls", figure("calls.ours", ".0f")),
+         ("theirs", figure("calls.baseline", ".0f")), ("ms/call", figure("ms_per_call", ".1f")),
+         ("theirs", figure("baseline_ms_per_call", ".1f")), *OUTSIDE, ("calls of the interpreter", interpreted)),
+    ),
+}  # fmt: skip
 
 
-def random(results: Path) -> str:
-    headings = (
-        "algorithm",
-        "target",
-        "drafter",
-        "against",
-        "tokens/s",
-        "theirs",
-        "times as fast",
-        "by CPU time",
-        "tokens/call",
-        "outside models",
-        "same tokens",
-    )
-    sizes = read(results, "decoding").get("weights", {})
-    rows = of_kind(results, lambda row: row["kind"] == "transformers" and row["models"] != "shipped")
-    return markdown(
-        headings,
-        [
-            (
-                row["algorithm"],
-                f"{sizes[row['models']]['target'] / 1e6:.1f}M",
-                f"{sizes[row['models']]['drafter'] / 1e6:.1f}M",
-                f"`{row['baseline']}`",
-                f"{row['tokens_per_second']['ours']:.0f}",
-                f"{row['tokens_per_second']['baseline']:.0f}",
-                speed(row["ratio"]),
-                f"{row['cpu_ratio']['median']:.2f}",
-                per_call(row),
-                outside(row),
-                same(row),
-            )
-            for row in rows
-        ],
-    )
+def cells(columns: Columns, row: Row) -> tuple[str, ...]:
+    """A row's cells under the headings of these columns."""
+    return tuple(cell(row) for _, cell in columns)
 
 
-def batches(results: Path) -> str:
-    headings = (
-        "algorithm",
-        "requests at a time",
-        "tokens/s",
-        "one at a time",
-        "times the throughput",
-        "by CPU time",
-        "against generate's batch",
-        "same tokens",
-    )
-    rows = of_kind(results, lambda row: row["kind"] == "batch")
-    return markdown(
-        headings,
-        [
-            (
-                row["algorithm"],
-                str(row["batch"]),
-                f"{row['tokens_per_second']['ours']:.0f}",
-                f"{row['tokens_per_second']['baseline']:.0f}",
-                speed(row["ratio"]),
-                f"{row['cpu_ratio']['median']:.2f}",
-                speed(row["generate_batched"]["ratio"]) if "generate_batched" in row else "-",
-                same(row),
-            )
-            for row in rows
-        ],
-    )
-
-
-def masked(results: Path) -> str:
-    headings = (
-        "algorithm",
-        "against",
-        "cells/s",
-        "theirs",
-        "times as fast",
-        "by CPU time",
-        "calls",
-        "theirs",
-        "ms/call",
-        "theirs",
-        "outside models",
-        "calls of the interpreter",
-    )
-    rows = of_kind(results, lambda row: row["kind"] == "masked")
-    return markdown(
-        headings,
-        [
-            (
-                row["algorithm"],
-                row["baseline"],
-                f"{row['tokens_per_second']['ours']:.0f}",
-                f"{row['tokens_per_second']['baseline']:.0f}",
-                speed(row["ratio"]),
-                f"{row['cpu_ratio']['median']:.2f}",
-                f"{row['calls']['ours']:.0f}",
-                f"{row['calls']['baseline']:.0f}",
-                f"{row['ms_per_call']:.1f}",
-                f"{row['baseline_ms_per_call']:.1f}",
-                outside(row),
-                interpreted(row["interpreter"]),
-            )
-            for row in rows
-        ],
-    )
+def measured(name: str, results: Path) -> str:
+    """A table of COLUMNS from the result file."""
+    found = read(results, "decoding")
+    keep, columns = COLUMNS[name]
+    rows = [{**row, "weights": found.get("weights", {}).get(row["models"])} for row in found.get("rows", []) if keep(row)]
+    return markdown([heading for heading, _ in columns], [cells(columns, row) for row in rows])
 
 
 def machine(results: Path) -> str:
@@ -257,10 +192,7 @@ def compiling(results: Path) -> str:
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
-    "shipped": shipped,
-    "random": random,
-    "batches": batches,
-    "masked": masked,
+    **{name: partial(measured, name) for name in COLUMNS},
     "machine": machine,
     "compiling": compiling,
 }

@@ -45,7 +45,7 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
-    from decgraph.bench import decoding, weights
+    from decgraph.bench import decoding, table, weights
     from decgraph.bench.measure import Settings
 
     for name in size or ():
@@ -59,7 +59,7 @@ def command(
     lines: list[tuple[str, ...]] = []
 
     def heard(row: dict[str, Any], _: dict[str, Any]) -> None:
-        lines.append(decoding.line(row))
+        lines.append(table.cells(table.EVERY, row))
         faults.extend(filter(None, [decoding.wrong(row)]))
 
     def told(what: str) -> None:
@@ -79,7 +79,7 @@ def command(
     if str(json) == "-":
         output.emit_json(document)
     else:
-        output.print_table(decoding.HEADINGS, lines)
+        output.print_table([heading for heading, _ in table.EVERY], lines)
         print(_machine(document["machine"]))
     if json is not None and str(json) != "-":
         try:

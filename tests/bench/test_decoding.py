@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import decgraph
-from decgraph.bench import baselines, decoding, measure, shares, weights
+from decgraph.bench import baselines, decoding, measure, shares, table, weights
 from decgraph.bench.contenders import Agreement, greedy_is_exact, params_for, request_of, run, session_on
 from decgraph.bench.measure import Settings
 from decgraph.errors import DecError
@@ -50,7 +50,7 @@ def test_a_row(name: str, baseline: str, small: weights.Weights) -> None:
     assert row["tokens_per_call"] >= 1 and row["baseline_tokens_per_call"] >= 1
     assert 0 < row["outside_models"]["median"] < 1
     assert not decoding.wrong(row)
-    assert len(decoding.line(row)) == len(decoding.HEADINGS)
+    assert dict(zip([h for h, _ in table.EVERY], table.cells(table.EVERY, row), strict=True))["same tokens"] == "2 of 2"
 
 
 def test_assisted_generation_takes_as_many_calls_as_the_program(small: weights.Weights) -> None:
