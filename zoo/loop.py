@@ -109,15 +109,14 @@ def fit(
     start = kept = time.monotonic()
     details = {**(settings or {}), **{k: v for k, v in asdict(budget).items() if k not in ("work", "resume")}}
 
+    def keep() -> None:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state()}
+        _save(checkpoint, {**state, "step": step, "seconds": before + time.monotonic() - start, "loss": mean})
+
     def outcome() -> Outcome:
         return Outcome(name, budget.seed, step, round(before + time.monotonic() - start, 1), round(mean, 4), details)
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
     with Progress(*columns) as bar, log.open("a", encoding="utf-8") as lines:
         shown = bar.add_task(name, total=1.0, note="")
         while (progress := budget.progress(step, before + time.monotonic() - start)) < 1.0:
@@ -133,39 +132,15 @@ def fit(
             mean = now if mean != mean else mean + (now - mean) / min(step, 50)
             bar.update(shown, completed=progress, note=f"step {step} loss {mean:.3f}")
             if step % 20 == 0:
-                record = {
-                    "step": step,
-                    "progress": round(progress, 4),
-                    "rate": round(rate, 4),
-                    "loss": round(mean, 4),
-                }
+                record = {"step": step, "progress": round(progress, 4), "rate": round(rate, 4), "loss": round(mean, 4)}
                 lines.write(json.dumps({**record, "seconds": round(before + time.monotonic() - start, 1)}) + "\n")
                 lines.flush()
             if time.monotonic() - kept > 60 * budget.checkpoint_minutes:
                 kept = time.monotonic()
-                seconds = before + kept - start
-                _save(
-                    checkpoint,
-                    {
-                        "model": model.state_dict(),
-                        "optimizer": optimizer.state(),
-                        "step": step,
-                        "seconds": seconds,
-                        "loss": mean,
-                    },
-                )
+                keep()
                 export(averaged(model, optimizer, final=False), outcome())
         bar.update(shown, completed=1.0)
-    _save(
-        checkpoint,
-        {
-            "model": model.state_dict(),
-            "optimizer": optimizer.state(),
-            "step": step,
-            "seconds": before + time.monotonic() - start,
-            "loss": mean,
-        },
-    )
+    keep()
     result = outcome()
     export(averaged(model, optimizer, final=True), result)
     return result

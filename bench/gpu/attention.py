@@ -15,7 +15,7 @@ from decgraph.bench.gpu import exact
 from decgraph.bench.gpu.clocks import copies, launch_ms, over_copy, peer_ms
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.poison import poisoned
-from decgraph.bench.gpu.pool import spread
+from decgraph.bench.gpu.pool import Check, judged
 from decgraph.bench.gpu.report import Items, OutOfTime, Row, limited
 
 ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}  # of the norm
@@ -37,8 +37,7 @@ class Case:
     softcap: float | None = None
     shared: int = 0
 
-    @property
-    def name(self) -> str:
+    def __str__(self) -> str:
         more = "".join(
             f", {n} {v}"
             for n, v in (("first", self.first), ("window", self.window), ("softcap", self.softcap), ("shared", self.shared))
@@ -194,30 +193,20 @@ def right(case: Case, x: Made) -> Tensor:
     return exact.attention(x.q, keys.transpose(1, 2), values.transpose(1, 2), seen.bool(), case.size**-0.5, case.softcap)
 
 
-def checked(lab: Lab, case: Case) -> float:
-    """How far the kernel is from float64, of the norm: the most of some seeds."""
-    worst = 0.0
+def checked(lab: Lab, case: Case) -> list[Check]:
+    """How far the kernel is from float64, of the norm, with some seeds."""
+    out = []
     for seed in range(3 if lab.cuda else 1):
         x = make(case, lab.device, 100 * case.cells + seed)
         with poisoned():
-            out = ours(case, x)()
-        worst = max(worst, exact.apart(out, right(case, x)))
-    return worst
+            mine = ours(case, x)()
+        out.append((str(case), exact.apart(mine, right(case, x)), ALLOWED[case.dtype]))
+    return out
 
 
 def checks(lab: Lab) -> Row:
     """Every case against float64."""
-    cases = CASES if lab.cuda else TINY
-    gaps = {case.name: gap for case, gap in zip(cases, spread(lab, checked, cases))}
-    allowed = {case.name: ALLOWED[case.dtype] for case in cases}
-    wrong = [f"{name}: {gap}" for name, gap in gaps.items() if isinstance(gap, str) or not gap < allowed[name]]
-    worst = max((gap for gap in gaps.values() if not isinstance(gap, str)), default=float("inf"))
-    return {
-        "apart": gaps,
-        "wrong": wrong,
-        "right": not wrong,
-        "says": f"{len(gaps)} cases, {len(wrong)} wrong; at most {worst:.1e} from float64",
-    }
+    return judged(lab, checked, CASES if lab.cuda else TINY)
 
 
 def stage(lab: Lab) -> Items:

@@ -19,16 +19,9 @@ from decgraph.runtime.models.capture.make import capture
 
 
 def stage(lab: Lab) -> Items:
-    yield "a model of this size", partial(building, lab)
+    yield "a model of this size", lab.building_masked
     yield "forwards", lambda: forwards(lab, lab.masked())
     yield "fast_dllm and uncached", lambda: decoding(lab, lab.masked())
-
-
-def building(lab: Lab) -> Row:
-    """Making it."""
-    made = lab.masked()
-    count = sum(p.numel() for p in made.parameters())
-    return {"parameters": count, "floor_ms": lab.floor(made), "says": f"{count / 1e9:.3f}e9 parameters"}
 
 
 @torch.no_grad()
@@ -90,7 +83,7 @@ def decoding(lab: Lab, module: Any) -> Row:
 
 def on_device(lab: Lab) -> Items:
     """The stage `canvas`: the denoising iteration on the device (backend triton)."""
-    yield "a model of this size", partial(building, lab)
+    yield "a model of this size", lab.building_masked
     yield "an iteration", lambda: iteration(lab, lab.masked())
 
 

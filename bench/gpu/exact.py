@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from decgraph.bench.gpu import noise as words
 from decgraph.runtime import noise
+
+_LOW = 0xFFFFFFFF
 
 
 def raw(logits: Tensor) -> Tensor:
@@ -64,9 +65,24 @@ def entropy(p: Tensor) -> Tensor:
     return -torch.where(p > 0, p * p.clamp_min(1e-300).log(), 0.0).sum(-1)
 
 
+def words(key: noise.Key, n: int, device: torch.device) -> Tensor:
+    """The first n words of noise at a key (runtime/noise.py: Philox 4x32-10) as int64[n], by torch on the device.
+
+    Products of two 32-bit words wrap in int64, and their upper half is right all the same."""
+    blocks = -(-n // 4)
+    c0, c1, c2 = (torch.full((blocks,), word, dtype=torch.int64, device=device) for word in key.words())
+    c3 = torch.arange(blocks, dtype=torch.int64, device=device)
+    k0, k1 = key.seed & _LOW, key.seed >> 32
+    for _ in range(10):
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (p1 >> 32 & _LOW) ^ c1 ^ k0, p1 & _LOW, (p0 >> 32 & _LOW) ^ c3 ^ k1, p0 & _LOW
+        k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
+    return torch.stack([c0, c1, c2, c3], 1).view(-1)[:n]
+
+
 def times(keys: list[noise.Key], n: int, device: torch.device) -> Tensor:
     """Arrival times of n tokens for the draw of each row: float64[R, n]."""
-    return torch.stack([-torch.log((words.words(key, n, device).double() + 0.5) * 2.0**-32) for key in keys])
+    return torch.stack([-torch.log((words(key, n, device).double() + 0.5) * 2.0**-32) for key in keys])
 
 
 def arrivals(q: Tensor, t: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decgraph.bench.gpu.clocks import graphed
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items, Row
 from decgraph.bench.gpu.tokens import FAMILIES, module
-from decgraph.bench.weights import count
 from decgraph.runtime.models.capture.compiled import compiled
 from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.engine.step import FULL, SLIDING, ModuleStep
@@ -26,7 +26,7 @@ def stage(lab: Lab) -> Items:
     for family in FAMILIES:
         yield f"{family} in float32", partial(equal, lab, family, torch.float32)
     yield "llama in bfloat16", partial(equal, lab, "llama", torch.bfloat16)
-    yield "models of this size", partial(building, lab)
+    yield "models of this size", lab.building
     yield "drafter's step", partial(timed, lab, "drafter")
     yield "target's step", partial(timed, lab, "target")
 
@@ -34,7 +34,7 @@ def stage(lab: Lab) -> Items:
 def compiling(lab: Lab) -> Items:
     """The last stage: should the compiler hang, nothing is lost."""
     lab.forget()
-    yield "models of this size", partial(building, lab)
+    yield "models of this size", lab.building
     yield "drafter's step, compiled", partial(timed, lab, "drafter", compiles=True)
 
 
@@ -87,14 +87,6 @@ def equal(lab: Lab, family: str, dtype: torch.dtype) -> Row:
     return {"operations": step.nodes, "gap": gap, "right": gap < ALLOWED[dtype], "says": says}
 
 
-def building(lab: Lab) -> Row:
-    """Making the target and the drafter."""
-    made = lab.weights()
-    return {**made.facts(), "agreement": lab.agreement, "floor_ms": lab.floor(made.target),
-            "says": f"target {count(made.target) / 1e9:.3f}e9, drafter {count(made.drafter) / 1e9:.3f}e9 parameters; "
-                    f"agree on {lab.agreement:.0%}"}  # fmt: skip
-
-
 @torch.no_grad()
 def timed(lab: Lab, which: str, compiles: bool = False) -> Row:
     """Milliseconds of a forward over 1, 8 and 64 new cells, without the output matrix, over its floor."""
@@ -119,7 +111,7 @@ def timed(lab: Lab, which: str, compiles: bool = False) -> Row:
             found[name] = milliseconds(lab, partial(one, *given))
         if lab.cuda:
             try:
-                found["graph"] = milliseconds(lab, graphed(step, given))
+                found["graph"] = milliseconds(lab, graphed(partial(step, *given)))
             except Exception as error:  # what a capture of CUDA's may say
                 found["graph_error"] = f"{type(error).__name__}: {error}"[:300]
         row["steps"].append(found)
@@ -132,20 +124,3 @@ def milliseconds(lab: Lab, work: Callable[[], object]) -> dict[str, float]:
     """Median and quartiles."""
     spread = lab.seconds(work, 10 * lab.sizes.rounds)
     return {name: float(f"{1000 * value:.4g}") for name, value in vars(spread).items()}
-
-
-def graphed(step: Step, given: tuple[Any, ...]) -> Callable[[], object]:
-    """The step as a CUDA graph with these inputs: what is left when the host has nothing to do."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step(*given)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = step(*given)
-    return lambda: (graph.replay(), out)
-
-
-__all__ = ["apart", "equal", "graphed", "inputs", "milliseconds", "stage", "timed"]

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decgraph.bench.gpu.report import Row
 from decgraph.bench.timing import Spread
-from decgraph.bench.weights import Weights
+from decgraph.bench.weights import Weights, count
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,19 @@ class Lab:
             self.agreement = damped(target, drafter, self.sizes.below)
             self._weights = Weights(f"llama-{self.sizes.name}", target, drafter, int(target.config.vocab_size))
         return self._weights
+
+    def building(self) -> Row:
+        """The item that makes the target and the drafter."""
+        made = self.weights()
+        sizes = f"target {count(made.target) / 1e9:.3f}e9, drafter {count(made.drafter) / 1e9:.3f}e9 parameters"
+        found: Row = {**made.facts(), "agreement": self.agreement, "floor_ms": self.floor(made.target)}
+        return {**found, "says": f"{sizes}; they agree on {self.agreement:.0%}"}
+
+    def building_masked(self) -> Row:
+        """The item that makes the masked model."""
+        made = self.masked()
+        found: Row = {"parameters": count(made), "floor_ms": self.floor(made)}
+        return {**found, "says": f"{count(made) / 1e9:.3f}e9 parameters"}
 
     def masked(self) -> Any:
         """The masked model. One of it and the target is kept at a time."""

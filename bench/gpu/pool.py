@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from decgraph.bench.gpu.lab import SIZES, Lab
+from decgraph.bench.gpu.report import Row
 
 PROCESSES = 8
+Check = tuple[str, float, float]  # what was compared, how far it is off, how far it may be
 _HERE: list[Lab] = []
 
 
@@ -26,6 +28,22 @@ def spread(lab: Lab, work: Callable[[Lab, Any], Any], tasks: Sequence[Any], proc
         for process in multiprocessing.active_children():
             process.kill()
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def judged(lab: Lab, checked: Callable[[Lab, Any], list[Check]], cases: Sequence[Any], more: Sequence[str] = ()) -> Row:
+    """The row of an item that compares kernels with what they must give: `checked` of every case, in processes of their own.
+    `more` is what was found wrong besides."""
+    worst: dict[str, float] = {}
+    wrong, count = [*more], 0
+    for case, found in zip(cases, spread(lab, checked, cases), strict=True):
+        if isinstance(found, str):
+            wrong.append(f"{case}: {found}")
+            continue
+        for what, gap, allowed in found:
+            worst[what], count = max(gap, worst.get(what, 0.0)), count + 1
+            wrong += [f"{what} of {case}: {gap:.1e}"] if not gap <= allowed else []
+    says = f"{count} comparisons, {len(wrong)} wrong" + (f": {', '.join(wrong[:4])}" if wrong else "")
+    return {"worst": worst, "wrong": wrong, "right": not wrong, "says": says}
 
 
 def _start(device: str, sizes: str) -> None:

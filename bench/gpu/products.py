@@ -13,7 +13,7 @@ from decgraph.bench.gpu import exact
 from decgraph.bench.gpu.clocks import copies, launch_ms, over_copy
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.poison import poisoned
-from decgraph.bench.gpu.pool import spread
+from decgraph.bench.gpu.pool import Check, judged
 from decgraph.bench.gpu.report import Items, Row
 
 ALLOWED = 1.5e-2  # of the norm: results are bfloat16, and so is what a norm or a gate puts into the product
@@ -44,7 +44,7 @@ def sizes_tried(rows: int) -> list[Any]:
     return [c for c in CANDIDATES if c.block != TORCH.block][:: 1 if rows == 1 else 3]
 
 
-def checked(lab: Lab, case: Case) -> dict[str, float]:
+def checked(lab: Lab, case: Case) -> list[Check]:
     """Every form of the kernel, by its sizes: how far from float64."""
     from decgraph.backends.triton.step import causal_stream as stream
     from decgraph.backends.triton.tuned import trying
@@ -74,27 +74,12 @@ def checked(lab: Lab, case: Case) -> dict[str, float]:
             out[form] = max(out.get(form, 0.0), exact.apart(mine, due[form] @ matrix.double()))
     if not out:
         raise RuntimeError("none of the sizes could be launched")
-    return out
+    return [(form, gap, ALLOWED) for form, gap in out.items()]
 
 
 def checks(lab: Lab) -> Row:
     """Every shape and form."""
-    cases = CASES if lab.cuda else TINY
-    found = dict(zip(map(str, cases), spread(lab, checked, cases)))
-    wrong = [f"{case}: {gaps}" for case, gaps in found.items() if isinstance(gaps, str)]
-    wrong += [
-        f"{case}, {form}: {gap:.1e}"
-        for case, gaps in found.items()
-        if not isinstance(gaps, str)
-        for form, gap in gaps.items()
-        if not gap < ALLOWED
-    ]
-    return {
-        "apart": found,
-        "wrong": wrong,
-        "right": not wrong,
-        "says": f"{len(cases)} shapes in {len(FORMS)} forms, {len(wrong)} wrong{': ' + wrong[0] if wrong else ''}",
-    }
+    return judged(lab, checked, CASES if lab.cuda else TINY)
 
 
 def stage(lab: Lab) -> Items:

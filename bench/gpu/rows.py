@@ -13,7 +13,7 @@ from decgraph.bench.gpu import exact, row_peers
 from decgraph.bench.gpu.clocks import Work, copies, launch_ms, over_copy, peer_ms
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.poison import poisoned
-from decgraph.bench.gpu.pool import spread
+from decgraph.bench.gpu.pool import Check, judged
 from decgraph.bench.gpu.report import Items, Row
 from decgraph.runtime import noise
 
@@ -34,7 +34,6 @@ CASES = [
 TINY = [(1, 3, "float32"), (3, 50, "float32")]
 
 Call = Callable[[Tensor], Any]
-Found = Iterator[tuple[str, float, float]]  # what, how far it is off, how far it may be
 
 
 def logits_of(lab: Lab, rows: int, size: int, dtype: torch.dtype, seed: int) -> Tensor:
@@ -89,7 +88,7 @@ def late(q: Tensor, keys: list[noise.Key], tokens: Tensor) -> float:
     return float(exact.margin(q[ran].double(), times, tokens[ran])[1].max())
 
 
-def found(lab: Lab, rows: int, size: int, dtype: torch.dtype, seed: int) -> Found:
+def found(lab: Lab, rows: int, size: int, dtype: torch.dtype, seed: int) -> Iterator[Check]:
     """Every function of rows/functions.py on one input."""
     from decgraph.backends.triton.rows import functions as f
 
@@ -139,30 +138,15 @@ def many_late(q: Tensor, keys: list[noise.Key], tokens: Tensor) -> float:
 
 def checks(lab: Lab) -> Row:
     """All functions, shapes and types against float64."""
-    worst: dict[str, float] = {}
-    wrong, count = [], 0
-    tasks = CASES if lab.cuda else TINY
-    for case, rows in zip(tasks, spread(lab, checked, tasks)):
-        if isinstance(rows, str):
-            wrong.append(f"{case}: {rows}")
-            continue
-        for what, gap, allowed in rows:
-            name = f"{what}, {case[2]}"
-            worst[name], count = max(gap, worst.get(name, 0.0)), count + 1
-            wrong += [f"{name}, {case[0]} x {case[1]}: {gap:.1e}"] if not gap <= allowed else []
-    wrong += empty_rows(lab)
-    return {
-        "worst": worst,
-        "wrong": wrong,
-        "right": not wrong,
-        "says": f"{count} comparisons, {len(wrong)} wrong" + (f": {', '.join(wrong[:4])}" if wrong else ""),
-    }
+    return judged(lab, checked, CASES if lab.cuda else TINY, empty_rows(lab))
 
 
-def checked(lab: Lab, case: tuple[int, int, str]) -> list[tuple[str, float, float]]:
+def checked(lab: Lab, case: tuple[int, int, str]) -> list[Check]:
     """One shape and type."""
     rows, size, dtype = case
-    return [f for seed in range(2 if lab.cuda else 1) for f in found(lab, rows, size, getattr(torch, dtype), 100 * size + seed)]
+    seeds = [100 * size + seed for seed in range(2 if lab.cuda else 1)]
+    each = (f for seed in seeds for f in found(lab, rows, size, getattr(torch, dtype), seed))
+    return [(f"{what}, {dtype}", gap, allowed) for what, gap, allowed in each]
 
 
 def empty_rows(lab: Lab) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from decgraph.bench.gpu import canvases, decoding, facts, forwards, kernels, noise, speed, steps, tokens, tuning
+from decgraph.bench.gpu import canvases, decoding, facts, forwards, kernels, speed, steps, tokens, tuning
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items
 
@@ -17,7 +17,6 @@ STAGES: dict[str, Callable[[Lab], Items]] = {
     "tokens": tokens.stage,
     "decoding": decoding.stage,
     "canvas": canvases.on_device,
-    "noise": noise.stage,
     "capture": forwards.stage,
     "speed": speed.stage,
     "masked": canvases.stage,

@@ -48,18 +48,12 @@ CASES = [
 
 
 def stage(lab: Lab) -> Items:
-    yield "models of this size", partial(building, lab)
+    yield "models of this size", lab.building
     for case in CASES:
         yield case.name, partial(timed, lab, case)
     yield "autoregressive, sampled", partial(timed, lab, CASES[0], sampled=True)
     yield "draft 4 and verify, sampled", partial(timed, lab, CASES[2], sampled=True)
     yield "autoregressive, 8 at a time", partial(timed, lab, CASES[0], batch=8)
-
-
-def building(lab: Lab) -> Row:
-    """Making the target and the drafter."""
-    made = lab.weights()
-    return {**made.facts(), "agreement": lab.agreement, "says": f"they agree on {lab.agreement:.0%}"}
 
 
 def prepared(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> tuple[Any, list[Any]]:

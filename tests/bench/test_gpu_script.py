@@ -15,10 +15,9 @@ import pytest
 import torch
 from tree import ROOT
 
-from decgraph.bench.gpu import canvases, noise, run, speed, tokens
+from decgraph.bench.gpu import canvases, run, speed, tokens
 from decgraph.bench.gpu.lab import SIZES, Lab, causal, damped
 from decgraph.bench.gpu.report import Items, Lost, Report
-from decgraph.runtime.noise import Key
 
 CPU = torch.device("cpu")
 
@@ -36,7 +35,7 @@ def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
         "--device",
         "cpu",
         "--only",
-        "facts,kernels,noise,capture",
+        "facts,kernels,capture",
         "--threads",
         "1",
     ]
@@ -44,10 +43,9 @@ def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     made = json.loads(out.read_text(encoding="utf-8"))
     assert made["wrong"] == [] and made["about"] | {"device": "cpu", "sizes": "tiny"} == made["about"]
-    assert list(made["stages"]) == ["facts", "kernels", "noise", "capture"]
+    assert list(made["stages"]) == ["facts", "kernels", "capture"]
     items = {f"{stage}: {name}": item for stage, kept in made["stages"].items() for name, item in kept["items"].items()}
     assert all(item["says"] and "error" not in item for item in items.values())
-    assert items["noise: words"]["different"] == 0
     assert items["capture: llama in float32"]["gap"] < 1e-4
     assert [step["cells"] for step in items["capture: target's step"]["steps"]] == [1, 8, 64]
     assert all(line in ran.stdout for line in ("== facts", "wrong: nothing"))
@@ -128,14 +126,6 @@ def test_a_run_that_dies_is_finished_by_others(tmp_path: Path, monkeypatch: pyte
     out.unlink()
     monkeypatch.setattr(run.subprocess, "run", lambda command, check: subprocess.CompletedProcess(command, 2))
     assert run.supervised(["--out", str(out), "--only", "nothing"]) == 2
-
-
-def test_noise_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(CPU, SIZES["tiny"])
-    assert noise.words_equal(lab)["right"]
-    right = noise.words
-    monkeypatch.setattr(noise, "words", lambda key, n, device: right(Key(key.seed ^ 1, 0, 0), n, device))
-    assert not noise.words_equal(lab)["right"]
 
 
 def test_tokens_that_differ_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
