@@ -137,7 +137,7 @@ def main() -> None:
     result: dict[str, Any] = {"machine": facts(), "torch_threads": asked.threads, "models": {}}
     for name in ("target", "drafter"):
         plain, by_hand, model = loaded(name), loaded(name), loaded(name)
-        seconds = []
+        seconds, step = list[float](), None
         for _ in range(3):
             started = time.perf_counter()
             step = capture(model)

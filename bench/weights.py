@@ -109,7 +109,7 @@ def random_llama(name: str, seed: int = 0) -> Weights:
         "eos_token_id": None,
         "pad_token_id": 1,
     }
-    target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **settings)).eval().requires_grad_(False)
+    target: Any = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **settings)).eval().requires_grad_(False)
     for layer in target.model.layers[below:]:
         layer.self_attn.o_proj.weight.mul_(small)
         layer.mlp.down_proj.weight.mul_(small)

@@ -95,12 +95,8 @@ class Job:
 
     def tie(self) -> float:
         """How near two scores of the target are when the order of additions decides between them."""
-        for model in self.models.values():
-            weights = getattr(getattr(model, "net", None), "parameters", None)
-            if callable(weights):
-                first = next(iter(weights()), None)
-                return NEAR_TIES.get(str(getattr(first, "dtype", "")), HALF)
-        return NEAR_TIES["torch.float64"]
+        first = facts.first_parameter(list(self.models.values()))
+        return NEAR_TIES.get("torch.float64" if first is None else str(first.dtype), HALF)
 
     def gap(self, number: int, path: Sequence[int], one: int, other: int) -> float:
         """How far apart two tokens' scores are after a path of a request; infinite for masked models."""

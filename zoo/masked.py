@@ -37,7 +37,7 @@ def build(seed: int, *, width: int = 256, layers: int = 6, heads: int = 4, inner
 
     torch.manual_seed(seed)
     special = {name: index for index, name in enumerate(data.SPECIAL_TOKENS)}
-    model = EuroBertForMaskedLM(
+    model: Any = EuroBertForMaskedLM(
         EuroBertConfig(
             vocab_size=data.VOCAB_SIZE,
             hidden_size=width,
@@ -105,7 +105,7 @@ def noise(
 
 def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcome:
     """Train the masked model and write it to `out`."""
-    tokenizer = data.load_tokenizer(tokenizer_folder)
+    tokenizer: Any = data.load_tokenizer(tokenizer_folder)
     eos, pad, mask = tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id
     code = data.code_tokens(tokenizer, held=False).tolist()
     model = build(budget.seed)

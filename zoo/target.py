@@ -43,7 +43,7 @@ def build(seed: int, *, width: int = 256, layers: int = 6, heads: int = 4, inner
     from transformers import LlamaForCausalLM
 
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(config(width=width, layers=layers, heads=heads, inner=inner))
+    model: Any = LlamaForCausalLM(config(width=width, layers=layers, heads=heads, inner=inner))
     for layer in model.model.layers:
         torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
         torch.nn.init.zeros_(layer.mlp.down_proj.weight)

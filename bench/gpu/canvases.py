@@ -31,7 +31,7 @@ def forwards(lab: Lab, module: Any) -> Row:
     sizes = lab.sizes
     rows = sizes.canvas_prompt + sizes.canvas
     notices: list[str] = []
-    step = capture(module, notice=notices.append)
+    step: Any = capture(module, notice=notices.append)
     if step is None:
         return {"right": False, "says": f"not captured: {notices}"}
     seen = dict.fromkeys(step.kinds)  # every cell sees every row

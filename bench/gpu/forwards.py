@@ -49,7 +49,7 @@ def inputs(
 ) -> tuple[Any, ...]:
     """One sequence's last `cells` of `rows` cells, over random keys and values, as a step takes them."""
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
-    size = size or getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    size = int(size or getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     torch.manual_seed(1)
     at = torch.arange(rows - cells, rows, device=device)[None]
     row = torch.arange(rows, device=device)

@@ -62,6 +62,10 @@ SIZES = {
 }  # fmt: skip
 
 
+COMMON: dict[str, Any] = {"tie_word_embeddings": False, "bos_token_id": 3, "eos_token_id": None, "pad_token_id": 1,
+                          "attn_implementation": "sdpa"}  # fmt: skip
+
+
 class Lab:
     """A device and sizes; makes models once, forgets them when told."""
 
@@ -183,20 +187,14 @@ def causal(sizes: dict[str, Any], device: torch.device, dtype: torch.dtype, seed
     """A Llama of these sizes."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        **sizes, tie_word_embeddings=False, bos_token_id=3, eos_token_id=None, pad_token_id=1, attn_implementation="sdpa"
-    )
-    return made(LlamaForCausalLM, config, device, dtype, seed)
+    return made(LlamaForCausalLM, LlamaConfig(**{**COMMON, **sizes}), device, dtype, seed)
 
 
 def masked(sizes: dict[str, Any], device: torch.device, dtype: torch.dtype, seed: int = 0) -> Any:
     """A EuroBERT of these sizes: Llama's layers with full attention."""
     from transformers import EuroBertConfig, EuroBertForMaskedLM
 
-    config = EuroBertConfig(
-        **sizes, tie_word_embeddings=False, bos_token_id=3, eos_token_id=2, pad_token_id=1, attn_implementation="sdpa"
-    )
-    return made(EuroBertForMaskedLM, config, device, dtype, seed)
+    return made(EuroBertForMaskedLM, EuroBertConfig(**{**COMMON, "eos_token_id": 2, **sizes}), device, dtype, seed)
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -13,13 +14,14 @@ import torch
 def poisoned() -> Iterator[None]:
     """While it lasts, torch.empty and its like give poisoned memory."""
     before, only = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = torch.utils.deterministic.fill_uninitialized_memory
+    settings: Any = torch.utils.deterministic  # its one attribute is set on the module's class
+    filled = settings.fill_uninitialized_memory
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # operations that have no deterministic form say so
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = True
+        settings.fill_uninitialized_memory = True
         try:
             yield
         finally:
             torch.use_deterministic_algorithms(before, warn_only=only)
-            torch.utils.deterministic.fill_uninitialized_memory = filled
+            settings.fill_uninitialized_memory = filled

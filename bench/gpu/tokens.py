@@ -151,7 +151,8 @@ def eagle(lab: Lab, backend: str = "torch") -> Row:
     from decgraph.zoo.modeling import EagleConfig, EagleHead
 
     torch.manual_seed(12)
-    head = EagleHead(EagleConfig(**{**SPECIAL, **SMALL, "num_hidden_layers": 1})).eval().to(lab.device)
+    made: Any = EagleHead(EagleConfig(**{**SPECIAL, **SMALL, "num_hidden_layers": 1}))
+    head = made.eval().to(lab.device)
     return compared(
         module("llama", lab.device), asked(lab.device), {"eagle2": {"head": head, "depth": 3, "k": 3, "budget": 8}}, backend
     )

@@ -31,19 +31,20 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
+def first_parameter(models: Sequence[Any]) -> Any:
+    """The first weight of the first model that has any, a torch.nn.Parameter; None where none has."""
+    for model in models:
+        for holder in (model, getattr(getattr(model, "net", None), "base", None), getattr(model, "module", None)):
+            parameters: Any = getattr(holder, "parameters", list)
+            for first in parameters():
+                return first
+    return None
+
+
 def device_of(models: Sequence[Any]) -> str:
     """Where models compute, as torch names it; "cpu" for what has no device."""
-    for model in models:
-        for holder in (model, getattr(model, "net", None), getattr(model, "module", None)):
-            device = getattr(holder, "device", None)
-            if device is not None and str(device):
-                return str(device)
-            parameters = getattr(holder, "parameters", None)
-            if callable(parameters):
-                first = next(iter(parameters()), None)
-                if first is not None:
-                    return str(first.device)
-    return "cpu"
+    first = first_parameter(models)
+    return "cpu" if first is None else str(first.device)
 
 
 def of_device(device: Any) -> dict[str, Any]:  # Any: a torch.device, or its name

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import decgraph
+from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.passes.plan import Plan
+from decgraph.runtime.models import hf
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
@@ -155,4 +157,18 @@ def test_facts_of_a_device() -> None:
     found = facts.of_device("cpu")
     assert found["device"].startswith("cpu: ") and found["cores"] >= 1
     assert set(found) == {"device", "cores", "threads", "torch", "decgraph", "triton"}
-    assert facts.device_of([TableModel(4, seed=1)]) == "cpu"
+    assert facts.device_of([TableModel(4, seed=1)]) == "cpu" and facts.first_parameter([TableModel(4, seed=1)]) is None
+
+
+def test_a_models_weights_say_where_and_how_finely_it_computes() -> None:
+    """Both kinds of adapter of transformers modules: what decides how near two scores are when they are a tie."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from decgraph.runtime.models.hf_live import from_module
+
+    config = LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
+    live = from_module(LlamaForCausalLM(config), name="tiny")
+    shipped = hf.load_causal(zoo.path("drafter"))
+    for model in (live, shipped):
+        assert str(facts.first_parameter([TableModel(4, seed=1), model]).dtype) == "torch.float32"
+        assert facts.device_of([model]) == "cpu"
