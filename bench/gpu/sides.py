@@ -86,7 +86,7 @@ def profiled(lab: Lab, work: Callable[[], object], rows: int = 18) -> Row:
         took = lab.seconds(work, 1, 0).median
     found = seen.key_averages()
     # A kernel's time is also that of the operation that started it; count the kernels.
-    kernels = [e for e in found if e.device_type != torch._C._autograd.DeviceType.CPU and not e.is_user_annotation]
+    kernels = [e for e in found if str(e.device_type) != "DeviceType.CPU" and not e.is_user_annotation]
     busy = sum(event.self_device_time_total for event in kernels) / 1e6
     order = "self_device_time_total" if lab.cuda else "self_cpu_time_total"
     table = found.table(sort_by=order, row_limit=rows, max_name_column_width=60)
