@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from unread import nothing_read
 
 Check = Callable[[list[tuple[int, ...]], Tensor], None]
 Path = tuple[int, ...]
-
-
-class NothingRead(TorchDispatchMode):
-    """Raises where a value comes to the host, or where sizes depend on one."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.name().split(".")[0]
-        if name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::unique_dim", "aten::_to_copy"):
-            moved = (kwargs or {}).get("device")
-            if name != "aten::_to_copy" or (moved is not None and moved != args[0].device):
-                raise AssertionError(f"{name} in a step")
-        if name in ("aten::index", "aten::index_put_"):
-            assert not any(i is not None and i.dtype == torch.bool for i in args[1]), "an index by booleans in a step"
-        return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def nothing_read() -> Iterator[None]:
-    """Inside, values that come to the host are errors, as are tensors made of Python's lists."""
-    had = torch.tensor
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("torch.tensor in a step")
-
-    torch.tensor = refuse
-    try:
-        with NothingRead():
-            yield
-    finally:
-        torch.tensor = had
 
 
 @dataclass

@@ -9,24 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
+from unread import Unread
 
 from decgraph.backends.triton.step.canvas_turns import Recorder
-
-READS = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::is_nonzero", "aten::equal"}
-
-
-class Unread(TorchDispatchMode):
-    """Inside, an operation that needs a tensor's values on the host is an error."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name
-        if name in READS or (name == "aten::index" and any(isinstance(i, Tensor) and i.dtype == torch.bool for i in args[1])):
-            raise AssertionError(f"{name} reads a value back")
-        return func(*args, **(kwargs or {}))
 
 
 class _Tape(Unread):

@@ -9,7 +9,7 @@ from typing import Any
 
 import shelf
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from unread import Unread
 
 from decgraph.backends.registry import machine
 from decgraph.backends.triton.step.laws import Shape
@@ -179,33 +179,19 @@ def requests(temperature: float = 1, count: int = 3, **more: Any) -> list[Reques
     ]
 
 
-READS = {"_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal", "item", "unique_dim", "_unique2"}
-COPIES = {"lift_fresh", "lift_fresh_copy"}
-"""What `torch.tensor(list)` and `torch.from_numpy` are: constants are made by the first turn."""
-
-
-class Guard(TorchDispatchMode):
-    """Raises where a value would be read, or copied from the host; `seen` counts the operations. Memory comes as zeros: no
-    kernel writes it here."""
+class Guard(Unread):
+    """The host neither waits nor copies anything to the device. Memory comes as zeros: no kernel writes it here."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
+        super().__init__(copies=False)
 
     @staticmethod
     def zeros() -> Guard:
-        """The same without raising."""
+        """Only the zeros."""
         made = Guard()
-        made.lenient = True
+        made.refused = set()
         return made
 
-    lenient = False
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        where = name in ("index", "index_put", "index_put_") and any(t is not None and t.dtype == torch.bool for t in args[1])
-        if not self.lenient and (name in READS or name in COPIES or where):
-            raise AssertionError(f"{func} in a turn")
-        self.seen.append(name)
-        out = func(*args, **(kwargs or {}))
-        return out.zero_() if "empty" in name else out
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        return out.zero_() if "empty" in func.overloadpacket.__name__ else out

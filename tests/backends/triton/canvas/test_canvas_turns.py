@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from canvas_programs import NAMES, hf_model, machines, parameters
-from replayed import TapeRecorder, Unread
+from replayed import TapeRecorder
 from torch import Tensor
+from unread import Unread
 
 from decgraph.backends.triton.step import canvas_run
 from decgraph.backends.triton.step.canvas_model import HFCanvas

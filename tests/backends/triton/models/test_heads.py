@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 from hf_modules import LAYER, large, module
-from lockstep import Lane, Lockstep, Path, nothing_read
+from lockstep import Lane, Lockstep, Path
 from torch import Tensor
+from unread import nothing_read
 
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
 from decgraph.backends.triton.step.causal_graph import kernel_attention

@@ -6,8 +6,9 @@ import random
 
 import pytest
 import torch
-from lockstep import Lane, Lockstep, Path, nothing_read
+from lockstep import Lane, Lockstep, Path
 from torch import Tensor
+from unread import nothing_read
 
 from decgraph.backends.triton.step.causal import device_model
 from decgraph.backends.triton.step.table import TableOnDevice

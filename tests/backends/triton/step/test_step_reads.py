@@ -37,7 +37,7 @@ def test_a_turn_reads_nothing(name: str, more: dict[str, Any], monkeypatch: pyte
 def test_the_guard_sees() -> None:
     t = torch.tensor([1.0, 0.0])
     for read in (lambda: t.max().item(), lambda: bool(t.any()), lambda: t[t > 0], lambda: torch.tensor([1, 2]) + 1):
-        with pytest.raises(AssertionError, match="in a turn"), Guard():
+        with pytest.raises(AssertionError, match="in a step"), Guard():
             read()
 
 
