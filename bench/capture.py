@@ -88,6 +88,7 @@ def straight(base: Any) -> Step:
 
 
 def loaded(name: str) -> Any:
+    """A shipped model as a transformers module in float32."""
     folder = ROOT.parent / "zoo" / "models" / name
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().requires_grad_(False)
 
@@ -102,6 +103,7 @@ def inputs(config: Any, batch: int, cells: int) -> tuple[Any, ...]:
 
 
 def compared(contenders: dict[str, Step], config: Any, rounds: int) -> list[dict[str, Any]]:
+    """A row of milliseconds for every size, each contender in turn."""
     rows = []
     for batch, cells in SIZES:
         given = inputs(config, batch, cells)
@@ -128,6 +130,7 @@ def compared(contenders: dict[str, Step], config: Any, rounds: int) -> list[dict
 
 
 def main() -> None:
+    """Measure, print, write."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=60)

@@ -121,7 +121,7 @@ def sum_of(equal: Mapping[str, Any]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure, print, write."""
+    """Measure, print, write. Raises DecError where tokens or calls are not what they must be (`wrong`)."""
     parser = argparse.ArgumentParser(prog="python -m decgraph.bench.decoding", description=__doc__)
     parser.add_argument("names", nargs="*", help="algorithms; all of the table when left out")
     parser.add_argument("--quick", action="store_true", help="few and short runs")

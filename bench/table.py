@@ -84,12 +84,14 @@ def same(row: Row) -> str:
 
 
 def interpreted(row: Row) -> str:
+    """Calls and tokens of a masked model's run by the interpreter, beside the compiled run's."""
     meant = row["interpreter"]
     tokens = "the same" if meant["tokens_equal"] else "OTHER"
     return f"{meant['interpreter_calls']}, compiled {meant['calls']}, {tokens} tokens"
 
 
 def mode(row: Row) -> str:
+    """ "greedy", "sampled", or how many requests at a time."""
     return str(row["mode"]) if row["kind"] != "batch" else f"batch {row['batch']}"
 
 
@@ -154,6 +156,7 @@ def measured(name: str, results: Path) -> str:
 
 
 def machine(results: Path) -> str:
+    """What the rows were measured on, and how often."""
     facts = read(results, "decoding").get("machine")
     if not facts:
         return "(not measured)\n"
@@ -170,6 +173,7 @@ def machine(results: Path) -> str:
 
 
 def compiling(results: Path) -> str:
+    """The times of bench.compile: some files of stdlib/, and generated programs by length."""
     found = read(results, "compile")
     if not found:
         return "(not measured)\n"
@@ -199,6 +203,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
 
 
 def main() -> None:
+    """Write the page, or with --check say by the exit code whether it is as it would be written."""
     page = PAGE.read_text(encoding="utf-8")
     made = written(page)
     if "--check" in sys.argv[1:]:

@@ -52,7 +52,7 @@ def command(
 ) -> None:
     """Choose an algorithm's parameters by measurement, for these models, prompts and this device.
 
-    Parameters that change what is committed are searched only when --param names them.
+    It takes --seconds seconds. Parameters that change what is committed are searched only when --param names them.
     """
     if kernels:
         if algorithm is not None or prompts is not None:

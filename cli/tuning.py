@@ -65,7 +65,7 @@ class Job:
         self.plan = Plan(passes=() if self.backend == "reference" else None, backend=self.backend)
 
     def run(self, seconds: float, told: Callable[[str], None]) -> Outcome:
-        """Read the models and tune. Raises DecError."""
+        """Read the models and tune for so many seconds. Raises DecError."""
         if self.threads is not None:
             import torch
 

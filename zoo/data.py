@@ -131,7 +131,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
 
 
 def code_tokens(tokenizer: PreTrainedTokenizerFast, *, held: bool, seed: int = 0) -> np.ndarray:
-    """One side of the library as one int32 array, files in shuffled order, `<|eos|>` after each."""
+    """One side of the library as int32[n], files in shuffled order, `<|eos|>` after each."""
     import numpy as np
 
     texts = library_texts(held=held)
@@ -143,7 +143,7 @@ def code_tokens(tokenizer: PreTrainedTokenizerFast, *, held: bool, seed: int = 0
 
 
 def line_tokens(tokenizer: PreTrainedTokenizerFast, count: int, seed: int) -> np.ndarray:
-    """`count` training tasks as one int32 array, eight lines and an `<|eos|>` at a time."""
+    """`count` training tasks as int32[n], eight lines and an `<|eos|>` at a time."""
     import numpy as np
 
     lines = task_lines(count, seed)

@@ -63,7 +63,7 @@ def new_head(name: str, target: Any) -> Any:
 
 
 def medusa_loss(heads: Any, target: Any, hidden: Any, ids: torch.Tensor, lesson: Any) -> torch.Tensor:
-    """Head i at place t against the target's view of place t + i + 2, that is of its row t + i + 1."""
+    """Head i at place t against the target's view of place t + i + 2, that is of its row t + i + 1: a scalar."""
     top, weights = lesson
     total = torch.zeros(())
     for i, states in enumerate(heads(hidden[-1])):
@@ -74,7 +74,7 @@ def medusa_loss(heads: Any, target: Any, hidden: Any, ids: torch.Tensor, lesson:
 
 
 def eagle_loss(head: Any, target: Any, hidden: Any, ids: torch.Tensor, lesson: Any) -> torch.Tensor:
-    """The next feature and the target's view there; once from true features, once from the head's own."""
+    """The next feature and the target's view there; once from true features, once from the head's own: a scalar."""
     top, weights = lesson
     true = hidden[-1]
     tokens, features = ids[:, 1:], true[:, :-1]
@@ -91,7 +91,7 @@ def eagle_loss(head: Any, target: Any, hidden: Any, ids: torch.Tensor, lesson: A
 
 
 def exit_loss(head: Any, target: Any, hidden: Any, ids: torch.Tensor, lesson: Any) -> torch.Tensor:
-    """The adapter's view of the next token against the target's."""
+    """The adapter's view of the next token against the target's: a scalar."""
     top, weights = lesson
     logits = target.lm_head(target.model.norm(head(hidden[EXIT_LAYER])))[:, FROM:]
     return pool.imitation(logits, top[:, FROM:], weights[:, FROM:])

@@ -38,7 +38,7 @@ class Budget:
     warmup: float = 0.02
 
     def progress(self, step: int, seconds: float) -> float:
-        """How much of the run is done, in 0..1."""
+        """How much of the run is done after so many steps or seconds, in 0..1."""
         done = step / self.steps if self.steps else seconds / (60 * self.minutes)
         return min(1.0, done)
 
@@ -73,7 +73,8 @@ def _save(path: Path, value: object) -> None:
 
 
 def averaged(model: nn.Module, optimizer: Optimizer, *, final: bool) -> dict[str, torch.Tensor]:
-    """The weights to export: the moving average on the way, the weights themselves at the end."""
+    """The weights to export: the moving average on the way, the weights themselves at the end; by
+    name, in the shapes of the model's own."""
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
     if not final:
         aliases = {id(p): optimizer.average[n] for n, p in optimizer.named.items()}
@@ -95,7 +96,8 @@ def fit(
 ) -> Outcome:
     """Train `model` in place and call `export` with its weights every few minutes and at the end.
 
-    Checkpoints (`<work>/<name>.pt`) hold model, optimiser and counters; `<work>/<name>.jsonl` is the log.
+    `loss_of` yields scalars. Checkpoints (`<work>/<name>.pt`) hold model, optimiser and counters; `<work>/<name>.jsonl` is
+    the log.
     """
     budget.work.mkdir(parents=True, exist_ok=True)
     optimizer = optimizer or Optimizer(model)
@@ -147,7 +149,8 @@ def fit(
 
 
 def save_model(model: Any, folder: Path, weights: dict[str, torch.Tensor], outcome: Outcome, tokenizer: Any = None) -> None:
-    """Write `model` with `weights` as bfloat16 safetensors to `folder`, with training.json and the tokenizer.
+    """Write `model` with `weights`, of its own shapes, as bfloat16 safetensors to `folder`, with training.json and the
+    tokenizer.
 
     `model` is a transformers model; it is not changed.
     """

@@ -112,7 +112,8 @@ def obtain(target_folder: Path, work: Path, *, written: int, plain: int, seed: i
 
 
 def soft_labels(logp: torch.Tensor, hard: float) -> torch.Tensor:
-    """Weights over the `TOP` tokens: the target's, renormalised, and a share `hard` on its first choice."""
+    """Weights over the `TOP` tokens: the target's, renormalised, and a share `hard` on its first choice: [..., TOP], as
+    `logp`."""
     weights = (1 - hard) * logp.exp() / logp.exp().sum(-1, keepdim=True)
     weights[..., 0] += hard
     return weights

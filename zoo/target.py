@@ -53,7 +53,7 @@ def build(seed: int, *, width: int = 256, layers: int = 6, heads: int = 4, inner
 def windows(tokens: torch.Tensor, rows: int, length: int, generator: torch.Generator) -> torch.Tensor:
     """`rows` random windows of `length` tokens, int64 `[rows, length]`."""
     starts = torch.randint(0, len(tokens) - length, (rows,), generator=generator)
-    return torch.stack([tokens[s : s + length] for s in starts.tolist()]).long()
+    return tokens[starts[:, None] + torch.arange(length)].long()  # of no rows too
 
 
 def mixture(code: torch.Tensor, lines: torch.Tensor, progress: float, generator: torch.Generator) -> torch.Tensor:

@@ -160,7 +160,7 @@ def make(case: Case, device: torch.device, seed: int, spare: int = 5) -> Made:
 
 
 def ours(case: Case, x: Made) -> Callable[[], Tensor]:
-    """The kernel's call."""
+    """The kernel's call, which returns [B, T, H, D]."""
     from decgraph.backends.triton.attention.attend import attend, attend_canvas
 
     scale = case.size**-0.5
@@ -221,6 +221,7 @@ def stage(lab: Lab) -> Items:
 
 
 def shape(lab: Lab, context: int, batch: int, cells: int) -> Case:
+    """A tree of so many cells over a context, with a large model's heads."""
     heads, size = ((32, 8), 128) if lab.sizes.name != "tiny" else ((2, 1), 16)
     return Case((context,) * batch, cells, heads=heads, size=size, dtype=lab.sizes.dtype)
 
@@ -256,7 +257,8 @@ def timed(lab: Lab, context: int, batch: int, trees: tuple[int, ...]) -> Row:
 
 
 def as_torch(case: Case, x: Made) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, keys, values and mask as torch's attention takes them, without the slots that nobody has."""
+    """Queries, keys, values and mask as torch's attention takes them ([B, H, T, D], [B, G, N, D] twice, bool[B, 1, T, N]),
+    without the slots that nobody has."""
     rows = case.held[0] + case.cells
     return (
         x.q.transpose(1, 2).contiguous(),
@@ -267,7 +269,7 @@ def as_torch(case: Case, x: Made) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def against_flex(lab: Lab, seconds: float = 40) -> Row:
-    """FlexAttention with a block mask, for as many shapes as it compiles in time."""
+    """FlexAttention with a block mask, for as many shapes as it compiles in so many seconds."""
     row: Row = {"shapes": []}
     says = []
     if not lab.cuda:

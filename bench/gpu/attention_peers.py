@@ -20,18 +20,18 @@ Peer = Callable[[Tensor, Tensor, Tensor, Tensor], Work]
 
 
 def dense_grouped(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Work:
-    """SDPA with a dense mask, heads grouped by SDPA."""
+    """SDPA with a dense mask, heads grouped by SDPA: [B, H, T, D]."""
     return partial(sdpa, q, k, v, attn_mask=seen, enable_gqa=True)
 
 
 def dense_repeated(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Work:
-    """SDPA with a dense mask over keys and values repeated for every query head, as transformers calls it."""
+    """SDPA with a dense mask over keys and values repeated for every query head, as transformers calls it: [B, H, T, D]."""
     many = q.shape[1] // k.shape[1]
     return partial(sdpa, q, k.repeat_interleave(many, 1), v.repeat_interleave(many, 1), attn_mask=seen)
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Work:
-    """SDPA's flash kernel, for one cell or a chain: it knows no other mask than the causal one."""
+    """SDPA's flash kernel, for one cell or a chain: it knows no other mask than the causal one. [B, H, T, D]."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
 
@@ -46,7 +46,7 @@ def flash(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Work:
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Work:
-    """FlexAttention, compiled, its block mask made of the dense one."""
+    """FlexAttention, compiled, its block mask made of the dense one: [B, H, T, D]."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     allowed = seen[:, 0]

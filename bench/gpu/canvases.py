@@ -19,6 +19,7 @@ from decgraph.runtime.models.capture.make import capture
 
 
 def stage(lab: Lab) -> Items:
+    """The items of the stage `masked`."""
     yield "a model of this size", lab.building_masked
     yield "forwards", lambda: forwards(lab, lab.masked())
     yield "fast_dllm and uncached", lambda: decoding(lab, lab.masked())

@@ -14,6 +14,7 @@ WANTED = 4.0
 
 
 def stage(lab: Lab) -> Items:
+    """The items of the stage `decoding`."""
     ours = partial(compared, lab, backend="triton")
     yield "speculative against assisted", lambda: judged(ours("speculative", "assisted", gamma=4))
     yield "autoregressive against generate", lambda: ours("autoregressive", "generate")
@@ -29,7 +30,7 @@ def judged(row: Row) -> Row:
 
 
 def against_static(lab: Lab, seconds: float = 85) -> Row:
-    """`generate` compiled with a static cache; compiling a large model may take longer than there is."""
+    """`generate` compiled with a static cache; compiling a large model may take longer than so many seconds."""
     if not lab.cuda:
         return {"says": "transformers compiles on a GPU only"}
     try:

@@ -55,7 +55,7 @@ def first_max(x: Tensor) -> Tensor:
 
 
 def top(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row and where they stand, ties to the lower index."""
+    """The k largest of each row and where they stand, ties to the lower index: [R, k] twice."""
     found = x.double().sort(dim=-1, descending=True, stable=True)
     return found.values[:, :k], found.indices[:, :k]
 
@@ -86,12 +86,12 @@ def times(keys: list[noise.Key], n: int, device: torch.device) -> Tensor:
 
 
 def arrivals(q: Tensor, t: Tensor) -> Tensor:
-    """When each token comes in: t / q, inf where it does not run."""
+    """When each token comes in: t / q, inf where it does not run: [R, n]."""
     return torch.where(q > 0, t / q, torch.inf)
 
 
 def margin(q: Tensor, t: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """The winners of races, and by how much, relative to the winner's time, the given tokens came in behind them."""
+    """The winners of races, and by how much, relative to the winner's time, the given tokens came in behind them: [R] twice."""
     at = arrivals(q, t)
     best = at.min(-1).values
     return first_max(-at), at.gather(-1, tokens[:, None].long())[:, 0] / best - 1
@@ -111,7 +111,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scale: float, softc
 
 
 def apart(mine: Tensor, right: Tensor) -> float:
-    """The norm of the difference over the norm of what is right; inf where anything is no number."""
+    """The norm of the difference over the norm of what is right, of equal shapes; inf where anything is no number."""
     mine, right = mine.double(), right.double()
     if not bool(torch.isfinite(mine).all()):
         return float("inf")

@@ -12,6 +12,7 @@ from decgraph.bench.gpu.report import Items, Row
 
 
 def stage(lab: Lab) -> Items:
+    """The items of the stage `facts`."""
     yield "machine", lambda: about(lab)
     yield "bandwidth", lambda: bandwidth(lab)
     yield "launches", lambda: launches(lab)

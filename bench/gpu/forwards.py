@@ -23,6 +23,7 @@ Step = Callable[..., Any]
 
 
 def stage(lab: Lab) -> Items:
+    """The items of the stage `capture`."""
     for family in FAMILIES:
         yield f"{family} in float32", partial(equal, lab, family, torch.float32)
     yield "llama in bfloat16", partial(equal, lab, "llama", torch.bfloat16)
@@ -64,7 +65,7 @@ def inputs(
 
 
 def apart(one: Tensor, other: Tensor) -> float:
-    """The largest difference over the largest entry."""
+    """The largest difference over the largest entry of tensors of one shape."""
     one, other = one.double(), other.double()
     return float((one - other).abs().max() / other.abs().max().clamp_min(1e-6))
 

@@ -28,7 +28,7 @@ class Lost(Exception):
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises OutOfTime inside the block when it is over time. Only Python can be interrupted: a kernel that never ends
+    """Raises OutOfTime inside the block after so many seconds. Only Python can be interrupted: a kernel that never ends
     cannot, so the process ends itself, with its tracebacks, half a minute after it should have."""
 
     def late(*_: Any) -> None:

@@ -16,7 +16,7 @@ def softmax(logits: Tensor) -> Tensor:
 
 
 def shaped(logits: Tensor, temperature: float, top_k: int, top_p: float, min_p: float) -> Tensor:
-    """Temperature, top-k, top-p and min-p by one sort, as samplers in eager torch do it: probabilities in float32."""
+    """Temperature, top-k, top-p and min-p by one sort, as samplers in eager torch do it: probabilities float32[R, V]."""
     found = (logits.float() / temperature).sort(-1, descending=True)
     p = torch.softmax(found.values, -1)
     rank = torch.arange(p.shape[-1], device=p.device)
@@ -47,7 +47,7 @@ def softmax_multinomial(logits: Tensor) -> Tensor:
 
 
 def topk(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest logits and their tokens."""
+    """The k largest logits and their tokens: [R, k] twice."""
     values, indices = torch.topk(logits, k, -1)
     return values, indices
 
@@ -59,6 +59,6 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest probability of each row, and its token."""
+    """The largest probability of each row, and its token: [R] twice."""
     values, indices = torch.softmax(logits, -1, dtype=torch.float32).max(-1)
     return values, indices

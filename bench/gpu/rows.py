@@ -47,7 +47,7 @@ def logits_of(lab: Lab, rows: int, size: int, dtype: torch.dtype, seed: int) -> 
 
 
 def keyed(lab: Lab, rows: int, seed: int) -> tuple[list[noise.Key], Tensor, Tensor]:
-    """Keys of a draw for each row, as they are and as kernels take them."""
+    """Keys of a draw for each row, as they are and as kernels take them: int32[R, 3] and int64[R, 2]."""
     keys = [noise.Key(seed * 2**33 + 5, row, "bench:1", (seed,), (row,)) for row in range(rows)]
     words = torch.tensor([[w - 2**32 if w >= 2**31 else w for w in key.words()] for key in keys], dtype=torch.int32)
     halves = torch.tensor([[key.seed % 2**32, key.seed >> 32] for key in keys], dtype=torch.int64)
@@ -55,7 +55,7 @@ def keyed(lab: Lab, rows: int, seed: int) -> tuple[list[noise.Key], Tensor, Tens
 
 
 def off(mine: Tensor, right: Tensor) -> float:
-    """The largest difference over the largest entry; inf where anything is no number."""
+    """The largest difference over the largest entry; inf where shapes differ or anything is no number."""
     mine, right = mine.double(), right.double()
     if mine.shape != right.shape or not bool(torch.isfinite(mine).all()):
         return float("inf")
@@ -63,12 +63,12 @@ def off(mine: Tensor, right: Tensor) -> float:
 
 
 def unequal(mine: Tensor, right: Tensor) -> float:
-    """How many entries differ."""
+    """How many entries differ; inf where shapes do."""
     return float((mine != right).sum()) if mine.shape == right.shape else float("inf")
 
 
 def shaped_off(mine: Tensor, logits: Tensor) -> float:
-    """As `off`, but for rows in which a token is so close to a threshold that float32 may decide otherwise."""
+    """As `off` for [R, V], but for rows in which a token is so close to a threshold that float32 may decide otherwise."""
     right = exact.shaped(logits, **KEEP)
     cut = exact.shaped(logits, **{**KEEP, "min_p": None})
     sums = exact.shaped(logits, KEEP["temperature"], KEEP["top_k"]).sort(-1, descending=True).values.cumsum(-1)
@@ -78,7 +78,7 @@ def shaped_off(mine: Tensor, logits: Tensor) -> float:
 
 
 def late(q: Tensor, keys: list[noise.Key], tokens: Tensor) -> float:
-    """How far behind its race's winner, relative to it, the latest of the drawn tokens came in."""
+    """How far behind its race's winner, relative to it, the latest of the drawn tokens came in. q: [R, V]; tokens: [R]."""
     ran = (q > 0).any(-1)
     if unequal(tokens >= 0, ran):
         return float("inf")
@@ -126,7 +126,8 @@ def found(lab: Lab, rows: int, size: int, dtype: torch.dtype, seed: int) -> Iter
 
 
 def many_late(q: Tensor, keys: list[noise.Key], tokens: Tensor) -> float:
-    """How far the arrival of each of several drawn tokens is from that of its place, relative to it."""
+    """How far the arrival of each of several drawn tokens is from that of its place, relative to it. q: [R, V];
+    tokens: [R, k]."""
     at = exact.arrivals(q.double(), exact.times(keys, q.shape[1], q.device))
     due = at.sort(-1).values[:, : tokens.shape[1]]
     there = due < torch.inf

@@ -20,6 +20,7 @@ Prompt = tuple[int, ...]
 
 
 def stage(lab: Lab) -> Items:
+    """The items of the stage `speed`."""
     yield "autoregressive", partial(compared, lab, "autoregressive", "generate")
     yield "speculative", partial(compared, lab, "speculative", "assisted", gamma=4)
     yield "prompt_lookup", partial(compared, lab, "prompt_lookup", "prompt_lookup", k=8)

@@ -48,6 +48,7 @@ CASES = [
 
 
 def stage(lab: Lab) -> Items:
+    """The items of the stage `steps`."""
     yield "models of this size", lab.building
     for case in CASES:
         yield case.name, partial(timed, lab, case)

@@ -53,6 +53,7 @@ SHAPE = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
 
 
 def stage(lab: Lab) -> Items:
+    """The items of the stage `tokens`."""
     yield "tables, triton", partial(tables, lab, "triton")
     for family in ("llama", "gemma3"):
         yield f"{family} against generate, triton", partial(against_generate, lab, family, backend="triton")
@@ -179,7 +180,8 @@ def compared(target: Any, given: dict[str, Any], doors: dict[str, dict[str, Any]
 
 @torch.no_grad()
 def gap(target: Any, mine: torch.Tensor, theirs: torch.Tensor, start: int) -> float | None:
-    """None where two rows are equal; else how far apart the module has the logits of the first two tokens that differ."""
+    """None where two rows int64[n] are equal; else how far apart the module has the logits of the first two tokens
+    that differ."""
     differ = (mine != theirs).nonzero().view(-1)
     if not len(differ):
         return None

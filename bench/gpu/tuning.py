@@ -22,6 +22,7 @@ SECONDS = {"product": 40.0, "rows": 20.0, "attend": 25.0}
 
 
 def stage(lab: Lab) -> Items:
+    """The items of the stage `tuning`."""
     for family, seconds in SECONDS.items():
         yield family, partial(chosen, lab, family, seconds)
 
@@ -46,7 +47,7 @@ def wanted(lab: Lab, family: str) -> list[Any]:
 
 
 def chosen(lab: Lab, family: str, seconds: float) -> Row:
-    """Measure as many launches of a family as there is time for."""
+    """Measure as many launches of a family as so many seconds allow."""
     from decgraph.backends.triton import families
 
     clock = None if lab.cuda else lambda work: 1000 * lab.seconds(work, 1, 0).median

@@ -112,7 +112,8 @@ class HFCausal(Model):
         return made if given is None else given.join(made)
 
     def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
-        """The state entering `layer` at every position, float32[width]; from `given` where that holds it."""
+        """The state entering `layer` at every position, float32[width]; from `given` where that holds it. Raises
+        DecError for a layer that it does not have or does not run."""
         if not 0 <= layer < self.layers:
             raise DecError(f"{self.name!r} has {self.layers} layers, so no states enter layer {layer}")
         if all(use.layer != layer for use in self.net.uses):

@@ -151,7 +151,7 @@ def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int,
 
 
 def memory_of(tape: Tape, last: Tensor, family: str, layers: int, cells: Sequence[Cell], at: Sequence[int]) -> Memory:
-    """What a forward over the fresh positions `at` computed."""
+    """What a forward over the fresh positions `at` computed. last: [fresh, width]."""
 
     def rows(of: Mapping[int, Tensor], layer: int) -> dict[int, Tensor]:
         return dict(zip(at, of[layer], strict=True)) if layer in of else {}

@@ -67,7 +67,7 @@ class Profile:
 
     @staticmethod
     def parse(text: str, path: str = "<text>") -> Profile:
-        """A profile's text; see `read`."""
+        """A profile's text. Raises DecError for one that is no profile, with the line."""
         try:
             held = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

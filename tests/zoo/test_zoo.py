@@ -196,3 +196,14 @@ def test_library_files_are_split_whole() -> None:
     held = [file for file in files if data.held_out(file)]
     assert 0.02 < len(held) / len(files) < 0.15
     assert not any("test" in file.parts or "site-packages" in file.parts for file in files)
+
+
+def test_windows_of_a_text() -> None:
+    """As many as are asked for, none too: the pool of a short run may want no tasks."""
+    from decgraph.zoo import loop, target
+
+    tokens = torch.arange(40, dtype=torch.int32)
+    found = target.windows(tokens, 5, 7, loop.rng(1, 0))
+    assert found.dtype == torch.int64 and found.shape == (5, 7)
+    assert torch.equal(found, found[:, :1] + torch.arange(7)) and int(found.max()) < 40
+    assert target.windows(tokens, 0, 7, loop.rng(1, 0)).shape == (0, 7)
