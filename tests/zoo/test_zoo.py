@@ -200,6 +200,8 @@ def test_library_files_are_split_whole() -> None:
 
 def test_windows_of_a_text() -> None:
     """As many as are asked for, none too: the pool of a short run may want no tasks."""
+    import torch
+
     from decgraph.zoo import loop, target
 
     tokens = torch.arange(40, dtype=torch.int32)
@@ -207,3 +209,32 @@ def test_windows_of_a_text() -> None:
     assert found.dtype == torch.int64 and found.shape == (5, 7)
     assert torch.equal(found, found[:, :1] + torch.arange(7)) and int(found.max()) < 40
     assert target.windows(tokens, 0, 7, loop.rng(1, 0)).shape == (0, 7)
+
+
+def test_an_optimiser_goes_on_where_it_was() -> None:
+    """Matrices step along orthogonal directions of the scheduled length, vectors by Adam; what is restored steps the same."""
+    import copy
+
+    import torch
+
+    from decgraph.zoo.optim import Optimizer
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.LayerNorm(8))
+    kept = list[tuple[torch.nn.Module, Optimizer]]([(model, Optimizer(model, weight_decay=0.0))])
+    inputs = torch.randn(4, 5, 12)
+    for step, x in enumerate(inputs):
+        if step == 2:
+            again = copy.deepcopy(model)
+            kept.append((again, Optimizer(again, weight_decay=0.0)))
+            kept[1][1].restore(copy.deepcopy(kept[0][1].state()))
+        before = model[0].weight.detach().clone()
+        for of, optimizer in kept:
+            of(x).square().sum().backward() if step % 2 else of(x).sin().sum().backward()
+            optimizer.step(0.5)
+        lengths = torch.linalg.svdvals(model[0].weight.detach() - before) / (0.5 * 0.02)
+        assert lengths.max() < 1.3 and lengths.median() > 0.5 and model[0].weight.grad is None
+    (one, first), (other, second) = kept
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert all(torch.equal(first.average[name], second.average[name]) for name in first.average)
