@@ -26,19 +26,16 @@ def halved(trials: Trials, settings: Sequence[Setting], left: Left, rounds: int 
     """
     alive = list(dict.fromkeys(settings))
     trials.warm(alive)
-    while alive:
-        for _ in range(rounds):
-            if left() <= 0:
-                break
-            trials.once(alive)
-        alive = [s for s in alive if not trials.of(s).failed]
-        alive.sort(key=lambda s: -trials.of(s).ratio)
-        if len(alive) <= 2 or left() <= 0:
+    for _ in range(rounds):
+        if left() <= 0:
             break
-        best, half = trials.of(alive[0]).ratio, (len(alive) + 1) // 2
-        stay = [s for n, s in enumerate(alive) if n < half and trials.of(s).ratio > HOPELESS * best]
-        return [*halved(trials, stay, left, 2 * rounds), *(s for s in alive if s not in stay)]
-    return alive
+        trials.once(alive)
+    alive = sorted((s for s in alive if not trials.of(s).failed), key=lambda s: -trials.of(s).ratio)
+    if len(alive) <= 2 or left() <= 0:
+        return alive
+    best, half = trials.of(alive[0]).ratio, (len(alive) + 1) // 2
+    stay = [s for n, s in enumerate(alive) if n < half and trials.of(s).ratio > HOPELESS * best]
+    return [*halved(trials, stay, left, 2 * rounds), *(s for s in alive if s not in stay)]
 
 
 def descend(
