@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from decgraph import zoo
 from decgraph.bench import prompts
@@ -20,11 +20,11 @@ from decgraph.runtime.text import Tokenizer
 
 Prompts = Sequence[Sequence[int]]
 
-# name: (width, layers, layers of the drafter, heads, vocabulary, what the upper layers' outputs are scaled by)
+# name: (width, layers, layers of the drafter, heads, vocabulary)
 SIZES = {
-    "random-5M": (256, 6, 1, 4, 2048, 0.15),
-    "random-25M": (512, 8, 1, 8, 4096, 0.06),
-    "random-100M": (896, 10, 1, 14, 8192, 0.05),
+    "random-5M": (256, 6, 1, 4, 2048),
+    "random-25M": (512, 8, 1, 8, 4096),
+    "random-100M": (896, 10, 1, 14, 8192),
 }
 
 
@@ -93,7 +93,7 @@ def random_llama(name: str, seed: int = 0) -> Weights:
     """A Llama of one of `SIZES` with random weights, and a drafter that is its first layers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    width, layers, below, heads, size, small = SIZES[name]
+    width, layers, below, heads, size = SIZES[name]
     torch.manual_seed(seed)
     settings = {
         "vocab_size": size,
@@ -110,10 +110,39 @@ def random_llama(name: str, seed: int = 0) -> Weights:
         "pad_token_id": 1,
     }
     target: Any = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **settings)).eval().requires_grad_(False)
-    for layer in target.model.layers[below:]:
-        layer.self_attn.o_proj.weight.mul_(small)
-        layer.mlp.down_proj.weight.mul_(small)
     drafter = LlamaForCausalLM(LlamaConfig(num_hidden_layers=below, **settings)).eval().requires_grad_(False)
-    given = target.state_dict()
-    drafter.load_state_dict({key: given[key] for key in drafter.state_dict()})
+    paired(target, drafter, below)
     return Weights(name, target, drafter, size)
+
+
+@torch.no_grad()
+def paired(target: Any, drafter: Any, below: int) -> float:
+    """Make the drafter of the target's first layers, and damp what the others add. Returns at how many of some random positions
+    the two agree."""
+    given = dict(target.named_parameters())
+    for name, p in drafter.named_parameters():
+        p.copy_(given[name])
+    return damped(target, drafter, below)
+
+
+@torch.no_grad()
+def damped(target: Any, drafter: Any, below: int, goal: float = 0.75) -> float:
+    """Halve what the target's layers from `below` on add to the state until the drafter's likeliest token is the target's
+    at `goal` of some random positions. Returns at how many it is."""
+    size = target.config.vocab_size
+    made = torch.Generator().manual_seed(5)
+    ids = torch.randint(4, size, (2, 64), generator=made).to(target.device)
+
+    def best(module: Any) -> Tensor:
+        out: Tensor = module(input_ids=ids, use_cache=False).logits.argmax(-1)
+        return out
+
+    drafts, agreement = best(drafter), 0.0
+    for _ in range(14):
+        agreement = float((best(target) == drafts).float().mean())
+        if agreement >= goal:
+            break
+        for layer in target.model.layers[below:]:
+            layer.self_attn.o_proj.weight.mul_(0.5)
+            layer.mlp.down_proj.weight.mul_(0.5)
+    return agreement

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from decgraph.bench.gpu.report import Row
 from decgraph.bench.timing import Spread
-from decgraph.bench.weights import Weights, count
+from decgraph.bench.weights import Weights, count, paired
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,7 @@ class Lab:
             self.forget()
             target = causal({**self.sizes.target}, self.device, self.sizes.dtype)
             drafter = causal({**self.sizes.target, "num_hidden_layers": self.sizes.below}, self.device, self.sizes.dtype)
-            given = dict(target.named_parameters())
-            with torch.no_grad():
-                for name, p in drafter.named_parameters():
-                    p.copy_(given[name])
-            self.agreement = damped(target, drafter, self.sizes.below)
+            self.agreement = paired(target, drafter, self.sizes.below)
             self._weights = Weights(f"llama-{self.sizes.name}", target, drafter, int(target.config.vocab_size))
         return self._weights
 
@@ -195,26 +190,3 @@ def masked(sizes: dict[str, Any], device: torch.device, dtype: torch.dtype, seed
     from transformers import EuroBertConfig, EuroBertForMaskedLM
 
     return made(EuroBertForMaskedLM, EuroBertConfig(**{**COMMON, "eos_token_id": 2, **sizes}), device, dtype, seed)
-
-
-@torch.no_grad()
-def damped(target: Any, drafter: Any, below: int, goal: float = 0.75) -> float:
-    """Halve what the target's layers from `below` on add to the state until the drafter's likeliest token is the target's
-    at `goal` of some random positions. Returns at how many it is."""
-    size = target.config.vocab_size
-    made = torch.Generator().manual_seed(5)
-    ids = torch.randint(4, size, (2, 64), generator=made).to(target.device)
-
-    def best(module: Any) -> Tensor:
-        out: Tensor = module(input_ids=ids, use_cache=False).logits.argmax(-1)
-        return out
-
-    drafts, agreement = best(drafter), 0.0
-    for _ in range(14):
-        agreement = float((best(target) == drafts).float().mean())
-        if agreement >= goal:
-            break
-        for layer in target.model.layers[below:]:
-            layer.self_attn.o_proj.weight.mul_(0.5)
-            layer.mlp.down_proj.weight.mul_(0.5)
-    return agreement

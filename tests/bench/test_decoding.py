@@ -21,7 +21,7 @@ TINY = Settings(requests=2, limit=8, rounds=1, warm=0, batch=3)
 def small() -> weights.Weights:
     """A random Llama far smaller than the benchmark's own, made in the same way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(weights.SIZES, "tiny", (32, 3, 1, 4, 64, 0.15))
+        patch.setitem(weights.SIZES, "tiny", (32, 3, 1, 4, 64))
         return weights.random_llama("tiny")
 
 

@@ -16,8 +16,9 @@ import torch
 from tree import ROOT
 
 from decgraph.bench.gpu import canvases, run, speed, tokens
-from decgraph.bench.gpu.lab import SIZES, Lab, causal, damped
+from decgraph.bench.gpu.lab import SIZES, Lab, causal
 from decgraph.bench.gpu.report import Items, Lost, Report
+from decgraph.bench.weights import damped
 
 CPU = torch.device("cpu")
 
