@@ -57,6 +57,8 @@ def descend(
             if stuck >= len(axes) or left() <= 0:
                 return now
             near = [moved(now, axis.name, value) for value in axis.around(dict(now)[axis.name], wide=axis.name in wide)]
+            if axis.name in wide:  # of so many a first look leaves time for a second one
+                near = near[: max(3, int(left() / (4 * max(trials.lasts, 1e-9))))]
             ranked = halved(trials, [now, *near], left, rounds=1 if axis.name in wide else 2)
             first = next((s for s in ranked if trials.of(s).runs), now)
             if first != now and trials.of(first).ratio > gain * _ratio(trials, now):

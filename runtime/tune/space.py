@@ -35,11 +35,11 @@ class Axis:
 
     def around(self, value: Any, *, wide: bool = False) -> list[Any]:
         """Values near one, the nearest first: two on both sides, three of shapes, which differ in more than their size. With
-        `wide`, those 1, 2, 4, 8, ... places away, and both ends."""
+        `wide`, those 2, 4, 8, ... places away, and both ends."""
         if self.given or value not in self.values:
             return [v for v in self.values if v != value]
         at, last = self.values.index(value), len(self.values) - 1
-        steps = [1 << n for n in range(last.bit_length())] if wide else [1, 2, 3] if self.kind == "topology" else [1, 2]
+        steps = [2 << n for n in range(last.bit_length())] if wide else [1, 2, 3] if self.kind == "topology" else [1, 2]
         near = [at + side * step for step in steps for side in (-1, 1)]
         ends = [0, last] if wide else []
         return [self.values[n] for n in dict.fromkeys([*near, *ends]) if 0 <= n <= last and n != at]
