@@ -49,7 +49,8 @@ class Signer:
         if isinstance(value, Draw):
             return self.draw(value)
         if isinstance(value, np.generic):
-            return value.item()
+            plain: Hashable = value.item()
+            return plain
         if isinstance(value, np.ndarray):
             if value.dtype != object:
                 return ("array", value.shape, value.dtype.str, value.tobytes())

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from decgraph.backends.torch.calls import Call
-from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.canvases import Canvas, canvas_at
+from decgraph.backends.torch.pending import Answered, Call
 from decgraph.backends.torch.rows import Dist, Rows
 from decgraph.backends.torch.trees import Tree
-from decgraph.backends.torch.walk import canvas_at
 from decgraph.runtime.models.engine.masked_ask import CanvasAsk, fresh_of
 from decgraph.runtime.models.interface import Soft
 
@@ -111,18 +110,16 @@ def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Ca
         index = np.stack([order[c.key()] * width + np.arange(width) for c in nodes])
         return Dist(rows, index, inner=None if at is None else which)
 
-    return Call(m, engine, ask, finish)
+    return Call(engine, ask.sequence, ask, finish)
 
 
-def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Call:
+def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Call | Answered:
     """The meaning of `model.memory` of a canvas."""
     base = c.base.length
     at = extra.get("at")
     engine = m.engine(model)
     if at is not None and len(at) == 0 and extra.get("given") is None:
-        from decgraph.backends.torch.calls import Answered
-
-        return Answered(m, Kept(engine.empty(base + len(c)), base))  # type: ignore[return-value]  # a call that asks nobody
+        return Answered(Kept(engine.empty(base + len(c)), base))
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 
@@ -131,4 +128,4 @@ def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Ca
             m.count_call(model, 0, answer.computed, answer.computed)
         return Kept(answer.memory, base)
 
-    return Call(m, engine, ask, finish)
+    return Call(engine, ask.sequence, ask, finish)

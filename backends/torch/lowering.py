@@ -63,6 +63,11 @@ def load() -> dict[str, Callable[..., Any]]:
     return LOWERINGS
 
 
+def lowered(opcode: str) -> bool:
+    """Whether an op has a lowering."""
+    return opcode in load() or opcode in PLANS
+
+
 @cache
 def _keywords(f: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
     names = [p.name for p in inspect.signature(f).parameters.values() if p.kind is p.KEYWORD_ONLY]

@@ -95,7 +95,7 @@ def _allowed(allow: Any, generated: tuple[int, ...], size: int) -> np.ndarray:
         out = np.zeros(size, bool)
         out[_ids(allow(generated), size)] = True
         return out
-    masks: dict[tuple[int, int], np.ndarray] = allow.__dict__.setdefault("_masks", {})
+    masks: dict[tuple[int, int], np.ndarray] = allow.masks
     key = (allow.run(generated), size)
     if key not in masks:
         masks[key] = np.zeros(size, bool)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.reference.values import Asked, Lru
+from decgraph.backends.indexes import Asked, Lru
 from decgraph.backends.torch.draws import Draws, points
 from decgraph.backends.torch.trees import Context, Path
 from decgraph.errors import DecError

@@ -31,7 +31,7 @@ def watch(machine: Any) -> None:
 
 def remote(t: Tensor) -> bool:
     """Whether reading a tensor waits for a device."""
-    return t.device.type != "cpu"
+    return bool(t.device.type != "cpu")
 
 
 def fetched(t: Tensor) -> np.ndarray:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
+from typing import Self
 
 import torch
 from triton import knobs
@@ -25,28 +26,25 @@ _LOG = logging.getLogger("decgraph")
 
 
 class Machine(TorchMachine):
-    """Made as backends.reference.machine.Machine is."""
+    """One request; its arguments are `Backend`'s."""
 
+    name = "triton"
     kit = KERNELS
 
-    def run_function(self) -> tuple[int, ...]:
-        """Run to the end; returns the committed tokens. Raises DecError."""
+    def run(self) -> tuple[int, ...]:
         _look_at_the_device()
         if not by_steps([self], 1):
             return self.committed_tokens()
-        out: tuple[int, ...] = super().run_function()
-        return out
+        return super().run()
 
-    @staticmethod
+    @classmethod
     def run_many(
-        waiting: Iterator[tuple[int, TorchMachine]],
-        width: int,
-        ended: Callable[[int, TorchMachine, BaseException | None], None],
+        cls, waiting: Iterator[tuple[int, Self]], width: int, ended: Callable[[int, Self, BaseException | None], None]
     ) -> None:
         """Run several at a time: by steps those that can, the others by drivers whose model calls go together."""
         _look_at_the_device()
 
-        def driven() -> Iterator[tuple[int, TorchMachine]]:
+        def driven() -> Iterator[tuple[int, Self]]:
             while part := list(islice(waiting, width)):
                 left = {id(machine) for machine, _ in by_steps([machine for _, machine in part], width)}
                 for number, machine in part:
@@ -55,7 +53,7 @@ class Machine(TorchMachine):
                     else:
                         ended(number, machine, None)
 
-        TorchMachine.run_many(driven(), width, ended)
+        super().run_many(driven(), width, ended)
 
 
 def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 from decgraph.runtime.trace import Stats
@@ -89,9 +90,8 @@ class Runner:
 
 def _counted(model: Any) -> tuple[int, int]:
     """(forwards, cells computed) of a model's engine so far; zeros for what has no engine yet."""
-    kept = model.__dict__.get("_engine")
-    counted: Any = getattr(kept[1], "counted", None) if kept is not None and kept[0] is model else None
-    return (int(counted.calls), int(getattr(counted, "computed", 0))) if hasattr(counted, "calls") else (0, 0)
+    engine = memo_of(model).get("engine")  # a model has none before its first call
+    return (0, 0) if engine is None else (engine.counted.calls, engine.counted.computed)
 
 
 @dataclass

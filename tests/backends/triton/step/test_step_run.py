@@ -90,4 +90,4 @@ def test_requests_that_lose_their_way_are_the_drivers() -> None:
     left = run.run_steps(made)
     assert [m for m, _ in left] == made and not any(m.committed_tokens() for m in made)
     for m, _ in left:
-        assert m.run_function()
+        assert m.run()
