@@ -191,6 +191,10 @@ class Effects(Run):
         left = self.request.limit - self.committed()
         return max(0, left if self.window is None else min(left, self.window - len(self.tokens)))
 
+    def finish(self) -> None:
+        super().finish()
+        self.tally.stopped = self.reason
+
     def stats(self) -> Stats:
         """What the run counted of itself."""
         return self.tally.stats()
