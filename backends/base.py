@@ -100,4 +100,4 @@ class Backend(ABC):
     @abstractmethod
     def supports(cls, opcode: str) -> str | None:
         """None where the backend has an implementation of its own for the operation; else what happens instead, or why the
-        operation cannot run, in a sentence. Raises KeyError for an opcode that is not in the op table."""
+        operation cannot run, in a sentence. Raises OpError for an opcode that is not in the op table."""

@@ -263,7 +263,8 @@ def run(
     """Decode one prompt, text or token ids, with an algorithm given by name, path or object.
 
     `params` are the algorithm's, `request` the fields of `runtime.request.Request` (limit, temperature, top_k, seed,
-    stop, ...); eos is the target's unless given. `listener` hears every event (`runtime/trace.py`) as it happens.
+    stop, ...): greedy unless a temperature is given, eos the target's unless given. `listener` hears every event
+    (`runtime/trace.py`) as it happens.
     Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.
     Raises DecError for what cannot start.
     """

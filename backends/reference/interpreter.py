@@ -19,6 +19,7 @@ from decgraph.ir.table import load, lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.faults import fault
+from decgraph.runtime.refused import unasked
 
 
 class Interpreter(Run):
@@ -37,9 +38,10 @@ class Interpreter(Run):
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:
-        """None: every operation runs by its meaning. Raises KeyError for an opcode that is not in the op table."""
+        """None: every operation runs by its meaning, but for what no model can be asked for. Raises OpError for an opcode that
+        is not in the op table."""
         lookup(opcode)
-        return None
+        return unasked(opcode)
 
     def run(self) -> tuple[int, ...]:
         f = self.function

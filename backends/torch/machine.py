@@ -26,6 +26,7 @@ from decgraph.ir.values import Op
 from decgraph.runtime.faults import fault
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.refused import unasked
 
 
 class Machine(Rolls):
@@ -62,10 +63,12 @@ class Machine(Rolls):
     def supports(cls, opcode: str) -> str | None:
         """None for an operation with a lowering, or one that generated drivers spell out. What is neither runs by its NumPy
         meaning on the host."""
-        lookup(opcode)
+        entry = lookup(opcode)
         if lowered(opcode) or written(opcode):
             return None
-        return "computed on the host, by its NumPy meaning"
+        if entry.regions:
+            return "refused: nothing lowers its regions"
+        return unasked(opcode) or "computed on the host, by its NumPy meaning"
 
     # -- running
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
