@@ -32,7 +32,7 @@ def ask(what: str, g: Automaton, args: Sequence[Any], *, base: int, vocab_size: 
         return g.start
     if what == "step":
         state, token = args
-        if isinstance(state, np.ndarray) and state.ndim:
+        if np.ndim(state):
             toks = np.ravel(np.asarray(tokens_of(token)))
             out = np.empty(len(state), dtype=object)
             out[:] = [g.step(s, int(t)) for s, t in zip(state, toks)]

@@ -69,11 +69,11 @@ class Backend(ABC):
 
     @classmethod
     def run_many(
-        cls, waiting: Iterator[tuple[int, Self]], width: int, ended: Callable[[int, Self, BaseException | None], None]
+        cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
-        """Run several, at most `width` at a time; here one after the other. `waiting` gives each run with its number when
-        there is room for it; `ended(number, run, error)` is told of each as it ends. What one run raises ends that run alone;
-        KeyboardInterrupt ends all and is raised again."""
+        """Run several of this backend, at most `width` at a time; here one after the other. `waiting` gives each run with its
+        number when there is room for it; `ended(number, run, error)` is told of each as it ends. What one run raises ends that
+        run alone; KeyboardInterrupt ends all and is raised again."""
         for number, run in waiting:
             try:
                 run.run()

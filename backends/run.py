@@ -78,13 +78,22 @@ class Run(Backend):
         """Begin at the prompt. Raises DecError where the context cannot hold it."""
         self.tokens: list[int] = list(self.request.prompt)
         self.base = len(self.tokens)
-        self.stop_state: StopState = StopMachine.start(self.request, self.detokenizer)
+        self._stop: StopState = StopMachine.start(self.request, self.detokenizer)
         self.own: dict[Any, Any] = {}
         """The states of this sequence, by name."""
         windows = [m.context for m in self.models.values() if m.context is not None]
         self.window = min(windows) if windows else None
         if self.window is not None and self.base > self.window:
             raise DecError(f"the prompt has {self.base} tokens, the context length is {self.window}", hint="shorten the prompt")
+
+    @property
+    def stop_state(self) -> StopState:
+        """Where the stop machine stands."""
+        return self._stop
+
+    @stop_state.setter
+    def stop_state(self, state: StopState) -> None:
+        self._stop = state
 
     # -- models and parameters
     def main_model(self) -> Model | None:

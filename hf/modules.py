@@ -18,7 +18,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
-from decgraph.runtime.models.interface import Vocab
+from decgraph.runtime.models.interface import Model, Vocab
 
 Module = Any  # a torch module; torch loads when it is used
 _STATES = {"model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.join"}
@@ -106,7 +106,7 @@ class Binder:
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
         models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n)))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
-        named = next((m.vocab for m in models.values() if hasattr(m, "vocab") and m.vocab.name != "ids"), None)
+        named = next((m.vocab for m in models.values() if isinstance(m, Model) and m.vocab.name != "ids"), None)
         for name, value in whole.items():
             if is_module(value):
                 models[name] = _live(value, self._kind(name), named, self.form)
@@ -170,7 +170,9 @@ class Binder:
 
     def _check_read(self, name: str, target: Any) -> None:
         """Raises DecError unless the states of a target can be read by a head in float32."""
-        if not hasattr(target, "net"):
+        from decgraph.runtime.models.hf_causal import HFCausal
+
+        if not isinstance(target, HFCausal):
             raise DecError(f"`{name}` reads hidden states, and its target is not a Hugging Face model")
         dtype = str(target.token_embeddings().dtype).removeprefix("torch.")
         if dtype != "float32":

@@ -305,11 +305,11 @@ class Calls(Randomness):
 
     def derive(self, op: Op, base: Any, args: tuple[Any, ...]) -> Any:
         """The meaning of `model.derive`."""
-        how = {"adapter": "on"}.get(op.attrs["how"], op.attrs["how"])
+        how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
         args = halves(args, op.attrs.get("named", ()))
-        key = (how, id(base), tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
+        key = (how, id(base), tuple(id(a) if isinstance(a, Model) else str(a) for a in args))
         if key not in self.memo:
-            self.memo[key] = (derive(base, how, *[a if hasattr(a, "vocab") else plain(a) for a in args]), base, args)
+            self.memo[key] = (derive(base, how, *[a if isinstance(a, Model) else plain(a) for a in args]), base, args)
         return self.memo[key][0]
 
     def warp_row(self, values: Any, path: Any, is_probs: bool, old: Row | None) -> Row:

@@ -156,8 +156,8 @@ class Effects(Calls):
     def add_log(self, logprob: Any, edge: Any) -> Any:
         """A node's cumulative log-probability: its parent's and its token's, under the raw face it was taken from."""
         if not isinstance(edge, Draw):
-            inner = getattr(edge, "value", None)
-            return self.add_log(logprob, inner) if isinstance(inner, Draw) else logprob
+            inner = edge.value if isinstance(edge, Edit) else None
+            return self.lazy_log(logprob, inner) if isinstance(inner, Draw) else logprob
         return self.lazy_log(logprob, edge)
 
     def lazy_log(self, logprob: Any, edge: Draw) -> Any:

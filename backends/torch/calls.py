@@ -174,13 +174,13 @@ class Calls(Engines):
 
     def derived(self, how: str, base: Any, args: tuple[Any, ...], named: tuple[str, ...] = ()) -> Any:
         """The meaning of `model.derive`, one object for each way of deriving from one model."""
-        how = {"adapter": "on"}.get(how, how)
+        how = "on" if how == "adapter" else how
         args = halves(args, named)
         kept = memo_of(base).once("derived", dict[Any, Any])
-        key = (how, tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
+        key = (how, tuple(id(a) if isinstance(a, Model) else str(a) for a in args))
         if key not in kept:
             made = derive(
-                base, how, *[a if hasattr(a, "vocab") else (int(a) if isinstance(a, int | np.integer) else a) for a in args]
+                base, how, *[a if isinstance(a, Model) else (int(a) if isinstance(a, int | np.integer) else a) for a in args]
             )
             kept[key] = (made, args)
         return kept[key][0]

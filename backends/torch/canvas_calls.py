@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
+from decgraph.backends.torch.engines import Engines
 from decgraph.backends.torch.pending import Answered, Call
 from decgraph.backends.torch.rows import Dist, Rows
 from decgraph.backends.torch.trees import Tree
@@ -35,7 +36,7 @@ class Kept:
         return replace(self, memory=self.memory.join(other.memory))
 
 
-def cells_of(m: Any, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
+def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
     """(int64[base + n], the soft cells or None) of a canvas after its context."""
     base = c.base.length
     out = np.empty(base + len(c), dtype=np.int64)
@@ -56,7 +57,7 @@ def cells_of(m: Any, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
     return out, ([base + i for i in at], torch.stack(weights), torch.tensor(masks, dtype=torch.float64))
 
 
-def asked(m: Any, model: Any, canvases: list[Canvas], extra: dict[str, Any], rows: Any, keep: bool) -> tuple[Any, Any, Any]:
+def asked(m: Engines, model: Any, canvases: list[Canvas], extra: dict[str, Any], rows: Any, keep: bool) -> tuple[Any, Any, Any]:
     """(engine, ask, absolute positions computed or None for all)."""
     engine = m.engine(model)
     first = canvases[0]
@@ -78,10 +79,10 @@ def asked(m: Any, model: Any, canvases: list[Canvas], extra: dict[str, Any], row
     return engine, ask, fresh
 
 
-def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Call:
+def evaluate_canvas(m: Engines, model: Any, place: Canvas | Tree, extra: dict[str, Any]) -> Call:
     """The meaning of `model.eval` on a canvas, at positions of one, or on every canvas of a tree."""
     tree = place if isinstance(place, Tree) else None
-    nodes = [place] if tree is None else [canvas_at(tree, i) for i in range(len(tree))]
+    nodes: list[Canvas] = [canvas_at(place, i) for i in range(len(place))] if isinstance(place, Tree) else [place]
     order: dict[Any, int] = {}
     canvases: list[Canvas] = []
     for c in nodes:
@@ -113,11 +114,11 @@ def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Ca
     return Call(engine, ask.sequence, ask, finish)
 
 
-def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Call | Answered:
+def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: dict[str, Any]) -> Call | Answered:
     """The meaning of `model.memory` of a canvas."""
     base = c.base.length
     at = extra.get("at")
-    engine = m.engine(model)
+    engine: Any = m.engine(model)  # Any: a `MaskedEngine`, as the model is masked
     if at is not None and len(at) == 0 and extra.get("given") is None:
         return Answered(Kept(engine.empty(base + len(c)), base))
     engine, ask, _ = asked(m, model, [c], extra, [], True)

@@ -24,7 +24,6 @@ class Effects(Run):
     """Effects of a run."""
 
     counts = True
-    _stop: StopState
 
     def start_run(self) -> None:
         super().start_run()

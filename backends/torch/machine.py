@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from decgraph.backends import automata
+from decgraph.backends.base import Backend
 from decgraph.backends.run import Stop
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import lowered
@@ -42,7 +43,7 @@ class Machine(Rolls):
     # -- the backend
     @classmethod
     def run_many(
-        cls, waiting: Iterator[tuple[int, Self]], width: int, ended: Callable[[int, Self, BaseException | None], None]
+        cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
         """Run several at a time, their model calls together; see schedule.py."""
         run_many(waiting, width, ended)
@@ -91,7 +92,7 @@ class Machine(Rolls):
         finally:
             self.release()
 
-    def steps(self) -> Generator[Pending, Any, None]:
+    def steps(self) -> Generator[Pending[Any], Any, None]:
         """The run as a generator of model calls, each to be sent its answer, or thrown what was raised instead. Raises DecError
         for everything that is raised on the way."""
         try:
@@ -124,7 +125,7 @@ class Machine(Rolls):
         tree: Any,
         counters: Sequence[Any],
         until: Callable[[Path], Any],
-    ) -> Generator[Pending, Any, Path]:
+    ) -> Generator[Pending[Any], Any, Path]:
         """Run another function on a scratch context until its condition holds: a generator of its model calls."""
         base = start.ids() if isinstance(start, Context) else (*self.tokens, *path_of(tree, int(start)).tokens)
         inner = self.inner_run(callee, site, base, bound, args, counters)

@@ -8,19 +8,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from decgraph.runtime.models.engine.ask import Ask, Engine, Roll, RollEngine
 from decgraph.runtime.models.engine.masked_ask import CanvasAsk, MaskedEngine
 
 AnyEngine = Engine | MaskedEngine
+E = TypeVar("E", bound=AnyEngine | None)
 
 
-class Pending(ABC):
+class Pending(ABC, Generic[E]):
     """A model call that waits. engine: who answers (None: nobody has to). sequence: what the engine keeps the run's KV cache
     under. alone: not to be batched. Calls of one `kind` and engine are answered together."""
 
-    engine: AnyEngine | None
+    engine: E
     sequence: Hashable
     alone: bool = False
 
@@ -46,7 +47,7 @@ class Pending(ABC):
         return
 
 
-class _Asked(Pending):
+class _Asked(Pending[AnyEngine]):
     """Calls that are lists of requests to an engine."""
 
     asks: Sequence[Ask | CanvasAsk]
@@ -79,12 +80,12 @@ class Call(_Asked):
 
 
 @dataclass
-class Answered(Pending):
+class Answered(Pending[None]):
     """A call that needs no engine: its value is there."""
 
     value: Any
     sequence: Hashable = None
-    engine = None
+    engine: None = None
 
     @classmethod
     def answer_all(cls, calls: Sequence[Answered]) -> list[Any]:
@@ -120,7 +121,7 @@ class Together(_Asked):
 
 
 @dataclass
-class RollCall(Pending):
+class RollCall(Pending[RollEngine]):
     """A chain of drafts that an engine computes token after token; `chosen` are the tokens drawn so far."""
 
     engine: RollEngine

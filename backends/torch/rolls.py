@@ -31,7 +31,7 @@ class Rolls(Randomness):
 
     def roll(
         self, model: Model, t: Tree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *, alone: bool = False
-    ) -> Generator[Pending, Any, Tree]:
+    ) -> Generator[Pending[Any], Any, Tree]:
         """The tree after the loop; `key_of(i)` is the noise of turn i. A generator of model calls."""
         leaves, length = t.leaves(), t.base.length
         leaf = int(leaves[0])

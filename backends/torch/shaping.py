@@ -149,15 +149,15 @@ def shaped(rows: Any) -> Tensor:
     if request.top_k is None and request.top_p is None and request.min_p is None:
         return probs
     size = int(probs.shape[-1])
-    top_p = request.top_p is not None and request.top_p < 1
-    if request.top_k is not None and request.top_k < size or top_p:
+    top_p = request.top_p if request.top_p is not None and request.top_p < 1 else None
+    if request.top_k is not None and request.top_k < size or top_p is not None:
         order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
         if request.top_k is not None and request.top_k < size:
             probs = _keep(probs, order[..., : request.top_k])
-        if top_p:
+        if top_p is not None:
             inside = torch.cumsum(probs.gather(-1, order), -1)  # term after term, as NumPy's
             # kept up to the first place that reaches p, and everything where rounding never reaches it
-            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < float(request.top_p)], -1)
+            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < float(top_p)], -1)
             mask = torch.zeros_like(probs, dtype=torch.bool).scatter_(-1, order, keep)
             probs = _renormalised(probs, mask)
     if request.min_p is not None:

@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Self
 
 import torch
 from triton import knobs
 
+from decgraph.backends.base import Backend
 from decgraph.backends.torch.machine import Machine as TorchMachine
 from decgraph.backends.triton.kit import KERNELS
 from decgraph.errors import DecError
@@ -39,14 +39,15 @@ class Machine(TorchMachine):
 
     @classmethod
     def run_many(
-        cls, waiting: Iterator[tuple[int, Self]], width: int, ended: Callable[[int, Self, BaseException | None], None]
+        cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
         """Run several at a time: by steps those that can, the others by drivers whose model calls go together."""
         _look_at_the_device()
 
-        def driven() -> Iterator[tuple[int, Self]]:
+        def driven() -> Iterator[tuple[int, Backend]]:
             while part := list(islice(waiting, width)):
-                left = {id(machine) for machine, _ in by_steps([machine for _, machine in part], width)}
+                ours = [machine for _, machine in part if isinstance(machine, TorchMachine)]
+                left = {id(machine) for machine, _ in by_steps(ours, width)}
                 for number, machine in part:
                     if id(machine) in left:
                         yield number, machine
