@@ -8,6 +8,7 @@ from typing import Literal
 from decgraph.backends.torch.effects import Effects
 from decgraph.backends.torch.pending import AnyEngine
 from decgraph.runtime import trace
+from decgraph.runtime.models.engine.ask import RollEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 
@@ -21,6 +22,7 @@ class Engines(Effects):
     def start_run(self) -> None:
         super().start_run()
         self.engines: dict[Model, AnyEngine] = {}
+        self.rollers: dict[Model, RollEngine | None] = {}
 
     def sequence(self) -> Hashable:
         """What engines keep this run's cells under."""
@@ -31,6 +33,7 @@ class Engines(Effects):
         for engine in self.engines.values():
             engine.close(self.sequence())
         self.engines.clear()
+        self.rollers.clear()
 
     def engine(self, model: Model) -> AnyEngine:
         """The engine of a model."""
@@ -38,6 +41,13 @@ class Engines(Effects):
         if found is None:
             found = self.engines[model] = engine_of(model)
         return found
+
+    def roll_engine(self, model: Model) -> RollEngine | None:
+        """The engine of a model, if it can compute a chain of drafts token after token."""
+        if model not in self.rollers:
+            engine = self.engine(model)
+            self.rollers[model] = engine if isinstance(engine, RollEngine) else None
+        return self.rollers[model]
 
     def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, heads: bool = False) -> None:
         """A call happened: `rows` distributions from `cells` tokens, of which `computed` went through the model (None: all).

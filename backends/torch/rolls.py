@@ -22,7 +22,7 @@ from decgraph.backends.torch.randomness import Randomness
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.trees import Tree
 from decgraph.ir.ops.draws import NoiseKey
-from decgraph.runtime.models.engine.ask import Ask, Roll, RollEngine
+from decgraph.runtime.models.engine.ask import Ask, Roll
 from decgraph.runtime.models.interface import Model
 
 
@@ -38,8 +38,8 @@ class Rolls(Randomness):
         depth = int(t.depth[leaf])
         count = min(hi - lo, self.room(t) - depth)
         over = bool(t.closes) and bool(t.closed(leaves[:1])[0])
-        engine = self.engine(model)
-        if count < 2 or len(leaves) > 1 or over or not isinstance(engine, RollEngine):
+        engine = self.roll_engine(model)
+        if count < 2 or len(leaves) > 1 or over or engine is None:
             for i in range(lo, hi):
                 if self.full(t, "leaves"):
                     break
