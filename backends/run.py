@@ -250,7 +250,7 @@ class Run(Backend):
         return self.extern_once(name, f, tuple(args))
 
     def extern_once(self, name: str, f: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What a function of the caller returns, asked once for equal arguments."""
+        """What a function of the caller returns, asked once for equal arguments. Raises DecError for what it raises."""
         key = ("extern", name, tuple(str(a) for a in args))
         if key not in self.memo:
             try:

@@ -20,7 +20,7 @@ def unasked(opcode: str) -> str | None:
 
 
 def refuse_unasked(module: Module) -> None:
-    """Raise DecError for an op of the functions that a module runs which would fail in the middle of a run."""
+    """Raises DecError for an op of the functions that a module runs which would fail in the middle of a run."""
     for f in functions_of(module):
         for op in f.body.walk():
             what = "queries in its memory" if op.attrs.get("queries") else UNASKED.get(op.opcode)

@@ -123,7 +123,7 @@ class ExactDraws(Machine):
         return self.less(row.face(face), tuple(self.sibling(group, row, face, i, name) for i in range(j)))
 
     def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:
-        """The j-th token of a group in its order."""
+        """The j-th token of a group in its order. Raises DecError where the distribution has fewer tokens."""
         while len(group) <= j:
             q = [Fraction(0) if v in group else real(x) for v, x in enumerate(row.face(face))]
             if not any(x > 0 for x in q):

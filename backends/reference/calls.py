@@ -274,7 +274,7 @@ class Calls(Randomness):
 
     # -- memories and derived models
     def memory(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Held:
-        """The meaning of `model.memory`."""
+        """The meaning of `model.memory`. Raises DecError for an empty context."""
         given = extra.get("given")
         if isinstance(place, Canvas):
             at = extra.get("at")
@@ -338,4 +338,5 @@ def known(scores: Scores) -> Callable[[], Scores]:
 
 
 def plain(a: Any) -> Any:
+    """NumPy's whole numbers as Python's; all else as it is."""
     return int(a) if isinstance(a, (int, np.integer)) else a

@@ -19,7 +19,8 @@ class Randomness(Interpreter):
     """Draws of a run. `lane` is the element's number in a vector of draws."""
 
     def key(self, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: Any = None) -> noise.Key:
-        """The Philox key of a draw."""
+        """The Philox key of a draw. Raises DecError for output noise of a distribution
+        that stands at no position of the text, without an index."""
         seed, request = self.request.seed, self.request.request_id
         if key.kind != "output":
             return noise.Key(seed, request, self.site_prefix + key.site, self.counter_prefix + key.counters, lane)

@@ -97,7 +97,7 @@ class Stores(Effects):
         return lookup("select.top").meaning(self, op, x, k, *by)[0]
 
     def text(self, x: Any, tree: Any) -> Any:
-        """The text of tokens, or of nodes' paths."""
+        """The text of tokens, or of nodes' paths. Raises DecError without a tokenizer."""
         if self.detokenizer is None:
             raise DecError("this program reads text, and no tokenizer was given")
         if tree is not None:

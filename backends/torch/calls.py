@@ -65,7 +65,7 @@ class Calls(Engines):
     def evaluate(
         self, model: Model, place: Any, extra: dict[str, Any], *, part: Literal["heads"] | None = None, alone: bool = False
     ) -> Any:
-        """The meaning of `model.eval`: a Call, whose value is the Dist."""
+        """The meaning of `model.eval`: a Call, whose value is the Dist. Raises DecError for a path."""
         if isinstance(place, Path):
             raise DecError("a model is asked at a context, at nodes of a tree or on a canvas, not at a path")
         if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
@@ -145,7 +145,7 @@ class Calls(Engines):
 
     def memory(self, model: Model, place: Any, extra: dict[str, Any], *, alone: bool = False) -> Any:
         """The meaning of `model.memory`: of a context or node what was asked for, to be made when it is read (engines keep it
-        anyway); of a canvas a Call."""
+        anyway); of a canvas a Call. Raises DecError for an empty context, and for a model that shows no memory."""
         if isinstance(place, Canvas):
             call = memory_of_canvas(self, model, place, extra)
             if isinstance(call, Call):

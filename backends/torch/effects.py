@@ -90,7 +90,7 @@ class Effects(Run):
             raise Stop
 
     def commit_tokens(self, x: Any, tree: Any) -> tuple[Sequence[int], Sequence[int]]:
-        """What a commit commits: tokens, and the tree node each came from (-1: none)."""
+        """What a commit commits: tokens, and the tree node each came from (-1: none). Raises DecError for a whole tree."""
         if isinstance(x, Path):
             return x.tokens, x.uids or (-1,) * len(x.tokens)
         if isinstance(x, Tree):

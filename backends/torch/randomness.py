@@ -22,7 +22,8 @@ class Randomness(Calls):
         self.uids = 0
 
     def key(self, key: NoiseKey, lane: tuple[int, ...], position: Any = None, node: Any = None, index: Any = None) -> Key:
-        """The Philox key of a draw; `position` and `node` are the row's."""
+        """The Philox key of a draw; `position` and `node` are the row's. Raises DecError for output noise of a distribution
+        that stands at no position of the text, without an index."""
         seed, request = self.request.seed, self.request.request_id
         if key.kind != "output":
             return Key(seed, request, self.site_prefix + key.site, self.counter_prefix + key.counters, lane)
@@ -35,7 +36,8 @@ class Randomness(Calls):
         return output_key(seed, request, int(at), place)
 
     def flip(self, p: float, key: NoiseKey, lane: int) -> bool:
-        """True with probability p. Certain outcomes read no noise: the uniform is never 0 and never 1."""
+        """True with probability p. Certain outcomes read no noise: the uniform is never 0 and never 1.
+        Raises DecError for a p that is no number."""
         if p != p:
             raise DecError("bernoulli of a number that is none (0 / 0)")
         if p >= 1:
@@ -47,7 +49,7 @@ class Randomness(Calls):
         return float(np.random.Generator(np.random.Philox(key=[int(w[0]), int(w[1])])).beta(float(a), float(b)))
 
     def next_uids(self, n: int) -> np.ndarray:
-        """Fresh node ids of this run."""
+        """int64[n]: fresh node ids of this run."""
         out = np.arange(self.uids, self.uids + n)
         self.uids += n
         return out

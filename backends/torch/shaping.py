@@ -61,7 +61,7 @@ def total(a: Tensor) -> Tensor:
 
 
 def constrained(scores: Tensor, rows: Any) -> Tensor:
-    """The logits under bans, minimum length, the automaton and the author's `allow`. Rows of which nothing
+    """The logits [R, V] under bans, minimum length, the automaton and the author's `allow`. Rows of which nothing
     is left are marked in `rows.dead`: reading one is an error."""
     request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
     logits = working(scores)
@@ -175,7 +175,7 @@ def _renormalised(probs: Tensor, mask: Tensor) -> Tensor:
 
 
 def penalised(logits: Tensor, rows: Any) -> Tensor:
-    """Logits after repetition, presence and frequency penalties and bias, each row by its own path."""
+    """Logits [R, V] after repetition, presence and frequency penalties and bias, each row by its own path."""
     request = rows.request
     n, size = logits.shape
     logits = logits.clone()
@@ -201,6 +201,7 @@ def penalised(logits: Tensor, rows: Any) -> Tensor:
 
 
 def amount(value: Any) -> float:
+    """A bias or penalty in logits: of an exact factor its logarithm."""
     return value.log if isinstance(value, Factor) else float(value)
 
 

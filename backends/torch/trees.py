@@ -128,7 +128,8 @@ class Tree:
         columns: dict[str, list[Any]],
         edges: Sequence[Any],
     ) -> Tree:
-        """The tree with one new node for each parent, in order. Never merges edges."""
+        """The tree with one new node for each of `parents` [n], in order; `place` [n] says which of `draws` made it, `tokens`,
+        `depths`, `uids` and `logprob` are [n]. Never merges edges."""
         n, k = len(self), len(parents)
         ids = np.arange(n, n + k)
         names = set(self.columns) | set(columns)
