@@ -1,15 +1,11 @@
-"""The backends by name: what runs a module. One of the two registries there are (the other is the op table).
-
-A backend is a class made as `backends.reference.machine.Machine` is: it takes a module, a function's name, models,
-parameters and a request, and has `run_function`, `committed_tokens`, `reason` and `results`.
-"""
+"""The backends by name: what runs a module. One of the two registries there are (the other is the op table)."""
 
 from __future__ import annotations
 
 import difflib
 from importlib import import_module
-from typing import Any
 
+from decgraph.backends.base import Backend
 from decgraph.errors import DecError
 
 BACKENDS: dict[str, tuple[str, str]] = {
@@ -20,12 +16,12 @@ BACKENDS: dict[str, tuple[str, str]] = {
 DEFAULT = "reference"
 
 
-def machine(name: str = DEFAULT) -> Any:  # Any: a class made as Machine is
-    """The class of a backend, imported when it is asked for. Raises DecError for an unknown name, and where a library that the
-    backend needs is not installed.
+def machine(name: str = DEFAULT) -> type[Backend]:
+    """A backend, imported when it is asked for. Raises DecError for an unknown name, and where a library that the backend
+    needs is not installed.
 
-    >>> machine("reference").__name__
-    'Machine'
+    >>> machine("reference").name
+    'reference'
     """
     if name not in BACKENDS:
         near = difflib.get_close_matches(name, BACKENDS, 1)
@@ -33,7 +29,7 @@ def machine(name: str = DEFAULT) -> Any:  # Any: a class made as Machine is
         raise DecError(f"there is no backend called {name!r}", hint=hint)
     module, attribute = BACKENDS[name]
     try:
-        return getattr(import_module(module), attribute)
+        found = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("decgraph"):
             raise
@@ -41,3 +37,5 @@ def machine(name: str = DEFAULT) -> Any:  # Any: a class made as Machine is
             f"backend {name} needs {error.name}, which is not installed",
             hint='pip install "decgraph[models]" (Triton is for Linux only)',
         ) from error
+    assert issubclass(found, Backend)
+    return found

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.session import Session
 
@@ -67,7 +68,7 @@ def engines(session: Session) -> list[Any]:
 
     for model in session.models.values():
         add(engine_of(model))
-        for made, _ in model.__dict__.get("_derived", {}).values():
+        for made, _ in (memo_of(model).get("derived") or {}).values():
             add(engine_of(made))
     return found
 

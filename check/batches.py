@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from decgraph.backends.reference.machine import Stop
+from decgraph.backends.run import Stop
 from decgraph.check.observing import Seen, Watched
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -113,8 +113,8 @@ class Batched(Watched):
     row: Member
     inside = False
 
-    def start_effects(self) -> None:
-        super().start_effects()
+    def start_run(self) -> None:
+        super().start_run()
         self.written: dict[Any, Any] = {}
         if self.parent is not None:  # a sub-run belongs to the request that runs it
             outer: Any = self.parent
@@ -171,7 +171,7 @@ def side_by_side(
 
         def work(n: int = n, machine: Any = machine) -> None:
             try:
-                machine.run_function()
+                machine.run()
                 ends[n] = machine.reason
             except Stop:
                 ends[n] = "stopped"

@@ -13,7 +13,8 @@ import numpy as np
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
-from decgraph.backends.exact.run import ExactMachine, Unlikely, World
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.constants import facts
 from decgraph.check.laws import (
     AdversaryWins,

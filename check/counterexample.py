@@ -8,7 +8,7 @@ from typing import Any
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
-from decgraph.backends.exact.run import Unlikely, World
+from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.functions import Drawn
 from decgraph.check.laws import Law, Tally, execute

@@ -13,7 +13,7 @@ from typing import Any
 
 from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.reals import NotSeparated
-from decgraph.backends.exact.run import Unlikely, World
+from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import ByChance, begun
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.laws import Tally, execute

@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.choices import AdversaryWins, Choices, Point, combine, runs
-from decgraph.backends.exact.run import Enough, ExactMachine, World, exact_machine
-from decgraph.backends.reference.machine import Stop
+from decgraph.backends.exact.run import ExactMachine, exact_machine
+from decgraph.backends.exact.world import Enough, World
+from decgraph.backends.run import Stop
 from decgraph.ir.values import Module
 
 Tokens = tuple[int, ...]
@@ -80,7 +81,7 @@ def execute(m: ExactMachine) -> ExactMachine:
 def run_steps(m: ExactMachine) -> bool:
     """Run a machine; whether it came to its end (and was not stopped after the steps that it was given)."""
     try:
-        m.run_function()
+        m.run()
     except (Enough, Stop):
         return False
     return True

@@ -8,7 +8,8 @@ from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
-from decgraph.backends.exact.run import ExactMachine, Unlikely
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import Unlikely
 from decgraph.check.claims import Case, decide, deep, masked
 from decgraph.check.laws import Tally
 from decgraph.check.planting import Planting, Rewrite

@@ -24,7 +24,7 @@ class Watched(Machine):
 
     def model_row(self, model: Any, scores: Any, path: Any, node: Any, allow: Any, position: Any = None) -> Any:
         row = super().model_row(model, scores, path, node, allow, position)
-        if getattr(model, "kind", None) is not None:  # `warp` has rows of no model
+        if model is not None:  # `warp` has rows of no model
             tokens = resolve_path(path)
             got = scores()
             key = (model.name, tokens, row.position, got.logits.tobytes() if got.logits is not None else got.weights)

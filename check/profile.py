@@ -9,7 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.choices import Choices
-from decgraph.backends.exact.run import ExactMachine, Unlikely, World
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import Case
 from decgraph.check.laws import execute
 from decgraph.errors import DecError

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.backends.exact.reals import NotSeparated
-from decgraph.backends.exact.run import ExactMachine, Unlikely, World
+from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import Signer, Unknown, carried_on
+from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import ByChance, Failure, begun
 from decgraph.check.laws import execute
 from decgraph.check.starts import left_seen

@@ -20,7 +20,8 @@ import numpy as np
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import carried_on, read_again
-from decgraph.backends.reference.values import Lru, Suffixes
+from decgraph.backends.indexes import Lru
+from decgraph.backends.reference.values import Suffixes
 from decgraph.check.constants import LARGEST, Facts, random_from_before
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0

@@ -10,7 +10,8 @@ from typing import Any
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.reals import NotSeparated
-from decgraph.backends.exact.run import ExactMachine, Unlikely
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import Unlikely
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.constants import facts
 from decgraph.check.laws import OutOfTime, Tally

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from decgraph.backends.reference.machine import Stop
+from decgraph.backends.run import Stop
 from decgraph.check.batches import side_by_side
 from decgraph.check.observing import Seen, Watched
 from decgraph.check.worlds import models_for, params_for, request_for
@@ -96,7 +96,7 @@ def observe(module: Module, world: World, machine: type[Watched] = Watched, *, a
     for request in world.requests:
         m = engine(module, module.main, world.models, world.params, request, shared={} if apart else shared, **outside(module))
         try:
-            m.run_function()
+            m.run()
             end: Any = m.reason
         except Stop:
             end = "stopped"

@@ -15,6 +15,7 @@ import decgraph
 from decgraph.cli import given, output, planning
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
+from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -37,7 +38,7 @@ def command(
     model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER or a shipped model's name.")] = None,
     set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
     max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
-    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = 0.0,
+    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
     top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens that hold p.")] = None,
     min_p: Annotated[float | None, option("--min-p", help="Keep tokens above p times the likeliest's.")] = None,

@@ -78,7 +78,7 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
         out.append(("accepted at", "  ".join(shown[:12]) + ("  ..." if len(shown) > 12 else "")))
     if s.unmasked:
         out.append(("unmasked", f"{s.unmasked} positions" + (f", {s.remasked} masked again" if s.remasked else "")))
-    backend = session.machine.__module__.removeprefix("decgraph.backends.").split(".")[0]
+    backend = session.machine.name
     where = "reference interpreter" if backend == "reference" else f"{backend} backend"
     rate = f" ({s.tokens / result.seconds:.0f} tokens/s on the {where})" if result.seconds > 0 else ""
     out.append(("seconds", f"{result.seconds:.1f}{rate}"))

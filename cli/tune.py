@@ -13,6 +13,7 @@ import typer
 
 import decgraph
 from decgraph.cli import given, output
+from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompts", "out", "param", "set", "model", "seconds", "max_new", "temperature", "top_k", "top_p", "seed", "clock",
@@ -37,7 +38,7 @@ def command(
     model: Annotated[list[str] | None, typer.Option("--model", "-m", help="target=FOLDER or a shipped model's name.")] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="How long to measure.")] = 60.0,
     max_new: Annotated[int, typer.Option("--max-new", "-n", min=8, help="New tokens of a request.")] = 64,
-    temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
+    temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
     top_k: Annotated[int | None, typer.Option("--top-k", help="Keep the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", help="Keep the likeliest tokens that hold p.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Key of all noise.")] = 0,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.cli.tuning import Job
+from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
 from decgraph.runtime.tune.space import Axis, Setting, shown, spelt
@@ -154,7 +155,7 @@ def profile(job: Job, outcome: Outcome) -> Profile:
         "near_ties": best.near_ties,
     }
     request: dict[str, Any] = {
-        "temperature": float(job.fields.get("temperature", 0)),
+        "temperature": float(job.fields.get("temperature", DEFAULT_TEMPERATURE)),
         "max_new": int(job.fields["limit"]),
         **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
         "prompts": len(job.lines),

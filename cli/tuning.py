@@ -8,6 +8,7 @@ from typing import Any
 import decgraph
 from decgraph.models import folder_of, request_for, shipped
 from decgraph.passes.plan import Plan
+from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Setting
 from decgraph.runtime.tune.trial import HALF, NEAR_TIES, Runner, Trials
@@ -35,8 +36,8 @@ class Job:
         self.name = algorithm.name if algorithm.path == f"stdlib/{algorithm.name}.dec" else algorithm.path
         self.backend, self.clock, self.threads = backend, clock, threads
         function = algorithm.function
-        self.promise, _ = space.guarantee(function, float(fields.get("temperature", 0)))
-        self.axes = space.axes(function, self.fixed, wishes, float(fields.get("temperature", 0)))
+        self.promise, _ = space.guarantee(function, float(fields.get("temperature", DEFAULT_TEMPERATURE)))
+        self.axes = space.axes(function, self.fixed, wishes, float(fields.get("temperature", DEFAULT_TEMPERATURE)))
         changing = [axis.name for axis in self.axes if axis.changes]
         if changing:
             self.promise = ""
@@ -121,7 +122,7 @@ class Job:
         if isinstance(row, decgraph.DecError):
             raise row
         scores = row[0].double().cpu().numpy()
-        temperature = float(self.fields.get("temperature", 0))
+        temperature = float(self.fields.get("temperature", DEFAULT_TEMPERATURE))
         if temperature:
             times = exponentials(output_key(int(self.fields.get("seed", 0)), number, len(path)), len(scores))
             scores = scores / temperature - np.log(times)

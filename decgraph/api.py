@@ -124,6 +124,8 @@ class Algorithm:
         be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
         """
+        import warnings
+
         from decgraph.backends.registry import machine
         from decgraph.models import bind
         from decgraph.runtime.session import Session, check_params
@@ -134,7 +136,7 @@ class Algorithm:
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
         module = self.optimised(known, plan if plan is not None else Plan(passes=() if backend == "reference" else None))
         if compile:
-            compile_forwards(engine, bound.models)
+            engine.compile(bound.models, lambda reason: warnings.warn(reason, RuntimeWarning, stacklevel=3))
         batch = plan.batch if plan is not None else None
         return Session(module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs, batch=batch)
 
@@ -182,15 +184,6 @@ class Algorithm:
     def run(self, prompt: str | Sequence[int], models: Mapping[str, Any] | None = None, **options: Any) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
         return run(self, prompt, models, **options)
-
-
-def compile_forwards(machine: Any, models: Mapping[str, Any]) -> None:
-    """Compile the models' forwards where a backend can. Raises DecError where it cannot."""
-    import warnings
-
-    if not hasattr(machine, "compile_forwards"):
-        raise DecError("this backend compiles nothing", hint="backend torch does")
-    machine.compile_forwards(models, lambda reason: warnings.warn(reason, RuntimeWarning, stacklevel=4))
 
 
 def default_backend() -> str:
@@ -270,7 +263,8 @@ def run(
     """Decode one prompt, text or token ids, with an algorithm given by name, path or object.
 
     `params` are the algorithm's, `request` the fields of `runtime.request.Request` (limit, temperature, top_k, seed,
-    stop, ...); eos is the target's unless given. `listener` hears every event (`runtime/trace.py`) as it happens.
+    stop, ...): greedy unless a temperature is given, eos the target's unless given. `listener` hears every event
+    (`runtime/trace.py`) as it happens.
     Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.
     Raises DecError for what cannot start.
     """

@@ -77,6 +77,7 @@ def _model_params(function: Function) -> list[Param]:
 def _read(function: Function, param: Param, folder: Path, models: Mapping[str, Any], heads: Any) -> Any:
     """The model in a folder, of the kind that a parameter asks for; with heads where it asks for them."""
     from decgraph.runtime.models import hf
+    from decgraph.runtime.models.hf_causal import HFCausal
 
     kind, _, family, visibility = param.value.type.of
     if kind == "causal":
@@ -87,7 +88,7 @@ def _read(function: Function, param: Param, folder: Path, models: Mapping[str, A
     if kind == "masked":
         return hf.load_masked(folder)
     target: Any = models.get(str(family))
-    if not hasattr(target, "net"):
+    if not isinstance(target, HFCausal):
         raise DecError(
             f"{function.name}: `{param.name}` reads states of `{family}`, which was not read from a folder",
             hint=f"give both as folders, or both as models: {param.name} and {family}",

@@ -9,29 +9,34 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
-from decgraph.runtime.models.interface import Vocab
+from decgraph.runtime.models.interface import Model, Vocab
 
 Module = Any  # a torch module; torch loads when it is used
-_KEPT = "_decgraph_models"
 _STATES = {"model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.join"}
 _WHOLE = ("causal", "masked")  # the kinds that a whole model has; heads and adapters are parts
 
 
-class _Kept(dict[Any, Any]):
-    """What a module remembers; a copied or pickled module starts without it."""
+@dataclass
+class _Live:
+    """What was made of a live module: the models, by kind, vocabulary and form, for its present weights; and the ids of the
+    parameters that were contiguous before an engine had them."""
 
-    def __deepcopy__(self, memo: Any) -> _Kept:
-        return _Kept()
+    weights: tuple[Any, ...] = ()
+    plain: frozenset[int] = frozenset()
+    models: dict[Any, Any] = field(default_factory=dict)
 
-    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
-        return _Kept, ()
+
+def _kept(module: Module) -> _Live:
+    return memo_of(module).once("live", _Live)
 
 
 def main_parameter(function: Function) -> str:
@@ -101,7 +106,7 @@ class Binder:
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
         models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n)))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
-        named = next((m.vocab for m in models.values() if hasattr(m, "vocab") and m.vocab.name != "ids"), None)
+        named = next((m.vocab for m in models.values() if isinstance(m, Model) and m.vocab.name != "ids"), None)
         for name, value in whole.items():
             if is_module(value):
                 models[name] = _live(value, self._kind(name), named, self.form)
@@ -118,8 +123,8 @@ class Binder:
     def settle(self, module: Module) -> None:
         """After a run: where an engine has put the weights is where they are. Their values are the same."""
         for value in (module, *self.given.values()):
-            if is_module(value) and value.__dict__.get(_KEPT):
-                value.__dict__[_KEPT]["weights"] = _weights(value)
+            if is_module(value) and _kept(value).models:
+                _kept(value).weights = _weights(value)
 
     def _kind(self, name: str) -> str:
         return "heads" if name.endswith(".heads") else str(self.types[name][0])
@@ -165,7 +170,9 @@ class Binder:
 
     def _check_read(self, name: str, target: Any) -> None:
         """Raises DecError unless the states of a target can be read by a head in float32."""
-        if not hasattr(target, "net"):
+        from decgraph.runtime.models.hf_causal import HFCausal
+
+        if not isinstance(target, HFCausal):
             raise DecError(f"`{name}` reads hidden states, and its target is not a Hugging Face model")
         dtype = str(target.token_embeddings().dtype).removeprefix("torch.")
         if dtype != "float32":
@@ -210,19 +217,18 @@ def _live(module: Module, kind: str, named: Vocab | None, form: str) -> Any:
             f"the weights of {type(module).__name__} were made in torch.inference_mode, and nothing else can use such tensors",
             hint="load the model outside of it; generate may be called inside",
         )
-    kept = module.__dict__.setdefault(_KEPT, _Kept())
+    kept = _kept(module)
     now = _weights(module)
-    if kept.get("weights") != now:
-        plain = kept.get("plain", set()) | {id(p) for p in module.parameters() if p.is_contiguous()}
-        kept.clear()
-        kept.update(weights=now, plain=plain)
+    if kept.weights != now:
+        kept.plain |= {id(p) for p in module.parameters() if p.is_contiguous()}
+        kept.weights, kept.models = now, {}
         if not any(hook is _plain_weights for hook in module._state_dict_pre_hooks.values()):
             module.register_state_dict_pre_hook(_plain_weights)
     size = width_of(module)
     vocab = named if named is not None and named.size == size else Vocab("ids", size)
-    if (kind, vocab, form) not in kept:
-        kept[kind, vocab, form] = _made(module, kind, vocab, form)
-    return kept[kind, vocab, form]
+    if (kind, vocab, form) not in kept.models:
+        kept.models[kind, vocab, form] = _made(module, kind, vocab, form)
+    return kept.models[kind, vocab, form]
 
 
 def _weights(module: Module) -> tuple[Any, ...]:
@@ -237,9 +243,9 @@ def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
     (`runtime/models/capture/storage.py`). save_pretrained cannot write those. Being elsewhere, they are new weights to
     `_live`, so the next call makes its model anew.
     """
-    kept = module.__dict__.get(_KEPT, {})
+    plain = _kept(module).plain
     for p in module.parameters():
-        if id(p) in kept.get("plain", ()) and not p.is_contiguous():
+        if id(p) in plain and not p.is_contiguous():
             p.data = p.data.contiguous()
 
 
@@ -263,13 +269,11 @@ def _net(module: Module) -> Any:
     from decgraph.runtime.models.hf_net import ATTENTION, Net
 
     grads = [(p, p.requires_grad) for p in module.parameters()]
-    kept = module.__dict__.pop(_KEPT)
     try:
         mine = copy.deepcopy(module, {id(t): t for t in (*module.parameters(), *module.buffers())})
         mine.config._attn_implementation = ATTENTION
         return Net(mine)
     finally:
-        module.__dict__[_KEPT] = kept
         for p, grad in grads:
             p.requires_grad_(grad)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from decgraph.ir.memo import Memo
 from decgraph.ir.types import Type
 
 
@@ -63,6 +64,8 @@ class Op:
     regions: tuple[Region, ...]
     results: tuple[Value, ...]
     loc: Loc = NOWHERE
+    memo: Memo = field(default_factory=Memo, init=False, repr=False)
+    """What backends have computed of the operation: kernels, compiled rules."""
 
     @property
     def result(self) -> Value:

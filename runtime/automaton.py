@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from decgraph.errors import DecError
 
@@ -22,6 +23,8 @@ class Automaton:
     next: tuple[tuple[int, ...], ...]
     accepting: frozenset[int]
     start: int = 0
+    masks: dict[tuple[int, int], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """bool[size] by (state, size): the allowed tokens as backends read them, made by them when they are first needed."""
 
     def __post_init__(self) -> None:
         n = len(self.next)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.request import Request
+from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 
 
 def request_for(session: Any, prompt: str | Sequence[int], **fields: Any) -> Request:
-    """A request for a session's models: the prompt as tokens, and the model's own end of text unless `eos` is given.
+    """A request for a session's models: the prompt as tokens, greedy unless `temperature` is given (`DEFAULT_TEMPERATURE`), and
+    the model's own end of text unless `eos` is.
 
     Raises DecError for a text without a tokenizer and for every field outside its range.
     """
@@ -26,6 +27,7 @@ def request_for(session: Any, prompt: str | Sequence[int], **fields: Any) -> Req
         tokens = prompt
     if "eos" not in fields:
         fields["eos"] = _end_of_text(session)
+    fields.setdefault("temperature", DEFAULT_TEMPERATURE)
     unknown = sorted(set(fields) - set(Request.__dataclass_fields__))
     if unknown:
         import difflib

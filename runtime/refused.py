@@ -14,8 +14,13 @@ UNASKED = {
 }
 
 
+def unasked(opcode: str) -> str | None:
+    """Why an op cannot run on any backend; None where it can."""
+    return f"refused: there is no way yet to ask a model for {UNASKED[opcode]}" if opcode in UNASKED else None
+
+
 def refuse_unasked(module: Module) -> None:
-    """Raise DecError for an op of the functions that a module runs which would fail in the middle of a run."""
+    """Raises DecError for an op of the functions that a module runs which would fail in the middle of a run."""
     for f in functions_of(module):
         for op in f.body.walk():
             what = "queries in its memory" if op.attrs.get("queries") else UNASKED.get(op.opcode)
@@ -27,4 +32,4 @@ def refuse_unasked(module: Module) -> None:
                 )
 
 
-__all__ = ["UNASKED", "refuse_unasked"]
+__all__ = ["UNASKED", "refuse_unasked", "unasked"]

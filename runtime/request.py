@@ -41,6 +41,12 @@ Processor: TypeAlias = Callable[[tuple[int, ...], np.ndarray], np.ndarray]
 Until: TypeAlias = Callable[[tuple[int, ...]], bool]
 
 
+DEFAULT_TEMPERATURE = 0.0
+"""The temperature of a request that is made from a prompt and says none: `decgraph.run`, `Session.generate`, `decgraph run` and
+`decgraph tune` are greedy, so that a first try gives the same text every time. A `Request` made by hand samples, at
+temperature 1."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One request, a hashable value. Mappings and sets may be given in any form.

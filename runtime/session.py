@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
@@ -18,6 +18,9 @@ from decgraph.runtime.prompts import request_for
 from decgraph.runtime.refused import refuse_unasked
 from decgraph.runtime.request import Request
 from decgraph.runtime.trace import Stats
+
+if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by name
+    from decgraph.backends.base import Backend
 
 AT_A_TIME = 8
 """Requests that `generate` runs at a time where nobody says."""
@@ -41,7 +44,7 @@ class Result:
 class _Run:
     """A request under way."""
 
-    machine: Any
+    machine: Backend
     request: Request
     events: list[Any]
     started: float
@@ -50,7 +53,7 @@ class _Run:
 def _outcome(run: _Run) -> BaseException | None:
     """Runs it to its end; what ended it early."""
     try:
-        run.machine.run_function()
+        run.machine.run()
     except (Exception, KeyboardInterrupt) as problem:
         return problem
     return None
@@ -117,7 +120,7 @@ class Session:
         models: Mapping[str, Any],
         params: Mapping[str, Any] | None = None,
         *,
-        machine: Any,
+        machine: type[Backend],
         name: str | None = None,
         tokenizer: Any = None,
         externs: Mapping[str, Callable[..., Any]] | None = None,
@@ -174,7 +177,7 @@ class Session:
         ]
         for one in asked:
             self._check(one)
-        if budget is not None and hasattr(self.machine, "limit_memory"):
+        if budget is not None:
             self.machine.limit_memory(self.models, budget)
         results: dict[int, Result] = {}
         shown = Bar(len(asked), self.function.name) if progress else None
@@ -191,7 +194,7 @@ class Session:
 
         runs: dict[int, _Run] = {}
 
-        def waiting() -> Iterator[tuple[int, Any]]:
+        def waiting() -> Iterator[tuple[int, Backend]]:
             for number, one in enumerate(asked):
                 try:
                     runs[number] = self._start(one, hearing(number), keep_events)
@@ -204,14 +207,7 @@ class Session:
                 yield number, runs[number].machine
 
         try:
-            if hasattr(self.machine, "run_many"):
-                self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
-            else:
-                for number, _ in waiting():
-                    problem = _outcome(runs[number])
-                    done(number, runs[number], problem)
-                    if isinstance(problem, KeyboardInterrupt):
-                        raise problem
+            self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
         except KeyboardInterrupt as stop:
             for number in range(len(asked)):
                 if number not in results and number in runs:
@@ -234,12 +230,11 @@ class Session:
         events: list[Any] = []
 
         def hear(event: Any) -> None:
-            if keep_events or not tallies:
+            if keep_events or not self.machine.counts:
                 events.append(event)
             if listener is not None:
                 listener(event)
 
-        tallies = hasattr(self.machine, "run_many")  # it counts what it does though nobody listens
         try:
             detokenizer = self.tokenizer.detokenizer if self.tokenizer is not None else None
             machine = self.machine(
@@ -248,7 +243,7 @@ class Session:
                 self.models,
                 self.params,
                 request,
-                listener=hear if keep_events or listener is not None or not tallies else None,
+                listener=hear if keep_events or listener is not None or not self.machine.counts else None,
                 shared=self.shared,
                 externs=self.externs,
                 detokenizer=detokenizer,
@@ -275,8 +270,8 @@ class Session:
             if error is None:
                 error, reason = fault(wrong, request=title_of(run.request), op="the text of its tokens"), "error"
         seconds = time.perf_counter() - run.started
-        tally = getattr(run.machine, "tally", None)
-        stats = Stats.of(run.events) if tally is None else tally.stats()
+        stats = run.machine.stats()
+        stats = Stats.of(run.events) if stats is None else stats
         return Result(tokens, text, stats, reason, seconds, run.events, run.machine.results, error)
 
     def stream(self, request: Request) -> Iterator[Any]:

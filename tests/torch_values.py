@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from decgraph.backends.reference.values import Asked
+from decgraph.backends.indexes import Asked
 from decgraph.backends.reference.values import Held as ReferenceHeld
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.torch.canvas_calls import Kept

@@ -125,7 +125,7 @@ class Log:
         return bool(self.ratio != 1)
 
     def __floor__(self) -> int:
-        return floor(self.value)
+        return int(floor(self.value))
 
     def __int__(self) -> int:
         return int(real(self))
@@ -257,7 +257,7 @@ def rounded_down(a: Any) -> int:
         a = a.value
     if isinstance(a, float) and (isnan(a) or isinf(a)):
         raise OpError(f"{a} has no whole part")
-    return floor(a)
+    return int(floor(a))
 
 
 def exp(x: Any) -> Any:

@@ -9,6 +9,7 @@ are not merged.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -21,6 +22,7 @@ from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.runtime.models.interface import Model
 
 
 class Unknown(Exception):
@@ -40,7 +42,7 @@ class Signer:
 
     def of(self, value: Any) -> Hashable:
         """The signature of a value. Raises Unknown."""
-        if getattr(value, "vocab", None) is not None and hasattr(value, "kind"):
+        if isinstance(value, Model):
             return ("model", id(value))
         if value is None or isinstance(value, bool | int | str | Fraction):
             return value
@@ -49,7 +51,8 @@ class Signer:
         if isinstance(value, Draw):
             return self.draw(value)
         if isinstance(value, np.generic):
-            return value.item()
+            plain: Hashable = value.item()
+            return plain
         if isinstance(value, np.ndarray):
             if value.dtype != object:
                 return ("array", value.shape, value.dtype.str, value.tobytes())
@@ -80,9 +83,8 @@ class Signer:
             if value.kind != "output":
                 raise Unknown("noise that was made earlier")
             return ("noise", self.of(value.index))
-        plain = getattr(value, "__dataclass_fields__", None)
-        if plain is not None:
-            return (type(value).__name__, *(self.of(getattr(value, name)) for name in plain))
+        if is_dataclass(value) and not isinstance(value, type):
+            return (type(value).__name__, *(self.of(getattr(value, f.name)) for f in fields(value) if f.compare))
         if isinstance(value, Real):  # by its form: equal numbers of different forms are not merged
             return ("real", value.key)
         if isinstance(value, Log):

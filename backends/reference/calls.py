@@ -8,50 +8,43 @@ from typing import Any, Literal
 
 import numpy as np
 
+from decgraph.backends.reference.randomness import Randomness
 from decgraph.backends.reference.values import Held
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.canvas import Soft as SoftCell
 from decgraph.ir.data.dist import Dist, Draw, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
+from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.derive import derive, halves
-from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Scores, Soft, check_size
+from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Model, Scores, Soft, check_size
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
 
-class Calls:
-    """The part of the machine that asks models."""
+class Calls(Randomness):
+    """Model calls of a run."""
 
-    def main_model(self: Any) -> Any:
-        """The model that claims are about: the first one that the function takes."""
-        for p in self.function.params:
-            if p.value.type.elem == "model" and p.name in self.models:
-                return self.models[p.name]
-        return None
-
-    @property
-    def whole(self: Any) -> Any:
-        """The machine of the whole run, of which this may be a sub-run."""
-        return self if self.parent is None else self.parent.whole
-
-    last_canvases: dict[int, list[tuple[set[Any], Any]]]
-    """What the last two calls of each masked model computed, on which memory, by the model's id: see `made`."""
     joined: list[tuple[int, int, int | None]] | None = None
     """Rows, cells and computed cells of the parts of a call that is made of several; None outside of one."""
 
-    def count_call(self: Any, model: Any, rows: int, cells: int, computed: int | None = None) -> None:
+    def start_run(self) -> None:
+        super().start_run()
+        self.last_canvases: dict[int, list[tuple[set[Any], Any]]] = {}
+        """What the last two calls of each masked model computed, on which memory, by the model's id: see `made`."""
+
+    def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None) -> None:
         """A call happened, unless everything that it asks for was held (`computed` 0)."""
         if self.joined is not None:
             self.joined.append((rows, cells, computed))
             return
         if computed == 0:
             return
-        role: Literal["target", "draft"] = "target" if model is self.whole.main_model() else "draft"
+        role: Literal["target", "draft"] = "target" if model is self.whole.main else "draft"
         self.emit_event(trace.ModelCall(model.name, rows, cells, role, computed))
 
     # -- places
-    def place_states(self: Any, place: Any, extra: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], Any]:
+    def place_states(self, place: Any, extra: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], Any]:
         """(states, shape, node ids) of a place: paths or canvases, in order."""
         if isinstance(place, Tree):
             ids = np.arange(len(place))
@@ -66,7 +59,7 @@ class Calls:
         ids = np.asarray(place, dtype=np.int64)
         return [tree.state(int(i)) for i in ids.ravel()], ids.shape, (ids if ids.ndim == 1 else None)
 
-    def evaluate(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+    def evaluate(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Dist:
         """The meaning of `model.eval`."""
         given = extra.get("given")
         if op.attrs.get("part") == "heads":
@@ -91,7 +84,7 @@ class Calls:
             return Dist(out)
         return Dist(rows.reshape(shape), "shaped", ids)
 
-    def evaluate_parts(self: Any, op: Any, model: Any, parts: Sequence[tuple[Any, dict[str, Any]]]) -> list[Dist]:
+    def evaluate_parts(self, op: Op, model: Model, parts: Sequence[tuple[Any, dict[str, Any]]]) -> list[Dist]:
         """The meaning of `model.evals`: every part as if alone, counted as one call."""
         self.joined = []
         try:
@@ -102,14 +95,14 @@ class Calls:
         self.count_call(model, sum(c[0] for c in counts), sum(c[1] for c in counts), sum(new) if new else None)
         return out
 
-    def store(self: Any, op: Any, model: Any) -> Any:
+    def store(self, op: Op, model: Model) -> Any:
         """The store that a call continues; None where it computes from scratch. The exact checker always does: it must not look
         at a draw before the program does."""
         name = op.attrs.get("reuse")
         return self.kept.of(name, model) if name and not self.num.exact else None
 
     def reached(
-        self: Any, op: Any, model: Any, states: Sequence[tuple[Any, ...]], given: Any
+        self, op: Op, model: Model, states: Sequence[tuple[Any, ...]], given: Any
     ) -> tuple[list[Callable[[], Scores]], int | None]:
         """The scores after each path, and how many cells were computed for them (None: all)."""
         store = self.store(op, model)
@@ -119,13 +112,13 @@ class Calls:
         scores, computed = store.scores(paths, given) if given is not None else store.scores(paths)
         return [partial(Scores.to_float, s) for s in scores], computed
 
-    def allow_at(self: Any, allow: Any, i: int, shape: tuple[int, ...]) -> Any:
+    def allow_at(self, allow: Any, i: int, shape: tuple[int, ...]) -> Any:
         if allow is None:
             return None
         a = np.asarray(allow, dtype=bool)
         return a if a.ndim == 1 else a[i]
 
-    def score_paths(self: Any, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Scores]]:
+    def score_paths(self, model: Model, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Scores]]:
         """The scores after each path; together, since a real model batches them."""
         paths = [resolve_path(s) for s in states]
         distinct = list(dict.fromkeys(paths))
@@ -133,21 +126,21 @@ class Calls:
         return [partial(got.__getitem__, p) for p in paths]
 
     def model_row(
-        self: Any,
-        model: Any,
+        self,
+        model: Model | None,
         scores: Callable[[], Scores],
         path: tuple[Any, ...],
         node: int | None,
         allow: Any,
         position: int | None = None,
     ) -> Row:
-        """A row whose faces come from a model's scores and the request."""
-        vocab = getattr(model, "vocab", None)  # `warp` has none
+        """A row whose faces come from a model's scores and the request; without a model, of scores that `warp` was given."""
+        label = "warp" if model is None else model.name
 
         def face(name: str) -> Any:
             s = scores()
-            if vocab is not None:
-                check_size(model.name, s.size, vocab.size)
+            if model is not None:
+                check_size(model.name, s.size, model.vocab.size)
             tokens = resolve_path(path)
             if name == "raw":
                 return self.vector(raw_probs(s, tokens, self.request, allow=self.ids(allow)))
@@ -155,12 +148,12 @@ class Calls:
                 return self.logits(s, raw_probs(s, tokens, self.request, allow=self.ids(allow)))
             return self.vector(shaped_probs(s, tokens, self.request, allow=self.ids(allow)))
 
-        return Row(face, position=len(path) if position is None else position, node=node, path=path, label=model.name)
+        return Row(face, position=len(path) if position is None else position, node=node, path=path, label=label)
 
-    def ids(self: Any, allow: Any) -> Any:
+    def ids(self, allow: Any) -> Any:
         return None if allow is None else [int(i) for i in np.flatnonzero(allow)]
 
-    def vector(self: Any, probs: Any) -> Any:
+    def vector(self, probs: Any) -> Any:
         """Probabilities as the machine's vectors."""
         if self.num.exact:
             out = np.empty(len(probs), dtype=object)
@@ -168,13 +161,13 @@ class Calls:
             return out
         return np.asarray(probs, dtype=np.float64)
 
-    def logits(self: Any, scores: Scores, raw: Any) -> Any:
+    def logits(self, scores: Scores, raw: Any) -> Any:
         with np.errstate(divide="ignore"):
             if scores.logits is not None:
                 return np.where(np.asarray(raw, dtype=np.float64) > 0, scores.logits, -np.inf)
             return self.num.fn("log")(self.vector(raw))
 
-    def eval_heads(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+    def eval_heads(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Dist:
         states, shape, ids = self.place_states(place, extra)
         store = self.store(op, model)
         allow = extra.get("allow")
@@ -187,9 +180,7 @@ class Calls:
             scores = [s if self.num.exact else s.to_float() for s in got]
             found.append(
                 [
-                    self.model_row(
-                        model, lambda s=s: s, state, None, self.allow_at(allow, i, shape), position=len(path) + 1 + h
-                    )
+                    self.model_row(model, known(s), state, None, self.allow_at(allow, i, shape), position=len(path) + 1 + h)
                     for h, s in enumerate(scores)
                 ]
             )
@@ -201,7 +192,7 @@ class Calls:
         return Dist(rows.reshape(rows.shape[1:])) if shape == () else Dist(rows.reshape(*shape, -1), "shaped", ids)
 
     # -- canvases
-    def cells(self: Any, c: Canvas) -> tuple[Any, ...]:
+    def cells(self, c: Canvas) -> tuple[Any, ...]:
         """The cells that a masked model reads: the context, then the canvas."""
         out: list[Any] = list(resolve_path(c.base))
         for x in c.cells:
@@ -214,7 +205,7 @@ class Calls:
                 out.append(x.token if isinstance(x, Draw) else int(x))
         return tuple(out)
 
-    def fresh(self: Any, c: Canvas, at: Any, given: Held | None) -> tuple[list[int] | None, Any]:
+    def fresh(self, c: Canvas, at: Any, given: Held | None) -> tuple[list[int] | None, Any]:
         """Absolute positions that a call computes (None: all), and the memory it sees: with one, its cells, and the context
         where that is not held. Where that is everything, nothing of the memory is seen."""
         base = len(c.base)
@@ -225,7 +216,7 @@ class Calls:
         fresh = sorted({*wanted, *(i for i in range(base) if i not in held)})
         return (None, None) if len(fresh) == base + len(c) else (fresh, given.memory)
 
-    def eval_canvases(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+    def eval_canvases(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Dist:
         states, shape, _ = self.place_states(place, extra)
         at = extra.get("at")
         n = len(states[0])
@@ -246,7 +237,8 @@ class Calls:
                     computed, cost = store.scores(cells, rows, fresh, given)
                     new += cost
                 else:
-                    computed = model.eval_canvas(cells, fresh if given is not None else rows, given) if rows else []
+                    at_once = rows if fresh is None or given is None else fresh
+                    computed = model.eval_canvas(cells, at_once, given) if rows else []
                 computed = [x if self.num.exact else x.to_float() for x in computed]
                 if given is not None and store is None:
                     assert fresh is not None
@@ -256,7 +248,7 @@ class Calls:
             computed = memo[key]
             for j, i in enumerate(which):
                 path = tuple(self.mask_token if x is MASK or isinstance(x, Soft) else x for x in cells[: base + i])
-                out[s, j] = self.model_row(model, lambda sc=computed[j]: sc, path, i, None)
+                out[s, j] = self.model_row(model, known(computed[j]), path, i, None)
         fresh, given = self.fresh(states[0], at, extra.get("given"))
         each = len(states[0].base) + n if given is None or fresh is None else len(fresh)
         made = {self.made(cells, fresh, given) for cells in memo}
@@ -267,11 +259,11 @@ class Calls:
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
         return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))
 
-    def made(self: Any, cells: tuple[Any, ...], fresh: list[int] | None, given: Any) -> Any:
+    def made(self, cells: tuple[Any, ...], fresh: list[int] | None, given: Any) -> Any:
         """What a call of one canvas computed, as a key. Engines know a memory by its store and not by its numbers."""
         return (cells, None if given is None or fresh is None else tuple(fresh), id(given))
 
-    def made_of_canvases(self: Any, model: Any, keys: set[Any], given: Any) -> bool:
+    def made_of_canvases(self, model: Model, keys: set[Any], given: Any) -> bool:
         """Whether none of the model's last two calls computed all this; it is the last now."""
         if self.num.exact:
             return False
@@ -281,8 +273,8 @@ class Calls:
         return new
 
     # -- memories and derived models
-    def memory(self: Any, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Held:
-        """The meaning of `model.memory`."""
+    def memory(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Held:
+        """The meaning of `model.memory`. Raises DecError for an empty context."""
         given = extra.get("given")
         if isinstance(place, Canvas):
             at = extra.get("at")
@@ -308,31 +300,31 @@ class Calls:
             return Held(got, 0)
         return Held(model.memory(path, None, given.memory if given is not None else None), 0)
 
-    def restrict(self: Any, mem: Held, positions: Any, kind: str) -> Held:
+    def restrict(self, mem: Held, positions: Any, kind: str) -> Held:
         return mem.restrict([int(i) for i in np.ravel(np.asarray(positions))], kind)
 
-    def derive(self: Any, op: Any, base: Any, args: tuple[Any, ...]) -> Any:
+    def derive(self, op: Op, base: Any, args: tuple[Any, ...]) -> Any:
         """The meaning of `model.derive`."""
-        how = {"adapter": "on"}.get(op.attrs["how"], op.attrs["how"])
+        how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
         args = halves(args, op.attrs.get("named", ()))
-        key = (how, id(base), tuple(id(a) if hasattr(a, "vocab") else str(a) for a in args))
+        key = (how, id(base), tuple(id(a) if isinstance(a, Model) else str(a) for a in args))
         if key not in self.memo:
-            self.memo[key] = (derive(base, how, *[a if hasattr(a, "vocab") else plain(a) for a in args]), base, args)
+            self.memo[key] = (derive(base, how, *[a if isinstance(a, Model) else plain(a) for a in args]), base, args)
         return self.memo[key][0]
 
-    def warp_row(self: Any, values: Any, path: Any, is_probs: bool, old: Row | None) -> Row:
+    def warp_row(self, values: Any, path: Any, is_probs: bool, old: Row | None) -> Row:
         """A row that the request shapes: scores, or probabilities, standing after `path`."""
         path = path if path is not None else self.context()
         scores = self.as_scores(values, is_probs)
-        return self.model_row(_Named("warp"), lambda: scores, tuple(path), old.node if old is not None else None, None)
+        return self.model_row(None, lambda: scores, tuple(path), old.node if old is not None else None, None)
 
-    def as_scores(self: Any, values: Any, is_probs: bool) -> Scores:
+    def as_scores(self, values: Any, is_probs: bool) -> Scores:
         if self.num.exact:
             return Scores(weights=tuple(self.num.weights(values, is_probs)))
         with np.errstate(divide="ignore"):
             return Scores(logits=np.log(values) if is_probs else np.asarray(values, dtype=np.float64))
 
-    def paths(self: Any, at: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+    def paths(self, at: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
         """The paths of a place that `warp` names."""
         if isinstance(at[0], tuple):
             return [at[0]] * (int(np.prod(shape)) if shape else 1)
@@ -340,10 +332,11 @@ class Calls:
         return states
 
 
-class _Named:
-    def __init__(self, name: str) -> None:
-        self.name = name
+def known(scores: Scores) -> Callable[[], Scores]:
+    """Scores that are computed already."""
+    return lambda: scores
 
 
 def plain(a: Any) -> Any:
+    """NumPy's whole numbers as Python's; all else as it is."""
     return int(a) if isinstance(a, (int, np.integer)) else a

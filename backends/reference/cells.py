@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from decgraph.runtime.models.features import Features
 from decgraph.runtime.models.interface import Memory, Scores
+from decgraph.runtime.models.layered import Layered
 
 
 @dataclass
@@ -33,7 +35,7 @@ class CausalCells:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.root = Cell()
-        self.columns = hasattr(model, "cell")
+        self.columns = isinstance(model, Layered)
 
     def find(self, above: Sequence[Cell], path: Sequence[int]) -> Cell | None:
         """The cell of the last token of `path`, given those above it; None if it is not held."""
@@ -79,10 +81,10 @@ class CausalCells:
         cells, computed = self.reach(path)
         end = cells[-1] if cells else self.root
         if end.heads is None:
-            count = getattr(self.model, "heads_count", 0)
-            by_column = self.columns and cells and count
+            count = self.model.heads_count if self.columns else 0
+            by_column = cells and count
             end.heads = [self.model.read_out(end.made.last, h) for h in range(count)] if by_column else self.model.heads(path)
-        return end.heads, computed
+        return end.heads or [], computed
 
     def memory(self, path: tuple[int, ...]) -> tuple[Memory, int]:
         """What the model remembers of a path."""
@@ -115,7 +117,7 @@ class FeatureCells:
                 if key not in self.held:
                     computed += 1
                     self.held[key] = None
-                if i < known or not hasattr(self.model, "feature"):
+                if i < known or not isinstance(self.model, Features):
                     continue
                 if self.held[key] is None:
                     self.held[key] = self.model.feature(path[: i + 1], memory, own)

@@ -7,22 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.reference.interpreter import Interpreter
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Row
 from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
+from decgraph.ir.values import Op
 from decgraph.runtime import noise
 
 
-class Randomness:
-    """The part of the machine that draws. `lane` is the element's number in a vector of draws."""
-
-    num: Any
-    request: Any
-    site_prefix: str
-    counter_prefix: tuple[int, ...]
+class Randomness(Interpreter):
+    """Draws of a run. `lane` is the element's number in a vector of draws."""
 
     def key(self, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: Any = None) -> noise.Key:
-        """The Philox key of a draw."""
+        """The Philox key of a draw. Raises DecError for output noise of a distribution
+        that stands at no position of the text, without an index."""
         seed, request = self.request.seed, self.request.request_id
         if key.kind != "output":
             return noise.Key(seed, request, self.site_prefix + key.site, self.counter_prefix + key.counters, lane)
@@ -34,7 +32,7 @@ class Randomness:
             return noise.Key(seed, request, self.site_prefix + "output", self.counter_prefix + (int(position),), place)
         return noise.output_key(seed, request, int(position), place)
 
-    def draw(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
+    def draw(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
         q = np.asarray(row.face(face), dtype=np.float64)
         possible = np.flatnonzero(q > 0)
         if not possible.size:
@@ -43,7 +41,7 @@ class Randomness:
             return Draw(int(possible[0]), row, face)
         return Draw(noise.race(q, noise.exponentials(self.key(key, (lane,), row, index), len(q))), row, face)
 
-    def draw_many(self, op: Any, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
+    def draw_many(self, op: Op, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
         q = np.asarray(row.face(face), dtype=np.float64)
         if replace:
             out = []
@@ -78,7 +76,7 @@ class Randomness:
         left[list(gone)] = left[list(gone)] * 0
         return left / left.sum()
 
-    def draw_race(self, op: Any, row: Row, face: str, key: NoiseKey, lane: int, under: Any) -> list[Draw]:
+    def draw_race(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, under: Any) -> list[Draw]:
         q = np.asarray(row.face(face), dtype=np.float64)
         times = noise.exponentials(self.key(key, (lane,), row), len(q))
         above = sum(np.log(d.source.face(face)[d.token]) for d in (row.path or ()) if isinstance(d, Draw))
@@ -89,11 +87,11 @@ class Randomness:
         order = [int(v) for v in noise.race_order(keys, len(q))]
         return self.group(row, face, order, lane, race=keys)
 
-    def flip(self, op: Any, p: Any, key: NoiseKey, lane: int) -> bool:
+    def flip(self, op: Op, p: Any, key: NoiseKey, lane: int) -> bool:
         if p != p:
             raise DecError("bernoulli of a number that is none (0 / 0)")
         return bool(noise.unit(self.key(key, (lane,))) < min(1.0, max(0.0, float(p))))
 
-    def beta(self, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
+    def beta(self, op: Op, a: Any, b: Any, key: NoiseKey) -> Any:
         words = noise.words(self.key(key, ()), 4)
         return float(np.random.Generator(np.random.Philox(key=[int(words[0]), int(words[1])])).beta(float(a), float(b)))

@@ -1,9 +1,9 @@
-"""Small values that the reference interpreter passes around: memories with their place, and stores."""
+"""Small values that the reference interpreter passes around: memories with their place, and indexes of text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -72,27 +72,3 @@ class Suffixes:
                 if text[i : i + n] == key:
                     out[text[i + n]] = out.get(text[i + n], 0) + 1
         return out
-
-
-@dataclass(frozen=True)
-class Lru:
-    """A table from a token to the last `capacity` entries stored under it, oldest first. Storing one again renews it."""
-
-    capacity: int
-    rows: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-
-    def store(self, key: int, entry: Sequence[int]) -> Lru:
-        item = tuple(int(x) for x in entry)
-        kept = tuple(e for e in self.rows.get(int(key), ()) if e != item)
-        return replace(self, rows={**self.rows, int(key): (*kept, item)[-self.capacity :]})
-
-    def get(self, key: int) -> tuple[tuple[int, ...], ...]:
-        return self.rows.get(int(key), ())
-
-
-@dataclass(frozen=True)
-class Asked:
-    """An index asked with a key: what `best_first` grows from."""
-
-    index: Suffixes
-    key: tuple[int, ...]

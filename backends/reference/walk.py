@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.reference.effects import Effects
 from decgraph.ir.data.canvas import Canvas, Edit
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, box
 from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.values import Op
 from decgraph.runtime import trace
 
 
@@ -17,10 +19,10 @@ def single(x: Any) -> Any:
     return x.items[()] if isinstance(x, Draws) else x
 
 
-class Walk:
-    """The part of the machine that verifies. `emit_event` and `region` are the machine's."""
+class Walk(Effects):
+    """Verification in a run."""
 
-    def walk(self: Any, op: Any, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
         region = op.regions[0]
         if op.attrs["scope"] == "tree":
             has, node, emits, token = self.region(region, (0, t, evidence))
@@ -54,11 +56,11 @@ class Walk:
             if self.num.truth(emits):
                 return self.walked(op, t, node, single(token))
 
-    def walked_enough(self: Any, op: Any, t: Tree, evidence: Any, node: int, depth: int) -> bool:
+    def walked_enough(self, op: Op, t: Tree, evidence: Any, node: int, depth: int) -> bool:
         """Whether to leave the walk at a node: never; a place for the checker, which knows what the rest cannot change."""
         return False
 
-    def evidence_at(self: Any, evidence: Any, node: int) -> Any:
+    def evidence_at(self, evidence: Any, node: int) -> Any:
         if isinstance(evidence, Dist):
             return evidence.take(node)
         if isinstance(evidence, (list, np.ndarray)):
@@ -67,7 +69,7 @@ class Walk:
             return evidence[node]
         return evidence
 
-    def walked(self: Any, op: Any, t: Tree, node: int, emitted: Any) -> Any:
+    def walked(self, op: Op, t: Tree, node: int, emitted: Any) -> Any:
         if isinstance(t.base, Canvas):
             return t.state(node)
         edges = t.path_edges(node)
@@ -78,7 +80,7 @@ class Walk:
             tokens.append(emitted if isinstance(emitted, Draw) else int(emitted))
         return Path(tokens, node=node, depth=t.nodes[node].depth, emitted=emitted)
 
-    def report_step(self: Any, t: Tree, children: list[int], child: int | None, depth: int) -> None:
+    def report_step(self, t: Tree, children: list[int], child: int | None, depth: int) -> None:
         for c in children if self.listener is not None else ():
             edge = t.nodes[c].edge
             if not isinstance(edge, (Draw, Edit)):
@@ -91,7 +93,7 @@ class Walk:
             made = t.nodes[child].edge
             self.unmasked(t.base, [made.position], [made.value])
 
-    def report_tree(self: Any, t: Tree, end: int) -> None:
+    def report_tree(self, t: Tree, end: int) -> None:
         if self.listener is None:
             return
         taken = t.path_nodes(end)[1:]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from decgraph.backends.torch.calls import Call
-from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.canvases import Canvas, canvas_at
+from decgraph.backends.torch.engines import Engines
+from decgraph.backends.torch.pending import Answered, Call
 from decgraph.backends.torch.rows import Dist, Rows
 from decgraph.backends.torch.trees import Tree
-from decgraph.backends.torch.walk import canvas_at
 from decgraph.runtime.models.engine.masked_ask import CanvasAsk, fresh_of
 from decgraph.runtime.models.interface import Soft
 
@@ -36,7 +36,7 @@ class Kept:
         return replace(self, memory=self.memory.join(other.memory))
 
 
-def cells_of(m: Any, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
+def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
     """(int64[base + n], the soft cells or None) of a canvas after its context."""
     base = c.base.length
     out = np.empty(base + len(c), dtype=np.int64)
@@ -57,7 +57,7 @@ def cells_of(m: Any, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
     return out, ([base + i for i in at], torch.stack(weights), torch.tensor(masks, dtype=torch.float64))
 
 
-def asked(m: Any, model: Any, canvases: list[Canvas], extra: dict[str, Any], rows: Any, keep: bool) -> tuple[Any, Any, Any]:
+def asked(m: Engines, model: Any, canvases: list[Canvas], extra: dict[str, Any], rows: Any, keep: bool) -> tuple[Any, Any, Any]:
     """(engine, ask, absolute positions computed or None for all)."""
     engine = m.engine(model)
     first = canvases[0]
@@ -79,10 +79,10 @@ def asked(m: Any, model: Any, canvases: list[Canvas], extra: dict[str, Any], row
     return engine, ask, fresh
 
 
-def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Call:
+def evaluate_canvas(m: Engines, model: Any, place: Canvas | Tree, extra: dict[str, Any]) -> Call:
     """The meaning of `model.eval` on a canvas, at positions of one, or on every canvas of a tree."""
     tree = place if isinstance(place, Tree) else None
-    nodes = [place] if tree is None else [canvas_at(tree, i) for i in range(len(tree))]
+    nodes: list[Canvas] = [canvas_at(place, i) for i in range(len(place))] if isinstance(place, Tree) else [place]
     order: dict[Any, int] = {}
     canvases: list[Canvas] = []
     for c in nodes:
@@ -111,18 +111,16 @@ def evaluate_canvas(m: Any, model: Any, place: Any, extra: dict[str, Any]) -> Ca
         index = np.stack([order[c.key()] * width + np.arange(width) for c in nodes])
         return Dist(rows, index, inner=None if at is None else which)
 
-    return Call(m, engine, ask, finish)
+    return Call(engine, ask.sequence, ask, finish)
 
 
-def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Call:
+def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: dict[str, Any]) -> Call | Answered:
     """The meaning of `model.memory` of a canvas."""
     base = c.base.length
     at = extra.get("at")
-    engine = m.engine(model)
+    engine: Any = m.engine(model)  # Any: a `MaskedEngine`, as the model is masked
     if at is not None and len(at) == 0 and extra.get("given") is None:
-        from decgraph.backends.torch.calls import Answered
-
-        return Answered(m, Kept(engine.empty(base + len(c)), base))  # type: ignore[return-value]  # a call that asks nobody
+        return Answered(Kept(engine.empty(base + len(c)), base))
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 
@@ -131,4 +129,4 @@ def memory_of_canvas(m: Any, model: Any, c: Canvas, extra: dict[str, Any]) -> Ca
             m.count_call(model, 0, answer.computed, answer.computed)
         return Kept(answer.memory, base)
 
-    return Call(m, engine, ask, finish)
+    return Call(engine, ask.sequence, ask, finish)

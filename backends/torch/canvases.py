@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.rows import Ids
+from decgraph.backends.torch.trees import Tree
 
 
 @dataclass(frozen=True)
@@ -80,3 +81,11 @@ class Edit:
 
     def __hash__(self) -> int:
         return hash((self.position, self.token))
+
+
+def canvas_at(t: Tree, node: int) -> Canvas:
+    """The canvas at a node: the root's with the edits made."""
+    canvas: Canvas = t.base
+    for n in t.path_nodes(node)[1:]:
+        canvas = t.edges[n].apply(canvas)
+    return canvas

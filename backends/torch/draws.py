@@ -99,7 +99,8 @@ class Draws:
         """The node (or position) each was drawn at, int64[*shape], where it has one."""
         if self.rows is None or self.rows.nodes is None or self.row is None:
             return None
-        return self.rows.nodes[self.row]
+        nodes: Ids = self.rows.nodes[self.row]
+        return nodes
 
     def prob(self, seen: str = "raw") -> Ids:
         """The probability of each token in the raw (or another) face of where it was drawn, float64[*shape]; 1 for tokens of

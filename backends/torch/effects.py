@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from decgraph.backends.run import Run, Stop
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Draws, Mixed
-from decgraph.backends.torch.rows import Rows
-from decgraph.backends.torch.stores import Suffixes, ids_of
-from decgraph.backends.torch.transfer import number
-from decgraph.backends.torch.trees import Context, Path, Tree
+from decgraph.backends.torch.stores import ids_of
+from decgraph.backends.torch.trees import Context, Path, Tree, path_of
 from decgraph.errors import DecError
 from decgraph.ir.table import OpError
 from decgraph.runtime import trace
-from decgraph.runtime.faults import title_of
 from decgraph.runtime.stop import StopMachine, StopState
+from decgraph.runtime.trace import Stats, Tally
 
 
-class Effects:
-    """The part of the machine that has effects."""
+class Effects(Run):
+    """Effects of a run."""
 
-    def start_effects(self: Any) -> None:
-        self.title = title_of(self.request)
-        self.syncs = 0  # how often the run waited for the device; see transfer.py
-        self.tokens: list[int] = list(self.request.prompt)
+    counts = True
+
+    def start_run(self) -> None:
+        super().start_run()
         self.marks: list[int] = [-1] * len(self.tokens)
-        self.base = len(self.tokens)
-        self._stop = StopMachine.start(self.request, self.detokenizer)
-        # Without stop strings and conditions of the caller the machine only counts, and looks for ends: it is asked when it
-        # may fire, and its state is made when somebody looks.
+        """For every token of the context the id of the tree node it came from, or -1."""
+        # Without stop strings and conditions of the caller the stop machine only counts, and looks for ends: it is asked when
+        # it may fire, and its state is made when somebody looks.
         self.counts_only = not self.request.stop and not self.request.until
-        self.own: dict[str, Any] = {}
-        self.until: Callable[[Any], bool] | None = None
-        self.engines: dict[Any, Any] = {}
-        windows = [m.context for m in self.models.values() if m.context is not None]
-        self.window = min(windows) if windows else None
-        if self.window is not None and len(self.tokens) > self.window:
-            raise DecError(
-                f"the prompt has {len(self.tokens)} tokens, the context length is {self.window}", hint="shorten the prompt"
-            )
+        self.tally = Tally()
+        self.syncs = 0
+        """How often the run waited for the device; see transfer.py."""
 
-    def host(self: Any, what: str, *args: Any) -> Any:
+    def host(self, what: str, *args: Any) -> Any:
         """What only some models could do. Raises OpError: none of them is asked for it yet."""
         raise OpError(
             f"the torch backend has no way to ask a model for `{what}`",
@@ -52,17 +44,21 @@ class Effects:
         )
 
     # -- context and commits
-    def context(self: Any, parent: bool = False) -> Context:
+    def context(self, parent: bool = False) -> Context:
         return Context(self.tokens, len(self.tokens) - parent)
 
     @property
-    def stop_state(self: Any) -> StopState:
+    def stop_state(self) -> StopState:
         """Where the stop machine stands."""
         if self._stop.count != len(self.tokens) - self.base:
             self._stop = replace(self._stop, count=len(self.tokens) - self.base)
         return self._stop
 
-    def feed(self: Any, token: int) -> None:
+    @stop_state.setter
+    def stop_state(self, state: StopState) -> None:
+        self._stop = state
+
+    def feed(self, token: int) -> None:
         """Commit one token."""
         self.tokens.append(token)
         count = len(self.tokens) - self.base
@@ -70,20 +66,10 @@ class Effects:
             state = self._stop if self._stop.count == count - 1 else replace(self._stop, count=count - 1)
             self._stop = StopMachine.feed(state, token)
 
-    def committed(self: Any) -> int:
-        return len(self.tokens) - self.base
-
-    def committed_tokens(self: Any) -> tuple[int, ...]:
-        return tuple(self.tokens[self.base :])
-
-    def done(self: Any) -> bool:
+    def done(self) -> bool:
         return bool(self._stop.done) or (self.window is not None and len(self.tokens) > self.window)
 
-    def context_full(self: Any) -> bool:
-        """Whether the text holds a token at every position of the context. One more can be committed, which no model reads."""
-        return self.window is not None and len(self.tokens) >= self.window
-
-    def commit(self: Any, x: Any, tree: Any = None) -> None:
+    def commit(self, x: Any, tree: Any = None) -> None:
         """Feed tokens to the stop machine; cut exactly where it fires."""
         fed: list[int] = []
         tokens, marks = self.commit_tokens(x, tree)
@@ -101,12 +87,10 @@ class Effects:
         if (fed or cut) and self.listener is not None:
             self.emit_event(trace.Committed(tuple(fed), cut))
         if self.until is not None and self.until(self):
-            from decgraph.backends.torch.machine import Stop
-
             raise Stop
 
-    def commit_tokens(self: Any, x: Any, tree: Any) -> tuple[Sequence[int], Sequence[int]]:
-        """What a commit commits: tokens, and the tree node each came from (-1: none)."""
+    def commit_tokens(self, x: Any, tree: Any) -> tuple[Sequence[int], Sequence[int]]:
+        """What a commit commits: tokens, and the tree node each came from (-1: none). Raises DecError for a whole tree."""
         if isinstance(x, Path):
             return x.tokens, x.uids or (-1,) * len(x.tokens)
         if isinstance(x, Tree):
@@ -125,12 +109,7 @@ class Effects:
             tokens = ids_of(x)
         return tokens, (-1,) * len(tokens)
 
-    def finish(self: Any) -> None:
-        state = self.stop_state
-        self.reason = self.tally.stopped = str(state.reason if state.done else "context" if self.context_full() else "end")
-        self.emit_event(trace.Stopped(self.reason))
-
-    def returned(self: Any, values: Sequence[Any], has_tree: bool) -> None:
+    def returned(self, values: Sequence[Any], has_tree: bool) -> None:
         """n-best results: paths of tokens."""
         values = list(values)
         tree = values.pop() if has_tree else None
@@ -142,7 +121,7 @@ class Effects:
             else:
                 self.results.append(tuple(self.commit_tokens(v, None)[0]))
 
-    def ended(self: Any, x: Any, tree: Any = None) -> Any:
+    def ended(self, x: Any, tree: Any = None) -> Any:
         """The stop machine along a path from the committed context."""
 
         def fires(tokens: Sequence[int]) -> bool:
@@ -164,7 +143,7 @@ class Effects:
             return np.array([fires(path_of(tree, int(i)).tokens) for i in ids], dtype=bool)
         return fires(self.commit_tokens(x, None)[0])
 
-    def request_field(self: Any, field: str) -> Any:
+    def request_field(self, field: str) -> Any:
         r = self.request
         if field == "prompt":
             return np.array(r.prompt, dtype=np.int64)
@@ -178,12 +157,12 @@ class Effects:
             return self.mask_token
         return min(r.eos) if r.eos else 0
 
-    def room(self: Any, tree: Tree) -> int:
+    def room(self, tree: Tree) -> int:
         """How deep a tree may grow."""
         ends = [n for n in (self.window, tree.extent) if n is not None]
         return int(min(ends)) - tree.base.length if ends else 1 << 30
 
-    def full(self: Any, tree: Tree | None, which: str) -> bool:
+    def full(self, tree: Tree | None, which: str) -> bool:
         """Whether nothing fits under the leaves, the frontier or the new nodes of a tree."""
         if tree is None or not isinstance(tree.base, Context):
             return False
@@ -198,7 +177,7 @@ class Effects:
             open_ &= ~tree.closed(nodes)
         return not bool(open_.any())
 
-    def bounds(self: Any, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
+    def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
         """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
         of tree.new)."""
         place = "place" in until or ("greedy place" in until and self.request.greedy)
@@ -207,104 +186,20 @@ class Effects:
             frozenset(self.request.eos) if "ends" in until else frozenset(),
         )
 
-    def canvas_room(self: Any) -> int:
+    def canvas_room(self) -> int:
         left = self.request.limit - self.committed()
         return max(0, left if self.window is None else min(left, self.window - len(self.tokens)))
 
-    # -- states
-    def start_states(self: Any, values: Sequence[Any]) -> None:
-        for s in self.function.states:
-            store = self.own if s.scope == "sequence" else self.shared
-            key = s.name if s.scope == "sequence" else (self.function.name, s.name)
-            if key not in store:
-                store[key] = self.program.starts[s.name](self, *values)
+    def finish(self) -> None:
+        super().finish()
+        self.tally.stopped = self.reason
 
-    def _state(self: Any, name: str) -> tuple[dict[Any, Any], Any]:
-        for s in self.function.states:
-            if s.name == name:
-                return (self.own, name) if s.scope == "sequence" else (self.shared, (self.function.name, name))
-        raise KeyError(name)
-
-    def read_state(self: Any, name: str) -> Any:
-        store, key = self._state(name)
-        return store[key]
-
-    def write_state(self: Any, name: str, value: Any) -> None:
-        store, key = self._state(name)
-        store[key] = value
-
-    def learn_committed(self: Any, tokens: Sequence[int]) -> None:
-        """Indexes learn on commit: what a request's text continues with."""
-        for s in self.function.states if tokens else ():
-            if s.type.elem == "index" and s.type.of[0] in ("suffixes", "ngrams"):
-                value: Suffixes = self.read_state(s.name)
-                if s.scope == "sequence":
-                    self.write_state(s.name, value.extend(tokens))
-                else:
-                    key = ("learning", self.function.name, s.name, self.request.request_id)
-                    started = self.own.get(key)
-                    self.write_state(s.name, value.extend(tokens) if started else value.learn(tokens))
-                    self.own[key] = True
-
-    # -- sub-runs
-    def run(
-        self: Any,
-        callee: str,
-        site: str,
-        start: Any,
-        bound: int,
-        args: dict[str, Any],
-        tree: Any,
-        counters: Sequence[Any],
-        until: Callable[[Path], Any],
-    ) -> Any:
-        """Run another function on a scratch context until its condition holds: a generator of its model calls."""
-        from decgraph.backends.torch.machine import Stop
-
-        base = start.ids() if isinstance(start, Context) else (*self.tokens, *path_of(tree, int(start)).tokens)
-        f = self.module.functions[callee]
-        models = {k: v for k, v in args.items() if f.param(k).value.type.elem == "model"}
-        params = {p.name: p.default for p in f.params if p.has_default}
-        params.update({k: v for k, v in args.items() if k not in models})
-        request = replace(self.request, prompt=base, limit=max(1, bound), stop=self.request.stop)
-        sub = type(self)(
-            self.module,
-            f.name,
-            models,
-            params,
-            request,
-            listener=self.sub_listener(),
-            shared=self.shared,
-            externs=self.externs,
-            detokenizer=self.detokenizer,
-            parent=self,
-        )
-        sub.site_prefix = f"{self.site_prefix}{site}:"
-        sub.counter_prefix = self.counter_prefix + tuple(int(c) for c in counters)
-        sub.until = lambda m: bool(until(Path(tuple(m.tokens[m.base :]), base=m.base)))
-        try:
-            yield from sub.steps()
-        except Stop:
-            pass
-        finally:
-            sub.release()
-            self.tally.called(sub.tally)
-        tokens = sub.committed_tokens()
-        main = next(iter(models.values()), None)
-        draws = tuple(_Later(self, main, base + tokens[:i], t) for i, t in enumerate(tokens))
-        return Path(tokens, base=len(base), uids=(-1,) * len(tokens), draws=draws)
-
-    def sub_listener(self: Any) -> Any:
-        if self.listener is None:
-            return None
-        return lambda e: self.listener(e) if isinstance(e, trace.ModelCall) else None
+    def stats(self) -> Stats:
+        """What the run counted of itself."""
+        return self.tally.stats()
 
     # -- events
-    def emit_event(self: Any, event: Any) -> None:
-        if self.listener is not None:
-            self.listener(event)
-
-    def grew(self: Any, tree: Tree, ids: Any, draws: Any, places: Any) -> None:
+    def grew(self, tree: Tree, ids: Any, draws: Any, places: Any) -> None:
         if self.listener is None:
             return
         probs = draws.prob()  # of the whole growth at once
@@ -314,7 +209,7 @@ class Effects:
             label = rows.label if rows is not None else ""
             self.emit_event(trace.Drafted(n, int(tree.parent[n]), int(tree.token[n]), float(probs[i]), label or "point"))
 
-    def grew_edits(self: Any, tree: Tree, ids: Any) -> None:
+    def grew_edits(self, tree: Tree, ids: Any) -> None:
         """The events of edits that were drafted."""
         for n in ids.tolist():
             value = tree.edges[n].value
@@ -326,14 +221,14 @@ class Effects:
                 )
             )
 
-    def pruned(self: Any, before: Tree, kept: Sequence[int]) -> None:
+    def pruned(self, before: Tree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""
         gone = set(range(1, len(before))) - set(kept)
         dropped = len(gone) if len(before.edges) == 1 else sum(before.edges[n] is None for n in gone)  # others are no draws
         self.tally.drafted -= dropped
         self.emit_event(trace.Pruned(tuple(kept), dropped))
 
-    def unmasked(self: Any, positions: Sequence[int], tokens: Sequence[int], draws: Any) -> None:
+    def unmasked(self, positions: Sequence[int], tokens: Sequence[int], draws: Any) -> None:
         self.decided += len(positions)
         self.tally.unmasked += len(positions)
         if self.listener is None:
@@ -342,51 +237,11 @@ class Effects:
             d = None if draws is None else draws.pick(n) if draws.shape else draws
             self.emit_event(trace.Unmasked(int(i), int(t), 1.0 if d is None else float(d.prob())))
 
-    def masked_again(self: Any, positions: Sequence[int]) -> None:
+    def masked_again(self, positions: Sequence[int]) -> None:
         self.tally.remasked += len(positions)
         for i in positions:
             self.emit_event(trace.Remasked(int(i)))
 
-    def level_field(self: Any, level: Any, field: str) -> Any:
+    def level_field(self, level: Any, field: str) -> Any:
         v = getattr(level, field)
         return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
-
-
-class _Later:
-    """A token of a sub-run as a draw: its raw probability under the model that made it is read only if asked for."""
-
-    def __init__(self, machine: Any, model: Any, path: tuple[int, ...], token: int) -> None:
-        self.machine, self.model, self.path, self.token = machine, model, path, token
-
-    def prob(self) -> float:
-        import torch
-
-        scores = torch.from_numpy(np.asarray(self.model.eval([self.path], None)[0].to_float().logits))[None]
-        rows = Rows(scores, self.machine.request, path=lambda i: self.path)
-        return number(rows.face("raw")[0, self.token])
-
-
-def path_of(tree: Tree, node: int, emitted: int | None = None, draw: Any = None) -> Path:
-    """The tokens from the root down to a node, and what was emitted there."""
-    tokens: list[int] = []
-    uids: list[int] = []
-    draws: list[Any] = []
-    steps = len(tree.edges) == len(tree) and len(tree) > 1
-    for n in tree.path_nodes(node)[1:]:
-        edge = tree.edges[n] if steps else None
-        if isinstance(edge, Path):
-            tokens += edge.tokens
-            uids += [-1] * len(edge.tokens)
-            draws += edge.draws or [None] * len(edge.tokens)
-        else:
-            tokens.append(int(tree.token[n]))
-            uids.append(int(tree.uid[n]))
-            draws.append(tree.draw(n))
-    if emitted is not None:
-        tokens.append(emitted)
-        uids.append(-1)
-        draws.append(draw)
-    return Path(tuple(tokens), node, int(tree.depth[node]), emitted, tuple(uids), tuple(draws))
-
-
-__all__ = ["Draws", "Effects", "Mixed", "path_of"]

@@ -63,6 +63,11 @@ def load() -> dict[str, Callable[..., Any]]:
     return LOWERINGS
 
 
+def lowered(opcode: str) -> bool:
+    """Whether an op has a lowering."""
+    return opcode in load() or opcode in PLANS
+
+
 @cache
 def _keywords(f: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
     names = [p.name for p in inspect.signature(f).parameters.values() if p.kind is p.KEYWORD_ONLY]
@@ -84,26 +89,32 @@ _SCALARS = ("int", "real", "prob", "bool", "position")
 
 
 def not_(a: Any) -> bool:
+    """`not a`, of a Python bool."""
     return not a
 
 
 def and_(a: Any, b: Any) -> bool:
+    """`a and b`; both are computed."""
     return bool(a and b)
 
 
 def or_(a: Any, b: Any) -> bool:
+    """`a or b`; both are computed."""
     return bool(a or b)
 
 
 def select(c: Any, a: Any, b: Any) -> Any:
+    """`a` where `c` holds, else `b`; both are computed."""
     return a if c else b
 
 
 def minimum(a: Any, b: Any) -> Any:
+    """The smaller of two numbers."""
     return min(a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
+    """The larger of two numbers."""
     return max(a, b)
 
 

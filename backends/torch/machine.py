@@ -1,75 +1,81 @@
-"""The torch machine: one request running one compiled function. Holds the context, the states and the stop machine, answers
-model calls through engines, and reports events. What it computes is in ops/; the order of it is in the generated driver."""
+"""The torch machine: one request running one compiled function. What it computes is in ops/; the order of it is in the
+generated driver, a generator that yields every model call and is sent its value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
-from decgraph.backends.reference.stores import Stores
-from decgraph.backends.torch import noise
-from decgraph.backends.torch.calls import Calls
-from decgraph.backends.torch.effects import Effects
+from decgraph.backends import automata
+from decgraph.backends.base import Backend
+from decgraph.backends.run import Stop
 from decgraph.backends.torch.kit import TORCH, Kit
-from decgraph.backends.torch.program import Program, program_of
+from decgraph.backends.torch.lowering import lowered
+from decgraph.backends.torch.pending import Pending
+from decgraph.backends.torch.program import Program, program_of, written
 from decgraph.backends.torch.rolls import Rolls
+from decgraph.backends.torch.schedule import run_many
+from decgraph.backends.torch.sub_runs import drawn_later
 from decgraph.backends.torch.transfer import watch
+from decgraph.backends.torch.trees import Context, Path, path_of
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.data.numbers import FLOAT
-from decgraph.ir.data.topology import Topology
-from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
-from decgraph.ir.table import OpError
-from decgraph.ir.values import Module
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Op
 from decgraph.runtime.faults import fault
-from decgraph.runtime.idle import idle
-from decgraph.runtime.noise import Key, output_key
-from decgraph.runtime.trace import Tally
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.refused import unasked
 
 
-class Machine(Calls, Rolls, Effects, Stores):
-    """Made as backends.reference.machine.Machine is; `session` names the store that engines keep for this request."""
+class Machine(Rolls):
+    """One request running one compiled function; its arguments are `Backend`'s."""
 
-    num: Any = FLOAT
-    kit: Kit = TORCH
-    most_turns = 100_000
+    name = "torch"
+    kit: ClassVar[Kit] = TORCH
 
-    def __init__(
-        self,
-        module: Module,
-        function: str,
-        models: Mapping[str, Any],
-        params: Mapping[str, Any],
-        request: Any,
-        *,
-        listener: Callable[[Any], None] | None = None,
-        shared: dict[Any, Any] | None = None,
-        externs: Mapping[str, Callable[..., Any]] | None = None,
-        detokenizer: Any = None,
-        parent: Any = None,
-        program: Program | None = None,
+    def start_run(self) -> None:
+        super().start_run()
+        self.program: Program = program_of(self.module, self.function.name, self.kit)
+
+    # -- the backend
+    @classmethod
+    def run_many(
+        cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
-        self.module, self.function = module, module.functions[function]
-        self.models, self.params, self.request = dict(models), dict(params), request
-        self.listener, self.externs = listener, dict(externs or {})
-        self.shared = shared if shared is not None else {}
-        self.detokenizer, self.parent = detokenizer, parent
-        self.program = program if program is not None else program_of(module, function, self.kit)
-        self.tally = Tally()
-        self.memo: dict[Any, Any] = {}
-        self.site_prefix, self.counter_prefix = "", ()
-        self.results: list[Any] = []
-        self.main = main = self.main_model()
-        self.vocab_size = main.vocab.size if main is not None else 0
-        self.mask_token = next((m.mask for m in self.models.values() if m.mask is not None), -1)
-        self.last_turn, self.decided, self.uids, self.uncounted = (-1, -1), 0, 0, False
-        self.idle: dict[str, Any] = {}
-        self.start_effects()
+        """Run several at a time, their model calls together; see schedule.py."""
+        run_many(waiting, width, ended)
+
+    @classmethod
+    def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:
+        for model in models.values():
+            engine_of(model).limit(budget)
+
+    @classmethod
+    def compile(cls, models: Mapping[str, Model], notice: Callable[[str], None]) -> None:
+        """Put every captured forward behind torch.compile, which takes its time at the first calls."""
+        for name, model in models.items():
+            if not engine_of(model).compile(notice):
+                notice(f"`{name}` is not compiled: its forward is not a captured graph")
+
+    @classmethod
+    def supports(cls, opcode: str) -> str | None:
+        """None for an operation with a lowering, or one that generated drivers spell out. What is neither runs by its NumPy
+        meaning on the host."""
+        entry = lookup(opcode)
+        if lowered(opcode) or written(opcode):
+            return None
+        if entry.regions:
+            return "refused: nothing lowers its regions"
+        return unasked(opcode) or "computed on the host, by its NumPy meaning"
 
     # -- running
-    def run_function(self) -> Any:
-        """Run to the end; returns the committed tokens. Raises DecError."""
+    def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
+        return {name: partial(start, self, *values) for name, start in self.program.starts.items()}
+
+    def run(self) -> tuple[int, ...]:
         watch(self)
         try:
             steps = self.steps()
@@ -86,52 +92,11 @@ class Machine(Calls, Rolls, Effects, Stores):
         finally:
             self.release()
 
-    @staticmethod
-    def run_many(
-        waiting: Iterator[tuple[int, Machine]], width: int, ended: Callable[[int, Machine, BaseException | None], None]
-    ) -> None:
-        """Run several at a time, their model calls together; see schedule.py."""
-        from decgraph.backends.torch.schedule import run_many
-
-        run_many(waiting, width, ended)
-
-    @staticmethod
-    def limit_memory(models: Mapping[str, Any], budget: int) -> None:
-        """Bound what every model's engine holds, in bytes."""
-        from decgraph.runtime.models.engine.of import engine_of
-
-        for model in models.values():
-            found = engine_of(model)
-            parts: list[Any] = [found, getattr(found, "core", None), getattr(found, "below", None)]
-            for part in parts:
-                if hasattr(part, "store"):
-                    part.store.budget = budget
-                elif hasattr(part, "budget"):
-                    part.budget = budget
-
-    @staticmethod
-    def compile_forwards(models: Mapping[str, Any], notice: Callable[[str], None]) -> None:
-        """Put every captured forward behind torch.compile, which takes its time at the first calls; `notice` is told of what
-        stays as it is."""
-        from decgraph.runtime.models.capture.compiled import compiled
-        from decgraph.runtime.models.capture.step import Step
-        from decgraph.runtime.models.engine.of import engine_of
-
-        for name, model in models.items():
-            found = engine_of(model)
-            parts: list[Any] = [getattr(found, "core", found), getattr(found, "below", None)]
-            parts = [part for part in parts if hasattr(part, "step")]
-            for part in parts:
-                if isinstance(part.step, Step):
-                    part.step = compiled(part.step, notice=notice)
-            if not any(isinstance(part.step, Step) for part in parts):
-                notice(f"`{name}` is not compiled: its forward is not a captured graph")
-
-    def steps(self) -> Generator[Any, Any, None]:
+    def steps(self) -> Generator[Pending[Any], Any, None]:
         """The run as a generator of model calls, each to be sent its answer, or thrown what was raised instead. Raises DecError
         for everything that is raised on the way."""
         try:
-            values = [self.models[p.name] if p.value.type.elem == "model" else self.parameter(p) for p in self.function.params]
+            values = self.arguments()
             self.start_states(values)
             yield from self.program.driver(self, *values)
             self.finish()
@@ -140,14 +105,6 @@ class Machine(Calls, Rolls, Effects, Stores):
         except Exception as error:
             told = self.failure(error)
             raise told from told.__cause__
-
-    def parameter(self, p: Any) -> Any:
-        if p.name not in self.params:
-            raise DecError(f"{self.function.name} needs a value for `{p.name}`")
-        v = self.params[p.name]
-        if p.value.type.elem == "topology" and not isinstance(v, Topology):
-            return Topology.of(v)
-        return self.num.const(v)
 
     def failure(self, error: Exception) -> DecError:
         """What happened while the program ran, as an error of this request at the program's line."""
@@ -158,55 +115,43 @@ class Machine(Calls, Rolls, Effects, Stores):
         place, op = self.program.place(error) or ("", "")
         return fault(error, request=self.title, place=place, op=op)
 
-    def turn(self, where: str, i: int) -> None:
-        """Called before every turn of `while not done`: a place to notice a loop that makes no progress."""
-        now = (self.committed(), self.decided)
-        if i and now == self.last_turn:
-            raise DecError(
-                f"{where}: a turn of `while not done` committed nothing and decided nothing",
-                hint="commit at least one token on every way through the loop",
-            )
-        self.last_turn = now
+    def sub_run(
+        self,
+        callee: str,
+        site: str,
+        start: Any,
+        bound: int,
+        args: dict[str, Any],
+        tree: Any,
+        counters: Sequence[Any],
+        until: Callable[[Path], Any],
+    ) -> Generator[Pending[Any], Any, Path]:
+        """Run another function on a scratch context until its condition holds: a generator of its model calls."""
+        base = start.ids() if isinstance(start, Context) else (*self.tokens, *path_of(tree, int(start)).tokens)
+        inner = self.inner_run(callee, site, base, bound, args, counters)
+        inner.until = lambda m: bool(until(Path(tuple(m.tokens[m.base :]), base=m.base)))
+        try:
+            yield from inner.steps()
+        except Stop:
+            pass
+        finally:
+            inner.release()
+            self.tally.called(inner.tally)
+        tokens = inner.committed_tokens()
+        model = next(iter(inner.models.values()), None)
+        return Path(tokens, base=len(base), uids=(-1,) * len(tokens), draws=drawn_later(self.request, model, base, tokens))
 
-    def waits(self, where: str, i: int) -> None:
-        """Called before every turn of a loop that waits for cells to be decided."""
-        self.idle = idle(self.idle, where, i, (self.committed(), self.decided))
-        self.bounded(where, i)
+    # -- what the host computes
+    def automaton(self, op: Op, g: Any, args: Sequence[Any]) -> Any:
+        """Ask an automaton; see the op automaton."""
+        return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
-    def bounded(self, where: str, i: int) -> None:
-        """Called before every turn of other loops."""
-        if i > self.most_turns:
-            raise DecError(
-                f"{where}: this loop has turned {i} times without ending", hint="bound it: while condition at most n:"
-            )
+    def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
+        """Alone, a batch of one: the k best of this sequence."""
+        return lookup("select.top").meaning(self, op, x, k, *by)[0]
 
-    # -- randomness
-    def key(self, key: NoiseKey, lane: tuple[int, ...], position: Any = None, node: Any = None, index: Any = None) -> Key:
-        """The Philox key of a draw; `position` and `node` are the row's."""
-        seed, request = self.request.seed, self.request.request_id
-        if key.kind != "output":
-            return Key(seed, request, self.site_prefix + key.site, self.counter_prefix + key.counters, lane)
-        at = index if index is not None else position
-        if at is None:
-            raise DecError("`as output` needs an index here: the distribution has no place of its own", hint=NO_PLACE)
-        place = (int(node),) if index is not None and node is not None else ()
-        if self.site_prefix:
-            return Key(seed, request, self.site_prefix + "output", self.counter_prefix + (int(at),), place)
-        return output_key(seed, request, int(at), place)
-
-    def flip(self, p: float, key: NoiseKey, lane: int) -> bool:
-        """True with probability p. Certain outcomes read no noise: the uniform is never 0 and never 1."""
-        if p != p:
-            raise DecError("bernoulli of a number that is none (0 / 0)")
-        if p >= 1:
-            return True
-        return p > 0 and noise.unit(self.key(key, (lane,))) < p
-
-    def beta(self, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
-        from decgraph.runtime.noise import words
-
-        w = words(self.key(key, ()), 4)
-        return float(np.random.Generator(np.random.Philox(key=[int(w[0]), int(w[1])])).beta(float(a), float(b)))
+    def reals(self, values: Any) -> np.ndarray:
+        return np.array(values, dtype=np.float64)
 
     def restrict(self, memory: Any, positions: Any, kind: str) -> Any:
         return memory.restrict(positions, kind)
@@ -221,19 +166,3 @@ class Machine(Calls, Rolls, Effects, Stores):
             for node in tree.path_nodes(int(q.rows.nodes[int(q.index.reshape(-1)[n])]))[1:]:
                 total += float(np.log(tree.draw(node).prob(q.face)))
         return total
-
-    def reals(self, values: Any) -> np.ndarray:
-        return np.array(values, dtype=np.float64)
-
-    def nothing(self, op: Any, what: str) -> Any:
-        raise OpError(what, "make sure that there is at least one candidate")
-
-    def next_uids(self, n: int) -> np.ndarray:
-        """Fresh node ids of this run."""
-        out = np.arange(self.uids, self.uids + n)
-        self.uids += n
-        return out
-
-
-class Stop(Exception):
-    """Ends a sub-run whose condition holds."""

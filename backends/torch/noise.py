@@ -52,7 +52,7 @@ def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:
     runners = np.count_nonzero(runs, axis=-1)
     if not runners.all():
         raise ValueError("a draw from a distribution without mass")
-    out = q.argmax(-1)
+    out: np.ndarray = q.argmax(-1)
     open_rows = np.flatnonzero(runners > 1)
     if len(open_rows):
         times = exponentials([keys[int(i)] for i in open_rows], q.shape[-1])

@@ -20,10 +20,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from decgraph.backends.torch.chains import Chain, chain_of
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import TEMPLATES, not_
 from decgraph.backends.torch.names import Names
-from decgraph.backends.torch.rolls import Chain, chain_of
 from decgraph.backends.torch.segments import Segment, build_segment
 from decgraph.backends.torch.texts import atom, function_name, hint_of, negated, summary
 from decgraph.backends.torch.uses import Uses
@@ -76,6 +76,11 @@ def program_of(module: Module, name: str, kit: Kit = TORCH) -> Program:
     if kit not in made:
         made[kit] = compile_function(f, kit)
     return made[kit]
+
+
+def written(opcode: str) -> bool:
+    """Whether an op is control flow or a call that drivers spell out, rather than the call of a lowering."""
+    return hasattr(_Writer, "op_" + opcode.replace(".", "_"))
 
 
 def programs_of(module: Module, kit: Kit = TORCH) -> list[Program]:
@@ -379,7 +384,7 @@ class _Writer:
             self.line("break")
             self.depth -= 1
         where = repr(str(op.loc))
-        check = {"done": "turn", "cells": "waits"}.get(str(op.attrs.get("bound")), "bounded")
+        check = {"done": "check_progress", "cells": "check_waiting"}.get(str(op.attrs.get("bound")), "check_bound")
         self.line(f"m.{check}({where}, {counter})")
         self.turned(op, body, results, body.args[1:])
         self.line(f"{counter} += 1")  # last: what a turn yields may be its number
@@ -467,7 +472,7 @@ class _Writer:
         self.asks = True
         listed = "".join(f"{c}, " for c in counters)
         self.line(
-            f"{self.name(op.result)} = yield from m.run({op.attrs['callee']!r}, {op.attrs['site']!r}, {start}, "
+            f"{self.name(op.result)} = yield from m.sub_run({op.attrs['callee']!r}, {op.attrs['site']!r}, {start}, "
             f"int({bound}), {{{args}}}, {tree}, ({listed}), {until})",
             op,
         )

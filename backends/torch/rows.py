@@ -65,7 +65,9 @@ class Rows:
         """int64[R]: the index of the token that would be drawn from each row."""
         if self.tree is None or self._positions is None or self.nodes is None:
             return self._positions
-        return self._positions + self.tree.depth[self.nodes]
+        depths: Ids = self.tree.depth[self.nodes]
+        places: Ids = self._positions + depths
+        return places
 
     @positions.setter
     def positions(self, value: Ids | None) -> None:
@@ -181,7 +183,8 @@ class Dist:
         if ones is None:
             return None
         self.rows.looked_at(self.index)
-        return ones[self.index]
+        certain: Ids = ones[self.index]
+        return certain
 
     def seen(self, face: str) -> Dist:
         return Dist(self.rows, self.index, face, self.at, self.inner)

@@ -121,7 +121,7 @@ def answered(group: list[Running]) -> list[Any]:
         return got
     except Exception as error:
         for run in group:
-            run.call.engine.close(run.call.machine.sequence())
+            run.call.engine.close(run.call.sequence)
             run.call.again()
         if len(group) == 1:
             return [error]
@@ -129,5 +129,5 @@ def answered(group: list[Running]) -> list[Any]:
 
 
 def _target(run: Running) -> bool:
-    main = run.machine.main_model()
+    main = run.machine.main
     return main is not None and run.call.engine is run.machine.engine(main)

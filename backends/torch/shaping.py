@@ -61,7 +61,7 @@ def total(a: Tensor) -> Tensor:
 
 
 def constrained(scores: Tensor, rows: Any) -> Tensor:
-    """The logits under bans, minimum length, the automaton and the author's `allow`. Rows of which nothing
+    """The logits [R, V] under bans, minimum length, the automaton and the author's `allow`. Rows of which nothing
     is left are marked in `rows.dead`: reading one is an error."""
     request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
     logits = working(scores)
@@ -95,7 +95,7 @@ def _allowed(allow: Any, generated: tuple[int, ...], size: int) -> np.ndarray:
         out = np.zeros(size, bool)
         out[_ids(allow(generated), size)] = True
         return out
-    masks: dict[tuple[int, int], np.ndarray] = allow.__dict__.setdefault("_masks", {})
+    masks: dict[tuple[int, int], np.ndarray] = allow.masks
     key = (allow.run(generated), size)
     if key not in masks:
         masks[key] = np.zeros(size, bool)
@@ -149,15 +149,15 @@ def shaped(rows: Any) -> Tensor:
     if request.top_k is None and request.top_p is None and request.min_p is None:
         return probs
     size = int(probs.shape[-1])
-    top_p = request.top_p is not None and request.top_p < 1
-    if request.top_k is not None and request.top_k < size or top_p:
+    top_p = request.top_p if request.top_p is not None and request.top_p < 1 else None
+    if request.top_k is not None and request.top_k < size or top_p is not None:
         order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
         if request.top_k is not None and request.top_k < size:
             probs = _keep(probs, order[..., : request.top_k])
-        if top_p:
+        if top_p is not None:
             inside = torch.cumsum(probs.gather(-1, order), -1)  # term after term, as NumPy's
             # kept up to the first place that reaches p, and everything where rounding never reaches it
-            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < float(request.top_p)], -1)
+            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < float(top_p)], -1)
             mask = torch.zeros_like(probs, dtype=torch.bool).scatter_(-1, order, keep)
             probs = _renormalised(probs, mask)
     if request.min_p is not None:
@@ -175,7 +175,7 @@ def _renormalised(probs: Tensor, mask: Tensor) -> Tensor:
 
 
 def penalised(logits: Tensor, rows: Any) -> Tensor:
-    """Logits after repetition, presence and frequency penalties and bias, each row by its own path."""
+    """Logits [R, V] after repetition, presence and frequency penalties and bias, each row by its own path."""
     request = rows.request
     n, size = logits.shape
     logits = logits.clone()
@@ -201,6 +201,7 @@ def penalised(logits: Tensor, rows: Any) -> Tensor:
 
 
 def amount(value: Any) -> float:
+    """A bias or penalty in logits: of an exact factor its logarithm."""
     return value.log if isinstance(value, Factor) else float(value)
 
 

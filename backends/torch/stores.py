@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.reference.values import Asked, Lru
+from decgraph.backends.indexes import Asked, Lru
 from decgraph.backends.torch.draws import Draws, points
 from decgraph.backends.torch.trees import Context, Path
 from decgraph.errors import DecError
@@ -127,7 +127,7 @@ def new_index(kind: str, sizes: Sequence[Any]) -> Any:
 
 
 def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]) -> Any:
-    """Ask an index; see the op index.ask."""
+    """Ask an index; see the op index.ask. Raises DecError for what an index cannot be asked."""
     options = dict(zip(named, args[len(args) - len(named) :]))
     plain = args[: len(args) - len(named)]
     if what == "get":

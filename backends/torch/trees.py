@@ -128,7 +128,8 @@ class Tree:
         columns: dict[str, list[Any]],
         edges: Sequence[Any],
     ) -> Tree:
-        """The tree with one new node for each parent, in order. Never merges edges."""
+        """The tree with one new node for each of `parents` [n], in order; `place` [n] says which of `draws` made it, `tokens`,
+        `depths`, `uids` and `logprob` are [n]. Never merges edges."""
         n, k = len(self), len(parents)
         ids = np.arange(n, n + k)
         names = set(self.columns) | set(columns)
@@ -161,7 +162,7 @@ class Tree:
         new_id[kept] = np.arange(len(kept))
 
         def again(old: Ids) -> Ids:
-            ids = new_id[old]
+            ids: Ids = new_id[old]
             return ids[ids >= 0]
 
         parent = new_id[self.parent[kept]]
@@ -253,3 +254,26 @@ class Context:
         return isinstance(other, Context) and self.ids() == other.ids()
 
     __hash__ = None  # type: ignore[assignment]  # tokens go on growing
+
+
+def path_of(tree: Tree, node: int, emitted: int | None = None, draw: Any = None) -> Path:
+    """The tokens from the root down to a node, and what was emitted there."""
+    tokens: list[int] = []
+    uids: list[int] = []
+    draws: list[Any] = []
+    steps = len(tree.edges) == len(tree) and len(tree) > 1
+    for n in tree.path_nodes(node)[1:]:
+        edge = tree.edges[n] if steps else None
+        if isinstance(edge, Path):
+            tokens += edge.tokens
+            uids += [-1] * len(edge.tokens)
+            draws += edge.draws or [None] * len(edge.tokens)
+        else:
+            tokens.append(int(tree.token[n]))
+            uids.append(int(tree.uid[n]))
+            draws.append(tree.draw(n))
+    if emitted is not None:
+        tokens.append(emitted)
+        uids.append(-1)
+        draws.append(draw)
+    return Path(tuple(tokens), node, int(tree.depth[node]), emitted, tuple(uids), tuple(draws))

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.draws import Draws, Mixed
-from decgraph.backends.torch.effects import path_of
 from decgraph.backends.torch.rows import Dist
-from decgraph.backends.torch.trees import Tree
+from decgraph.backends.torch.trees import Tree, path_of
 from decgraph.runtime import trace
 
 Rule = Callable[[int, Any, Any], tuple[Any, Any, Any, Any]]
@@ -107,14 +106,6 @@ def _walked(t: Tree, node: int, emitted: Any) -> Any:
 def decided(m: Any, made: Any) -> None:
     """The statistics and the event of an edit that was accepted."""
     m.unmasked([made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
-
-
-def canvas_at(t: Tree, node: int) -> Canvas:
-    """The canvas at a node: the root's with the edits made."""
-    canvas: Canvas = t.base
-    for n in t.path_nodes(node)[1:]:
-        canvas = t.edges[n].apply(canvas)
-    return canvas
 
 
 def report_step(m: Any, t: Tree, children: Any, child: int | None, depth: int) -> None:

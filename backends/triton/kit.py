@@ -14,23 +14,15 @@ from decgraph.ir.values import Function, Module, Op
 from decgraph.ir.vocabulary import on_rows
 from decgraph.ir.walk import functions_of
 
-# What is made of an op is kept with the op, since it holds it: a table by ops would hold on to both for ever.
-
 
 def call_of(op: Op) -> VocabularyCall:
     """The kernels of a vocabulary segment, or of an op on rows that stands alone."""
-    made: VocabularyCall | None = op.__dict__.get("_call")
-    if made is None:
-        made = op.__dict__["_call"] = vocabulary(op)
-    return made
+    return op.memo.once("call", lambda: vocabulary(op))
 
 
 def compiled_rule(op: Op, function: Function) -> CompiledRule:
     """The kernels of a `tree.walk` of a function."""
-    made: CompiledRule | None = op.__dict__.get("_rule")
-    if made is None:
-        made = op.__dict__["_rule"] = rule_of(op, function.body)
-    return made
+    return op.memo.once("rule", lambda: rule_of(op, function.body))
 
 
 class Kernels(Kit):

@@ -17,6 +17,7 @@ from itertools import islice
 import torch
 from triton import knobs
 
+from decgraph.backends.base import Backend
 from decgraph.backends.torch.machine import Machine as TorchMachine
 from decgraph.backends.triton.kit import KERNELS
 from decgraph.errors import DecError
@@ -25,37 +26,35 @@ _LOG = logging.getLogger("decgraph")
 
 
 class Machine(TorchMachine):
-    """Made as backends.reference.machine.Machine is."""
+    """One request; its arguments are `Backend`'s."""
 
+    name = "triton"
     kit = KERNELS
 
-    def run_function(self) -> tuple[int, ...]:
-        """Run to the end; returns the committed tokens. Raises DecError."""
+    def run(self) -> tuple[int, ...]:
         _look_at_the_device()
         if not by_steps([self], 1):
             return self.committed_tokens()
-        out: tuple[int, ...] = super().run_function()
-        return out
+        return super().run()
 
-    @staticmethod
+    @classmethod
     def run_many(
-        waiting: Iterator[tuple[int, TorchMachine]],
-        width: int,
-        ended: Callable[[int, TorchMachine, BaseException | None], None],
+        cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
         """Run several at a time: by steps those that can, the others by drivers whose model calls go together."""
         _look_at_the_device()
 
-        def driven() -> Iterator[tuple[int, TorchMachine]]:
+        def driven() -> Iterator[tuple[int, Backend]]:
             while part := list(islice(waiting, width)):
-                left = {id(machine) for machine, _ in by_steps([machine for _, machine in part], width)}
+                ours = [machine for _, machine in part if isinstance(machine, TorchMachine)]
+                left = {id(machine) for machine, _ in by_steps(ours, width)}
                 for number, machine in part:
                     if id(machine) in left:
                         yield number, machine
                     else:
                         ended(number, machine, None)
 
-        TorchMachine.run_many(driven(), width, ended)
+        super().run_many(driven(), width, ended)
 
 
 def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:

@@ -15,8 +15,8 @@ from decgraph.ir.data.tree import Tree
 class Slots(ExactMachine):
     """The target's keys and values stand in slots by position; `fill` says what a verification leaves in them."""
 
-    def start_effects(self) -> None:
-        super().start_effects()
+    def start_run(self) -> None:
+        super().start_run()
         self.slots: dict[int, Any] = {}
         self.filling: dict[int, Any] = {}
 
@@ -27,7 +27,7 @@ class Slots(ExactMachine):
         """After a commit: what stays in the slots. `before`: tokens of the context before it."""
 
     def evaluate(self, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
-        if model is self.main_model() and isinstance(place, Tree) and isinstance(place.base, tuple) and len(place) > 1:
+        if model is self.main and isinstance(place, Tree) and isinstance(place.base, tuple) and len(place) > 1:
             self.filling = self.fill(place)
         return super().evaluate(op, model, place, extra)
 
@@ -39,7 +39,7 @@ class Slots(ExactMachine):
         self.keep(before)
 
     def score_paths(self, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Any]]:
-        if model is self.main_model() and self.slots:
+        if model is self.main and self.slots:
             held = len(self.tokens)
             states = [tuple(self.slots.get(i, x) if i < held else x for i, x in enumerate(s)) for s in states]
         return super().score_paths(model, states, given)
@@ -72,7 +72,7 @@ class Leaking(ExactMachine):
     leaks = False
 
     def evaluate(self, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
-        self.leaks = model is self.main_model() and isinstance(place, Tree)
+        self.leaks = model is self.main and isinstance(place, Tree)
         try:
             return super().evaluate(op, model, place, extra)
         finally:

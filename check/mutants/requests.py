@@ -23,7 +23,7 @@ class Elsewhere(ExactMachine):
     def model_row(
         self, model: Any, scores: Any, path: tuple[Any, ...], node: int | None, allow: Any, position: int | None = None
     ) -> Any:
-        if model is not self.main_model() or not node or self.parent is not None:
+        if model is not self.main or not node or self.parent is not None:
             return super().model_row(model, scores, path, node, allow, position)
         other = copy.copy(self)
         other.request = self.changed(self.request)

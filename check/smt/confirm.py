@@ -7,8 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.choices import Choices, TooMany, runs
-from decgraph.backends.exact.run import Enough, ExactMachine, Unlikely, World
-from decgraph.backends.reference.machine import Stop
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import Enough, Unlikely, World
+from decgraph.backends.run import Stop
 from decgraph.check.smt.diagrams import Tokens
 from decgraph.check.smt.laws import PROMPT, Setting, request
 from decgraph.check.smt.points import Point
@@ -97,7 +98,7 @@ def _machine(setting: Setting, name: str, models: Any, params: Any, world: World
 
 def _executed(m: ExactMachine) -> Tokens:
     try:
-        m.run_function()
+        m.run()
     except (Enough, Stop):
         pass
     return m.committed_tokens()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from decgraph.backends.exact.run import Enough
-from decgraph.backends.reference.machine import Stop
+from decgraph.backends.exact.world import Enough
+from decgraph.backends.run import Stop
 from decgraph.check.smt.diagrams import Case, Diagram, Folder, Leaf, Tokens
 from decgraph.check.smt.field import Fact, Field
 from decgraph.check.smt.machine import SymbolicMachine, SymbolicModel, SymbolicWorld
@@ -158,7 +158,7 @@ class _Nothing:
 
 def _executed(m: SymbolicMachine) -> Tokens:
     try:
-        m.run_function()
+        m.run()
     except (Enough, Stop):
         pass
     return m.committed_tokens()

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.exact.run import ExactMachine, World
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import World
 from decgraph.check.smt.field import Field
 from decgraph.check.smt.numbers import SYMBOLIC, Beyond, minimum
 from decgraph.check.smt.ratio import Ratio

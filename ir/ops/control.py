@@ -196,7 +196,7 @@ class Run:
         n = len(op.attrs["args"])
         tree = rest[n] if op.attrs["has_tree"] else None
         counters = rest[n + 1 if op.attrs["has_tree"] else n :]
-        return (m.run(op, start, as_int(bound), dict(zip(op.attrs["args"], rest)), tree, counters),)
+        return (m.sub_run(op, start, as_int(bound), dict(zip(op.attrs["args"], rest)), tree, counters),)
 
     attrs = ("callee", "args", "has_tree", "site", "vocab?")
     label, batch = "all", "ragged"

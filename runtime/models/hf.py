@@ -173,10 +173,11 @@ def _part(path: str | Path, target: HFCausal, kind: str, model_type: str) -> tup
     import torch
     import transformers
 
+    from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import check_width
 
     folder, config = _folder(path, kind, "")
-    if not hasattr(target, "net"):
+    if not isinstance(target, HFCausal):
         raise DecError(f"{folder.name} reads hidden states, which decgraph does not have of {target.name!r}")
     if config.get("model_type") != model_type:
         raise DecError(f"{folder} is not a {kind} model but a {config.get('model_type')}")

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.reals import Log, NotSeparated, exp, power, rounded_down
-from decgraph.backends.exact.run import World, exact_machine
+from decgraph.backends.exact.run import exact_machine
+from decgraph.backends.exact.world import World
 from decgraph.backends.reference.machine import Machine
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
@@ -152,9 +153,9 @@ def outcome(text: str, machine: str = "exact") -> Any:
     params = {"a": F(1, 2), "n": 3}
     try:
         if machine == "exact":
-            return exact_machine(module, "numbers", {"target": model}, params, request, World(coupled=False)).run_function()
+            return exact_machine(module, "numbers", {"target": model}, params, request, World(coupled=False)).run()
         with np.errstate(all="ignore"):
-            return Machine(module, "numbers", {"target": model}, {"a": 0.5, "n": 3}, request).run_function()
+            return Machine(module, "numbers", {"target": model}, {"a": 0.5, "n": 3}, request).run()
     except (DecError, NotSeparated) as error:
         return error
 

@@ -7,7 +7,7 @@ from fractions import Fraction as F
 import pytest
 
 from decgraph.backends.exact.choices import Choices, TooMany, runs
-from decgraph.backends.exact.run import World
+from decgraph.backends.exact.world import World
 from decgraph.check.laws import (
     AdversaryWins,
     Program,

@@ -13,7 +13,7 @@ from fidelity.forced import START, Coin, Script, Step, lines, rule_text, step
 from fidelity.rules_chains import drafter, law, table
 
 from decgraph.backends.exact.choices import Choices, runs
-from decgraph.backends.exact.run import World
+from decgraph.backends.exact.world import World
 from decgraph.check.laws import Program, execute
 from decgraph.dsl.lower import load_text
 from decgraph.runtime.models.table import TableModel

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from decgraph.backends.exact.choices import runs
-from decgraph.backends.exact.run import World
+from decgraph.backends.exact.world import World
 from decgraph.check.laws import Program, execute
 from decgraph.check.smt import SmtReport, prove, prove_rule, smt_report
 from decgraph.check.smt.field import Field

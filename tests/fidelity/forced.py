@@ -18,7 +18,7 @@ from fidelity.watched import Path, run
 
 from decgraph import stdlib
 from decgraph.backends.exact.choices import Choices
-from decgraph.backends.exact.run import World
+from decgraph.backends.exact.world import World
 from decgraph.backends.torch import noise as torch_noise
 from decgraph.backends.torch.machine import Machine as Torch
 from decgraph.check.laws import Program, execute

@@ -98,7 +98,7 @@ def watching(kind: Any, log: list[Any]) -> Any:
     class Watching(kind):  # type: ignore[misc]
         def note(self, model: Any, paths: Sequence[Path]) -> None:
             """A call of the main model at these whole paths."""
-            if model is not self.main_model() or not paths:
+            if model is not self.main or not paths:
                 return
             root = tuple(commonprefix([list(p) for p in paths]))
             log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}, rows=[tuple(p) for p in paths]))

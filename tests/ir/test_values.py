@@ -63,5 +63,5 @@ def test_values_are_of_their_types(file: Path) -> None:
             module, module.main, models_for(function, 3, seed), params_for(function, seed), request_for(3, seed, 4)
         )
         machine.table = {name: checked(row, seen) for name, row in load().items()}
-        machine.run_function()
+        machine.run()
     assert seen["commit"] + seen["return"] > 0 or not module.main

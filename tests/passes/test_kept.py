@@ -44,7 +44,7 @@ def steps(module: Module, name: str, limit: int = 24) -> Iterator[Step]:
         Request(prompt=(0, 1, 2), limit=limit),
         listener=events.append,
     )
-    m.run_function()
+    m.run()
     now, out = Step(), []
     for e in events:
         match e:
@@ -138,7 +138,7 @@ def test_freedave_asks_for_no_canvas_twice() -> None:
             check_params(m.entry, parameters(name)),
             Request(prompt=(0, 1), limit=12),
             listener=count.append,
-        ).run_function()
+        ).run()
         events.append(sum(isinstance(e, ModelCall) for e in count))
     before, after = events
     # One a step; of the others those at the first canvas, and behind a block whose last cell needed no call.

@@ -24,7 +24,7 @@ def tokens(module: Module, name: str, backend: str) -> tuple[int, ...]:
     model = TableModel(3, 4, kind="masked", name="model")
     request = Request((1, 2), limit=6, eos=frozenset(), temperature=0.7, seed=3)
     m = machine(backend)(module, name, {"model": model}, params, request)
-    m.run_function()
+    m.run()
     committed: tuple[int, ...] = tuple(m.committed_tokens())
     return committed
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.torch.effects import path_of
 from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.stores import ids_of
-from decgraph.backends.torch.trees import Context, Path, Tree
+from decgraph.backends.torch.trees import Context, Path, Tree, path_of
 
 
 @lowering("context")

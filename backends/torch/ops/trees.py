@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.torch.canvases import Canvas, Edit
+from decgraph.backends.torch.canvases import Canvas, Edit, canvas_at
 from decgraph.backends.torch.draws import Draws, Mixed, joined, points
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.rows import Dist, Values
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Path, Tree
-from decgraph.backends.torch.walk import canvas_at
 from decgraph.ir.ops.limits import room_for_nodes
 
 

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.draws import Draws, Mixed
-from decgraph.backends.torch.effects import path_of
 from decgraph.backends.torch.rows import Dist, Values
 from decgraph.backends.torch.shaping import nothing_left
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import Tree
-from decgraph.backends.torch.walk import canvas_at, decided, report_step, report_tree
+from decgraph.backends.torch.trees import Tree, path_of
+from decgraph.backends.torch.walk import decided, report_step, report_tree
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
 from decgraph.backends.triton.rules.device import Given, Walked, site_word
 from decgraph.backends.triton.rules.values import Captured, Unsupported

@@ -25,6 +25,7 @@ from decgraph.backends.triton.step.canvas_turns import CudaRecorder, Recorder
 from decgraph.backends.triton.step.canvas_values import skeleton
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.keys import halves
+from decgraph.ir.memo import memo_of
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Module, Op
 from decgraph.runtime.models.engine.of import engine_of
@@ -131,16 +132,12 @@ class _Kept:
     """What is remembered on a model, as its engine is: it goes when the model goes. evaluators: the latest, by program and
     sizes; refused: by program and length, why it cannot run so."""
 
-    model: Any
     evaluators: OrderedDict[Any, CanvasEvaluator] = field(default_factory=OrderedDict)
     refused: dict[Any, str] = field(default_factory=dict)
 
 
 def _kept_with(model: Any) -> _Kept:
-    kept = model.__dict__.get("_canvas_evaluators")
-    if not isinstance(kept, _Kept) or kept.model is not model:  # models are derived by copying
-        kept = model.__dict__["_canvas_evaluators"] = _Kept(model)
-    return kept
+    return memo_of(model).once("canvas evaluators", _Kept)
 
 
 def evaluator_for(

@@ -21,6 +21,7 @@ from decgraph.backends.triton.step.causal_layers import Weights, adapted, least,
 from decgraph.backends.triton.step.model import DeviceModel
 from decgraph.backends.triton.step.table import TableOnDevice, refusal
 from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.exits import plainly
 from decgraph.runtime.models.engine.hf import read_out
@@ -28,6 +29,7 @@ from decgraph.runtime.models.engine.step import FULL, SLIDING, ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.hf_net import Net
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
 
@@ -200,15 +202,9 @@ def suited(attention: Attention | None, weight: Tensor) -> Attention:
     return kernel_attention if weight.is_cuda and weight.dtype.itemsize <= 4 else dense_attention
 
 
-def _once(holder: Any, attention: Attention, make: Callable[[Attention], Weights]) -> Weights:
-    """What is made of a model or net, remembered on it."""
-    kept = holder.__dict__.get("_device_weights")
-    if kept is None or kept[0] is not holder:  # one derived by copying carries its original's
-        kept = holder.__dict__["_device_weights"] = (holder, {})
-    if attention not in kept[1]:
-        kept[1][attention] = make(attention)
-    made: Weights = kept[1][attention]
-    return made
+def _once(holder: Model | Net, attention: Attention, make: Callable[[Attention], Weights]) -> Weights:
+    """What is made of a model or net for an attention, kept with it."""
+    return memo_of(holder).once(("device weights", attention), lambda: make(attention))
 
 
 def _why_not(model: Model) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.rules.compile import rule_of
+from decgraph.backends.triton.kit import compiled_rule
 from decgraph.backends.triton.rules.device import Given, Walked, site_words
 from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, known, load
 from decgraph.backends.triton.step.held import Held
@@ -218,8 +218,8 @@ class Step(Evaluator):
         return Laws(self.frame.shape, model.vocab_size, self.device, wide=model.exact)
 
     def rule(self, op: Op) -> Any:
-        """The kernels of a `tree.walk`."""
-        return rule_of(op, self.function.body)
+        """The kernels of a `tree.walk`, generated once for the op."""
+        return compiled_rule(op, self.function)
 
     def walked(self, rule: Any, given: Given, depth: int) -> Walked:
         """What a rule leaves of trees that are at most so deep."""

@@ -4,7 +4,7 @@
 
 decodes every machine that it can to its end and fills it as its driver would have: `committed_tokens()`, `reason`, `tally`
 (what session.py makes statistics of), and a session's states. What it cannot do it leaves untouched and returns, with the
-reason: those are for the driver (`machine.run_function()` or `run_many`). These are left:
+reason: those are for the driver (`machine.run()` or `run_many`). These are left:
 
 - programs whose steps are not of static shape, or with models that have no form on the device (why.py says why);
 - machines somebody listens to, sub-runs, and requests with penalties, automata, processors, stop strings, `until`, a least
@@ -30,6 +30,7 @@ from decgraph.backends.triton.step.machine import Frame
 from decgraph.backends.triton.step.program import Outcome, StepProgram, device_models
 from decgraph.backends.triton.step.why import Needs, needs_of
 from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
 
 KEPT = 2
 """Programs that are kept with a model, each with its models' caches."""
@@ -45,13 +46,12 @@ class Kept:
 
 def kept(model: Any) -> Kept:
     """What is kept with a main model."""
-    out: Kept = model.__dict__.setdefault("_steps", Kept())
-    return out
+    return memo_of(model).once("steps", Kept)
 
 
 def forget(model: Any) -> None:
     """Give back the memory of the programs that are kept with a main model."""
-    model.__dict__.pop("_steps", None)
+    memo_of(model).forget("steps")
 
 
 def run_steps(

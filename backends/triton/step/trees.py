@@ -13,7 +13,7 @@ from decgraph.backends.triton.step.effects import last_token
 from decgraph.backends.triton.step.evaluate import NotStatic, device
 from decgraph.backends.triton.step.numbers import flat_draws
 from decgraph.backends.triton.step.rows import probs_of
-from decgraph.backends.triton.step.values import Context, Draws, Growth, Nodes, Tree
+from decgraph.backends.triton.step.values import Context, Draws, Growth, LogProbs, Nodes, Tree
 
 
 @device("tree.new")
@@ -24,7 +24,7 @@ def new(s: Any, op: Any, base: Any = None) -> Tree:
         raise NotStatic("a tree that does not grow from the context", op)
     zero = np.zeros(1, dtype=np.int64)
     token = s.constant(np.full((s.frame.batch, 1), -1, dtype=np.int64))
-    logprob = s.constant(np.zeros((s.frame.batch, 1)))
+    logprob = LogProbs(s.constant(np.zeros((s.frame.batch, 1))))
     return Tree(base, token, zero, zero, zero - 1, epoch=s.epoch, logprob=logprob, until=op.attrs.get("until", ()))
 
 
@@ -69,6 +69,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         height=max(t.height, int(depth.max(initial=0))),
         growths=(*t.growths, Growth(flat, first, n, above)),
         columns=columns,
+        logprob=None if t.logprob is None else LogProbs(t.logprob.known),
         new=ids,
         frontier=ids,
     )
@@ -210,7 +211,8 @@ def probs(s: Any, t: Tree) -> Tensor:
 
 def logprobs(s: Any, t: Tree) -> Tensor:
     """float64[B, N]: cumulative log-probabilities."""
-    known = t.logprob
+    assert t.logprob is not None, "after a choice by data"
+    known = t.logprob.known
     done = int(known.shape[1])
     for g in t.growths:
         if g.first < done:
@@ -218,7 +220,7 @@ def logprobs(s: Any, t: Tree) -> Tensor:
         above = known.gather(1, batched(s, t.parent[..., g.first : g.first + g.count]))
         known = torch.cat([known, above + torch.log(probs_of(s, g.draws))], 1)
         done = g.first + g.count
-    object.__setattr__(t, "logprob", known)  # remembered: a tree's own values never change
+    t.logprob.known = known
     return known
 
 

@@ -114,6 +114,14 @@ class Growth:
     above: Any
 
 
+@dataclass
+class LogProbs:
+    """Cumulative log-probabilities of a tree's first nodes, float64[B, N']; more are added when somebody asks. A tree that grew
+    has one of its own."""
+
+    known: Tensor
+
+
 @dataclass(frozen=True)
 class Tree:
     """Node 0 is the root; ids are growth order.
@@ -121,7 +129,7 @@ class Tree:
     token: int64[B, N], the root's -1. parent: NumPy int64[N] where growth by counts says it, else int64[B, N]; depth as well.
     height: the greatest depth there may be. epoch: how many commits there had been in the step when it was begun. origin: None,
     or after a choice by data the growth ids of the nodes, int64[B, N]. uid: NumPy, by growth id: what the cells of models are
-    found by; the root's is -1. logprob: float64[B, N'], of the first nodes. until: where the driver's tree ends (ir/places.py).
+    found by; the root's is -1. logprob: of the first nodes. until: where the driver's tree ends (ir/places.py).
     """
 
     base: Context
@@ -134,7 +142,7 @@ class Tree:
     origin: Tensor | None = None
     growths: tuple[Growth, ...] = ()
     columns: dict[str, Tensor] = field(default_factory=dict)
-    logprob: Any = None
+    logprob: LogProbs | None = None
     until: tuple[str, ...] = ()
     new: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     frontier: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))

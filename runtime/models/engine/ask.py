@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -169,4 +169,21 @@ class Engine(Protocol):
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence; nothing happens for one that was never seen."""
+        ...
+
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes."""
+        ...
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """Put captured forwards behind torch.compile; whether there is one. `notice` is told what cannot be compiled."""
+        ...
+
+
+@runtime_checkable
+class RollEngine(Engine, Protocol):
+    """An engine that can compute a chain of drafts cell after cell."""
+
+    def roll(self, rolls: Sequence[Roll]) -> Sequence[Tensor | Exception]:
+        """Per roll its scores [count, V], or what it is answered with instead."""
         ...

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.capture.compiled import compiled
+from decgraph.runtime.models.capture.step import Step as CapturedStep
 from decgraph.runtime.models.engine.ask import Answer, Ask, Counted, Roll
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import ROWS, Part, Store, TooLarge
@@ -155,6 +157,20 @@ class CausalEngine:
         if not (slot.covers(ask) and len(ask.context) >= length):
             self._follow(slot, ask)
         return len(slot.chain) >= length
+
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes."""
+        self.store.budget = budget
+        if self.below is not None:
+            self.below.limit(budget)
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """Put captured forwards behind torch.compile; whether there is one."""
+        below = self.below is not None and self.below.compile(notice)
+        if not isinstance(self.step, CapturedStep):
+            return below
+        self.step = compiled(self.step, notice=notice)
+        return True
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence and free its slot."""

@@ -64,6 +64,14 @@ class HeadsEngine:
         self.counted.add(self.core.counted.since(before))
         return answers
 
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes."""
+        self.core.limit(budget)
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """Put captured forwards behind torch.compile; whether there is one."""
+        return self.core.compile(notice)
+
     def close(self, sequence: Hashable) -> None:
         self.core.close(sequence)
 

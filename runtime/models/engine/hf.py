@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.ask import Engine
 from decgraph.runtime.models.engine.causal import CausalEngine
@@ -29,19 +30,21 @@ _log = logging.getLogger("decgraph.engine")
 
 def net_engine(model: HFCausal) -> CausalEngine:
     """The engine of a model's weights. Models that share their weights and layers (`with_heads`) share it."""
-    net: Any = model.net  # Any: the engine is remembered on it
-    kept = net.__dict__.get("_engine")
-    if kept is not None and kept[0] is net:  # a net derived by copying carries its original's
-        engine: CausalEngine = kept[1]
-        return engine
+    memo = memo_of(model.net)
+    made: CausalEngine | None = memo.get("engine")
+    if made is None:
+        made = memo.once("engine", lambda: _net_engine(model))
+        root = model.root  # may be a model of the same net
+        made.memories = Memories(model, copying(model, net_engine(root), lambda: made) if root is not model else None)
+    return made
+
+
+def _net_engine(model: HFCausal) -> CausalEngine:
+    net = model.net
     step = ModuleStep(net.base, model.name, plainly(net))
-    made = CausalEngine(
+    return CausalEngine(
         fastest(net.base, step), step.layout, net._out, name=model.name, size=model.vocab.size, context=model.context
     )
-    net.__dict__["_engine"] = (net, made)
-    root = model.root
-    made.memories = Memories(model, copying(model, net_engine(root), lambda: made) if root is not model else None)
-    return made
 
 
 def module_engine(module: Any, name: str, size: int, context: int | None) -> CausalEngine:

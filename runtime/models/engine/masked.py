@@ -8,7 +8,7 @@ canvases are computed once, and the last calls are remembered by content.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,6 +73,14 @@ class HFMaskedEngine:
     def empty(self, length: int) -> Kept:
         """A memory of `length` positions that holds none."""
         return empty(self.model.family, length)
+
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes."""
+        self.budget = budget
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """Put captured forwards behind torch.compile; whether there is one."""
+        return False
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence's calls; its memories live as long as somebody has them."""

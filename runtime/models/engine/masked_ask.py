@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -108,6 +108,14 @@ class MaskedEngine(Protocol):
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence; nothing happens for one that was never seen."""
+        ...
+
+    def limit(self, budget: int) -> None:
+        """Bound the rows, scores and copied memories of one forward, in bytes."""
+        ...
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """Put captured forwards behind torch.compile; whether there is one."""
         ...
 
 

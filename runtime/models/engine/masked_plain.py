@@ -7,7 +7,7 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +68,14 @@ class PlainMaskedEngine:
         """A memory of `length` positions that holds none."""
         nothing = (LayerMemory({}, {}),) * self.model.layers
         return PlainKept(Memory(self.model.family, length, nothing))
+
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes."""
+        return
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """Put captured forwards behind torch.compile; whether there is one."""
+        return False
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence's last call."""

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.engine.ask import Engine
 from decgraph.runtime.models.interface import Model
 
 
-def engine_of(model: Model) -> Any:  # Any: an `Engine`, or the masked models' own protocol
+def engine_of(model: Model) -> Any:  # Any: an `Engine`, or of a masked model a `MaskedEngine`
     """The engine of a model, made on first use.
 
     Raises DecError for a Hugging Face model that the engine cannot run (it says what is in the way).
     """
-    kept = model.__dict__.get("_engine")
-    # Models are derived by copying: what a copy carries over is the original's engine.
-    if kept is not None and kept[0] is model:
-        return kept[1]
-    made = _make(model)
-    model.__dict__["_engine"] = (model, made)
-    return made
+    return memo_of(model).once("engine", lambda: _make(model))
 
 
 def _make(model: Model) -> Any:  # Any: see `engine_of`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import torch
@@ -37,6 +37,14 @@ class PlainEngine:
             except DecError as error:
                 answers.append(error)
         return answers
+
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes."""
+        return
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """Put captured forwards behind torch.compile; whether there is one."""
+        return False
 
     def close(self, sequence: Hashable) -> None:
         """Nothing is kept, so nothing is forgotten."""

@@ -127,7 +127,7 @@ def outcome(cls: Any, module: Module) -> dict[str, Any]:
             return {"a": 1, "b": 2}[p.name]
 
     Kept.outs = {}
-    Kept(module, "f", {"target": TableModel(3, 1)}, {}, Request(prompt=(0,))).run_function()
+    Kept(module, "f", {"target": TableModel(3, 1)}, {}, Request(prompt=(0,))).run()
     return Kept.outs
 
 

@@ -13,8 +13,8 @@ from op_samples import OPERANDS, SAMPLES
 from torch_values import plain, torch_value
 
 from decgraph import DecError
+from decgraph.backends.indexes import Asked, Lru
 from decgraph.backends.reference.machine import Machine as ReferenceMachine
-from decgraph.backends.reference.values import Asked, Lru
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.torch import lowering, program
 from decgraph.backends.torch.machine import Machine as TorchMachine
@@ -136,7 +136,7 @@ class _Kept:
 
     def start(self: Any, operands: dict[str, Any]) -> Any:
         self.operands, self.outs = operands, {}
-        self.run_function()
+        self.run()
         return {k: plain(v) for k, v in self.outs.items()}, self.tokens, self.results, self.own
 
 

@@ -81,7 +81,7 @@ class Replay:
             made = request_of(r, seed * 7 + i)
             m = Machine(self.module, self.name, self.models, self.params, made, shared=shared)
             try:
-                m.run_function()
+                m.run()
             except DecError:
                 return None
             out.append(m.committed_tokens())

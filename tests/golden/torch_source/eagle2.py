@@ -46,7 +46,7 @@ def eagle2(m, target, head, depth, k, budget):
     commit(m, x)  # eagle2.dec:10
     i = 0
     while not done(m):  # eagle2.dec:11
-        m.turn('stdlib/eagle2.dec:11:5', i)
+        m.check_progress('stdlib/eagle2.dec:11:5', i)
         t = tree_new(m, context(m), until=('limit', 'place', 'ends'))  # eagle2.dec:12
         for i_2 in range(depth):  # eagle2.dec:13
             if m.full(t, 'frontier'):

@@ -50,7 +50,7 @@ def fast_dllm(m, model, length, block, tau):
             any_ = reduce_at_9(m, c_3, b)
             if not any_:
                 break
-            m.waits('stdlib/fast_dllm.dec:9:9', i_2)
+            m.check_waiting('stdlib/fast_dllm.dec:9:9', i_2)
             all_2 = canvas_get(m, c_3, field='all')  # fast_dllm.dec:10
             cells_2 = positions_start(m, b, kind='start')
             n = as_int(m, cells_2)

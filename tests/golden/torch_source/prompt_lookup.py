@@ -24,7 +24,7 @@ def prompt_lookup(m, target, k, reach):
     key = noise(m, kind='output', site='output')  # rules.dec:14
     i = 0
     while not done(m):  # prompt_lookup.dec:10
-        m.turn('stdlib/prompt_lookup.dec:10:5', i)
+        m.check_progress('stdlib/prompt_lookup.dec:10:5', i)
         ctx = context(m)  # prompt_lookup.dec:11
         state = state_read(m, state='seen')  # prompt_lookup.dec:12
         found = index_ask(m, state, ctx, 1, k, 'first', what='path', named=('at_least', 'at_most', 'pick'))

@@ -27,7 +27,7 @@ def speculative(m, target, drafter, gamma):
     """
     i = 0
     while not done(m):  # speculative.dec:7
-        m.turn('stdlib/speculative.dec:7:5', i)
+        m.check_progress('stdlib/speculative.dec:7:5', i)
         t = tree_new(m, context(m), until=('limit', 'greedy place', 'ends'))  # speculative.dec:8
 
         def noise_of(i_2):  # speculative.dec:10

@@ -41,7 +41,7 @@ class _Kept:
 
     def start(self: Any, operands: dict[str, Any]) -> list[Any]:
         self.operands, self.outs = operands, {}
-        self.run_function()
+        self.run()
         return [shown(plain(self.outs[f"out{n}"])) for n in range(len(self.outs))]
 
 

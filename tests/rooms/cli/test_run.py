@@ -42,6 +42,14 @@ def test_text_then_summary(tables: None, capsys: pytest.CaptureFixture[str]) -> 
         assert word in summary
 
 
+def test_one_default_of_sampling_in_python_and_here(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    here = as_json(capsys, "autoregressive", "-p", "ab", "-n", "12")["tokens"]
+    unsaid, greedy = (decgraph.run("autoregressive", "ab", limit=12, **how).tokens for how in ({}, {"temperature": 0}))
+    (many,) = decgraph.load("autoregressive").session().generate(["ab"], limit=12)
+    assert tuple(here) == unsaid == greedy == many.tokens
+    assert here != as_json(capsys, "autoregressive", "-p", "ab", "-n", "12", "-t", "1")["tokens"], "a table is no point mass"
+
+
 def test_json_has_what_a_program_needs(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
     got = as_json(capsys, "speculative", "-p", "ab", "-n", "12", "-t", "1", "--gamma", "3")
     assert len(got["tokens"]) == 12

@@ -137,7 +137,7 @@ def fused(name: str, count: int, **more: Any) -> tuple[int, int, list[Kernel]]:
     ]
     want, have = (machines(name, hf_model(), params, asked) for _ in range(2))
     for m in want:
-        m.run_function()
+        m.run()
     e = canvas_run.evaluator_for(have)
     e.fused = True
     try:

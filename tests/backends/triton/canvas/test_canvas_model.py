@@ -173,6 +173,6 @@ def test_generated_kernels_decide_the_same(name: str, more: dict[str, Any]) -> N
     asked = [Request(**{"prompt": p, "limit": 20, "seed": 7, "request_id": i, **more}) for i, p in enumerate(((1,), (5, 6)))]
     want, have = (machines(name, hf_model(), params, asked) for _ in range(2))
     for m in want:
-        m.run_function()
+        m.run()
     assert all(r.why is None for r in run_canvases(have, kernels=True))
     assert [m.committed_tokens() for m in have] == [m.committed_tokens() for m in want]

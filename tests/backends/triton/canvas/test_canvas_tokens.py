@@ -52,7 +52,7 @@ def same(
     have = machines(name, model, params, asked, known=known)
     calls = [counted(m) for m in want]
     for m in want:
-        m.run_function()
+        m.run()
     ran = run_canvases(have, every=every)
     for driver, device, r, every_call in zip(want, have, ran, calls, strict=True):
         assert r.why is None, r.why
@@ -99,7 +99,7 @@ def test_the_references_tokens_on_tables(name: str, temperature: float) -> None:
     run_canvases(have)
     for request, m in zip(asked, have, strict=True):
         want = reference(module, name, {"model": model}, params, request)
-        want.run_function()
+        want.run()
         assert m.committed_tokens() == want.committed_tokens()
 
 
@@ -172,7 +172,7 @@ def test_draws_are_counted_among_the_cells_that_are_there() -> None:
     asked = requests(3)
     want, have = ([Machine(module, "open_cells", {"model": hf_model()}, {"length": 8}, r) for r in asked] for _ in range(2))
     for m in want:
-        m.run_function()
+        m.run()
     assert [r.why for r in run_canvases(have)] == [None] * 3
     assert [m.committed_tokens() for m in have] == [m.committed_tokens() for m in want]
 
@@ -217,7 +217,7 @@ def test_choices_among_the_cells_that_are_there(choice: str, fused: bool, monkey
     asked = requests(2)
     want, have = ([Machine(module, "chosen", {"model": hf_model()}, {"length": 6}, r) for r in asked] for _ in range(2))
     for m in want:
-        m.run_function()
+        m.run()
     assert [r.why for r in run_canvases(have)] == [None] * 2
     assert [m.committed_tokens() for m in have] == [m.committed_tokens() for m in want]
     assert [m.tally.calls for m in have] == [m.tally.calls for m in want]
@@ -230,7 +230,7 @@ def test_what_a_driver_raises_is_left_to_it() -> None:
     (ran,) = run_canvases([m])
     assert ran.why is not None and not m.committed_tokens() and not m.tally.calls
     with pytest.raises(DecError, match="leave no token"):
-        m.run_function()
+        m.run()
 
 
 def test_what_cannot_run_so_says_why() -> None:

@@ -32,7 +32,7 @@ def requests(count: int, shift: int = 0, **more: Any) -> list[Request]:
 def tokens(name: str, asked: list[Request], params: dict[str, Any]) -> list[tuple[int, ...]]:
     ms = machines(name, hf_model(), params, asked)
     for m in ms:
-        m.run_function()
+        m.run()
     return [m.committed_tokens() for m in ms]
 
 

@@ -69,6 +69,6 @@ def test_the_drivers_tokens(models: dict[str, Any], name: str, temperature: floa
         program.step.body()
     run.forget(made[0].main)
     for m, w in zip(made, want, strict=True):
-        w.run_function()
+        w.run()
         assert m.committed_tokens() == w.committed_tokens()
         assert_stats(m.tally.stats(), w.tally.stats())

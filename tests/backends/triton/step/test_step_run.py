@@ -6,10 +6,12 @@ import gc
 import weakref
 from typing import Any
 
+import pytest
 from step_runs import Runs, assert_stats, parameters, requests
 
 from decgraph.backends.registry import machine
 from decgraph.backends.torch.machine import Machine
+from decgraph.backends.triton.rules import compile
 from decgraph.backends.triton.step import run
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
@@ -42,6 +44,16 @@ def test_machines_are_filled_as_by_the_driver() -> None:
     assert len(run.kept(runs.models["target"]).programs) == 1, "two batches of one program"
     run.forget(runs.models["target"])
     assert not run.kept(runs.models["target"]).programs
+
+
+def test_rule_kernels_are_generated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Any] = []
+    write = compile.write
+    monkeypatch.setattr(compile, "write", lambda op, *rest: written.append(op) or write(op, *rest))
+    runs = Runs("speculative")
+    for asked in (requests(count=2), requests(count=1)):
+        assert not run.run_steps(machines(runs, asked))
+    assert len(written) <= sum(op.opcode == "tree.walk" for op in runs.module.functions[runs.module.main].body.walk())
 
 
 def test_models_that_nobody_has_are_gone() -> None:
@@ -90,4 +102,4 @@ def test_requests_that_lose_their_way_are_the_drivers() -> None:
     left = run.run_steps(made)
     assert [m for m, _ in left] == made and not any(m.committed_tokens() for m in made)
     for m, _ in left:
-        assert m.run_function()
+        assert m.run()

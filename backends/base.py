@@ -1,0 +1,103 @@
+"""What a backend has: the class that every backend derives from, and what a session asks of it.
+
+A backend is a class. An instance is one run, a request decoded by a function of a module; what concerns the backend itself
+(its memory, its compiler, which operations it has) is said by class methods.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+from decgraph.errors import DecError
+from decgraph.ir.values import Module
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.request import Request
+from decgraph.runtime.text import Detokenizer
+from decgraph.runtime.trace import Event, Stats
+
+
+class Backend(ABC):
+    """A backend, and with the arguments below one run of it.
+
+    module, function: what runs. models: by parameter name. params: values by parameter name, checked by the caller
+    (runtime/session.py). listener: called with every event (runtime/trace.py). shared: a session's states, by (function,
+    name), written in place. externs: the caller's Python functions by name. detokenizer: for stop strings and programs that
+    read text. parent: the run that this one is a part of. Raises DecError for a prompt that the models' context cannot hold.
+    """
+
+    name: ClassVar[str]
+    """What `registry.machine` and `--backend` call it."""
+    counts: ClassVar[bool] = False
+    """Whether a run counts its own statistics. Those of other backends are read from their events."""
+
+    request: Request
+    reason: str
+    """Why the run stopped (runtime/stop.py: "limit", "eos", "stop", "context", "end"); set when it has ended."""
+    results: list[tuple[int, ...]]
+    """The token ids of what the program returned, the n best of a search."""
+
+    @abstractmethod
+    def __init__(
+        self,
+        module: Module,
+        function: str,
+        models: Mapping[str, Model],
+        params: Mapping[str, Any],
+        request: Request,
+        *,
+        listener: Callable[[Event], None] | None = None,
+        shared: dict[Any, Any] | None = None,
+        externs: Mapping[str, Callable[..., Any]] | None = None,
+        detokenizer: Detokenizer | None = None,
+        parent: Self | None = None,
+    ) -> None: ...
+
+    @abstractmethod
+    def run(self) -> tuple[int, ...]:
+        """Run to the end; returns the committed token ids. Raises DecError for whatever is raised on the way, with the request
+        and the program's line."""
+
+    @abstractmethod
+    def committed_tokens(self) -> tuple[int, ...]:
+        """The token ids committed so far, without the prompt."""
+
+    def stats(self) -> Stats | None:
+        """The statistics of the run where the backend counts them (`counts`), else None."""
+        return None
+
+    @classmethod
+    def run_many(
+        cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
+    ) -> None:
+        """Run several of this backend, at most `width` at a time; here one after the other. `waiting` gives each run with its
+        number when there is room for it; `ended(number, run, error)` is told of each as it ends. What one run raises ends that
+        run alone; KeyboardInterrupt ends all and is raised again."""
+        for number, run in waiting:
+            try:
+                run.run()
+            except KeyboardInterrupt as stop:
+                ended(number, run, stop)
+                raise
+            except Exception as error:
+                ended(number, run, error)
+            else:
+                ended(number, run, None)
+
+    @classmethod
+    def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:
+        """Bound what is kept of each model between its calls (the KV cache), in bytes. Does nothing where nothing is kept."""
+        return
+
+    @classmethod
+    def compile(cls, models: Mapping[str, Model], notice: Callable[[str], None]) -> None:
+        """Compile the models' forwards. `notice` is told, in a sentence, of each that stays as it is. Raises DecError where the
+        backend compiles nothing."""
+        raise DecError(f"backend {cls.name} compiles nothing", hint="backend torch does")
+
+    @classmethod
+    @abstractmethod
+    def supports(cls, opcode: str) -> str | None:
+        """None where the backend has an implementation of its own for the operation; else what happens instead, or why the
+        operation cannot run, in a sentence. Raises OpError for an opcode that is not in the op table."""

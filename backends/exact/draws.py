@@ -1,0 +1,216 @@
+"""Draws over rationals, with choices instead of noise. A draw is split when its token is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.exact.numbers import EXACT
+from decgraph.backends.exact.races import Race
+from decgraph.backends.exact.reals import Log, real, shares
+from decgraph.backends.exact.world import BetaVariable, RaceKey, Unlikely, World, said
+from decgraph.backends.reference.machine import Machine
+from decgraph.errors import DecError
+from decgraph.ir.data.dist import Draw, Draws, Row
+from decgraph.ir.ops.draws import NoiseKey
+from decgraph.ir.values import Op
+
+
+class ExactDraws(Machine):
+    """The draws of a run whose noise is unknown: every draw is a choice of `world`."""
+
+    num = EXACT
+    world: World
+    full_support = False
+
+    def start_run(self) -> None:
+        super().start_run()
+        self.read_before: list[tuple[str, tuple[Fraction, ...], int]] = []
+        """Sites whose noise an earlier step has read, from what distribution, and what came of it: the text has told."""
+
+    def draw(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
+        place = self.key(key, (lane,), row, index)
+        name = said(op, place, self.module.path, key.kind == "output")
+        return Draw(None, row, face, resolve=partial(self.late_token, op, place, row, face, name))
+
+    def said(self, op: Op, place: Any) -> str:
+        return said(op, place, self.module.path)
+
+    def late_token(self, op: Op | None, place: Any, row: Row, face: str, name: str) -> int:
+        if self.world.ran is not None:
+            self.world.ran.looked_at(op, row.face(face))
+        return self.race_token(place, row.face(face), name)
+
+    def race_token(self, place: Any, q: Any, name: str) -> int:
+        """The token of a race at a key."""
+        q = tuple([real(x) for x in q])
+        if not any(x > 0 for x in q):
+            raise DecError(f"{name} is drawn from a distribution without mass")
+        race = self.world.races.get(place)
+        if race is None:
+            race = self.world.races[place] = Race(len(q))
+            for site, law, token in self.read_before:
+                if place.site == site and len(law) == len(q):
+                    race.read(law, token)
+        known = race.known(q)
+        if known is not None:
+            return known
+        if sum(x > 0 for x in q) == 1:  # certain: it says nothing about the noise, and is no read of it
+            only = next(v for v, x in enumerate(q) if x > 0)
+            if only not in race.told:
+                race.told.add(only)
+                self.world.choices.choose([Fraction(1)], [only], name)
+            return only
+        options = race.possible(q)
+        if self.world.coupled and race.reads:
+            weights = [Fraction(1, len(options))] * len(options)  # only what is possible matters to a claim in tokens
+        else:
+            given = race.weights(q)
+            if given is None:
+                raise Unlikely(f"three different draws read the noise of {name}")
+            weights = [given[y] for y in options]
+        y = self.world.choices.choose(weights, options, name)
+        race.read(q, y)
+        return int(y)
+
+    def draw_many(self, op: Op, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
+        if replace:
+            out = []
+            for j in range(k):
+                place = self.key(key, (lane, j), row)
+                resolve = partial(self.late_token, op, place, row, face, f"{self.said(op, place)}, number {j}")
+                out.append(Draw(None, row, face, group=lane, rank=j, resolve=resolve))
+            return out
+        if not self.full_support:
+            k = min(k, sum(1 for x in row.face(face) if x > 0))
+        else:
+            k = min(k, self.vocab_size)
+        return self.siblings(op, row, face, self.key(key, (lane,), row), k, lane)
+
+    def siblings(self, op: Op, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
+        """k draws without replacement, each lazily, in order."""
+        group = self.world.groups.setdefault(place, [])
+        name = self.said(op, place)
+        out: list[Draw] = []
+        for j in range(k):
+            law = (
+                row
+                if j == 0
+                else Row(
+                    partial(self.law_after, group, row, face, j, name), position=row.position, node=row.node, path=row.path
+                )
+            )
+            out.append(
+                Draw(
+                    None,
+                    law,
+                    face,
+                    source=row,
+                    group=lane,
+                    rank=j,
+                    race=RaceKey(row, j) if race else None,
+                    resolve=partial(self.sibling, group, row, face, j, name),
+                )
+            )
+        return out
+
+    def law_after(self, group: list[int], row: Row, face: str, j: int, name: str, asked: str) -> Any:
+        """The law of the j-th token of a group: the distribution less the ones before it."""
+        return self.less(row.face(face), tuple(self.sibling(group, row, face, i, name) for i in range(j)))
+
+    def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:
+        """The j-th token of a group in its order. Raises DecError where the distribution has fewer tokens."""
+        while len(group) <= j:
+            q = [Fraction(0) if v in group else real(x) for v, x in enumerate(row.face(face))]
+            if not any(x > 0 for x in q):
+                raise DecError("more draws without replacement than the distribution has tokens")
+            group.append(self.world.choices.choose(shares(q), list(range(len(q))), f"{name}, number {len(group)}"))
+        return group[j]
+
+    def less(self, q: Any, gone: tuple[int, ...]) -> Any:
+        left = np.empty(len(q), dtype=object)
+        left[:] = shares([Fraction(0) if v in gone else real(x) for v, x in enumerate(q)])
+        return left
+
+    def draw_race(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, under: Any) -> list[Draw]:
+        k = sum(1 for x in row.face(face) if x > 0)
+        return self.siblings(op, row, face, self.key(key, (lane,), row), k, lane, race=True)
+
+    def select_race(self, x: Draws, k: int) -> Draws:
+        """The k candidates with the highest race keys, given the order of their rows' own keys: leaves are drawn without
+        replacement over all rows; a row's first candidate may only come after the first of the row before it."""
+        rows: dict[int, list[Draw]] = {}
+        for d in x.items.ravel():
+            if d is not None:
+                rows.setdefault(id(d.source), []).append(d)
+        lists = list(rows.values())
+        mass = [self.path_mass(r[0]) for r in lists]
+        left = [Fraction(1)] * len(lists)
+        at = [0] * len(lists)
+        seen, total_outside = 1, 1 - sum(mass, Fraction(0))
+        out: list[Draw] = []
+        first = True
+        while len(out) < k and any(at[i] < len(r) for i, r in enumerate(lists)):
+            if first:
+                pick, first = 0, False
+            else:
+                options = [i for i in range(seen) if at[i] < len(lists[i])]
+                weights = [mass[i] * left[i] for i in options]
+                if seen < len(lists):
+                    options.append(seen)
+                    weights.append(sum(mass[seen:], Fraction(0)) + total_outside)
+                total = sum(weights)
+                if not options or total == 0:
+                    break
+                pick = self.world.choices.choose([w / total for w in weights], options, "race")
+                if pick == seen:
+                    seen += 1
+            d = lists[pick][at[pick]]
+            at[pick] += 1
+            left[pick] -= real(d.source.face(d.law_face)[d.token])
+            out.append(d)
+        items = np.empty(len(out), dtype=object)
+        items[:] = out
+        return Draws(items)
+
+    def path_mass(self, d: Draw) -> Fraction:
+        mass = Fraction(1)
+        for e in d.source.path or ():
+            if isinstance(e, Draw):
+                mass *= real(e.source.face(e.law_face)[e.token])
+        return mass
+
+    def flip(self, op: Op, p: Any, key: NoiseKey, lane: int) -> bool:
+        if isinstance(p, BetaVariable):
+            odds = [p.a / (p.a + p.b), p.b / (p.a + p.b)]
+            hit = self.world.choices.choose(odds, [True, False], self.said(op, self.key(key, (lane,))))
+            p.a, p.b = (p.a + 1, p.b) if hit else (p.a, p.b + 1)
+            return bool(hit)
+        if p != p:
+            raise DecError("bernoulli of a number that is none (0 / 0)")
+        p = Fraction(int(p > 0)) if isinstance(p, float) else real(p)
+        p = min(Fraction(1), max(Fraction(0), p))
+        place = self.key(key, (lane,))
+        lo, hi = self.world.units.get(place, (Fraction(0), Fraction(1)))
+        below = max(Fraction(0), min(hi, p) - lo) / (hi - lo)
+        hit = self.world.choices.choose([below, 1 - below], [True, False], f"{self.said(op, place)} with probability {p}")
+        self.world.units[place] = (lo, min(hi, p)) if hit else (max(lo, p), hi)
+        return bool(hit)
+
+    def beta(self, op: Op, a: Any, b: Any, key: NoiseKey) -> Any:
+        return BetaVariable(real(a), real(b))
+
+    def lazy_log(self, logprob: Any, edge: Draw) -> Any:
+        return logprob + Log(lambda: real(edge.source.face("raw")[edge.token]))
+
+    def reals(self, values: Sequence[Any]) -> Any:
+        out = np.empty(len(values), dtype=object)
+        out[:] = list(values)
+        return out
+
+    def no_mass(self, op: Op, weights: Any) -> Any:
+        return np.array([Fraction(0)] * len(weights), dtype=object)

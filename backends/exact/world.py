@@ -1,0 +1,72 @@
+"""What runs of one exact check share: the choices of the run, the noise read so far, and rows already computed."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from decgraph.backends.exact.choices import Choices
+from decgraph.backends.exact.races import Race
+from decgraph.ir.data.dist import Row
+
+
+class Enough(Exception):
+    """Raised to leave a run after the steps that are wanted."""
+
+
+class Unlikely(Exception):
+    """The law of this program needs the joint law of races that is not worked out here (undecided, not wrong)."""
+
+
+class BetaVariable:
+    """A Beta(a, b) variable known through its Bernoulli events (a Polya urn)."""
+
+    def __init__(self, a: Fraction, b: Fraction) -> None:
+        self.a, self.b = a, b
+
+
+class RaceKey:
+    """The race key of a token among its siblings: which row, and its place in the row's order."""
+
+    def __init__(self, row: Row, rank: int) -> None:
+        self.row, self.rank = row, rank
+
+
+class World:
+    """What runs of one check share: the choices of the run, the noise read so far, and rows already computed.
+
+    ran: takes note of the branches that are taken (backends/exact/coverage.py), or None. enough: how many new tokens a claim
+    looks at; what is committed behind them is not followed where nothing else depends on it (None: everything is).
+    """
+
+    def __init__(self, coupled: bool, ran: Any = None) -> None:
+        self.choices = Choices(())
+        self.coupled = coupled
+        self.ran = ran
+        self.enough: int | None = None
+        self.races: dict[Any, Race] = {}
+        self.groups: dict[Any, list[int]] = {}
+        self.units: dict[Any, tuple[Fraction, Fraction]] = {}
+        self.adversary: dict[Any, Any] = {}
+        self.rows: dict[Any, Any] = {}
+        self.kept: list[Any] = []
+        self.log: list[str] = []
+
+    def restart(self, choices: Choices) -> None:
+        """Forget a run; computed rows stay."""
+        self.choices = choices
+        self.races, self.groups, self.units, self.adversary, self.log = {}, {}, {}, {}, []
+
+
+def said(op: Any, place: Any, path: str, output: bool = False) -> str:
+    """A draw in the author's words: its name, its line (and file, if that is not `path`), and the turns of the loops."""
+    name = (op.results[0].name if op.results else "") or op.opcode
+    file = "" if op.loc.path in ("", path) else op.loc.path.rsplit("/", 1)[-1] + " "
+    line = f", {file}line {op.loc.line}" if op.loc.line else ""
+    if output:
+        return f"{name}{line} (output noise, position {place.counters[-1] if place.counters else '?'})"
+    turns = list(place.counters)
+    words = ([f"step {turns[0]}"] if turns else []) + ([f"turn {'.'.join(map(str, turns[1:]))}"] if turns[1:] else [])
+    lane = [f"lane {place.lane[0]}"] if len(place.lane) and place.lane[0] else []
+    inside = ", ".join([*words, *lane])
+    return f"{name}{line}" + (f" ({inside})" if inside else "")

@@ -1,0 +1,134 @@
+"""The interpreter's loop: a region's operations one after the other, each by its meaning in the op table.
+
+What operations ask of a run besides (draws, model calls, verification, commits, indexes) stands in the files beside this one,
+each a class on top of `Interpreter`; `machine.Machine` is all of them. They are classes and not functions because the exact
+checker and its mutants replace single methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.reference.cells import Sequences
+from decgraph.backends.run import Run, Stop
+from decgraph.errors import DecError, InternalError
+from decgraph.ir.table import load, lookup
+from decgraph.ir.types import Type
+from decgraph.ir.values import Op, Region, Value
+from decgraph.runtime.faults import fault
+from decgraph.runtime.refused import unasked
+
+
+class Interpreter(Run):
+    """A run that is interpreted, operation by operation."""
+
+    name = "reference"
+    faults: tuple[type[Exception], ...] = (Exception,)
+    """What an op may raise that becomes an error of the run; other machines use exceptions to find their way."""
+
+    def start_run(self) -> None:
+        super().start_run()
+        self.env: dict[Value, Any] = {}
+        self.table = load()
+        self.kept: Sequences = Sequences(self.parent.kept if self.parent is not None else None)
+        self.op: Op | None = None
+
+    @classmethod
+    def supports(cls, opcode: str) -> str | None:
+        """None: every operation runs by its meaning, but for what no model can be asked for. Raises OpError for an opcode that
+        is not in the op table."""
+        lookup(opcode)
+        return unasked(opcode)
+
+    def run(self) -> tuple[int, ...]:
+        f = self.function
+        try:
+            values = self.arguments()
+            self.env.update((p.value, v) for p, v in zip(f.params, values, strict=True))
+            self.start_states(values)
+            self.region(f.body, values)
+            self.finish()
+        except (InternalError, Stop):
+            raise
+        except self.faults as error:
+            told = fault(error, request=self.title)
+            raise told from told.__cause__
+        return self.committed_tokens()
+
+    def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
+        return {s.name: lambda init=s.init: self.region(init, ())[0] for s in self.function.states}  # type: ignore[misc]
+
+    def context(self) -> tuple[Any, ...]:
+        """The prompt and the committed tokens."""
+        return tuple(self.tokens)
+
+    def region(self, region: Region, args: Sequence[Any]) -> list[Any]:
+        """Run a region's ops with its arguments; returns what it yields."""
+        env, apply = self.env, self.apply
+        env.update(zip(region.args, args))
+        for op in region.ops:
+            self.op = op
+            try:
+                out = apply(op)
+            except (InternalError, Stop):
+                raise
+            except self.faults as error:
+                told = self.failure(op, error)
+                raise told from told.__cause__
+            for value, result in zip(op.results, out):
+                env[value] = result
+        return [env[v] for v in region.yields]
+
+    def apply(self, op: Op) -> Any:
+        """The results of one op, its operands taken from the environment."""
+        env = self.env
+        return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
+
+    def failure(self, op: Op, error: Exception) -> DecError:
+        """What happened while an op was computed, as an error of this request at the op's line."""
+        return fault(error, request=self.title, place=str(op.loc) if op.loc.line else "", op=op.opcode)
+
+    # -- loops
+    def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
+        """Called before every iteration of a while loop: a place to notice one that makes no progress."""
+        checks = {"done": self.check_progress, "cells": self.check_waiting}
+        checks.get(str(op.attrs.get("bound")), self.check_bound)(str(op.loc), i)
+
+    def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The values with which a while loop is entered: a place for the checker to start from another state."""
+        return values
+
+    def decide(self, op: Op, cond: Any) -> bool:
+        """Whether a condition of the program holds."""
+        return bool(self.num.truth(cond))
+
+    # -- numbers
+    def reals(self, values: Sequence[Any]) -> Any:
+        """A vector of numbers."""
+        if self.num.exact:
+            out = np.empty(len(values), dtype=object)
+            out[:] = values
+            return out
+        return np.array(values, dtype=np.float64)
+
+    def column(self, values: list[Any], type: Type) -> Any:
+        """An author's column over all nodes; where it was never set it is zero."""
+        from decgraph.ir.ops.common import array
+
+        zero = next((np.zeros_like(np.asarray(array(self, v))) for v in values if v is not None), 0)
+        filled = [zero if v is None else array(self, v) for v in values]
+        if type.elem == "astate":
+            out = np.empty(len(values), dtype=object)
+            out[:] = values
+            return out
+        if self.num.exact and type.elem in ("real", "prob"):
+            return self.reals([x.item() if isinstance(x, np.ndarray) and x.shape == () else x for x in filled])
+        return np.array(filled)
+
+    def no_mass(self, op: Op, weights: Any) -> Any:
+        """normalize of zeros: there is no distribution. It stays zeros, and drawing from it is an error (randomness.py): a
+        residual without mass is reached with probability 0."""
+        return np.zeros_like(weights)

@@ -1,0 +1,270 @@
+"""What every backend keeps of a run, in whatever form it holds trees, draws and distributions: the request, the models, how
+many tokens are committed, the states, the caller's functions, and guards against loops that never end.
+
+Nothing here computes a distribution, draws, walks a tree or decides what is committed: each backend does that by itself, so
+that the conformance tests compare two implementations (docs/decisions/0007-shared-run.md).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from decgraph.backends.base import Backend
+from decgraph.errors import DecError
+from decgraph.ir.data.numbers import FLOAT
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.table import OpError
+from decgraph.ir.values import Module, Op, Param
+from decgraph.runtime.faults import title_of
+from decgraph.runtime.idle import idle
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.request import Request
+from decgraph.runtime.stop import StopMachine, StopState
+from decgraph.runtime.text import Detokenizer
+from decgraph.runtime.trace import Event, ModelCall, Stopped
+
+
+class Stop(Exception):
+    """Ends a sub-run whose condition holds."""
+
+
+class Run(Backend):
+    """A run of one request: what the reference and the torch backend keep in the same way."""
+
+    num: ClassVar[Any] = FLOAT  # Any: float64, or the exact checker's fractions (backends/exact/numbers.py)
+    most_iterations: ClassVar[int] = 100_000
+
+    def __init__(
+        self,
+        module: Module,
+        function: str,
+        models: Mapping[str, Model],
+        params: Mapping[str, Any],
+        request: Request,
+        *,
+        listener: Callable[[Event], None] | None = None,
+        shared: dict[Any, Any] | None = None,
+        externs: Mapping[str, Callable[..., Any]] | None = None,
+        detokenizer: Detokenizer | None = None,
+        parent: Self | None = None,
+    ) -> None:
+        self.module, self.function = module, module.functions[function]
+        self.models, self.params, self.request = dict(models), dict(params), request
+        self.listener, self.externs = listener, dict(externs or {})
+        self.shared: dict[Any, Any] = shared if shared is not None else {}
+        self.detokenizer, self.parent = detokenizer, parent
+        self.title = title_of(request)
+        self.memo: dict[Any, Any] = {}
+        self.site_prefix = ""
+        self.counter_prefix: tuple[int, ...] = ()
+        self.results = []
+        self.until: Callable[[Any], bool] | None = None
+        """The condition that ends a sub-run."""
+        self.main = self.main_model()
+        self.vocab_size = self.main.vocab.size if self.main is not None else 0
+        self.mask_token = next((m.mask for m in self.models.values() if m.mask is not None), -1)
+        self.last_progress = (-1, -1)
+        self.decided = 0
+        """Canvas cells decided so far."""
+        self.idle: Mapping[str, Any] = {}
+        self.start_run()
+
+    def start_run(self) -> None:
+        """Begin at the prompt. Raises DecError where the context cannot hold it."""
+        self.tokens: list[int] = list(self.request.prompt)
+        self.base = len(self.tokens)
+        self._stop: StopState = StopMachine.start(self.request, self.detokenizer)
+        self.own: dict[Any, Any] = {}
+        """The states of this sequence, by name."""
+        windows = [m.context for m in self.models.values() if m.context is not None]
+        self.window = min(windows) if windows else None
+        if self.window is not None and self.base > self.window:
+            raise DecError(f"the prompt has {self.base} tokens, the context length is {self.window}", hint="shorten the prompt")
+
+    @property
+    def stop_state(self) -> StopState:
+        """Where the stop machine stands."""
+        return self._stop
+
+    @stop_state.setter
+    def stop_state(self, state: StopState) -> None:
+        self._stop = state
+
+    # -- models and parameters
+    def main_model(self) -> Model | None:
+        """The model that claims are about: the first one that the function takes."""
+        for p in self.function.params:
+            if p.value.type.elem == "model" and p.name in self.models:
+                return self.models[p.name]
+        return None
+
+    @property
+    def whole(self) -> Self:
+        """The whole run, of which this may be a sub-run."""
+        return self if self.parent is None else self.parent.whole
+
+    def parameter(self, p: Param) -> Any:
+        """The value of a parameter that is no model. Raises DecError where the caller gave none."""
+        if p.name not in self.params:
+            raise DecError(f"{self.function.name} needs a value for `{p.name}`")
+        v = self.params[p.name]
+        if p.value.type.elem == "topology" and not isinstance(v, Topology):
+            return Topology.of(v)
+        return self.num.const(v)
+
+    def arguments(self) -> list[Any]:
+        """A value for every parameter of the function, in order."""
+        return [self.models[p.name] if p.value.type.elem == "model" else self.parameter(p) for p in self.function.params]
+
+    # -- what is committed
+    def committed(self) -> int:
+        """How many tokens are committed, without the prompt."""
+        return len(self.tokens) - self.base
+
+    def committed_tokens(self) -> tuple[int, ...]:
+        return tuple(self.tokens[self.base :])
+
+    def done(self) -> bool:
+        """Whether the stop machine has fired, or a token stands behind the last position of the context."""
+        return bool(self.stop_state.done) or (self.window is not None and len(self.tokens) > self.window)
+
+    def context_full(self) -> bool:
+        """Whether the text holds a token at every position of the context. One more can be committed, which no model reads."""
+        return self.window is not None and len(self.tokens) >= self.window
+
+    def finish(self) -> None:
+        """The run has ended: say why."""
+        state = self.stop_state
+        self.reason = str(state.reason if state.done else "context" if self.context_full() else "end")
+        self.emit_event(Stopped(self.reason))
+
+    # -- loops
+    def check_progress(self, where: str, i: int) -> None:
+        """Called before every iteration of `while not done`. Raises DecError where the one before committed and decided
+        nothing."""
+        now = (self.committed(), self.decided)
+        if i and now == self.last_progress:
+            raise DecError(
+                f"{where}: a turn of `while not done` committed nothing and decided nothing",
+                hint="commit at least one token on every way through the loop",
+            )
+        self.last_progress = now
+
+    def check_waiting(self, where: str, i: int) -> None:
+        """Called before every iteration of a loop that waits for cells to be decided. Raises DecError where none are."""
+        self.idle = idle(self.idle, where, i, (self.committed(), self.decided))
+        self.check_bound(where, i)
+
+    def check_bound(self, where: str, i: int) -> None:
+        """Called before every iteration of other loops. Raises DecError after too many."""
+        if i > self.most_iterations:
+            raise DecError(
+                f"{where}: this loop has turned {i} times without ending", hint="bound it: while condition at most n:"
+            )
+
+    # -- states
+    @abstractmethod
+    def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
+        """What computes the start of every state, given the function's arguments."""
+
+    def start_states(self, values: Sequence[Any]) -> None:
+        """Give every state that has none yet its start."""
+        starts = self.initial_states(values)
+        for s in self.function.states:
+            store, key = self._state(s.name)
+            if key not in store:
+                store[key] = starts[s.name]()
+
+    def _state(self, name: str) -> tuple[dict[Any, Any], Any]:
+        for s in self.function.states:
+            if s.name == name:
+                return (self.own, name) if s.scope == "sequence" else (self.shared, (self.function.name, name))
+        raise KeyError(name)
+
+    def read_state(self, name: str) -> Any:
+        """The value of a state."""
+        store, key = self._state(name)
+        return store[key]
+
+    def write_state(self, name: str, value: Any) -> None:
+        """Set a state."""
+        store, key = self._state(name)
+        store[key] = value
+
+    def learn_committed(self, tokens: Sequence[int]) -> None:
+        """Tell the indexes of the text what was committed: what a request's text continues with."""
+        for s in self.function.states if tokens else ():
+            if s.type.elem == "index" and s.type.of[0] in ("suffixes", "ngrams"):
+                value = self.read_state(s.name)
+                if s.scope == "sequence":
+                    self.write_state(s.name, value.extend(tokens))
+                else:
+                    key = ("learning", self.function.name, s.name, self.request.request_id)
+                    started = self.own.get(key)
+                    self.write_state(s.name, value.extend(tokens) if started else value.learn(tokens))
+                    self.own[key] = True
+
+    # -- sub-runs
+    def inner_run(self, callee: str, site: str, base: tuple[int, ...], bound: int, args: dict[str, Any], counters: Any) -> Self:
+        """A run of another function on a scratch context that begins with the tokens `base`, for at most `bound` new ones. Its
+        draws are keyed below `site` and `counters`."""
+        f = self.module.functions[callee]
+        models = {k: v for k, v in args.items() if f.param(k).value.type.elem == "model"}
+        params = {p.name: p.default for p in f.params if p.has_default}
+        params.update({k: v for k, v in args.items() if k not in models})
+        listener = self.listener
+        inner = type(self)(
+            self.module,
+            f.name,
+            models,
+            params,
+            replace(self.request, prompt=base, limit=max(1, bound)),
+            listener=None if listener is None else lambda event: listener(event) if isinstance(event, ModelCall) else None,
+            shared=self.shared,
+            externs=self.externs,
+            detokenizer=self.detokenizer,
+            parent=self,
+        )
+        inner.site_prefix = f"{self.site_prefix}{site}:"
+        inner.counter_prefix = self.counter_prefix + tuple(int(c) for c in counters)
+        return inner
+
+    # -- the caller's functions
+    def extern(self, op: Op, args: Sequence[Any]) -> Any:
+        """Call what the caller handed over, once per distinct arguments; over a vector, element by element. Raises DecError
+        where there is none, and for what it raises."""
+        name = op.attrs["extern"]
+        f = self.externs.get(name)
+        if f is None:
+            raise DecError(f"the program needs the function `{name}`", hint=f"hand it over: externs={{{name!r}: f}}")
+        vector = next((a for a in args if isinstance(a, list | np.ndarray) and np.ndim(a)), None)
+        if vector is not None:
+            return np.array(
+                [self.extern_once(name, f, tuple(a[i] if a is vector else a for a in args)) for i in range(len(vector))]
+            )
+        return self.extern_once(name, f, tuple(args))
+
+    def extern_once(self, name: str, f: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """What a function of the caller returns, asked once for equal arguments. Raises DecError for what it raises."""
+        key = ("extern", name, tuple(str(a) for a in args))
+        if key not in self.memo:
+            try:
+                self.memo[key] = f(*args)
+            except Exception as error:  # the caller's function: whatever it raises is the caller's to read
+                raise DecError(f"`{name}` raised {type(error).__name__}: {error}") from error
+        return self.memo[key]
+
+    # -- events
+    def emit_event(self, event: Event) -> None:
+        """Tell the listener, where there is one."""
+        if self.listener is not None:
+            self.listener(event)
+
+    def nothing(self, op: Op, what: str) -> Any:
+        """A choice among no candidates. Raises OpError."""
+        raise OpError(what, "make sure that there is at least one candidate")

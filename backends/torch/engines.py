@@ -1,0 +1,63 @@
+"""The engines of a run's models: what answers its calls and keeps its KV cache, and the count of the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Literal
+
+from decgraph.backends.torch.effects import Effects
+from decgraph.backends.torch.pending import AnyEngine
+from decgraph.runtime import trace
+from decgraph.runtime.models.engine.ask import RollEngine
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.interface import Model
+
+
+class Engines(Effects):
+    """The engines that a run asks, and what it counts of its calls."""
+
+    uncounted = False
+    """Whether calls are counted by who makes them, as the parts of one."""
+
+    def start_run(self) -> None:
+        super().start_run()
+        self.engines: dict[Model, AnyEngine] = {}
+        self.rollers: dict[Model, RollEngine | None] = {}
+
+    def sequence(self) -> Hashable:
+        """What engines keep this run's cells under."""
+        return id(self) if self.parent is None else (self.parent.sequence(), id(self))
+
+    def release(self) -> None:
+        """Give the engines' room back."""
+        for engine in self.engines.values():
+            engine.close(self.sequence())
+        self.engines.clear()
+        self.rollers.clear()
+
+    def engine(self, model: Model) -> AnyEngine:
+        """The engine of a model."""
+        found = self.engines.get(model)
+        if found is None:
+            found = self.engines[model] = engine_of(model)
+        return found
+
+    def roll_engine(self, model: Model) -> RollEngine | None:
+        """The engine of a model, if it can compute a chain of drafts token after token."""
+        if model not in self.rollers:
+            engine = self.engine(model)
+            self.rollers[model] = engine if isinstance(engine, RollEngine) else None
+        return self.rollers[model]
+
+    def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, heads: bool = False) -> None:
+        """A call happened: `rows` distributions from `cells` tokens, of which `computed` went through the model (None: all).
+        heads: of the model's Medusa heads, which draft."""
+        if self.uncounted:
+            return
+        target = model is self.whole.main and not heads  # what a sub-run calls its first model may be the run's drafter
+        name = model.name + ".heads" if heads else model.name
+        self.tally.call(name, target)
+        if self.listener is None:
+            return
+        role: Literal["target", "draft"] = "target" if target else "draft"
+        self.emit_event(trace.ModelCall(name, rows, cells, role, computed))

@@ -1,0 +1,152 @@
+"""Model calls that a driver waits for: what an engine is asked, and what becomes of its answer.
+
+A driver yields such a call and is sent its value. Calls of several runs are answered together (schedule.py).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from decgraph.runtime.models.engine.ask import Ask, Engine, Roll, RollEngine
+from decgraph.runtime.models.engine.masked_ask import CanvasAsk, MaskedEngine
+
+AnyEngine = Engine | MaskedEngine
+E = TypeVar("E", bound=AnyEngine | None)
+
+
+class Pending(ABC, Generic[E]):
+    """A model call that waits. engine: who answers (None: nobody has to). sequence: what the engine keeps the run's KV cache
+    under. alone: not to be batched. Calls of one `kind` and engine are answered together."""
+
+    engine: E
+    sequence: Hashable
+    alone: bool = False
+
+    @property
+    def kind(self) -> Hashable:
+        return "ask"
+
+    @classmethod
+    @abstractmethod
+    def answer_all(cls, calls: Sequence[Any]) -> list[Any]:
+        """The engine's answers to each of several calls of one kind."""
+
+    @abstractmethod
+    def take(self, answer: Any) -> Any:
+        """The value of the call from the engine's answer; raises what the engine answered with instead."""
+
+    def answer_alone(self) -> Any:
+        """The value of the call, asked by itself."""
+        return self.take(self.answer_all([self])[0])
+
+    def again(self) -> None:
+        """To be asked once more from its start: forget what was used of it."""
+        return
+
+
+class _Asked(Pending[AnyEngine]):
+    """Calls that are lists of requests to an engine."""
+
+    asks: Sequence[Ask | CanvasAsk]
+
+    @classmethod
+    def answer_all(cls, calls: Sequence[_Asked]) -> list[Any]:
+        engine: Any = calls[0].engine  # Any: causal or masked, as its requests are
+        got = iter(engine.answer([ask for call in calls for ask in call.asks]))
+        return [[next(got) for _ in call.asks] for call in calls]
+
+    def answer_alone(self) -> Any:
+        engine: Any = self.engine  # Any: see above
+        return self.take(engine.answer(self.asks))
+
+
+@dataclass
+class Call(_Asked):
+    """One request to an engine, and what to do with its answer."""
+
+    engine: AnyEngine
+    sequence: Hashable
+    ask: Ask | CanvasAsk
+    finish: Callable[[Any], Any]
+    alone: bool = False
+
+    @property
+    def asks(self) -> Sequence[Ask | CanvasAsk]:  # type: ignore[override]  # read, never set
+        return [self.ask]
+
+    def take(self, answer: Any) -> Any:
+        if isinstance(answer[0], BaseException):
+            raise answer[0]
+        return self.finish(answer[0])
+
+
+@dataclass
+class Answered(Pending[None]):
+    """A call that needs no engine: its value is there."""
+
+    value: Any
+    sequence: Hashable = None
+    engine: None = None
+
+    @classmethod
+    def answer_all(cls, calls: Sequence[Answered]) -> list[Any]:
+        return [call.value for call in calls]
+
+    def take(self, answer: Any) -> Any:
+        return self.value
+
+
+@dataclass
+class Together(_Asked):
+    """Several calls of one model that wait as one: one request for all of them where they could be merged."""
+
+    engine: AnyEngine
+    sequence: Hashable
+    asks: Sequence[Ask | CanvasAsk]
+    calls: Sequence[Call | Answered]
+    alone: bool = False
+
+    def take(self, answer: Any) -> Any:
+        """The values of all parts, in order."""
+        for part in answer:
+            if isinstance(part, BaseException):
+                raise part
+        if len(self.asks) < sum(isinstance(c, Call) for c in self.calls):
+            rows, answer, first = answer[0], [], 0
+            for c in self.calls:
+                if isinstance(c, Call):
+                    answer.append(rows[first : first + len(c.ask.rows)])
+                    first += len(c.ask.rows)
+        left = iter(answer)
+        return tuple(c.finish(next(left)) if isinstance(c, Call) else c.value for c in self.calls)
+
+
+@dataclass
+class RollCall(Pending[RollEngine]):
+    """A chain of drafts that an engine computes token after token; `chosen` are the tokens drawn so far."""
+
+    engine: RollEngine
+    sequence: Hashable
+    roll: Roll
+    alone: bool = False
+    chosen: list[int] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Hashable:
+        return ("roll", len(self.roll.uids))
+
+    @classmethod
+    def answer_all(cls, calls: Sequence[RollCall]) -> list[Any]:
+        return list(calls[0].engine.roll([call.roll for call in calls]))
+
+    def again(self) -> None:
+        self.chosen.clear()
+
+    def take(self, answer: Any) -> Any:
+        """The scores [count, V]; raises what the engine answered with instead."""
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
