@@ -12,7 +12,8 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 from decgraph.errors import DecError
-from decgraph.ir.table import OpError, lookup
+from decgraph.ir.opdef import OpError
+from decgraph.ir.table import lookup
 from decgraph.ir.types import Dim, Type, TypeError_, parse_dim, parse_type
 from decgraph.ir.values import NOWHERE, Claim, Function, Loc, Module, Op, Param, Region, StateDecl, Value
 

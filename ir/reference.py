@@ -9,7 +9,8 @@ import inspect
 import sys
 from pathlib import Path
 
-from decgraph.ir.table import OpDef, load
+from decgraph.ir.opdef import OpDef
+from decgraph.ir.table import TABLE
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "ops.md"
 
@@ -34,9 +35,9 @@ named above each group.
 def page() -> str:
     """The whole page, in the order of the files and of the ops in them."""
     groups: dict[str, list[OpDef]] = {}
-    for row in load().values():
+    for row in TABLE.values():
         groups.setdefault(row.type.__module__.rsplit(".", 1)[-1], []).append(row)
-    parts = [HEAD, f"{len(load())} ops.\n"]
+    parts = [HEAD, f"{len(TABLE)} ops.\n"]
     for name in sorted(groups):
         parts.append(f"## {name}\n\n`ir/ops/{name}.py`: {_first_sentence(groups[name][0])}\n")
         parts += [section(row) for row in groups[name]]
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> int:
         return 2
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(text, encoding="utf-8")
-    print(f"{PAGE}: {len(load())} ops")
+    print(f"{PAGE}: {len(TABLE)} ops")
     return 0
 
 

@@ -3,7 +3,6 @@
 A text is given with what makes it: many do not pass the type check, and only those that do are programs.
 """
 
-
 from __future__ import annotations
 
 import random

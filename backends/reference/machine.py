@@ -21,7 +21,8 @@ from decgraph.backends.reference.walk import Walk
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
-from decgraph.ir.table import OpError, load
+from decgraph.ir.opdef import OpError
+from decgraph.ir.table import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.idle import idle
@@ -59,7 +60,7 @@ class Machine(Randomness, Calls, Walk, Effects, Stores):
         self.detokenizer = detokenizer
         self.parent = parent
         self.env: dict[Value, Any] = {}
-        self.table = load()
+        self.table = TABLE
         self.memo: dict[Any, Any] = {}
         self.last_canvases: dict[int, list[tuple[set[Any], Any]]] = {}
         self.kept: Sequences = Sequences(parent.kept if parent is not None else None)

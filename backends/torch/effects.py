@@ -15,7 +15,7 @@ from decgraph.backends.torch.stores import Suffixes, ids_of
 from decgraph.backends.torch.transfer import number
 from decgraph.backends.torch.trees import Context, Path, Tree
 from decgraph.errors import DecError
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.runtime import trace
 from decgraph.runtime.faults import title_of
 from decgraph.runtime.stop import StopMachine, StopState

@@ -19,8 +19,8 @@ from decgraph.backends.torch.transfer import watch
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
+from decgraph.ir.opdef import OpError
 from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
-from decgraph.ir.table import OpError
 from decgraph.ir.values import Module
 from decgraph.runtime.faults import fault
 from decgraph.runtime.idle import idle

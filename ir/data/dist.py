@@ -123,7 +123,7 @@ class Dist:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.rows.shape
+        return tuple(self.rows.shape)
 
     def vector(self, row: Row | None = None) -> Vector:
         """Probabilities: [*dims, V] (or of one row)."""

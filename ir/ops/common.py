@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draws, Row
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.ir.types import Dim, Type, join
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import need
 from decgraph.ir.ops.models import ModelEval
-from decgraph.ir.table import op
+from decgraph.ir.values import Op
 
 
 def split(parts: Any, operands: Any) -> list[tuple[Any, dict[str, Any]]]:
@@ -39,5 +41,21 @@ class ModelEvals:
     def meaning(m: Any, op: Any, model: Any, *rest: Any) -> Any:
         return tuple(m.evaluate_parts(op, model, split(op.attrs["parts"], rest)))
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        out: list[Abs] = []
+        at = 1
+        for names in op.attrs["parts"]:
+            attrs, end = {"with": names}, at + 1 + len(names)
+            part = Op("model.eval", (op.operands[0], *op.operands[at:end]), attrs, (), (op.results[len(out)],), op.loc)
+            out += ModelEval.label(c, part)
+            at = end
+        return out
+
     attrs = ("parts", "reuse?", "joint?")
-    label, batch = "own", "ragged"
+    batch = "ragged"
+    samples = (
+        ('%z, %y = model.evals(%target, %ctx, %ns, %t, parts = ((), ("tree",)))', ...),
+        ('%z, %y = model.evals(%target, %t, %ctx, parts = ((), ()), reuse = "target")', ...),
+    )
+    refusals = (("model<causal,V,m,causal>, node<ctx>", "2 parts", {"parts": ((), ())}),)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, element, matches, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
-from decgraph.ir.table import OpError, op
+from decgraph.ir.sizes import Known, Sizes
 from decgraph.ir.types import INT, Dim, Type
+from decgraph.ir.values import Op, Value
 
 
 def _keys(m: Any, by: Any) -> list[list[Any]]:
@@ -64,8 +69,23 @@ class Arg:
         best = m.num.order(keys, down)[0]
         return (element(x, best),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return (labels.choice if len(op.operands) > 1 else labels.joined)(c, op)
+
     attrs = ("fn",)
-    label, batch = "all", "ragged"
+    batch = "ragged"
+    samples = (
+        ('%z = arg(%rs, fn = "max")', 1),
+        ('%z = arg(%q, fn = "max")', 2),
+        ('%z = arg(%m, fn = "min")', [0, 1]),
+        ('%z = arg(%ds, %rs, fn = "min")', 2),
+        ('%z = arg(%xs, %rs, %xs, fn = "max")', 2),
+    )
+    refusals = (
+        ("int", "vector", {"fn": "max"}),
+        ("int[k], dist<V,shaped>[k]", "every candidate", {"fn": "max"}),
+    )
 
 
 def _seen(row: Row, face: str) -> Row:
@@ -104,7 +124,23 @@ class TopK:
         return (Draws(pad(groups, q.shape, min(k, m.vocab_size)), q.at, inner=q.inner),)
 
     attrs = ("bound?",)
-    label, batch = "point", "ragged"
+    label, batch = labels.certain, "ragged"
+    capacity = sizes.widened
+    samples = (
+        ("%z = topk(%q, %i, bound = 2)", [2, 1]),
+        ("%z = topk(%m, %n, bound = 1)", [[1], [2]]),
+    )
+    refusals = (
+        ("node<t>[part.t], int", "top(candidates"),
+        ("dist<V,shaped>, real[k]", "one number"),
+    )
+
+
+def _is_race(c: Checker, v: Value) -> bool:
+    op = c.made.get(v)
+    if op is not None and op.opcode == "segment":
+        return _is_race(c, op.regions[0].yields[op.results.index(v)])
+    return op is not None and op.opcode == "draw.get" and op.attrs["field"] == "race"
 
 
 @op("select.top")
@@ -161,8 +197,27 @@ class SelectTop:
             return ([items[i] for i in chosen],)
         return (np.asarray(x)[chosen] if chosen else np.asarray(x)[:0],)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        """By race keys, which leaves every law as it was; else as every choice."""
+        x, k, *keys = (c.of(v) for v in op.operands)
+        if not x.column and op.operands[0].type.elem in labels.HOLDERS and op.attrs.get("by_race"):
+            if all(_is_race(c, v) for v in op.operands[2:]):
+                return [replace(x, dep=x.dep | k.reads)]
+        return labels.choice(c, op)
+
     attrs = ("order?", "by_race?", "flatten?", "bound?")
-    label, batch = "select", "ragged"
+    batch = "ragged"
+    capacity = sizes.chosen
+    samples = (
+        ("%z = select.top(%xs, %i, %rs, bound = 2)", [1, 2]),
+        ('%z = select.top(%xs, %i, order = "kept", bound = 2)', [3, 2]),
+        ("%z = select.top(%ns, %n, %col, bound = 1)", [3]),
+    )
+    refusals = (
+        ("dist<V,shaped>, int", "topk"),
+        ("int[k], int[k]", "one number"),
+    )
 
 
 @op("pairs.top")
@@ -189,8 +244,14 @@ class PairsTop:
             values,
         )
 
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        return [(s.number(op.operands[1]),)] * len(op.results)
+
     attrs = ("bound?",)
-    label, batch = "select", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (("%z, %y, %v = pairs.top(%m, %i, bound = 2)", [0, 1]),)
+    refusals = (("real[k], int", "scores"),)
 
 
 @op("sort")
@@ -209,7 +270,15 @@ class Sort:
         return (Draws(x.items[order]) if isinstance(x, Draws) else np.asarray(array(m, x))[order],)
 
     attrs = ("descending?",)
-    label, batch = "all", "ragged"
+    label, batch = labels.choice, "ragged"
+    samples = (
+        ("%z = sort(%xs)", [1, 2, 3]),
+        ("%z = sort(%xs, %rs, descending = true)", [1, 2, 3]),
+    )
+    refusals = (
+        ("int", "vector"),
+        ("int[k], real", "by ="),
+    )
 
 
 @op("rank")
@@ -229,7 +298,12 @@ class Rank:
                 out[row][i] = place
         return (out,)
 
-    label, batch = "all", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ("%z = rank(%rs)", [2, 0, 1]),
+        ("%z = rank(%qs)", [[2, 1, 0], [1, 2, 0]]),
+    )
+    refusals = (("int", "numbers"),)
 
 
 @op("first_max")
@@ -248,7 +322,12 @@ class FirstMax:
             out[row][m.num.order([list(a[row])], True)[0]] = True
         return (out,)
 
-    label, batch = "all", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ("%z = first_max(%rs)", [False, True, False]),
+        ("%z = first_max(%m)", [[False, True, False], [False, False, True]]),
+    )
+    refusals = (("bool[k]", "numbers"),)
 
 
 @op("compact")
@@ -294,7 +373,25 @@ class Compact:
             return ([v[i] for i in keep],)
         return (np.atleast_1d(np.asarray(v))[keep],)
 
-    label, batch = "select", "ragged"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        """What a condition on point masses leaves are point masses."""
+        x, cond = (c.of(v) for v in op.operands)
+        if not x.column and op.operands[0].type.elem in labels.HOLDERS and cond.points is not None:
+            return [replace(x, held=cond.points, dep=x.dep | cond.dep, tree=None)]
+        return labels.choice(c, op)
+
+    batch = "ragged"
+    samples = (
+        ("%z = compact(%rs, %bs)", [0.5, 2.0]),
+        ("%z = compact(%ns, %ok)", [1, 3]),
+        ("%z = compact(%ps, %sure)", [0, 2]),
+        ("%z = compact(%i, %b)", [2]),
+    )
+    refusals = (
+        ("int[k], int[k]", "condition"),
+        ("int, bool[k]", "a if cond else b"),
+    )
 
 
 @op("take_first")
@@ -323,7 +420,13 @@ class TakeFirst:
         return (x[:k],)
 
     attrs = ("bound?",)
-    label, batch = "select", "ragged"
+    label, batch = labels.choice, "ragged"
+    capacity = sizes.chosen
+    samples = (
+        ("%z = take_first(%xs, %i, bound = 2)", [3, 1]),
+        ("%z = take_first(%sure, %n, bound = 1)", [0]),
+    )
+    refusals = (("int, int", "vector"),)
 
 
 __all__ = ["Draw"]

@@ -7,19 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels, sizes
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
 from decgraph.ir.data.dist import Dist, Draws, Path, box
 from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.labels import Abs, Checker, TreeAbs
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, as_int, need, numeric, plain
 from decgraph.ir.ops.draws import law_row, point
-from decgraph.ir.ops.limits import room_for_nodes
-from decgraph.ir.table import op
+from decgraph.ir.ops.limits import NODES, room_for_nodes
+from decgraph.ir.sizes import Known, Nodes, Size, Sizes, add, least, most, times
 from decgraph.ir.types import INT, Dim, Type, join, listing
+from decgraph.ir.values import Op, Value
 
 
 def tree_of(types: Any, what: str) -> Type:
     need(types[0].elem == "tree", f"{what} needs a tree, got {types[0]}")
-    return types[0]
+    found: Type = types[0]
+    return found
 
 
 def nodes_type(t: Type, kind: str = "nodes", bound: int | None = None) -> Type:
@@ -32,6 +37,80 @@ def bounded(m: Any, op: Any, t: Tree) -> Tree:
         return t
     extent, closes = m.bounds(op.attrs["until"])
     return replace(t, extent=extent, closes=closes)
+
+
+def sizes_grown(s: Sizes, op: Op, count: Size, all_leaves: bool) -> list[Known]:
+    """A tree and its new nodes after `count` more; `all_leaves`: every leaf got some."""
+    t = s.tree(op.operands[0])
+    size = add(t.size, count)
+    if size is not None and size > NODES and op not in s.too_large:
+        s.too_large.append(op)
+    leaves = count if all_leaves else add(t.leaves, count)
+    for op_new in t.made:
+        s.peaks[op_new] = most(s.peaks[op_new], size)
+    return [Nodes(size, leaves, count, count, all_leaves, t.made), (count,)]
+
+
+_DRAWN = ("draw", "draw.many", "draw.race", "topk", "face", "draw.point", "gather")
+_MIXED = ("map", "normalize", "softmax", "warp", "renorm")
+
+
+def _over_leaves(s: Sizes, v: Value, t: Nodes) -> bool:
+    """Whether draws grow at every leaf: made (or placed) at `t.leaves`, or at a frontier that is these."""
+    op = s.made.get(v)
+    if op is None:
+        return False
+    if op.opcode == "draw.point":  # a token that was drawn nowhere grows at the frontier
+        return t.edge
+    if op.opcode == "if":
+        return all(_over_leaves(s, r.yields[op.results.index(v)], t) for r in op.regions)
+    if op.opcode == "model.eval":
+        return _over_leaves(s, op.operands[1], t)
+    if op.opcode == "tree.nodes":
+        return op.attrs["which"] == "leaves" or (op.attrs["which"] == "frontier" and t.edge)
+    if (
+        op.opcode == "gather"
+        and not op.operands[1].type.dims
+        and ([d.kind for d in op.operands[0].type.dims[:1]] in (["part"], ["nodes"]))
+    ):
+        return False  # one leaf of many
+    if op.opcode in _DRAWN:
+        return _over_leaves(s, op.operands[0], t)
+    if op.opcode in _MIXED:  # of several laws, each over the leaves (or over no nodes)
+        over = [x for x in op.operands if any(d.kind in ("part", "nodes") for d in x.type.dims)]
+        return bool(over) and all(_over_leaves(s, x, t) for x in over)
+    return False
+
+
+def grown(c: Checker, op: Op, x: Abs) -> list[Abs]:
+    """A tree and its new nodes after edges `x` are grown; finds draws that were chosen by what they are."""
+    t = c.of(op.operands[0])
+    at = c.of(op.operands[2]) if op.attrs.get("has_at") else None
+    name = str(op.operands[0].type.of[0])
+    place = at.dep if at is not None else labels.NO
+    if x.held & (x.dep | place):
+        c.report("order" if x.canvas else "choice", op, x.held & (x.dep | place), name, "warning" if x.canvas else "error")
+    elif x.held & c.control:
+        c.report("skip", op, x.held & c.control, name)
+    elif x.held & t.dep:
+        c.report("earlier", op, x.held & t.dep, name)
+    key = (op.operands[1], op.operands[2] if at is not None else None)
+    if x.held and t.tree is not None and key in t.tree.grown:
+        c.report("twice", op, x.held, name)
+    way = x.held | x.dep | (at.reads if at is not None else labels.NO)
+    new = Abs(x.dep | place, way)
+    shape = t.tree or TreeAbs()
+    points = shape.points | (way if not x.held else labels.NO)
+    dep = t.dep | x.dep | c.control | (at.reads if at is not None else labels.NO)
+    known = shape.grown | {key} if x.held else shape.grown
+    return [
+        Abs(
+            dep,
+            t.held | x.held,
+            tree=TreeAbs(replace(new, dep=labels.NO), replace(new, dep=labels.NO), points, known),
+        ),
+        replace(new, dep=labels.NO),
+    ]
 
 
 @op("tree.new")
@@ -51,8 +130,23 @@ class TreeNew:
         t = Tree.start(m.context() if base is None else base, op.attrs.get("capacity"), m.num.zero)
         return (bounded(m, op, t),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        base = c.reads(op)
+        return [Abs(base, labels.NO, tree=TreeAbs(Abs(), Abs(), labels.NO))]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        s.peaks.setdefault(op, 1)
+        return [Nodes(1, 1, 1, 1, True, (op,))]
+
     attrs = ("tree", "edge?", "capacity?", "vocab?", "until?")
-    label, batch = "none", "ragged"
+    batch = "ragged"
+    samples: Any = (
+        ('%z = tree.new(%ctx, tree = "t")', []),
+        ('%z = tree.new(%c, tree = "v")', []),
+    )
+    refusals = (("int", "context or a canvas", {"tree": "t"}),)
 
 
 @op("tree.continue")
@@ -68,8 +162,14 @@ class TreeContinue:
             return (bounded(m, op, Tree.start(m.context(), None, m.num.zero)),)
         return (bounded(m, op, replace(t, base=m.context(), frontier=tuple(t.leaves()), new=tuple(t.leaves()))),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return [c.of(op.operands[0])]
+
     attrs = ("tree", "until?")
-    label, batch = "none", "ragged"
+    batch = "ragged"
+    samples = (('%z = tree.continue(%t, tree = "s")', [0, 1, 2]),)
+    refusals = (("int", "tree", {"tree": "t"}),)
 
 
 @op("tree.grow")
@@ -145,8 +245,35 @@ class TreeGrow:
         tree = replace(tree, new=tuple(ids), frontier=tuple(ids))
         return (tree, np.array(ids, dtype=np.int64))
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return grown(c, op, c.of(op.operands[1]))
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        t, edges = s.tree(op.operands[0]), op.operands[1]
+        at = op.operands[2] if op.attrs.get("has_at") else None
+        listed = edges.type.elem == "list"
+        count = None if listed else times(s.lengths(edges if edges.type.dims or at is None else at))
+        every = t.size == 1 or _over_leaves(s, edges if at is None else at, t)
+        if op.attrs.get("chain"):
+            every = t.size == 1 and count == 1
+        return sizes_grown(s, op, count, every)
+
     attrs = ("has_at?", "columns?", "chain?")
-    label, batch = "grow", "ragged"
+    batch = "ragged"
+    samples = (
+        ("%z, %new = tree.grow(%t, %x)", [0, 1, 2, 1]),
+        ("%z, %new = tree.grow(%t, %ds, %ns, has_at = true)", [0, 1, 2, 2, 0]),
+        ("%z, %new = tree.grow(%t, %ds, %node, has_at = true, chain = true)", [0, 1, 2, 2, 0]),
+        ("%z, %new = tree.grow(%u, %e)", [1, 1]),
+    )
+    refusals = (
+        ("tree<t,token,V>, token<V>", "point(x)"),
+        ("tree<t,token,V>, dist<V,shaped>", "x ~ q"),
+        ("tree<t,token,V>, draw<W>", "W"),
+        ("int, draw<V>", "tree"),
+    )
 
 
 def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any], list[int], list[int]]:
@@ -267,8 +394,35 @@ class TreeGet:
             return (values,)
         return (m.column(values, op.results[0].type),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        t = c.of(op.operands[0])
+        column = op.attrs["column"]
+        if column in ("depth", "parent"):
+            return [Abs(column=True)]
+        if column == "point":
+            return [Abs(column=True, points=(t.tree or TreeAbs()).points)]
+        return [Abs(labels.NO, t.held, column=True)]
+
     attrs = ("column", "type?", "vocab?")
-    label, batch = "own", "ragged"
+    batch = "ragged"
+    samples = (
+        ('%z = tree.get(%t, column = "token")', [2, 0, 1, 2]),
+        ('%z = tree.get(%t, column = "parent")', [0, 0, 0, 1]),
+        ('%z = tree.get(%t, column = "depth")', [0, 1, 1, 2]),
+        ('%z = tree.get(%t, column = "law")', ...),
+        ('%z = tree.get(%t, column = "logprob")', [0.0, -0.5, -1.5, -2.0]),
+        ('%z = tree.get(%t, column = "prob")', [1.0, 0.5, 0.25, 0.25]),
+        ('%z = tree.get(%t, column = "draw")', [2, 0, 1, 2]),
+        ('%z = tree.get(%t, column = "point")', [True, False, False, False]),
+        ('%z = tree.get(%t, column = "score", type = !int)', [0, 2, 3, 4]),
+        ('%z = tree.get(%u, column = "token", vocab = "V")', [2, 1]),
+        ('%z = tree.get(%u, column = "masked")', [[True, False, True], [False, False, True]]),
+    )
+    refusals = (
+        ("tree<t,token,V>", "columns: token", {"column": "colour"}),
+        ("tree<t,edit,c>", "column", {"column": "prob"}),
+    )
 
 
 @op("tree.set")
@@ -288,8 +442,16 @@ class TreeSet:
         ids = [int(i) for i in np.ravel(np.asarray(ns))]
         return (t.with_column(op.attrs["column"], ids, spread_column(m, values, len(ids), list(range(len(ids))))),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        t, value = c.of(op.operands[0]), c.of(op.operands[2])
+        return [replace(t, dep=t.dep | (value.dep - t.held))]
+
     attrs = ("column",)
-    label, batch = "own", "ragged"
+    batch = "ragged"
+    capacity = sizes.same
+    samples = (('%z = tree.set(%t, %ns, %i, column = "score")', [0, 1, 2]),)
+    refusals = (("tree<t,token,V>, node<s>, int", "nodes", {"column": "a"}),)
 
 
 @op("tree.front")
@@ -306,7 +468,19 @@ class TreeFront:
     def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
         return (replace(t, frontier=tuple(int(i) for i in np.ravel(np.asarray(ns)))),)
 
-    label, batch = "none", "ragged"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        t, ns = c.of(op.operands[0]), c.of(op.operands[1])
+        return [replace(t, tree=replace(t.tree or TreeAbs(), frontier=Abs(ns.dep, ns.held)))]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        n = s.lengths(op.operands[1])
+        return [replace(s.tree(op.operands[0]), frontier=n[0] if n else 1, edge=False)]
+
+    batch = "ragged"
+    samples = (("%z = tree.front(%t, %ns)", [0, 1, 2]),)
+    refusals = (("tree<t,token,V>, int", "nodes"),)
 
 
 @op("tree.nodes")
@@ -340,8 +514,40 @@ class TreeNodes:
         }[which]()
         return (np.array(list(ids), dtype=np.int64),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        t = c.of(op.operands[0])
+        which, shape = op.attrs["which"], t.tree or TreeAbs()
+        if which == "root":
+            return [Abs()]
+        if which in ("frontier", "new"):
+            return [shape.frontier if which == "frontier" else shape.new]
+        return [Abs(labels.NO, t.held)]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        t, which = s.tree(op.operands[0]), op.attrs["which"]
+        if which == "root":
+            return [None]
+        drafted = add(t.size, -1)
+        return [({"frontier": t.frontier, "leaves": t.leaves, "new": t.new, "all": t.size}.get(which, drafted),)]
+
     attrs = ("which", "bound?")
-    label, batch = "none", "ragged"
+    batch = "ragged"
+    samples = (
+        ('%z = tree.nodes(%t, which = "root")', 0),
+        ('%z = tree.nodes(%t, which = "all")', [0, 1, 2, 3]),
+        ('%z = tree.nodes(%t, which = "drafted")', [1, 2, 3]),
+        ('%z = tree.nodes(%t, which = "leaves")', [2, 3]),
+        ('%z = tree.nodes(%t, which = "new")', [3]),
+        ('%z = tree.nodes(%t, which = "frontier")', [3]),
+        ('%z = tree.nodes(%t, %first, which = "children")', [3]),
+        ('%z = tree.nodes(%t, %node, which = "path")', [0, 1, 3]),
+    )
+    refusals = (
+        ("int", "tree", {"which": "all"}),
+        ("tree<t,token,V>, int", "one node", {"which": "children"}),
+    )
 
 
 @op("tree.size")
@@ -356,7 +562,12 @@ class TreeSize:
         return (len(t) - 1 if op.attrs["what"] == "size" else t.height(),)
 
     attrs = ("what",)
-    label, batch = "none", "ragged"
+    label, batch = labels.nothing, "ragged"
+    samples = (
+        ('%z = tree.size(%t, what = "size")', 3),
+        ('%z = tree.size(%t, what = "height")', 2),
+    )
+    refusals = (("int", "tree", {"what": "size"}),)
 
 
 def _folded(t: Type, v: Type, given: Type, fn: str, what: str) -> Type:
@@ -405,8 +616,22 @@ class TreeDown:
             out.append(_FOLDS[fn](up, a[i]))
         return (_column(m, op.results[0].type, out),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        column = c.of(op.operands[1])
+        return [column] if column.column else labels.joined(c, op)
+
     attrs = ("fn",)
-    label, batch = "own", "ragged"
+    batch = "ragged"
+    samples = (
+        ('%z = tree.down(%t, %ok, fn = "all")', [True, True, False, True]),
+        ('%z = tree.down(%t, %col, fn = "sum")', [0.0, 1.0, 2.0, 4.0]),
+        ('%z = tree.down(%t, %deep, fn = "max")', [0, 1, 1, 2]),
+    )
+    refusals = (
+        ("tree<t,token,V>, int[k]", "column", {"fn": "all"}),
+        ("tree<t,token,V>, int[nodes.t]", "bools", {"fn": "all"}),
+    )
 
 
 @op("tree.up")
@@ -426,7 +651,12 @@ class TreeUp:
         return (_column(m, op.results[0].type, out),)
 
     attrs = ("fn",)
-    label, batch = "all", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = tree.up(%t, %col, fn = "max")', [9.0, 3.0, 2.0, 3.0]),
+        ('%z = tree.up(%t, %ok, fn = "any")', [True, True, False, True]),
+    )
+    refusals = (("int, int", "tree", {"fn": "all"}),)
 
 
 @op("tree.keep")
@@ -443,7 +673,26 @@ class TreeKeep:
         m.pruned(t, tuple(place))
         return (tree,)
 
-    label, batch = "keep", "ragged"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        t, ns = c.of(op.operands[0]), c.of(op.operands[1])
+        name = str(op.operands[0].type.of[0])
+        which = t.held & (ns.dep | c.control)
+        if which:
+            c.report("prune", op, which, name)
+        whole = Abs(held=t.reads)
+        return [replace(t, dep=t.dep | ns.dep, tree=TreeAbs(whole, whole, (t.tree or TreeAbs()).points))]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        t = s.tree(op.operands[0])
+        n = (s.lengths(op.operands[1]) or (1,))[0]
+        size = least(t.size, add(n, 1))
+        return [replace(t, size=size, leaves=size, frontier=least(t.frontier, size), new=least(t.new, size), edge=False)]
+
+    batch = "ragged"
+    samples = (("%z = tree.keep(%t, %ns)", [0, 2]),)
+    refusals = (("tree<t,token,V>, node<s>[part.s]", "tree t"),)
 
 
 @op("tree.reroot")
@@ -460,7 +709,13 @@ class TreeReroot:
             return (Tree.start(m.context(), t.capacity, m.num.zero),)
         return (t.below(path.node, m.context()),)
 
-    label, batch = "none", "ragged"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return [c.of(op.operands[0])]
+
+    batch = "ragged"
+    samples: Any = (("%z = tree.reroot(%t, %path)", []),)
+    refusals = (("int, path<V>", "tree"),)
 
 
 @op("tree.walk")
@@ -500,7 +755,17 @@ class TreeWalk:
         return (m.walk(op, t, evidence, rest),)
 
     attrs = ("scope", "rule?", "vocab?")
-    label, batch = "walk", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        (
+            (
+                '%z = tree.walk(%t, %at_t, scope = "node") (%d: int, %p: dist<V,shaped>, %xs: draw<V>[k]) {\n'
+                "%o = const(value = 0, type = !int)\n%first = gather(%xs, %o)\nyield %b, %first, %b, %first\n}"
+            ),
+            [0],
+        ),
+    )
+    refusals = ()
 
 
 __all__ = ["Canvas", "join", "point"]

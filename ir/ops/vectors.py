@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels, sizes
 from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack, truncated
 from decgraph.ir.ops.limits import allowed, joined_length
-from decgraph.ir.table import OpError, op
+from decgraph.ir.sizes import Known, Sizes, add, least, most, times
 from decgraph.ir.types import ANY, BOOL, INT, Dim, Type, join, join_dims, listing
+from decgraph.ir.values import Op
 
 _ORDERED = ("lt", "le", "gt", "ge")
 _KEEP_SHARES = frozenset({"mul", "relu", "minimum", "maximum"})
@@ -113,8 +117,51 @@ class Map:
         out = m.num.fn(fn)(*arrays)
         return (out[()] if isinstance(out, np.ndarray) and out.shape == () else out,)
 
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        if op.result.type.dims or op.result.type.elem not in ("int", "real"):
+            return sizes.of_operands(s, op)
+        xs = [s.number(v) for v in op.operands]
+        fn = op.attrs["fn"]
+        if fn == "add":
+            return [add(*xs)]
+        if fn == "mul":
+            return [times(xs)]
+        if fn == "div":
+            return [xs[0]]
+        if fn == "sub":  # what is taken away is a length, a parameter or a number, not a difference itself
+            taken = s.made.get(op.operands[1])
+            return [xs[0] if taken is None or taken.opcode in ("len", "const", "path.get", "counter") else None]
+        if fn in ("minimum", "mod"):
+            return [least(*xs)]
+        if fn == "clamp":
+            return [least(most(*xs[:2]), xs[2])]
+        if fn in ("maximum", "select"):
+            return [most(*xs[-2:])]
+        return [xs[0] if fn in ("floor", "abs") else None]
+
     attrs = ("fn",)
-    label, batch = "join", "pointwise"
+    label, batch = labels.elementwise, "pointwise"
+    samples = (
+        ('%z = map(%rs, %r, fn = "add")', [1.0, 2.5, 2.5]),
+        ('%z = map(%q, %q, fn = "sub")', [0.0] * 3),
+        ('%z = map(%bs, %xs, %n, fn = "select")', [3, 1, 1]),
+        ('%z = map(%tok, %i, fn = "eq")', False),
+        ('%z = map(%path, %nil, fn = "ne")', True),
+        ('%z = map(%rs, %nil, fn = "eq")', False),
+        ('%z = map(%pr, %r, %i, fn = "clamp")', 0.5),
+        ('%z = map(%pr, %pr, fn = "add")', 0.5),
+        ('%z = map(%b, fn = "not")', False),
+        ('%z = map(%rs, fn = "floor")', [0, 2, 2]),
+        ('%z = map(%m, %qs, fn = "mul")', ...),
+    )
+    refusals = (
+        ("text, int", "do not go together", {"fn": "add"}),
+        ("int[nodes.t], int[vocab.V]", "index one of them", {"fn": "add"}),
+        ("token<V>, token<W>", "W", {"fn": "eq"}),
+        ("int", "sing", {"fn": "sing"}),
+        ("dist<V,shaped>, real[vocab.W]", "share one", {"fn": "sub"}),
+    )
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -176,7 +223,21 @@ class Reduce:
         return (m.num.reduce(op.attrs["fn"], a, _axis(op.attrs, t) if t.dims else 0),)
 
     attrs = ("fn", "over?")
-    label, batch = "all", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = reduce(%xs, fn = "sum")', 6),
+        ('%z = reduce(%q, fn = "max")', 0.5),
+        ('%z = reduce(%bs, fn = "all")', False),
+        ('%z = reduce(%bs, fn = "count")', 2),
+        ('%z = reduce(%xs, fn = "mean")', 2.0),
+        ('%z = reduce(%m, fn = "max", over = "k")', [4.0, 5.0, 5.0]),
+        ('%z = reduce(%bs, fn = "sum")', 2),
+        ('%z = reduce(%bs, fn = "max")', 1),
+    )
+    refusals = (
+        ("int", "vector", {"fn": "sum"}),
+        ("int[k]", "bools", {"fn": "any"}),
+    )
 
 
 @op("scan")
@@ -195,7 +256,12 @@ class Scan:
         return (m.num.scan(op.attrs["fn"], m.num.lift(array(m, x)), -1),)
 
     attrs = ("fn",)
-    label, batch = "all", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = scan(%xs, fn = "cumsum")', [3, 4, 6]),
+        ('%z = scan(%bs, fn = "leading")', 2),
+    )
+    refusals = (("int[k]", "bools", {"fn": "leading"}),)
 
 
 def _whole(x: Any) -> Any:
@@ -282,8 +348,38 @@ class Gather:
             return (Draws(items if isinstance(items, np.ndarray) else box0(items), at, inner=inner),)
         return (np.asarray(v)[tuple(index)],)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        x = c.of(op.operands[0])
+        if x.column and op.operands[1].type.elem == "node":
+            return [Abs(x.dep | c.of(op.operands[1]).reads)]
+        return labels.choice(c, op)
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        v, *ix = op.operands
+        if not op.result.type.dims:
+            return [None]
+        index = max((s.lengths(i) for i in ix), key=len, default=())
+        rest = s.lengths(v)[len(ix) :] if v.type.elem not in ("list", "topology") else ()
+        sizes = (*index, *rest)
+        return [sizes if len(sizes) == len(op.result.type.dims) else tuple(d.bound for d in op.result.type.dims)]
+
     attrs = ("axis?",)
-    label, batch = "join", "ragged"
+    batch = "ragged"
+    samples = (
+        ("%z = gather(%xs, %n)", 1),
+        ("%z = gather(%col, %ns)", [1.0, 3.0]),
+        ("%z = gather(%at_t, %node)", ...),
+        ("%z = gather(%lst, %n)", [2, 3]),
+        ("%z = gather(%m, %n, %i)", 5.0),
+        ("%z = gather(%ds, %n)", 0),
+    )
+    refusals = (
+        ("int[k], bool[k]", "where"),
+        ("int, int", "single"),
+        ("int[nodes.t], node<s>", "tree s"),
+    )
 
 
 @op("slice")
@@ -313,8 +409,23 @@ class Slice:
             return (Path(v.tokens[cut], base=v.base),)
         return (v[cut],)
 
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        if not op.result.type.dims:
+            return [None]
+        first, *rest = s.lengths(op.operands[0])
+        made = s.made.get(op.operands[-1])
+        end = made.attrs["value"] if op.attrs.get("has_hi") and made is not None and made.opcode == "const" else None
+        return [(least(first, end if isinstance(end, int) and end >= 0 else None), *rest)]
+
     attrs = ("has_lo?", "has_hi?")
-    label, batch = "join", "ragged"
+    label, batch = labels.choice, "ragged"
+    samples = (
+        ("%z = slice(%xs, %n, has_lo = true)", [1, 2]),
+        ("%z = slice(%path, %n, has_hi = true)", [0]),
+        ("%z = slice(%ds, %n, %i, has_lo = true, has_hi = true)", [0]),
+    )
+    refusals = (("int, int", "vector", {"has_lo": True}),)
 
 
 @op("concat")
@@ -366,7 +477,28 @@ class Concat:
             return (arrays[0] if len(arrays[0]) else arrays[1],)
         return (np.concatenate(arrays),)
 
-    label, batch = "join", "ragged"
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        if not op.result.type.dims:
+            return [None]
+        parts = [
+            (s.lengths(v) or (1,)) if v.type.elem != "list" else (0 if v.type.of[0] == ANY else None,) for v in op.operands
+        ]
+        return [(add(parts[0][0], parts[1][0]), *s.lengths(op.result)[1:])]
+
+    label, batch = labels.together, "ragged"
+    samples = (
+        ("%z = concat(%xs, %i)", [3, 1, 2, 2]),
+        ("%z = concat(%path, %path)", [0, 2, 0, 2]),
+        ("%z = concat(%ds, %x)", [2, 0, 1]),
+        ("%z = concat(%q, %at_t)", ...),
+        ("%z = concat(%lst, %lst)", [[1], [2, 3], [1], [2, 3]]),
+    )
+    refusals = (
+        ("int[k], text", "go together"),
+        ("int[k], none", "if"),
+        ("int[k], int[k,vocab.V]", "not alike"),
+    )
 
 
 def _listed(x: Any) -> list[Any]:
@@ -404,7 +536,14 @@ class ListOp:
         return (list(xs) if op.results[0].type.elem == "list" else stack(m, list(xs)),)
 
     attrs = ("ragged?",)
-    label, batch = "join", "ragged"
+    label, batch = labels.together, "ragged"
+    samples: Any = (
+        ("%z = list(%i, %r)", [2.0, 0.5]),
+        ("%z = list()", []),
+        ("%z = list(%path, %path)", ...),
+        ("%z = list(%path, %nil)", ...),
+    )
+    refusals = (("int, text", "go together"),)
 
 
 @op("tile")
@@ -436,7 +575,13 @@ class Tile:
         return (stack(m, [xs[0]] * as_int(xs[1])) if as_int(xs[1]) else _none(xs[0]),)
 
     attrs = ("kind", "dims?", "dim?", "of?", "bound?", "elem?")
-    label, batch = "join", "ragged"
+    label, batch = labels.together, "ragged"
+    samples = (
+        ('%z = tile(%r, %i, kind = "tile", bound = 2)', [0.5, 0.5]),
+        ('%z = tile(%n, %i, kind = "iota")', [1]),
+        ('%z = tile(%i, kind = "zeros", elem = "int", dims = [dim k, dim vocab.V])', [[0] * 3] * 2),
+    )
+    refusals = (("int, int[k]", "one number", {"kind": "tile"}),)
 
 
 def _none(x: Any) -> Any:
@@ -459,7 +604,24 @@ class Len:
             return (x.shape[0],)
         return (len(x),)
 
-    label, batch = "all", "pointwise"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        """How many there are does not tell what they are."""
+        return [Abs(c.of(op.operands[0]).dep)]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        sizes = s.lengths(op.operands[0])
+        return [sizes[0] if sizes else None]
+
+    batch = "pointwise"
+    samples = (
+        ("%z = len(%xs)", 3),
+        ("%z = len(%path)", 2),
+        ("%z = len(%t)", 4),
+        ("%z = len(%c)", 3),
+    )
+    refusals = (("int", "vector"),)
 
 
 @op("as_int")
@@ -477,7 +639,13 @@ class AsInt:
             return (as_int(a),)
         return (np.array([truncated(v) for v in np.ravel(a)], dtype=np.int64).reshape(np.shape(a)),)
 
-    label, batch = "join", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    capacity = sizes.same
+    samples = (
+        ("%z = as_int(%pos)", 2),
+        ("%z = as_int(%rs)", [0, 2, 2]),
+    )
+    refusals = (("text", "number"),)
 
 
 @op("contains")
@@ -502,4 +670,9 @@ class Contains:
             return (int(a) in inside,)
         return (np.array([int(v) in inside for v in a.ravel()], dtype=bool).reshape(a.shape),)
 
-    label, batch = "all", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    samples = (
+        ("%z = contains(%i, %xs)", True),
+        ("%z = contains(%toks, %xs)", [True, False]),
+    )
+    refusals = (("int, int", "vector or a set"),)

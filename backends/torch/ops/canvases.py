@@ -10,7 +10,7 @@ from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Draws, Mixed, points
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.rows import Dist, locate
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 
 
 @lowering("canvas.new")

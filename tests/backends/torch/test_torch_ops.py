@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from op_samples import OPERANDS, SAMPLES
+from op_operands import OPERANDS
 from torch_values import plain, torch_value
 
 from decgraph import DecError
@@ -19,7 +19,7 @@ from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.torch import lowering, program
 from decgraph.backends.torch.machine import Machine as TorchMachine
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
-from decgraph.ir.table import TABLE, load
+from decgraph.ir.table import TABLE
 from decgraph.ir.text import parse_module
 from decgraph.ir.values import Module, Op, Region, Value
 from decgraph.ir.walk import free_values
@@ -29,7 +29,7 @@ from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.request import Request
 
-OPS = sorted(load())
+OPS = sorted(TABLE)
 REFUSED = {"model.embed", "memory.layer", "memory.put", "memory.scores"}
 """Parts of models that no backend can read: refused by name where they are reached."""
 SPOKEN = {'%z = model.derive(%target, how = "speaking", vocab = "W")'}
@@ -46,7 +46,7 @@ CASES = [
     (name, n)
     for name in OPS
     if name not in REFUSED | {"run"}
-    for n, (text, _) in enumerate(SAMPLES[name])
+    for n, (text, _) in enumerate(TABLE[name].samples)
     if text not in SPOKEN | NO_TABLE
 ]
 REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}), min_length=3)
@@ -186,7 +186,7 @@ def outcome(cls: Any, module: Module, request: Request, given: dict[str, Any]) -
 @pytest.mark.parametrize("request_", [REQUEST, SHAPED, GREEDY], ids=["plain", "shaped", "greedy"])
 @pytest.mark.parametrize(("name", "n"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
 def test_op_is_the_references(name: str, n: int, request_: Request) -> None:
-    module = sample(SAMPLES[name][n][0])
+    module = sample(TABLE[name].samples[n][0])
     wanted = outcome(Reference, module, request_, operands(module, request_, on_torch=False))
     segment = in_a_segment(module)
     for form in (module, segment):
@@ -198,7 +198,7 @@ def test_op_is_the_references(name: str, n: int, request_: Request) -> None:
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_is_refused_is_refused_by_name(name: str) -> None:
-    for text, _ in SAMPLES[name]:
+    for text, _ in TABLE[name].samples:
         module = sample(text)
         for cls, on_torch in ((Reference, False), (Torch, True)):
             with pytest.raises(DecError, match=name.split(".")[1]) as caught:
@@ -227,7 +227,7 @@ def test_order_of_what_is_no_number(far: bool) -> None:
     """Places and firsts as the meanings give them, with numbers that are none, ties and rows of one kind."""
     rows = np.array([[1.0, np.nan, 3.0, 3.0], [np.nan] * 4, [0.0] * 4, [-np.inf, 2.0, -np.inf, 2.0]])
     for name in ("rank", "first_max"):
-        op = sample(SAMPLES[name][1][0]).functions["f"].body.ops[0]
+        op = sample(TABLE[name].samples[1][0]).functions["f"].body.ops[0]
         wanted = TABLE[name].meaning(ReferenceMachine, op, rows)[0]
         got = lowering.load()[name](None, torch.from_numpy(rows) if far else rows)
         assert plain(got) == plain(wanted)
