@@ -375,7 +375,7 @@ class Parser:
             )
         loc = self.loc()
         region = self.region() if self.peek("{") or self.peek("(") else None
-        return Claim(kind, **({"text": ""} | fields), region=region, loc=loc)
+        return Claim(kind, fields.pop("text", ""), **fields, region=region, loc=loc)
 
     def module(self) -> Module:
         at = self.at

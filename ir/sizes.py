@@ -158,14 +158,8 @@ def widened(s: Sizes, op: Op) -> list[Known]:
 
 def chosen(s: Sizes, op: Op) -> list[Known]:
     """The k best, or the first k."""
-    k = s.number(op.operands[1]) if len(op.operands) > 1 else None
-    return [
-        tuple(
-            [least(k, times(s.lengths(op.operands[0])))]
-            if op.attrs.get("flatten")
-            else [least(k, (s.lengths(op.operands[0]) or (None,))[0]), *s.lengths(op.operands[0])[1:]]
-        )
-        if r.type.dims
-        else None
-        for r in op.results
-    ]
+    have, *given = op.operands
+    k, lengths = s.number(given[0]) if given else None, s.lengths(have)
+    first = times(lengths) if op.attrs.get("flatten") else next(iter(lengths), None)
+    sizes = (least(k, first), *(() if op.attrs.get("flatten") else lengths[1:]))
+    return [sizes if r.type.dims else None for r in op.results]

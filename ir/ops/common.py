@@ -190,3 +190,18 @@ def element(xs: Any, i: int) -> Any:
         item = xs.items[i]
         return Draws(item if isinstance(item, np.ndarray) else box0(item))
     return plain(xs[i]) if isinstance(xs, np.ndarray) and xs.ndim == 1 else xs[i]
+
+
+def keys_of(m: Any, by: Any) -> list[list[Any]]:
+    keys = by if isinstance(by, (list, tuple)) else [by]
+    return [list(np.asarray(array(m, k)).ravel()) for k in keys]
+
+
+def keep_bound(t: Type, k: Any) -> Dim:
+    d = t.dims[0]
+    bounds = [b for b in (d.bound, k) if b is not None]
+    return Dim(
+        "part" if d.kind in ("nodes", "cells", "part") else "k",
+        d.of if d.kind in ("nodes", "cells", "part") else "",
+        min(bounds) if bounds else None,
+    )

@@ -51,6 +51,7 @@ class Face:
 
     attrs = ("face",)
     label, batch = labels.elementwise, "pointwise"
+    vocabulary = True
     samples = (('%z = face(%q, face = "raw")', ...),)
     refusals = (("int", "distribution", {"face": "raw"}),)
 
@@ -69,6 +70,7 @@ class Softmax:
         return (like(s, a) if op.results[0].type.elem == "dist" else a,)
 
     label, batch = labels.joined, "pointwise"
+    vocabulary = True
     samples = (
         ("%z = softmax(%w)", ...),
         ("%z = softmax(%rs)", ...),
@@ -93,6 +95,7 @@ class Normalize:
         return (like(w, out),)
 
     label, batch = labels.joined, "pointwise"
+    vocabulary = True
     samples = (("%z = normalize(%w)", [0.25, 0.75, 0.0]),)
     refusals = (("real[k]", "vocabulary"),)
 
@@ -117,6 +120,7 @@ class Warp:
         return (Dist(rows, "shaped", s.at, s.inner) if is_dist else Dist(rows),)
 
     label, batch = labels.joined, "pointwise"
+    vocabulary = True
     samples = (
         ("%z = warp(%w)", ...),
         ("%z = warp(%q)", [1 / 6, 2 / 6, 3 / 6]),
@@ -171,6 +175,7 @@ class Lookup:
         return (_packed(m, [fa[i][int(ix[i])] for i in np.ndindex(shape)], shape),)
 
     label, batch = labels.elementwise, "pointwise"
+    vocabulary = True
     samples = (
         ("%z = lookup(%q, %tok)", 1 / 3),
         ("%z = lookup(%qs, %tok)", [1 / 3, 2 / 7]),
@@ -216,6 +221,7 @@ class Info:
 
     attrs = ("kind",)
     label, batch = labels.elementwise, "pointwise"
+    vocabulary = True
     samples = (
         ('%z = info(%q, kind = "entropy")', ...),
         ('%z = info(%q, %q, kind = "kl")', 0.0),
@@ -255,6 +261,7 @@ class Renorm:
 
     attrs = ("kind",)
     label, batch = labels.joined, "pointwise"
+    vocabulary = True
     samples = (
         ('%z = renorm(%q, %i, kind = "topk")', [0.0, 0.4, 0.6]),
         ('%z = renorm(%q, %r, kind = "topp")', [0.0, 0.0, 1.0]),

@@ -113,6 +113,7 @@ class DrawOp:
         return (Draws(items, at, inner=inner),)
 
     label, batch, exact = _drawn, "pointwise", "choice"
+    vocabulary = True
     samples = (
         ("%z = draw(%q, %g)", 2),
         ("%z = draw(%qs, %g)", [2, 2]),
@@ -144,6 +145,7 @@ class DrawMany:
     attrs = ("replace", "bound?")
     label, batch, exact = _drawn, "ragged", "choice"
     capacity = sizes.widened
+    vocabulary = True
     samples = (
         ("%z = draw.many(%q, %i, %g, replace = false, bound = 2)", [2, 1]),
         ("%z = draw.many(%w, %i, %g, replace = false, bound = 2)", [1, 0]),
@@ -183,6 +185,7 @@ class DrawRace:
 
     attrs = ("has_under?",)
     label, batch, exact = _drawn, "ragged", "choice"
+    vocabulary = True
     samples = (
         ("%z = draw.race(%q, %g)", [2, 1, 0]),
         ("%z = draw.race(%w, %g)", [1, 0, 2]),
@@ -208,6 +211,7 @@ class DrawPoint:
 
     attrs = ("tag?", "vocab?")
     label, batch = labels.certain, "pointwise"
+    vocabulary = True
     samples = (
         ("%z = draw.point(%toks)", [2, 0]),
         ("%z = draw.point(%i)", 2),
@@ -278,6 +282,7 @@ class DrawGet:
 
     attrs = ("field",)
     batch = "pointwise"
+    vocabulary = True
     samples = (
         ('%z = draw.get(%ds, field = "token")', [2, 0]),
         ('%z = draw.get(%ds, field = "prob")', [0.25, 0.5]),

@@ -18,7 +18,8 @@ from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import as_int, need
 from decgraph.ir.ops.draws import point
-from decgraph.ir.ops.trees import grown, nodes_type, sizes_grown, tree_of
+from decgraph.ir.ops.growth import grown, sizes_grown
+from decgraph.ir.ops.trees import nodes_type, tree_of
 from decgraph.ir.sizes import Known, Sizes
 from decgraph.ir.types import INT, Dim, Type
 from decgraph.ir.values import Op
