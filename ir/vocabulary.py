@@ -6,6 +6,7 @@ from decgraph.ir.table import lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
 
+
 def over_vocabulary(t: Type) -> bool:
     """Whether a value holds rows over a vocabulary."""
     return t.elem in ("dist", "scores") or bool(t.dims) and t.dims[-1].kind == "vocab"

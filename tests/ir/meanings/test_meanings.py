@@ -12,6 +12,7 @@ from meanings import canvases, distributions, host, limits, models, paths, selec
 from meanings.registry import ELSEWHERE, LAWS, MEANINGS, REFUSED
 from meanings.running import check
 
+from decgraph.backends.torch import lowering
 from decgraph.ir.table import TABLE
 
 TOPICS = (canvases, distributions, host, limits, models, paths, selection, stores, trees, vectors)
@@ -24,6 +25,12 @@ def test_every_op_has_a_meaning_of_its_own() -> None:
     assert set(TABLE) == set.union(*covered), set(TABLE) ^ set.union(*covered)
     assert sum(map(len, covered)) == len(TABLE), "an op stands in two lists"
     assert all((ROOT / file).is_file() for file, _ in ELSEWHERE.values())
+
+
+def test_what_torch_runs_by_its_numpy_meaning_has_one_of_its_own() -> None:
+    """There "torch equals the reference" says nothing: both run the same function."""
+    lowering.load()
+    assert lowering.HOSTED.keys() <= MEANINGS.keys() | LAWS
 
 
 def test_meanings_do_not_ask_the_op_table() -> None:
