@@ -19,8 +19,8 @@ What may be left out:
 - `attrs`: the names of its static attributes; those that may be left out end in `?`.
 - `regions(types, attrs)`: the types of the arguments of each region, for ops that have regions.
 - `capacity(sizes, op)`: upper bounds of its results (ir/capacity_rules.py); else lengths are those of the operands.
-- `surface`: how a program calls it, `{"kl(p, q)": {"kind": "kl"}}`: a signature with the attributes that it stands for; a
-  parameter that may be left out ends in `?`. Without, dsl/lower has a form of its own for it.
+- `surface`: how a program calls it: `"softmax(scores)"`, or `{"kl(p, q)": {"kind": "kl"}}`, signatures with the attributes that
+  they stand for; a parameter that may be left out ends in `?`. Without, dsl/lower has a form of its own for it.
 - `exact`: how the exact checker decides it: "same" (the meaning, over rationals), "choice" (splits on a draw), or
   "adversary" (either outcome must do).
 - `effects`: "" for pure ops, else "commit", "state", "host", "return", "read".
@@ -32,6 +32,7 @@ How the torch backend computes an op stands in backends/torch/ops/<topic>.py, th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,6 +97,7 @@ class OpDef:
 TABLE: dict[str, OpDef] = {}
 _REQUIRED = ("type", "meaning", "label", "batch", "samples", "refusals")
 _KNOWN = {*OpDef.__dataclass_fields__} - {"name", "doc"}
+_SIGNATURE = re.compile(r"[a-z_]\w*\((\w+(, \w+)*(, \w+\?)*)?\)")
 _ALLOWED = {"exact": EXACTS, "effects": EFFECTS, "batch": BATCHES}
 
 
@@ -118,6 +120,11 @@ def op(name: str) -> Callable[[type], OpDef]:
         for key, legal in _ALLOWED.items():
             if key in rules and rules[key] not in legal:
                 raise TypeError(f"{where}: {key} = {rules[key]!r}, expected one of {', '.join(map(repr, legal))}")
+        if isinstance(rules.get("surface"), str):
+            rules["surface"] = {rules["surface"]: {}}
+        for signature in rules.get("surface", ()):
+            if not _SIGNATURE.fullmatch(signature):
+                raise TypeError(f"{where}: surface {signature!r}, expected a signature such as 'kl(p, q)'")
         TABLE[name] = OpDef(name=name, doc=cls.__doc__.strip(), **rules)
         return TABLE[name]
 

@@ -258,6 +258,7 @@ class Positions:
 
     attrs = ("kind", "canvas?", "bound?", "count?")
     label, batch = labels.joined, "ragged"
+    surface = {"span(canvas, start, length)": {"kind": "span"}}
     samples: Any = (
         ('%z = positions(%c, %n, %i, kind = "span")', [1, 2]),
         ('%z = positions(%c, %i, kind = "blocks")', [[0, 1], [2]]),

@@ -71,6 +71,7 @@ class Softmax:
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
+    surface = "softmax(scores)"
     samples = (
         ("%z = softmax(%w)", ...),
         ("%z = softmax(%rs)", ...),
@@ -96,6 +97,7 @@ class Normalize:
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
+    surface = "normalize(weights)"
     samples = (("%z = normalize(%w)", [0.25, 0.75, 0.0]),)
     refusals = (("real[k]", "vocabulary"),)
 
@@ -222,6 +224,7 @@ class Info:
     attrs = ("kind",)
     label, batch = labels.elementwise, "pointwise"
     vocabulary = True
+    surface = {"entropy(p)": {"kind": "entropy"}, "kl(p, q)": {"kind": "kl"}}
     samples = (
         ('%z = info(%q, kind = "entropy")', ...),
         ('%z = info(%q, %q, kind = "kl")', 0.0),
@@ -262,6 +265,7 @@ class Renorm:
     attrs = ("kind",)
     label, batch = labels.joined, "pointwise"
     vocabulary = True
+    surface = {"renorm_topk(p, k)": {"kind": "topk"}, "renorm_topp(p, mass)": {"kind": "topp"}}
     samples = (
         ('%z = renorm(%q, %i, kind = "topk")', [0.0, 0.4, 0.6]),
         ('%z = renorm(%q, %r, kind = "topp")', [0.0, 0.0, 1.0]),

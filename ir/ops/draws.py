@@ -212,6 +212,7 @@ class DrawPoint:
     attrs = ("tag?", "vocab?")
     label, batch = labels.certain, "pointwise"
     vocabulary = True
+    surface = "point(token)"
     samples = (
         ("%z = draw.point(%toks)", [2, 0]),
         ("%z = draw.point(%i)", 2),

@@ -62,6 +62,7 @@ class Rank:
 
     label, batch = labels.joined, "ragged"
     vocabulary = True
+    surface = "rank(x)"
     samples = (
         ("%z = rank(%rs)", [2, 0, 1]),
         ("%z = rank(%qs)", [[2, 1, 0], [1, 2, 0]]),
@@ -87,6 +88,7 @@ class FirstMax:
 
     label, batch = labels.joined, "ragged"
     vocabulary = True
+    surface = "first_max(x)"
     samples = (
         ("%z = first_max(%rs)", [False, True, False]),
         ("%z = first_max(%m)", [[False, True, False], [False, False, True]]),

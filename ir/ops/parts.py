@@ -98,6 +98,7 @@ class MaxPool:
         return (out,)
 
     label, batch = labels.joined, "ragged"
+    surface = "maxpool(x, width)"
     samples = (("%z = maxpool(%xs, %three)", [3, 3, 2]),)
     refusals = (("int, int", "vector"),)
 

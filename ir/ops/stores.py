@@ -85,6 +85,7 @@ class IndexLearn:
         return (m.learn(op, index, args),)
 
     label, batch = labels.joined, "barrier"
+    surface = "learn(index, tokens, more?)"
     samples = (("%z = index.learn(%ix, %toks)", ...),)
     refusals = (
         ("int", "index"),

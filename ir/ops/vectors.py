@@ -144,6 +144,10 @@ class Map:
     attrs = ("fn",)
     label, batch = labels.elementwise, "pointwise"
     vocabulary = True
+    surface = {name + "(x)": {"fn": name} for name in ("exp", "log", "relu", "abs", "sqrt", "floor")} | {
+        "clamp(x, low, high)": {"fn": "clamp"},
+        "where(condition, x, otherwise)": {"fn": "select"},
+    }
     samples = (
         ('%z = map(%rs, %r, fn = "add")', [1.0, 2.5, 2.5]),
         ('%z = map(%q, %q, fn = "sub")', [0.0] * 3),
@@ -261,6 +265,7 @@ class Scan:
     attrs = ("fn",)
     label, batch = labels.joined, "ragged"
     vocabulary = True
+    surface = {"cumsum(x)": {"fn": "cumsum"}, "leading(condition)": {"fn": "leading"}}
     samples = (
         ('%z = scan(%xs, fn = "cumsum")', [3, 4, 6]),
         ('%z = scan(%bs, fn = "leading")', 2),
@@ -285,6 +290,7 @@ class AsInt:
 
     label, batch = labels.joined, "pointwise"
     capacity = sizes.same
+    surface = "int(x)"
     samples = (
         ("%z = as_int(%pos)", 2),
         ("%z = as_int(%rs)", [0, 2, 2]),

@@ -194,8 +194,8 @@ def test_op_is_the_references(name: str, n: int, request_: Request) -> None:
 @pytest.mark.parametrize(("name", "n"), HOSTED, ids=[f"{name}-{n}" for name, n in HOSTED])
 def test_a_hosted_op_gets_and_gives_torchs_values(name: str, n: int) -> None:
     """These run the reference's own NumPy meaning, so equality shows only that tensors reach it and that its results come back.
-    That the meaning is right is shown in tests/ir/meanings, by plain Python that shares nothing with it: test_meanings.py wants one
-    for each of these."""
+    That the meaning is right is shown in tests/ir/meanings, by plain Python that shares nothing with it; test_meanings.py wants
+    one for each of these."""
     agrees(name, n, REQUEST)
 
 
