@@ -24,6 +24,7 @@ What may be left out:
 - `exact`: how the exact checker decides it: "same" (the meaning, over rationals), "choice" (splits on a draw), or
   "adversary" (either outcome must do).
 - `effects`: "" for pure ops, else "commit", "state", "host", "return", "read".
+- `unavailable`: why no backend runs it yet, a clause; its use is an error that names it.
 - `vocabulary`: True for an op that may read or make whole rows over the vocabulary.
 
 How the torch backend computes an op stands in backends/torch/ops/<topic>.py, the file of the same name
@@ -77,6 +78,7 @@ class OpDef:
     surface: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     exact: str = "same"
     effects: str = ""
+    unavailable: str = ""
     vocabulary: bool = False
 
     @property

@@ -1,13 +1,14 @@
 """How ops become calls of Python functions: the registry of lowerings.
 
-Every op of ir/ops/<topic>.py stands in backends/torch/ops/<topic>.py, in one of four ways; `load` says which op does not:
+Every op of ir/ops/<topic>.py stands in backends/torch/ops/<topic>.py, in one of three ways; `load` says which op does not:
 
 - `@lowering("op")` above a function `f(m, *operands, **attributes)`: `m` is the machine; of the op's attributes it gets those
   that it names as keywords, and the op itself as `op` where it asks for it (types). One result is returned as it is, several
   as a tuple. `@planned("op")` above one that makes such a function from the op.
 - `on_host("op", ..., why=...)`: it runs its NumPy meaning of the op table, over host values.
 - `written("op", ...)`: program.py writes Python for it: loops, branches, model calls.
-- `refused("op", ..., why=...)`: this backend does not have it.
+
+What no backend has (`unavailable` in ir/ops) stands nowhere.
 """
 
 from __future__ import annotations
@@ -31,12 +32,11 @@ from decgraph.ir.values import Op
 LOWERINGS: dict[str, Callable[..., Any]] = {}
 PLANS: dict[str, Callable[[Op], Callable[..., Any]]] = {}
 HOSTED: dict[str, str] = {}
-WRITTEN: dict[str, str] = {}
-REFUSED: dict[str, str] = {}
+WRITTEN: set[str] = set()
 
 
 def _once(opcode: str) -> str:
-    if any(opcode in table for table in (LOWERINGS, PLANS, HOSTED, WRITTEN, REFUSED)):
+    if any(opcode in table for table in (LOWERINGS, PLANS, HOSTED, WRITTEN)):
         raise TypeError(f"op {opcode} stands in backends/torch/ops twice")
     return opcode
 
@@ -69,12 +69,7 @@ def on_host(*opcodes: str, why: str) -> None:
 
 def written(*opcodes: str) -> None:
     """Ops that program.py writes Python for."""
-    WRITTEN.update((_once(name), "") for name in opcodes)
-
-
-def refused(*opcodes: str, why: str) -> None:
-    """Ops that this backend does not have. why: one clause, for docs/reference/ops.md and whoever asks."""
-    REFUSED.update((_once(name), why) for name in opcodes)
+    WRITTEN.update(map(_once, opcodes))
 
 
 @lru_cache(maxsize=1)
@@ -85,10 +80,10 @@ def load() -> dict[str, Callable[..., Any]]:
     for topic in sorted({row.topic for row in TABLE.values()}):
         if find_spec(f"{package}.{topic}") is not None:
             import_module(f"{package}.{topic}")
-    known = {**LOWERINGS, **PLANS, **HOSTED, **WRITTEN, **REFUSED}
-    if missing := [row for row in TABLE.values() if row.name not in known]:
+    known = {*LOWERINGS, *PLANS, *HOSTED, *WRITTEN}
+    if missing := [row for row in TABLE.values() if row.name not in known and not row.unavailable]:
         raise TypeError("\n".join(_lacks(row) for row in missing))
-    if strange := sorted(known.keys() - TABLE.keys()):
+    if strange := sorted(known - TABLE.keys()):
         raise TypeError(f"backends/torch/ops has {', '.join(strange)}, which ir/ops has not")
     return LOWERINGS
 
@@ -101,19 +96,11 @@ def _lacks(row: OpDef) -> str:
 
 
 def supports(opcode: str) -> str | None:
-    """None for an op that this backend runs, else why it does not. Raises OpError for a name that is no op."""
+    """None for an op that torch or generated Python computes; else what happens instead. Raises OpError for a name that is no
+    op."""
     load()
-    return REFUSED.get(lookup(opcode).name)
-
-
-def how(opcode: str) -> str:
-    """How an op is run, in a few words: the cell of docs/reference/ops.md."""
-    load()
-    if opcode in REFUSED:
-        return f"refused: {REFUSED[opcode]}"
-    if opcode in HOSTED:
-        return f"NumPy meaning on the host: {HOSTED[opcode]}"
-    return "Python that program.py writes" if opcode in WRITTEN else "lowered"
+    row = lookup(opcode)
+    return row.unavailable or (f"its NumPy meaning runs on the host: {HOSTED[opcode]}" if opcode in HOSTED else None)
 
 
 @cache
@@ -215,7 +202,7 @@ def lower(op: Op) -> Lowered:
         if wants_op:
             return Lowered(_bound(f, op), _name(op), kwargs)
         return Lowered(f, op.opcode.replace(".", "_"), kwargs)
-    if op.opcode in HOSTED or op.opcode in REFUSED:  # what is refused says so when it is reached: its meaning asks the machine
+    if op.opcode in HOSTED or op.opcode in TABLE and TABLE[op.opcode].unavailable:  # the machine says so when it is reached
         return Lowered(_hosted(op), _name(op), {})
     raise DecError(f"the torch backend cannot run `{op.opcode}`")
 

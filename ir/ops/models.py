@@ -278,6 +278,7 @@ class ModelEmbed:
         return (m.host("embed", model, x),)
 
     label, batch = labels.joined, "pointwise"
+    unavailable = "no model adapter gives its embedding"
     samples = (("%z = model.embed(%target, %toks)", ...),)
     refusals = (
         ("int, int", "model"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decgraph.backends.torch.lowering import lowering, on_host, refused, written
+from decgraph.backends.torch.lowering import lowering, on_host, written
 
 
 @lowering("model.derive")
@@ -27,4 +27,3 @@ def join(m: Any, a: Any, b: Any) -> Any:
 
 written("model.eval", "model.evals", "model.memory")
 on_host("model.layers", why="how many layers a model has is known on the host")
-refused("model.embed", why="no model adapter gives its embedding")
