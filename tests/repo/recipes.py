@@ -4,6 +4,7 @@ A page's fenced blocks are its instructions; nothing else is. The first word is 
 language, for the reader; the mark says what to do:
 
     python new=passes/doubling.py       the block is a new file (any language: dec, toml, ...)
+    dec try=mine.dec                    a file of the reader's own that tries it: written, not counted
     diff edit=passes/manager.py         lines with `+` go in, lines with `-` go out, the rest says where: the old lines
                                         must stand in the file together, exactly once. `@@` separates places
     console                             every line that starts with `$ ` is run in the copy and must end with 0
@@ -72,8 +73,8 @@ def read(page: Path) -> Recipe:
         words = tuple(match["info"].split())
         line = text.count("\n", 0, match.start("body")) + 1
         block = Block(line, words, match["body"])
-        if words[:1] != ("console",) and not (block.value("new") or block.value("edit")):
-            raise Fault(f"{page.name}:{line}: a block with neither new=, edit= nor console")
+        if words[:1] != ("console",) and not any(map(block.value, ("new", "try", "edit"))):
+            raise Fault(f"{page.name}:{line}: a block with neither new=, try=, edit= nor console")
         blocks.append(block)
     said = TOUCHES.findall(text)
     if len(said) != 1:
@@ -99,7 +100,7 @@ def follow(recipe: Recipe, copy: Path) -> None:
     """Do what the page says, in its order. Raises Fault at the first thing that does not go as the page says."""
     for block in recipe.blocks:
         where = f"{recipe.page.name}:{block.line}"
-        if name := block.value("new"):
+        if name := block.value("new") or block.value("try"):
             if (copy / name).exists():
                 raise Fault(f"{where}: {name} is there already")
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
