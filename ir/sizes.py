@@ -22,10 +22,12 @@ TOO_MANY = 1 << 40
 
 
 def add(a: Size, b: Size) -> Size:
+    """The sum; None where there is no bound."""
     return None if a is None or b is None or a + b > TOO_MANY else a + b
 
 
 def times(sizes: Sequence[Size]) -> Size:
+    """The product; None where there is no bound."""
     out = 1
     for s in sizes:
         if s is None or out * s > TOO_MANY:
@@ -35,10 +37,12 @@ def times(sizes: Sequence[Size]) -> Size:
 
 
 def most(a: Size, b: Size) -> Size:
+    """The larger of two bounds, either of which may hold."""
     return None if a is None or b is None else max(a, b)
 
 
 def least(a: Size, b: Size) -> Size:
+    """The smaller of two bounds, both of which hold."""
     return b if a is None else a if b is None else min(a, b)
 
 

@@ -146,6 +146,7 @@ def plain(x: Any) -> Any:
 
 
 def as_int(x: Any) -> int:
+    """A number, or the token of a draw, without its fraction."""
     x = plain(x)
     if isinstance(x, Draws):
         x = x.tokens()
@@ -171,6 +172,7 @@ def joined(types: list[Type], what: str) -> Type:
 
 
 def bound_of(t: Type) -> int | None:
+    """The static bound of the first dimension, where there is one."""
     return t.dims[0].bound if t.dims else None
 
 
@@ -193,11 +195,13 @@ def element(xs: Any, i: int) -> Any:
 
 
 def keys_of(m: Any, by: Any) -> list[list[Any]]:
+    """The keys of a `by =`, each as a flat list."""
     keys = by if isinstance(by, (list, tuple)) else [by]
     return [list(np.asarray(array(m, k)).ravel()) for k in keys]
 
 
 def keep_bound(t: Type, k: Any) -> Dim:
+    """The first dimension of what is left of a vector, or of part of a tree or canvas, when at most k (None: all) stay."""
     d = t.dims[0]
     bounds = [b for b in (d.bound, k) if b is not None]
     return Dim(

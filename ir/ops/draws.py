@@ -58,6 +58,7 @@ class Noise:
 
 
 def need_dist(t: Type, what: str) -> None:
+    """Raises OpError unless `t` is a distribution or numbers over a vocabulary."""
     hint = "turn scores into a distribution with softmax(...) or warp(...)" if t.is_number or t.elem == "scores" else ""
     need(
         t.elem == "dist" or (t.is_number and bool(t.dims) and t.dims[-1].kind == "vocab"),

@@ -23,12 +23,14 @@ from decgraph.ir.values import Op
 
 
 def tree_of(types: Any, what: str) -> Type:
+    """The type of the first operand. Raises OpError unless it is a tree."""
     need(types[0].elem == "tree", f"{what} needs a tree, got {types[0]}")
     found: Type = types[0]
     return found
 
 
 def nodes_type(t: Type, kind: str = "nodes", bound: int | None = None) -> Type:
+    """The type of all nodes of a tree, or of a part of them (kind `part`)."""
     return Type("node", (t.of[0],), (Dim(kind, str(t.of[0]), bound),))
 
 
