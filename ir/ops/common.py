@@ -46,14 +46,10 @@ def need_keys(candidates: Type, types: Any, what: str) -> None:
             )
 
 
-def vocab_dim(t: Type) -> Dim:
-    return Dim("vocab", t.vocab)
-
-
 def numeric(t: Type) -> Type:
     """The type a value has in arithmetic: a dist is probabilities over its vocabulary, a draw its token."""
     if t.elem == "dist" or t.elem == "scores":
-        return Type("prob" if t.elem == "dist" and t.of[1] != "logits" else "real", (), t.dims + (vocab_dim(t),))
+        return Type("prob" if t.elem == "dist" and t.of[1] != "logits" else "real", (), (*t.dims, Dim("vocab", t.vocab)))
     if t.elem == "draw":
         return Type("token", t.of, t.dims)
     return t
