@@ -18,7 +18,7 @@ from decgraph.backends.base import Backend
 from decgraph.errors import DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Module, Op, Param
 from decgraph.runtime.faults import title_of
 from decgraph.runtime.idle import idle

@@ -8,9 +8,11 @@ Types (`Causal`, `Int[1, 32]`, `Features["target"]`) are annotations; everything
 
 from __future__ import annotations
 
+import builtins
 from typing import Any, NoReturn
 
 from decgraph.errors import DecError
+from decgraph.ir.surface import surface
 
 
 class Word:
@@ -92,15 +94,17 @@ FORMS = ("State", "Noise", "Model")
 """Annotations that declare: `a: State[Int] = 1`, `g: Noise[w, vocab]`, `small: Model = target.exit(2)`."""
 
 WORDS = """
-    abs accept across_batch argmax argmin before bernoulli best best_first beta bounded blocks cache canvas cat chain
-    clamp commit completes count empty path counts ctx cumsum cycle done down draft edit emit ended ensures entropy eos every
-    exp first first_max floor from_ greedy inf keeps_support kl lanes last leading learn log loop mask_ maxpool mean
-    none normalize onehot only output pad point prompt prune race rank ratio refines relax relu remask renorm_topk
-    renorm_topp repeat root sample select settled softmax soft sort spread sqrt suffixes ngrams text_of tile top topk
-    uniform unmask up verify vocab warp where zeros speaking run root
+    accept across_batch argmax argmin before bernoulli best best_first beta bounded blocks cache canvas cat chain commit
+    completes count empty path counts ctx cycle done down draft edit emit ended ensures eos every first from_ greedy inf
+    keeps_support lanes last loop mask_ mean none onehot only output pad prompt prune race ratio refines relax remask
+    repeat root sample select settled soft sort spread suffixes ngrams text_of tile top topk uniform unmask up verify vocab
+    warp zeros speaking run root
 """.split()  # noqa: SIM905
 """Every other word. Some stand for builtins of Python that the language has too; inside a captured function those
 (`max`, `min`, `sum`, `any`, `all`, `len`, `int`, `range`) are written as they are."""
+
+CALLS = tuple(name for name in surface() if not hasattr(builtins, name))
+"""The ops that say by what name they are called."""
 
 LIBRARY = (
     "rejection",
@@ -123,9 +127,9 @@ SCOPES = ("PerBatch",)
 """Around the type of a parameter that belongs to the batch: `capacity: PerBatch[Int[1, 4096]] = 256`."""
 
 globals().update({n: Annotation(n) for n in (*TYPES, *FORMS, *SCOPES)})
-globals().update({n: Word(n) for n in (*WORDS, *LIBRARY)})
+globals().update({n: Word(n) for n in (*WORDS, *CALLS, *LIBRARY)})
 
-__all__ = [*TYPES, *FORMS, *SCOPES, *WORDS, *LIBRARY, "Annotation", "Word"]
+__all__ = [*TYPES, *FORMS, *SCOPES, *WORDS, *CALLS, *LIBRARY, "Annotation", "Word"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,8 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 from decgraph.errors import DecError
-from decgraph.ir.table import OpError, lookup
+from decgraph.ir.opdef import OpError
+from decgraph.ir.table import lookup
 from decgraph.ir.types import Dim, Type, TypeError_, parse_dim, parse_type
 from decgraph.ir.values import NOWHERE, Claim, Function, Loc, Module, Op, Param, Region, StateDecl, Value
 
@@ -374,7 +375,7 @@ class Parser:
             )
         loc = self.loc()
         region = self.region() if self.peek("{") or self.peek("(") else None
-        return Claim(kind, **({"text": ""} | fields), region=region, loc=loc)
+        return Claim(kind, fields.pop("text", ""), **fields, region=region, loc=loc)
 
     def module(self) -> Module:
         at = self.at

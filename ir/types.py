@@ -145,29 +145,9 @@ TEXT, NONE, ANY, NOISE = Type("text"), Type("none"), Type("any"), Type("noise")
 SET, TOPOLOGY, LEVEL, UNTIL = Type("set"), Type("topology"), Type("level"), Type("until")
 
 
-def token(vocab: str = "V", *dims: Dim) -> Type:
-    return Type("token", (vocab,), dims)
-
-
-def dist(vocab: str = "V", face: str = "shaped", *dims: Dim) -> Type:
-    return Type("dist", (vocab, face), dims)
-
-
-def draw(vocab: str = "V", *dims: Dim) -> Type:
-    return Type("draw", (vocab,), dims)
-
-
-def node(tree: str, *dims: Dim) -> Type:
-    return Type("node", (tree,), dims)
-
-
 def listing(elem: Type, bound: int | None = None) -> Type:
     """A list of values of one type (ragged, or of things that do not stack); `[]` has element `any`."""
     return Type("list", (elem, bound if bound is not None else -1))
-
-
-def model(kind: str, vocab: str = "V", family: str = "", visibility: str = "causal") -> Type:
-    return Type("model", (kind, vocab, family or kind, visibility))
 
 
 class TypeError_(ValueError):

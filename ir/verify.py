@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import NoReturn
 
 from decgraph.errors import InternalError
+from decgraph.ir.opdef import OpDef, OpError
 from decgraph.ir.parsing import IRTextError
 from decgraph.ir.printing import Printer
-from decgraph.ir.table import OpDef, OpError, lookup
+from decgraph.ir.table import lookup
 from decgraph.ir.text import difference, parse_module, print_module
 from decgraph.ir.types import Type, join
 from decgraph.ir.values import NOWHERE, Claim, Function, Module, Op, Region, Value

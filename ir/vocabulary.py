@@ -2,35 +2,9 @@
 
 from __future__ import annotations
 
+from decgraph.ir.table import lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
-
-ON_ROWS = frozenset(
-    {
-        "face",
-        "warp",
-        "softmax",
-        "normalize",
-        "lookup",
-        "draw",
-        "draw.many",
-        "draw.race",
-        "topk",
-        "arg",
-        "info",
-        "renorm",
-        "map",
-        "reduce",
-        "scan",
-        "draw.get",
-        "draw.point",
-        "rank",
-        "first_max",
-        "pairs.top",
-        "gather",
-    }
-)
-"""Ops that may read or make rows over the vocabulary."""
 
 
 def over_vocabulary(t: Type) -> bool:
@@ -39,4 +13,5 @@ def over_vocabulary(t: Type) -> bool:
 
 
 def on_rows(op: Op) -> bool:
-    return op.opcode in ON_ROWS and any(over_vocabulary(v.type) for v in (*op.operands, *op.results))
+    """Whether an op reads or makes rows over a vocabulary."""
+    return lookup(op.opcode).vocabulary and any(over_vocabulary(v.type) for v in (*op.operands, *op.results))

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.runtime.value_errors import reworded
 
 _PLACE = re.compile(r"^\S+:\d+:\d+: ")

@@ -15,7 +15,7 @@ from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.parameters import check_value
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
-from decgraph.runtime.refused import refuse_unasked
+from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request
 from decgraph.runtime.trace import Stats
 
@@ -129,7 +129,7 @@ class Session:
         self.batch = batch or AT_A_TIME
         self.module, self.machine = module, machine
         self.function = module.functions[name or module.main]
-        refuse_unasked(replace(module, main=self.function.name))
+        refuse_unavailable(replace(module, main=self.function.name))
         self.models = check_models(self.function, models)
         self.params = check_params(self.function, params or {})
         self.tokenizer, self.externs = tokenizer, dict(externs or {})

@@ -13,10 +13,11 @@ from fractions import Fraction
 from typing import Any
 
 from hypothesis import strategies as st
-from op_samples import OPERANDS, SAMPLES
+from op_operands import OPERANDS
 
 from decgraph.ir.build import Builder
-from decgraph.ir.table import OpError, load
+from decgraph.ir.opdef import OpError
+from decgraph.ir.table import TABLE
 from decgraph.ir.text import parse_module
 from decgraph.ir.types import BOOL, INT, Dim, Type, parse_type
 from decgraph.ir.values import Claim, Function, Loc, Module, Op, Param, Region, StateDecl, Value
@@ -47,9 +48,9 @@ DATA = st.recursive(
 def _straight_ops() -> list[tuple[str, tuple[Type, ...], dict[str, Any]]]:
     """Opcode, operand types and attributes of every sample that is one op without regions."""
     found = []
-    for name, cases in SAMPLES.items():
-        for text, _ in cases:
-            if "\n" in text or "{" in text or name not in load():
+    for row in TABLE.values():
+        for text, _ in row.samples:
+            if "\n" in text or "{" in text:
                 continue
             names = re.findall(r"%(\w+)", text.split("(", 1)[1])
             params = ", ".join(f"%{n}: {OPERANDS[n][0]}" for n in dict.fromkeys(names))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.runtime.reals import functions
 from decgraph.runtime.reals.limits import NotSeparated, bounded, raised
 from decgraph.runtime.reals.real import Real, plain

@@ -15,11 +15,10 @@ import numpy as np
 from decgraph.backends.reference.cells import Sequences
 from decgraph.backends.run import Run, Stop
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.table import load, lookup
+from decgraph.ir.table import TABLE, lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.faults import fault
-from decgraph.runtime.refused import unasked
 
 
 class Interpreter(Run):
@@ -32,7 +31,7 @@ class Interpreter(Run):
     def start_run(self) -> None:
         super().start_run()
         self.env: dict[Value, Any] = {}
-        self.table = load()
+        self.table = TABLE
         self.kept: Sequences = Sequences(self.parent.kept if self.parent is not None else None)
         self.op: Op | None = None
 
@@ -40,8 +39,7 @@ class Interpreter(Run):
     def supports(cls, opcode: str) -> str | None:
         """None: every operation runs by its meaning, but for what no model can be asked for. Raises OpError for an opcode that
         is not in the op table."""
-        lookup(opcode)
-        return unasked(opcode)
+        return lookup(opcode).unavailable or None
 
     def run(self) -> tuple[int, ...]:
         f = self.function

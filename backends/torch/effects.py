@@ -14,7 +14,7 @@ from decgraph.backends.torch.draws import Draws, Mixed
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, Path, Tree, path_of
 from decgraph.errors import DecError
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.runtime import trace
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.trace import Stats, Tally

@@ -1,9 +1,14 @@
-"""How ops become calls of Python functions: the registry of lowerings, and the fallback to the op's NumPy meaning.
+"""How ops become calls of Python functions: the registry of lowerings.
 
-A lowering is a function `f(m, *operands, **attributes)`: `m` is the machine; of the op's attributes it gets those that it
-names as keywords, and the op itself as `op` where it asks for it (types). One result is returned as it is, several as a
-tuple. Ops over host values alone (loop counters, positions, tables, automata) have none: their meaning in the op table is
-NumPy already and is called as it stands.
+Every op of ir/ops/<topic>.py stands in backends/torch/ops/<topic>.py, in one of three ways; `load` says which op does not:
+
+- `@lowering("op")` above a function `f(m, *operands, **attributes)`: `m` is the machine; of the op's attributes it gets those
+  that it names as keywords, and the op itself as `op` where it asks for it (types). One result is returned as it is, several
+  as a tuple. `@planned("op")` above one that makes such a function from the op.
+- `on_host("op", ..., why=...)`: it runs its NumPy meaning of the op table, over host values.
+- `written("op", ...)`: program.py writes Python for it: loops, branches, model calls.
+
+What no backend has (`unavailable` in ir/ops) stands nowhere.
 """
 
 from __future__ import annotations
@@ -13,20 +18,27 @@ import operator
 from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import DecError
-from decgraph.ir.table import lookup
+from decgraph.ir.opdef import OpDef
+from decgraph.ir.table import TABLE, lookup
 from decgraph.ir.values import Op
 
 LOWERINGS: dict[str, Callable[..., Any]] = {}
-FILES = ("distributions", "draws", "vectors", "selection", "trees", "paths", "canvases", "request", "stores", "models", "parts")
-
-
 PLANS: dict[str, Callable[[Op], Callable[..., Any]]] = {}
+HOSTED: dict[str, str] = {}
+WRITTEN: set[str] = set()
+
+
+def _once(opcode: str) -> str:
+    if any(opcode in table for table in (LOWERINGS, PLANS, HOSTED, WRITTEN)):
+        raise TypeError(f"op {opcode} stands in backends/torch/ops twice")
+    return opcode
 
 
 def planned(opcode: str) -> Callable[[Callable[[Op], Callable[..., Any]]], Callable[[Op], Callable[..., Any]]]:
@@ -34,9 +46,7 @@ def planned(opcode: str) -> Callable[[Callable[[Op], Callable[..., Any]]], Calla
     how, so that nothing is decided again on every call."""
 
     def register(f: Callable[[Op], Callable[..., Any]]) -> Callable[[Op], Callable[..., Any]]:
-        if opcode in LOWERINGS or opcode in PLANS:
-            raise TypeError(f"op {opcode} is lowered twice")
-        PLANS[opcode] = f
+        PLANS[_once(opcode)] = f
         return f
 
     return register
@@ -46,26 +56,51 @@ def lowering(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     """Register the function below as the lowering of ops. Raises TypeError for an op lowered twice."""
 
     def register(f: Callable[..., Any]) -> Callable[..., Any]:
-        for name in opcodes:
-            if name in LOWERINGS or name in PLANS:
-                raise TypeError(f"op {name} is lowered twice")
-            LOWERINGS[name] = f
+        LOWERINGS.update((_once(name), f) for name in opcodes)
         return f
 
     return register
 
 
+def on_host(*opcodes: str, why: str) -> None:
+    """Ops that run their NumPy meaning. why: one clause, for docs/reference/ops.md."""
+    HOSTED.update((_once(name), why) for name in opcodes)
+
+
+def written(*opcodes: str) -> None:
+    """Ops that program.py writes Python for."""
+    WRITTEN.update(map(_once, opcodes))
+
+
 @lru_cache(maxsize=1)
 def load() -> dict[str, Callable[..., Any]]:
-    """All lowerings (imports backends/torch/ops once)."""
-    for name in FILES:
-        import_module(f"decgraph.backends.torch.ops.{name}")
+    """All lowerings (imports backends/torch/ops once). Raises TypeError for an op of the table that stands there in no way, and
+    for one that stands there and is no op."""
+    package = "decgraph.backends.torch.ops"
+    for topic in sorted({row.topic for row in TABLE.values()}):
+        if find_spec(f"{package}.{topic}") is not None:
+            import_module(f"{package}.{topic}")
+    known = {*LOWERINGS, *PLANS, *HOSTED, *WRITTEN}
+    if missing := [row for row in TABLE.values() if row.name not in known and not row.unavailable]:
+        raise TypeError("\n".join(_lacks(row) for row in missing))
+    if strange := sorted(known - TABLE.keys()):
+        raise TypeError(f"backends/torch/ops has {', '.join(strange)}, which ir/ops has not")
     return LOWERINGS
 
 
-def lowered(opcode: str) -> bool:
-    """Whether an op has a lowering."""
-    return opcode in load() or opcode in PLANS
+def _lacks(row: OpDef) -> str:
+    return (
+        f"op {row.name} (ir/ops/{row.topic}.py) lacks a torch lowering: in backends/torch/ops/{row.topic}.py write a function "
+        f'under @lowering("{row.name}"), or on_host("{row.name}", why=...) if it shall run its NumPy meaning'
+    )
+
+
+def supports(opcode: str) -> str | None:
+    """None for an op that torch or generated Python computes; else what happens instead. Raises OpError for a name that is no
+    op."""
+    load()
+    row = lookup(opcode)
+    return row.unavailable or (f"its NumPy meaning runs on the host: {HOSTED[opcode]}" if opcode in HOSTED else None)
 
 
 @cache
@@ -173,9 +208,9 @@ def lower(op: Op) -> Lowered:
         if wants_op:
             return Lowered(_bound(f, op), _name(op), kwargs)
         return Lowered(f, op.opcode.replace(".", "_"), kwargs)
-    if op.regions:
-        raise DecError(f"the torch backend cannot run `{op.opcode}`")
-    return Lowered(_hosted(op), _name(op), {})
+    if op.opcode in HOSTED or op.opcode in TABLE and TABLE[op.opcode].unavailable:  # the machine says so when it is reached
+        return Lowered(_hosted(op), _name(op), {})
+    raise DecError(f"the torch backend cannot run `{op.opcode}`")
 
 
 def _name(op: Op) -> str:

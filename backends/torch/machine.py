@@ -13,9 +13,9 @@ from decgraph.backends import automata
 from decgraph.backends.base import Backend
 from decgraph.backends.run import Stop
 from decgraph.backends.torch.kit import TORCH, Kit
-from decgraph.backends.torch.lowering import lowered
+from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.pending import Pending
-from decgraph.backends.torch.program import Program, program_of, written
+from decgraph.backends.torch.program import Program, program_of
 from decgraph.backends.torch.rolls import Rolls
 from decgraph.backends.torch.schedule import run_many
 from decgraph.backends.torch.sub_runs import drawn_later
@@ -27,7 +27,6 @@ from decgraph.ir.values import Op
 from decgraph.runtime.faults import fault
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.refused import unasked
 
 
 class Machine(Rolls):
@@ -62,14 +61,8 @@ class Machine(Rolls):
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:
-        """None for an operation with a lowering, or one that generated drivers spell out. What is neither runs by its NumPy
-        meaning on the host."""
-        entry = lookup(opcode)
-        if lowered(opcode) or written(opcode):
-            return None
-        if entry.regions:
-            return "refused: nothing lowers its regions"
-        return unasked(opcode) or "computed on the host, by its NumPy meaning"
+        """None for an operation with a lowering, or one that generated drivers spell out; see lowering.py for the others."""
+        return supports(opcode)
 
     # -- running
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:

@@ -78,11 +78,6 @@ def program_of(module: Module, name: str, kit: Kit = TORCH) -> Program:
     return made[kit]
 
 
-def written(opcode: str) -> bool:
-    """Whether an op is control flow or a call that drivers spell out, rather than the call of a lowering."""
-    return hasattr(_Writer, "op_" + opcode.replace(".", "_"))
-
-
 def programs_of(module: Module, kit: Kit = TORCH) -> list[Program]:
     """The programs of what a module runs: its main function, after the functions that it runs on scratch contexts."""
     return [program_of(module, f.name, kit) for f in functions_of(module)]

@@ -31,6 +31,13 @@ class Machine(TorchMachine):
     name = "triton"
     kit = KERNELS
 
+    @classmethod
+    def supports(cls, opcode: str) -> str | None:
+        """None for an operation that some generated kernel has; see operations.py for the others."""
+        from decgraph.backends.triton import operations  # it loads every table of kernels
+
+        return operations.supports(opcode)
+
     def run(self) -> tuple[int, ...]:
         _look_at_the_device()
         if not by_steps([self], 1):

@@ -1,4 +1,5 @@
-"""The functions that every program can call, by name. Each is a few lines over the op table: no algorithm lives here."""
+"""The functions that every program can call, by name: those that ops declare (ir/surface.py), and what is more than a plain op
+call, below. Each is a few lines over the op table: no algorithm lives here."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.flow import show
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
+from decgraph.ir.surface import Surface, surface
 from decgraph.ir.types import INT, Dim, Type
 from decgraph.ir.values import Value
 
@@ -61,36 +63,26 @@ def args(
 def builtin(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
     def register(f: Callable[..., Value]) -> Callable[..., Value]:
         for n in names:
+            if n in surface():
+                raise TypeError(f"{n}(...) is declared by op {surface()[n].opcode}")
             TABLE[n] = f
         return f
 
     return register
 
 
-def _simple(name: str, opcode: str, n: int, **attrs: Any) -> None:
-    def f(lw: Lowering, e: S.Call) -> Value:
-        a, _ = args(lw, e, n)
-        return lw.one(opcode, *a, span=e.span, **attrs)
+def _plain(form: Surface) -> Callable[[Lowering, S.Call], Value]:
+    """A call of an op by the name that the op declares."""
 
-    TABLE[name] = f
+    def call(lw: Lowering, e: S.Call) -> Value:
+        most = len(form.parameters)
+        a, _ = args(lw, e, most - form.optional, most)
+        return lw.one(form.opcode, *a, span=e.span, **form.attrs)
+
+    return call
 
 
-for _fn in ("exp", "log", "relu", "abs", "sqrt"):
-    _simple(_fn, "map", 1, fn=_fn)
-_simple("clamp", "map", 3, fn="clamp")
-_simple("floor", "map", 1, fn="floor")
-_simple("int", "as_int", 1)
-_simple("softmax", "softmax", 1)
-_simple("normalize", "normalize", 1)
-_simple("entropy", "info", 1, kind="entropy")
-_simple("kl", "info", 2, kind="kl")
-_simple("renorm_topk", "renorm", 2, kind="topk")
-_simple("renorm_topp", "renorm", 2, kind="topp")
-_simple("rank", "rank", 1)
-_simple("first_max", "first_max", 1)
-_simple("cumsum", "scan", 1, fn="cumsum")
-_simple("leading", "scan", 1, fn="leading")
-_simple("point", "draw.point", 1)
+TABLE.update((name, _plain(form)) for name, form in surface().items())
 
 
 @builtin("len")
@@ -98,9 +90,6 @@ def length(lw: Lowering, e: S.Call) -> Value:
     """How many there are; of a span inside `unmask` those of the span, masked or not."""
     (x,), _ = args(lw, e, 1)
     return lw.one("len", lw.narrowed.get(x, x), span=e.span)
-
-
-_simple("maxpool", "maxpool", 2)
 
 
 @builtin("any", "all", "count", "mean", "sum", "ratio")
@@ -127,12 +116,6 @@ def extreme(lw: Lowering, e: S.Call) -> Value:
     for b in a[1:]:
         out = lw.one("map", out, b, span=e.span, fn="maximum" if fn == "max" else "minimum")
     return out
-
-
-@builtin("where")
-def select(lw: Lowering, e: S.Call) -> Value:
-    (c, a, b), _ = args(lw, e, 3)
-    return lw.one("map", c, a, b, span=e.span, fn="select")
 
 
 def _keys(lw: Lowering, e: S.Call) -> list[Value]:

@@ -130,12 +130,6 @@ def blocks(lw: Lowering, e: S.Call) -> Value:
     return lw.one("positions", c, k, span=e.span, kind="blocks", bound=static(k, lw))
 
 
-@builtin("span")
-def span(lw: Lowering, e: S.Call) -> Value:
-    (c, s, n), _ = args(lw, e, 3)
-    return lw.one("positions", c, s, n, span=e.span, kind="span")
-
-
 @builtin("from_")
 def from_(lw: Lowering, e: S.Call) -> Value:
     a, _ = args(lw, e, 1, 2)
@@ -186,13 +180,6 @@ def beta(lw: Lowering, e: S.Call) -> Value:
 def new_index(lw: Lowering, e: S.Call) -> Value:
     a, _ = args(lw, e, 0, 2)
     return lw.one("index.new", *a, span=e.span, kind=name_of(e), vocab=lw.vocab)
-
-
-@builtin("learn")
-def learn(lw: Lowering, e: S.Call) -> Value:
-    """learn(index, tokens): the index, having also seen these."""
-    a, _ = args(lw, e, 2, 3)
-    return lw.one("index.learn", *a, span=e.span)
 
 
 @builtin("cycle")

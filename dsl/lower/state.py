@@ -11,7 +11,7 @@ from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.build import Builder
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type, TypeError_, parse_type
 from decgraph.ir.values import NOWHERE as NO_LOC
 from decgraph.ir.values import Loc, Op, Value

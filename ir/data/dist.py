@@ -123,7 +123,7 @@ class Dist:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.rows.shape
+        return tuple(self.rows.shape)
 
     def vector(self, row: Row | None = None) -> Vector:
         """Probabilities: [*dims, V] (or of one row)."""
@@ -146,7 +146,7 @@ class Dist:
         return Dist(rows if isinstance(rows, np.ndarray) else box0(rows), self.face, at, inner)
 
     def pick(self, where: Any, at: np.ndarray | None = None) -> Dist:
-        """Elements along axis 0, by their places; `at`: what they are."""
+        """Elements along axis 0, by their places; `at` [how many are picked]: what they are."""
         return Dist(self.rows[where], self.face, at, self.inner)
 
 
@@ -168,7 +168,7 @@ class Draws:
         return Draws(items, np.asarray(index), inner=self.inner)
 
     def pick(self, where: Any, at: np.ndarray | None = None) -> Draws:
-        """Elements along axis 0, by their places; `at`: what they are."""
+        """Elements along axis 0, by their places; `at` [how many are picked]: what they are."""
         return Draws(self.items[where], at, self.chain, self.inner)
 
     @property
@@ -203,7 +203,7 @@ class Path:
 
 
 def box(items: Sequence[Any]) -> np.ndarray:
-    """A 1-D object array holding `items` (NumPy must not look inside them)."""
+    """An object array [len(items)] that holds `items` (NumPy must not look inside them)."""
     out = np.empty(len(items), dtype=object)
     for i, item in enumerate(items):
         out[i] = item
@@ -211,14 +211,15 @@ def box(items: Sequence[Any]) -> np.ndarray:
 
 
 def box0(item: Any) -> np.ndarray:
-    """A 0-D object array holding `item`."""
+    """A scalar object array that holds `item`."""
     out = np.empty((), dtype=object)
     out[()] = item
     return out
 
 
 def locate(at: np.ndarray | None, index: Any) -> Any:
-    """Axis-0 positions of `index` in a part that holds `at` (None: the whole, positions are the index)."""
+    """Axis-0 positions of `index`, in its shape, in a part that holds `at` [rows] (None: the whole, positions are the index).
+    Raises LookupError for what the part does not hold."""
     if at is None:
         return index
     where = {int(n): i for i, n in enumerate(at)}

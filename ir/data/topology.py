@@ -129,7 +129,7 @@ def from_paths(paths: Any, name: str) -> Topology:
 
 
 def regular(branching: list[int], name: str = "") -> Topology:
-    """Every node of level d has branching[d] children."""
+    """Every node of level d has branching[d] children. Raises DecError for more than 4096 nodes."""
     size, total = 1, 0
     for b in branching:
         size *= b
@@ -146,7 +146,8 @@ def regular(branching: list[int], name: str = "") -> Topology:
 
 @lru_cache(maxsize=64)
 def likely(kind: str, size: int) -> Topology:
-    """The `size` nodes most likely to be accepted under the assumed acceptances of `kind`."""
+    """The `size` nodes most likely to be accepted under the assumed acceptances of `kind`. Raises DecError for a size that
+    is not in 1 to 1024."""
     if not 1 <= size <= 1024:
         raise DecError(f"a topology has 1 to 1024 nodes, not {size}")
     first, depth, rank = ACCEPTANCE[kind]

@@ -106,8 +106,8 @@ class Tree:
                 inside.add(i)
         new_id = {old: new for new, old in enumerate(kept)}
         nodes = tuple(replace(self.nodes[i], parent=new_id[self.nodes[i].parent]) for i in kept)
-        again = lambda old: tuple(new_id[i] for i in old if i in new_id)
-        tree = replace(self, nodes=nodes, new=again(self.new), frontier=again(self.frontier))
+        new, frontier = (tuple(new_id[i] for i in old if i in new_id) for old in (self.new, self.frontier))
+        tree = replace(self, nodes=nodes, new=new, frontier=frontier)
         return tree, new_id
 
     def below(self, node: int, base: Any) -> Tree:

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, locate
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, need, need_one
-from decgraph.ir.table import OpError, op
 from decgraph.ir.types import BOOL, INT, Dim, Type, listing
+from decgraph.ir.values import Op
 
 
 def _c(t: Type, what: str) -> str:
@@ -32,7 +35,9 @@ class CanvasNew:
         return (Canvas.start(m.context(), n, cap),)
 
     attrs = ("canvas", "vocab?")
-    label, batch = "none", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (('%z = canvas.new(%i, canvas = "c")', [None, None]),)
+    refusals = (("text", "length", {"canvas": "c"}),)
 
 
 @op("canvas.extend")
@@ -47,7 +52,9 @@ class CanvasExtend:
     def meaning(m: Any, op: Any, c: Canvas, k: Any) -> Any:
         return (c.extend(as_int(k)),)
 
-    label, batch = "none", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (("%z = canvas.extend(%c, %i)", [None, 2, None, None]),)
+    refusals = (("int, int", "canvas"),)
 
 
 @op("canvas.put")
@@ -96,8 +103,22 @@ class CanvasPut:
             m.unmasked(c, chosen, put)
         return (c.put(chosen, put),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        canvas = c.of(op.operands[0])
+        rest = [c.of(v) for v in op.operands[1:]]
+        value = rest[1] if op.attrs["kind"] == "token" else Abs()
+        dep = canvas.dep | value.dep | rest[0].reads | (rest[-1].reads if op.attrs.get("has_mask") else labels.NO) | c.control
+        return [Abs(dep, canvas.held | value.held)]
+
     attrs = ("kind", "has_mask?", "open?")
-    label, batch = "own", "ragged"
+    batch = "ragged"
+    samples = (
+        ('%z = canvas.put(%c, %ps, %toks, kind = "token")', [2, 2, 0]),
+        ('%z = canvas.put(%c, %ps, %tok, %bs, kind = "token", has_mask = true)', ...),
+        ('%z = canvas.put(%c, %ps, kind = "mask")', [None, 2, None]),
+    )
+    refusals = (("canvas<c,V>, position<c>, dist<V,shaped>", "x ~ p", {"kind": "token"}),)
 
 
 def cells_of(m: Any, x: Any, n: int, t: Type, ids: list[int]) -> list[Any]:
@@ -166,8 +187,27 @@ class CanvasGet:
 
         return (Draws(box([x if isinstance(x, Draw) else point(m, int(x)) if x is not None else None for x in c.cells])),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        x = c.of(op.operands[0])
+        if op.attrs["field"] == "draws":
+            return [Abs(x.dep, x.held, canvas=True)]
+        return [Abs(x.dep if op.attrs["field"] in ("masked", "decided", "all", "length") else x.reads)]
+
     attrs = ("field",)
-    label, batch = "own", "pointwise"
+    batch = "pointwise"
+    samples = (
+        ('%z = canvas.get(%c, field = "masked")', [True, False, True]),
+        ('%z = canvas.get(%c, field = "decided")', [False, True, False]),
+        ('%z = canvas.get(%c, field = "token")', [3, 2, 3]),
+        ('%z = canvas.get(%c, field = "all")', [0, 1, 2]),
+        ('%z = canvas.get(%c, field = "length")', 3),
+        ('%z = canvas.get(%c, field = "draws")', [None, 2, None]),
+    )
+    refusals = (
+        ("int", "canvas", {"field": "masked"}),
+        ("canvas<c,V>", "masked", {"field": "blank"}),
+    )
 
 
 @op("positions")
@@ -217,7 +257,19 @@ class Positions:
         return (np.array(out, dtype=np.int64),)
 
     attrs = ("kind", "canvas?", "bound?", "count?")
-    label, batch = "none", "ragged"
+    label, batch = labels.joined, "ragged"
+    surface = {"span(canvas, start, length)": {"kind": "span"}}
+    samples: Any = (
+        ('%z = positions(%c, %n, %i, kind = "span")', [1, 2]),
+        ('%z = positions(%c, %i, kind = "blocks")', [[0, 1], [2]]),
+        ('%z = positions(%c, %n, kind = "from")', [1, 2]),
+        ('%z = positions(%c, %n, kind = "before")', [0]),
+        ('%z = positions(%ps, kind = "start")', 0),
+        ('%z = positions(%ps, kind = "stop")', 3),
+        ('%z = positions(%ps, %ps, kind = "union")', [0, 2]),
+        ('%z = positions(%ps, %ps, kind = "minus")', []),
+    )
+    refusals = (("int, int", "canvas", {"kind": "blocks"}),)
 
 
 @op("block_index")
@@ -231,7 +283,9 @@ class BlockIndex:
     def meaning(m: Any, op: Any, b: Any) -> Any:
         return (int(b[0]) // max(1, len(b)) if len(b) else 0,)
 
-    label, batch = "none", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    samples = (("%z = block_index(%ps)", 0),)
+    refusals = (("int", "block"),)
 
 
 @op("schedule")
@@ -248,7 +302,9 @@ class Schedule:
         return (np.array([n // steps + (i < n % steps) for i in range(steps)], dtype=np.int64),)
 
     attrs = ("bound?",)
-    label, batch = "none", "scalar"
+    label, batch = labels.joined, "scalar"
+    samples = (("%z = schedule(%i, %n)", [2]),)
+    refusals = (("int[k], int", "one number"),)
 
 
 __all__ = ["BOOL", "Dist", "Row"]

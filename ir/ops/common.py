@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draws, Row
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.ir.types import Dim, Type, join
 
 
@@ -46,14 +46,10 @@ def need_keys(candidates: Type, types: Any, what: str) -> None:
             )
 
 
-def vocab_dim(t: Type) -> Dim:
-    return Dim("vocab", t.vocab)
-
-
 def numeric(t: Type) -> Type:
     """The type a value has in arithmetic: a dist is probabilities over its vocabulary, a draw its token."""
     if t.elem == "dist" or t.elem == "scores":
-        return Type("prob" if t.elem == "dist" and t.of[1] != "logits" else "real", (), t.dims + (vocab_dim(t),))
+        return Type("prob" if t.elem == "dist" and t.of[1] != "logits" else "real", (), (*t.dims, Dim("vocab", t.vocab)))
     if t.elem == "draw":
         return Type("token", t.of, t.dims)
     return t
@@ -146,6 +142,7 @@ def plain(x: Any) -> Any:
 
 
 def as_int(x: Any) -> int:
+    """A number, or the token of a draw, without its fraction."""
     x = plain(x)
     if isinstance(x, Draws):
         x = x.tokens()
@@ -171,6 +168,7 @@ def joined(types: list[Type], what: str) -> Type:
 
 
 def bound_of(t: Type) -> int | None:
+    """The static bound of the first dimension, where there is one."""
     return t.dims[0].bound if t.dims else None
 
 
@@ -190,3 +188,20 @@ def element(xs: Any, i: int) -> Any:
         item = xs.items[i]
         return Draws(item if isinstance(item, np.ndarray) else box0(item))
     return plain(xs[i]) if isinstance(xs, np.ndarray) and xs.ndim == 1 else xs[i]
+
+
+def keys_of(m: Any, by: Any) -> list[list[Any]]:
+    """The keys of a `by =`, each as a flat list."""
+    keys = by if isinstance(by, (list, tuple)) else [by]
+    return [list(np.asarray(array(m, k)).ravel()) for k in keys]
+
+
+def keep_bound(t: Type, k: Any) -> Dim:
+    """The first dimension of what is left of a vector, or of part of a tree or canvas, when at most k (None: all) stay."""
+    d = t.dims[0]
+    bounds = [b for b in (d.bound, k) if b is not None]
+    return Dim(
+        "part" if d.kind in ("nodes", "cells", "part") else "k",
+        d.of if d.kind in ("nodes", "cells", "part") else "",
+        min(bounds) if bounds else None,
+    )

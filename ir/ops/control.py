@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from decgraph.ir import labels, sizes
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import as_int, need, stack
+from decgraph.ir.ops.limits import NODES
 from decgraph.ir.places import loop_tree
-from decgraph.ir.table import OpError, op
+from decgraph.ir.sizes import Known, Nodes, Size, Sizes, add
 from decgraph.ir.types import INT, LEVEL, Dim, Type, join, listing
+from decgraph.ir.values import Op, Value
 
 
 def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tuple[Type, ...]:
@@ -34,6 +41,61 @@ def _full(m: Any, op: Any, vals: tuple[Any, ...]) -> bool:
         return False
     n = loop_tree(op)
     return n >= 0 and bool(m.full(vals[n], op.attrs["fills"].rpartition(".")[2]))
+
+
+FOLLOWED = 40
+"""Iterations that are followed one by one; a tree that still grows faster then has no bound."""
+
+
+def _growth(a: Known, b: Known) -> int | None:
+    """By how much a tree grew, if all else is as it was; 0 for what did not change, None for any other change."""
+    if a == b:
+        return 0
+    if (
+        isinstance(a, Nodes)
+        and isinstance(b, Nodes)
+        and a.size is not None
+        and b.size is not None
+        and (replace(a, size=0, leaves=0) == replace(b, size=0, leaves=0))
+    ):
+        return b.size - a.size
+    return None
+
+
+def _sizes_of_loop(s: Sizes, op: Op, iterations: Size, carried: Sequence[Value]) -> list[Known]:
+    """Iterations one by one until what an iteration adds is always the same; the rest by multiplication."""
+    now: list[Known] = [s.known.get(v) for v in carried]
+    body, last = op.regions[-1], None
+    skip = len(body.yields) - len(carried)
+    index: Known = None if iterations is None or op.opcode != "for" else max(iterations - 1, 0)
+    for iteration in range(FOLLOWED if iterations is None else min(iterations, FOLLOWED)):
+        if len(op.regions) == 2:
+            s.region(op.regions[0], [index, *now])
+        before = dict(s.peaks)
+        after = s.region(body, [index, *now])[skip:]
+        if after == now:
+            return now
+        shape = [_growth(a, b) for a, b in zip(now, after, strict=True)]
+        if iterations is not None and shape == last and None not in shape:
+            rest = iterations - iteration - 1
+            for made, peak in s.peaks.items():
+                old = before.get(made)
+                if peak is not None and old is not None and peak + rest * (peak - old) > NODES:
+                    s.too_large.append(op)
+                s.peaks[made] = None if peak is None or old is None else add(peak, rest * (peak - old))
+            return [
+                b if not isinstance(b, Nodes) else replace(b, size=add(b.size, rest * grown))
+                for b, grown in zip(after, (n or 0 for n in shape), strict=True)
+            ]
+        last, now = shape, [sizes.join(a, b) if iterations is None else b for a, b in zip(now, after, strict=True)]
+    if iterations is not None and iterations <= FOLLOWED:
+        return now
+    lost = [a if a == b else None for a, b in zip(now, s.region(body, [index, *now])[skip:], strict=True)]
+    for a, b in zip(now, lost, strict=True):
+        if isinstance(a, Nodes) and b is None:
+            s.peaks.update(dict.fromkeys(a.made))
+    s.region(body, [index, *lost])
+    return lost
 
 
 @op("for")
@@ -69,8 +131,28 @@ class For:
                 vals = tuple(out)
         return vals
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        ends = Abs(c.of(op.operands[0]).reads | c.of(op.operands[1]).reads)
+        outer, c.control = c.control, c.control | ends.dep
+        out = c.turns(op, list(op.operands[2:]), [Abs()], (0,))
+        c.control = outer
+        return out
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        return _sizes_of_loop(s, op, s.number(op.operands[1]), op.operands[2:])
+
     attrs = ("bound?", "stops?", "site?", "lanes?", "fills?")
-    label, batch = "region", "region"
+    batch = "region"
+    samples = (
+        ('%z = for(%n, %i, %i, bound = 4) (%k: int, %a: int) {\n%s = map(%a, %k, fn = "add")\nyield %s\n}', 3),
+        ("%z = for(%n, %i, %i, stops = true) (%k: int, %a: int) {\nyield %b, %k\n}", 1),
+    )
+    refusals = (
+        ("bool, int", "integer bounds"),
+        ("int[k], int", "for x in xs"),
+    )
 
 
 @op("while")
@@ -112,8 +194,30 @@ class While:
                 vals = tuple(out)
         return vals
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        carried = op.operands[1:] if op.attrs.get("limited") else op.operands
+        return c.turns(op, list(carried), [Abs()], (0, 1))
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        if op.attrs.get("limited"):
+            return _sizes_of_loop(s, op, s.number(op.operands[0]), op.operands[1:])
+        return _sizes_of_loop(s, op, None, op.operands)
+
     attrs = ("bound?", "stops?", "limited?", "site?", "fills?")
-    label, batch = "region", "region"
+    batch = "region"
+    samples = (
+        (
+            (
+                '%z = while(%i, bound = "progress") (%k: int, %a: int) {\n%go = map(%k, %n, fn = "le")\nyield %go\n} '
+                '(%k: int, %a: int) {\n%s = map(%a, %a, fn = "add")\nyield %s\n}'
+            ),
+            8,
+        ),
+        ("%z = while(%n, %i, limited = true) (%k: int, %a: int) {\nyield %b\n} (%k: int, %a: int) {\nyield %k\n}", 0),
+    )
+    refusals = ()
 
 
 @op("if")
@@ -142,8 +246,27 @@ class If:
     def meaning(m: Any, op: Any, cond: Any) -> Any:
         return tuple(m.region(op.regions[0 if m.decide(op, cond) else 1], ()))
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        cond = c.of(op.operands[0]).reads
+        outer, c.control = c.control, c.control | cond
+        both = [c.region(r, []) for r in op.regions]
+        c.control = outer
+        out = []
+        for x, y, a, b in zip(*both, op.regions[0].yields, op.regions[1].yields, strict=True):
+            j = x if a is b else labels.join(x, y)
+            out.append(j if a is b else replace(j, dep=j.dep | cond, column=False))
+        return out
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        a, b = (s.region(r, []) for r in op.regions)
+        return [sizes.join(x, y) for x, y in zip(a, b, strict=True)]
+
     attrs = ("reads?",)
-    label, batch = "region", "region"
+    batch = "region"
+    samples = (("%z = if(%b) {\nyield %i\n} {\nyield %r\n}", 2),)
+    refusals = ()
 
 
 @op("each")
@@ -174,8 +297,28 @@ class Each:
                 out.append(r[0])
         return (out if op.results[0].type.elem == "list" else stack(m, out),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        xs = c.of(op.operands[0])
+        item = Abs(xs.reads) if xs.column else replace(xs, tree=None)
+        out = [c.aged(a, op) for a in c.region(op.regions[0], [Abs(), item])]
+        dep = out[0].dep | xs.dep | (out[1].reads if len(out) > 1 else labels.NO)
+        return [Abs(dep, out[0].held, canvas=out[0].canvas)]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        s.region(op.regions[0], [None, None])
+        xs = s.lengths(op.operands[0])
+        return [(xs[0] if xs else None, *s.lengths(op.result)[1:]) if op.result.type.dims else None]
+
     attrs = ("filtered?",)
-    label, batch = "region", "region"
+    batch = "region"
+    samples = (
+        ('%z = each(%xs) (%k: int, %v: int) {\n%s = map(%v, %k, fn = "add")\nyield %s\n}', [3, 2, 4]),
+        ("%z = each(%bs, filtered = true) (%k: int, %v: bool) {\nyield %k, %v\n}", [0, 1]),
+        ('%z = each(%shape) (%k: int, %v: level) {\n%p = level.get(%v, field = "parent")\n%l = len(%p)\nyield %l\n}', [2, 1]),
+    )
+    refusals = ()
 
 
 @op("run")
@@ -199,7 +342,11 @@ class Run:
         return (m.sub_run(op, start, as_int(bound), dict(zip(op.attrs["args"], rest)), tree, counters),)
 
     attrs = ("callee", "args", "has_tree", "site", "vocab?")
-    label, batch = "all", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = run(%ctx, %i, callee = "f", args = (), has_tree = false, site = "f.1") (%p: path<V>) {\nyield %b\n}', [0, 1]),
+    )
+    refusals = ()
 
 
 @op("const")
@@ -217,5 +364,16 @@ class Const:
             return (-m.num.inf,)
         return ([] if isinstance(v, (list, tuple)) and not v else m.num.const(v),)
 
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        v = op.attrs["value"]
+        return [v if isinstance(v, int) and not isinstance(v, bool) else None]
+
     attrs = ("value", "type")
-    label, batch = "none", "scalar"
+    label, batch = labels.joined, "scalar"
+    samples: Any = (
+        ("%z = const(value = 7, type = !int)", 7),
+        ("%z = const(value = 1/4, type = !prob)", 0.25),
+        ("%z = const(value = [], type = !list<any,-1>)", []),
+    )
+    refusals = ()

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels
 from decgraph.ir.data.dist import Dist, Draw, Row, tokens_of, value_row
+from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import align, array, need, need_one, numeric
-from decgraph.ir.table import OpError, op
 from decgraph.ir.types import Dim, Type
 
 
@@ -49,7 +50,10 @@ class Face:
         return (q.seen(op.attrs["face"]),)
 
     attrs = ("face",)
-    label, batch = "join", "pointwise"
+    label, batch = labels.elementwise, "pointwise"
+    vocabulary = True
+    samples = (('%z = face(%q, face = "raw")', ...),)
+    refusals = (("int", "distribution", {"face": "raw"}),)
 
 
 @op("softmax")
@@ -65,7 +69,14 @@ class Softmax:
         a = m.num.softmax(array(m, s))
         return (like(s, a) if op.results[0].type.elem == "dist" else a,)
 
-    label, batch = "join", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    vocabulary = True
+    surface = "softmax(scores)"
+    samples = (
+        ("%z = softmax(%w)", ...),
+        ("%z = softmax(%rs)", ...),
+    )
+    refusals = (("int", "vocabulary"),)
 
 
 @op("normalize")
@@ -84,7 +95,11 @@ class Normalize:
             out[i] = m.no_mass(op, a[i]) if not total > 0 else m.num.normalized(a[i]) if m.num.exact else a[i] / total
         return (like(w, out),)
 
-    label, batch = "join", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    vocabulary = True
+    surface = "normalize(weights)"
+    samples = (("%z = normalize(%w)", [0.25, 0.75, 0.0]),)
+    refusals = (("real[k]", "vocabulary"),)
 
 
 @op("warp")
@@ -106,7 +121,13 @@ class Warp:
             rows[i] = m.warp_row(a[i], path, is_dist and s.face != "logits", old)
         return (Dist(rows, "shaped", s.at, s.inner) if is_dist else Dist(rows),)
 
-    label, batch = "join", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    vocabulary = True
+    samples = (
+        ("%z = warp(%w)", ...),
+        ("%z = warp(%q)", [1 / 6, 2 / 6, 3 / 6]),
+    )
+    refusals = (("real", "vocabulary"),)
 
 
 @op("lookup")
@@ -155,7 +176,20 @@ class Lookup:
         del n
         return (_packed(m, [fa[i][int(ix[i])] for i in np.ndindex(shape)], shape),)
 
-    label, batch = "join", "pointwise"
+    label, batch = labels.elementwise, "pointwise"
+    vocabulary = True
+    samples = (
+        ("%z = lookup(%q, %tok)", 1 / 3),
+        ("%z = lookup(%qs, %tok)", [1 / 3, 2 / 7]),
+        ("%z = lookup(%q, %toks)", [1 / 2, 1 / 6]),
+        ("%z = lookup(%w, %x)", 3.0),
+        ("%z = lookup(%m, %ds)", [1.0, 4.0]),
+    )
+    refusals = (
+        ("real[k], token<V>", "distribution"),
+        ("dist<V,shaped>, token<W>", "share one"),
+        ("dist<V,shaped>, bool[k]", "where"),
+    )
 
 
 def _packed(m: Any, values: list[Any], shape: tuple[int, ...]) -> Any:
@@ -188,7 +222,17 @@ class Info:
         return (m.num.entropy(a[0]) if op.attrs["kind"] == "entropy" else m.num.kl(*a),)
 
     attrs = ("kind",)
-    label, batch = "join", "pointwise"
+    label, batch = labels.elementwise, "pointwise"
+    vocabulary = True
+    surface = {"entropy(p)": {"kind": "entropy"}, "kl(p, q)": {"kind": "kl"}}
+    samples = (
+        ('%z = info(%q, kind = "entropy")', ...),
+        ('%z = info(%q, %q, kind = "kl")', 0.0),
+    )
+    refusals = (
+        ("real[k]", "distribution", {"kind": "entropy"}),
+        ("dist<V,shaped>, int", "distribution", {"kind": "kl"}),
+    )
 
 
 @op("renorm")
@@ -219,7 +263,14 @@ class Renorm:
         return (like(p, out),)
 
     attrs = ("kind",)
-    label, batch = "join", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    vocabulary = True
+    surface = {"renorm_topk(p, k)": {"kind": "topk"}, "renorm_topp(p, mass)": {"kind": "topp"}}
+    samples = (
+        ('%z = renorm(%q, %i, kind = "topk")', [0.0, 0.4, 0.6]),
+        ('%z = renorm(%q, %r, kind = "topp")', [0.0, 0.0, 1.0]),
+    )
+    refusals = (("int, int", "vocabulary", {"kind": "topk"}),)
 
 
 __all__ = ["Dim", "Draw", "Row", "like", "rows_from"]

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box0, tokens_of
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import as_int, need, need_one, numeric
-from decgraph.ir.table import op
 from decgraph.ir.types import ANY, BOOL, NOISE, PROB, REAL, Dim, Type
+from decgraph.ir.values import Op
 
 NO_PLACE = "say which token it is: x ~ p as output(count(c.decided)), or give a mixture its place: warp(weights, at = n)"
 """What to try where the `output` stream is read and nobody says at which index."""
@@ -46,10 +49,16 @@ class Noise:
         return (NoiseKey(op.attrs["site"], tuple(as_int(c) for c in counters), op.attrs["kind"]),)
 
     attrs = ("kind", "site")
-    label, batch = "none", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    samples = (
+        ('%z = noise(kind = "race", site = "f.0")', NoiseKey("f.0", ())),
+        ('%z = noise(%i, kind = "output", site = "output")', NoiseKey("output", (), "output", 2)),
+    )
+    refusals = (("", "loud", {"kind": "loud", "site": "f.0"}),)
 
 
 def need_dist(t: Type, what: str) -> None:
+    """Raises OpError unless `t` is a distribution or numbers over a vocabulary."""
     hint = "turn scores into a distribution with softmax(...) or warp(...)" if t.is_number or t.elem == "scores" else ""
     need(
         t.elem == "dist" or (t.is_number and bool(t.dims) and t.dims[-1].kind == "vocab"),
@@ -79,6 +88,15 @@ def index_for(key: NoiseKey, i: tuple[int, ...], n: int) -> Any:
     return int(a[i[: a.ndim]]) if a.ndim else int(a)
 
 
+def _drawn(c: Checker, op: Op) -> list[Abs]:
+    """A draw holds itself: its noise, which draws that share it tell of."""
+    noise = next(v for v in op.operands if v.type.elem == "noise")
+    made = c.made.get(noise)
+    if made is not None and made.attrs.get("kind") == "output":  # one stream, whatever reads it
+        c.output = noise = c.output or noise
+    return [Abs(c.reads(op), frozenset({(noise, None)}))]
+
+
 @op("draw")
 class DrawOp:
     """One draw from each distribution: the race argmin E_v / q_v with the noise. The law is the distribution."""
@@ -95,7 +113,17 @@ class DrawOp:
             items[i] = m.draw(op, rows[i], face, key, n, index_for(key, i, rows.ndim))
         return (Draws(items, at, inner=inner),)
 
-    label, batch, exact = "draw", "pointwise", "choice"
+    label, batch, exact = _drawn, "pointwise", "choice"
+    vocabulary = True
+    samples = (
+        ("%z = draw(%q, %g)", 2),
+        ("%z = draw(%qs, %g)", [2, 2]),
+        ("%z = draw(%at_t, %g)", [2, 2, 0, 0]),
+    )
+    refusals = (
+        ("real[k], noise", "distribution"),
+        ("scores<V>, noise", "softmax"),
+    )
 
 
 @op("draw.many")
@@ -116,7 +144,15 @@ class DrawMany:
         return (Draws(pad(groups, rows.shape, k), at, inner=inner),)
 
     attrs = ("replace", "bound?")
-    label, batch, exact = "draw", "ragged", "choice"
+    label, batch, exact = _drawn, "ragged", "choice"
+    capacity = sizes.widened
+    vocabulary = True
+    samples = (
+        ("%z = draw.many(%q, %i, %g, replace = false, bound = 2)", [2, 1]),
+        ("%z = draw.many(%w, %i, %g, replace = false, bound = 2)", [1, 0]),
+        ("%z = draw.many(%qs, %i, %g, replace = true, bound = 2)", [[2, 1], [2, 0]]),
+    )
+    refusals = (("dist<V,shaped>, text, noise", "number", {"replace": True}),)
 
 
 def pad(groups: list[list[Any]], shape: tuple[int, ...], k: int) -> np.ndarray:
@@ -149,7 +185,13 @@ class DrawRace:
         return (Draws(pad(groups, rows.shape, size), at, inner=inner),)
 
     attrs = ("has_under?",)
-    label, batch, exact = "draw", "ragged", "choice"
+    label, batch, exact = _drawn, "ragged", "choice"
+    vocabulary = True
+    samples = (
+        ("%z = draw.race(%q, %g)", [2, 1, 0]),
+        ("%z = draw.race(%w, %g)", [1, 0, 2]),
+    )
+    refusals = (("int, noise", "distribution"),)
 
 
 @op("draw.point")
@@ -169,7 +211,14 @@ class DrawPoint:
         return (Draws(items),)
 
     attrs = ("tag?", "vocab?")
-    label, batch = "point", "pointwise"
+    label, batch = labels.certain, "pointwise"
+    vocabulary = True
+    surface = "point(token)"
+    samples = (
+        ("%z = draw.point(%toks)", [2, 0]),
+        ("%z = draw.point(%i)", 2),
+    )
+    refusals = (("dist<V,shaped>", "sample"),)
 
 
 def point(m: Any, token: int, source: Row | None = None, tag: str = "") -> Draw:
@@ -228,8 +277,22 @@ class DrawGet:
             return (values.astype(bool),)
         return (m.num.lift(values) if m.num.exact else values.astype(np.float64),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        x = c.of(op.operands[0])
+        return [Abs(x.dep if op.attrs["field"] in ("law", "point") else x.reads)]
+
     attrs = ("field",)
-    label, batch = "law", "pointwise"
+    batch = "pointwise"
+    vocabulary = True
+    samples = (
+        ('%z = draw.get(%ds, field = "token")', [2, 0]),
+        ('%z = draw.get(%ds, field = "prob")', [0.25, 0.5]),
+        ('%z = draw.get(%x, field = "law")', [0.5, 0.25, 0.25]),
+        ('%z = draw.get(%ds, field = "point")', [False, False]),
+        ('%z = draw.get(%ds, field = "race")', [-1.0, -1.0]),
+    )
+    refusals = (("token<V>", "draws", {"field": "law"}),)
 
 
 @op("bernoulli")
@@ -246,7 +309,12 @@ class Bernoulli:
             return (m.flip(op, a[()], key, 0),)
         return (np.array([m.flip(op, v, key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape),)
 
-    label, batch, exact = "draw", "pointwise", "choice"
+    label, batch, exact = labels.joined, "pointwise", "choice"
+    samples = (
+        ("%z = bernoulli(%r, %g)", True),
+        ("%z = bernoulli(%rs, %g)", [True] * 3),
+    )
+    refusals = (("text, noise", "probability"),)
 
 
 @op("beta")
@@ -260,7 +328,9 @@ class Beta:
     def meaning(m: Any, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
         return (m.beta(op, a, b, key),)
 
-    label, batch, exact = "draw", "pointwise", "choice"
+    label, batch, exact = labels.joined, "pointwise", "choice"
+    samples = (("%z = beta(%i, %i, %g)", 0.5),)
+    refusals = (("bool, int, noise", "numbers"),)
 
 
 __all__ = ["ANY", "BOOL", "NO_PLACE", "NoiseKey", "REAL", "index_for", "pad", "point", "rows_of"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from decgraph.ir import labels, sizes
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import need, need_keys, need_one
-from decgraph.ir.table import op
-from decgraph.ir.types import Type, join
+from decgraph.ir.types import Type, join, parse_type
 
 
 @op("extern")
@@ -26,7 +27,12 @@ class Extern:
         return (m.extern(op, args),)
 
     attrs = ("extern", "params", "returns")
-    label, batch, exact, effects = "all", "host", "adversary", "host"
+    label, batch, exact, effects = labels.joined, "host", "adversary", "host"
+    samples = (('%z = extern(%word, extern = "judge", params = (!text,), returns = !bool)', True),)
+    refusals = (
+        ("int", "argument 1 of judge", {"extern": "judge", "params": (parse_type("text"),), "returns": parse_type("bool")}),
+        ("", "judge", {"extern": "judge", "params": (parse_type("text"),), "returns": parse_type("bool")}),
+    )
 
 
 @op("batch.top")
@@ -43,7 +49,10 @@ class BatchTop:
     def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
         return (m.batch_top(op, x, k, by),)
 
-    label, batch = "select", "barrier"
+    label, batch = labels.choice, "barrier"
+    capacity = sizes.chosen
+    samples = (("%z = batch.top(%ns, %n, %col)", [1]),)
+    refusals = (("int, int", "candidates"),)
 
 
 __all__ = ["Type"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
+from decgraph.ir import labels
+from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import as_int, need, need_one
-from decgraph.ir.table import OpError, op
+from decgraph.ir.sizes import Known, Sizes, least
+from decgraph.ir.values import Op
 
 LARGEST = 1_000_000
 """Turns of a loop, elements of a vector, positions of a canvas, tokens chosen: what one program may ask for at once."""
@@ -75,8 +78,25 @@ class Within:
         fits(x, [as_int(n) for n in sizes], op.attrs["what"])
         return (x,)
 
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        if len(op.operands) == 1:
+            return [least(s.number(op.operands[0]), op.attrs["most"])]
+        sizes = [s.number(v) for v in op.operands[1:]]
+        have = s.lengths(op.operands[0])
+        return [tuple(least(n, sizes[i] if i < len(sizes) else None) for i, n in enumerate(have)) if have else None]
+
     attrs = ("what", "most?")
-    label, batch = "own", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    samples = (
+        ('%z = within(%i, what = "n", most = 2)', 2),
+        ('%z = within(%xs, %three, what = "state xs")', [3, 1, 2]),
+        ('%z = within(%ds, %three, what = "ds")', [2, 0]),
+    )
+    refusals = (
+        ("int, int", "no elements", {"what": "n"}),
+        ("int[k]", "one number", {"what": "n", "most": 2}),
+    )
 
 
 def fits(x: Any, sizes: list[int], what: str) -> None:

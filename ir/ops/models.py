@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from decgraph.ir import labels
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import need, numeric
-from decgraph.ir.table import op
 from decgraph.ir.types import Dim, Type
+from decgraph.ir.values import Op
 
 
 def _model(t: Type, what: str) -> Type:
@@ -80,8 +83,33 @@ class ModelEval:
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
         return (m.evaluate(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        place = c.of(op.operands[1])
+        rest = frozenset().union(
+            *(c.of(v).reads for v, n in zip(op.operands[2:], op.attrs.get("with", ()), strict=False) if n != "tree")
+        )
+        if op.operands[1].type.elem == "tree":
+            return [Abs(rest, place.held, column=True)]
+        return [Abs(place.reads | rest)]
+
     attrs = ("with?", "part?", "heads?", "reuse?", "joint?")
-    label, batch = "own", "ragged"
+    batch = "ragged"
+    samples = (
+        ("%z = model.eval(%target, %ctx)", ...),
+        ("%z = model.eval(%target, %t)", ...),
+        ('%z = model.eval(%target, %ns, %t, with = ("tree",))', ...),
+        ('%z = model.eval(%head, %ctx, %mem, with = ("given",))', ...),
+        ('%z = model.eval(%target, %ctx, part = "heads", heads = 4)', ...),
+        ("%z = model.eval(%masked, %c)", ...),
+        ('%z = model.eval(%masked, %c, %ps, with = ("at",))', ...),
+    )
+    refusals = (
+        ("int, node<ctx>", "model"),
+        ("model<masked,V,m,full>, node<ctx>", "canvas c: length"),
+        ("model<features,V,m,causal>, node<ctx>", "given"),
+        ("model<causal,V,m,causal>, int", "model(ctx)"),
+    )
 
 
 @op("model.memory")
@@ -114,7 +142,9 @@ class ModelMemory:
         return (m.memory(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
 
     attrs = ("with?", "reuse?", "joint?", "queries?")
-    label, batch = "own", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (("%z = model.memory(%target, %ctx)", [0, 1, 2]),)
+    refusals = (("model<causal,V,m,causal>, int", "memory"),)
 
 
 @op("model.derive")
@@ -164,7 +194,16 @@ class ModelDerive:
         return (m.derive(op, base, args),)
 
     attrs = ("how", "vocab?", "named?")
-    label, batch = "none", "scalar"
+    label, batch = labels.joined, "scalar"
+    samples = (
+        ('%z = model.derive(%target, %n, how = "exit")', ...),
+        ('%z = model.derive(%target, %trunk, how = "head")', ...),
+        ('%z = model.derive(%target, how = "speaking", vocab = "W")', ...),
+    )
+    refusals = (
+        ("int", "model", {"how": "exit"}),
+        ("model<causal,V,m,causal>", "paint", {"how": "paint"}),
+    )
 
 
 @op("model.layers")
@@ -180,7 +219,9 @@ class ModelLayers:
 
         return (np.arange(model.layers),)
 
-    label, batch = "none", "scalar"
+    label, batch = labels.joined, "scalar"
+    samples = (("%z = model.layers(%target)", [0, 1]),)
+    refusals = (("int", "model"),)
 
 
 @op("memory.only")
@@ -196,7 +237,12 @@ class MemoryOnly:
         return (m.restrict(mem, ps, op.attrs["kind"]),)
 
     attrs = ("kind",)
-    label, batch = "join", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = memory.only(%mem, %ps, kind = "only")', [0, 2]),
+        ('%z = memory.only(%mem, %ps, kind = "without")', [1]),
+    )
+    refusals = (("int, int", "memory", {"kind": "only"}),)
 
 
 @op("memory.join")
@@ -211,7 +257,9 @@ class MemoryJoin:
     def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
         return (a.join(b),)
 
-    label, batch = "join", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (("%z = memory.join(%mem, %mem2)", [0, 1, 2, 3]),)
+    refusals = (("memory<a>, memory<b>", "one family"),)
 
 
 @op("model.embed")
@@ -229,4 +277,60 @@ class ModelEmbed:
     def meaning(m: Any, op: Any, model: Any, x: Any) -> Any:
         return (m.host("embed", model, x),)
 
-    label, batch = "join", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    unavailable = "no model adapter gives its embedding"
+    samples = (("%z = model.embed(%target, %toks)", ...),)
+    refusals = (
+        ("int, int", "model"),
+        ("model<causal,V,m,causal>, text", "weights"),
+    )
+
+
+def split(parts: Any, operands: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """(place, further operands by name) of each part, from the operands that follow the model."""
+    out, at = [], 0
+    for names in parts:
+        out.append((operands[at], dict(zip(names, operands[at + 1 : at + 1 + len(names)]))))
+        at += 1 + len(names)
+    return out
+
+
+@op("model.evals")
+class ModelEvals:
+    """Several `model.eval`s of one model in one call: operands the model, then for each part its place and further operands.
+    Attribute parts: for each part the names of its further operands, as in `with`. One result for each part, the same as if it
+    were evaluated alone; contexts that parts share are computed once, and it counts as one call. Attributes reuse and joint
+    as in model.eval."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        wanted = sum(1 + len(names) for names in attrs["parts"])
+        need(
+            len(types) == 1 + wanted,
+            f"{len(attrs['parts'])} parts take {wanted} operands after the model, got {len(types) - 1}",
+        )
+        out = []
+        for place, extra in split(attrs["parts"], types[1:]):
+            out += ModelEval.type((types[0], place, *extra.values()), {"with": tuple(extra)}, ())
+        return tuple(out)
+
+    def meaning(m: Any, op: Any, model: Any, *rest: Any) -> Any:
+        return tuple(m.evaluate_parts(op, model, split(op.attrs["parts"], rest)))
+
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        out: list[Abs] = []
+        at = 1
+        for names in op.attrs["parts"]:
+            attrs, end = {"with": names}, at + 1 + len(names)
+            part = Op("model.eval", (op.operands[0], *op.operands[at:end]), attrs, (), (op.results[len(out)],), op.loc)
+            out += ModelEval.label(c, part)
+            at = end
+        return out
+
+    attrs = ("parts", "reuse?", "joint?")
+    batch = "ragged"
+    samples = (
+        ('%z, %y = model.evals(%target, %ctx, %ns, %t, parts = ((), ("tree",)))', ...),
+        ('%z, %y = model.evals(%target, %t, %ctx, parts = ((), ()), reuse = "target")', ...),
+    )
+    refusals = (("model<causal,V,m,causal>, node<ctx>", "2 parts", {"parts": ((), ())}),)

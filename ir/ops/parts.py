@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, as_int, need, need_one, numeric
-from decgraph.ir.table import op
 from decgraph.ir.types import Dim, Type
 
 
@@ -32,7 +33,10 @@ class MemoryLayer:
     def meaning(m: Any, op: Any, mem: Any, layer: Any) -> Any:
         return (m.host("layer", mem, layer),)
 
-    label, batch = "join", "ragged"
+    label, batch = labels.joined, "ragged"
+    unavailable = "no model adapter gives the layers of its KV cache"
+    samples = (("%z = memory.layer(%mem, %n)", [0, 1, 2]),)
+    refusals = (("int, int", "memory"),)
 
 
 @op("memory.put")
@@ -51,7 +55,10 @@ class MemoryPut:
     def meaning(m: Any, op: Any, mem: Any, part: Any, layer: Any) -> Any:
         return (m.host("put", mem, part, layer),)
 
-    label, batch = "join", "ragged"
+    label, batch = labels.joined, "ragged"
+    unavailable = "no model adapter gives the layers of its KV cache"
+    samples = (("%z = memory.put(%mem, %mem2, %n)", [0, 1, 2]),)
+    refusals = (("memory<a>, memory<b>, int", "same model"),)
 
 
 @op("memory.scores")
@@ -67,7 +74,10 @@ class MemoryScores:
     def meaning(m: Any, op: Any, mem: Any, ps: Any) -> Any:
         return (m.host("scores", mem, ps),)
 
-    label, batch = "join", "ragged"
+    label, batch = labels.joined, "ragged"
+    unavailable = "no model adapter gives its attention scores"
+    samples = (("%z = memory.scores(%mem, %ps)", [0.0] * 3),)
+    refusals = (("memory<a>, int", "positions"),)
 
 
 @op("maxpool")
@@ -90,7 +100,10 @@ class MaxPool:
             out[i] = max(a[max(0, i - half) : i - half + width])
         return (out,)
 
-    label, batch = "all", "ragged"
+    label, batch = labels.joined, "ragged"
+    surface = "maxpool(x, width)"
+    samples = (("%z = maxpool(%xs, %three)", [3, 3, 2]),)
+    refusals = (("int, int", "vector"),)
 
 
 @op("hidden.map")
@@ -123,4 +136,9 @@ class HiddenMap:
         return (m.num.fn(op.attrs["fn"])(*values),)
 
     attrs = ("fn",)
-    label, batch = "join", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    samples = (
+        ('%z = hidden.map(%h, %r, fn = "mul")', [[1.0, 2.0]]),
+        ('%z = hidden.map(%h, %h, fn = "add")', [[4.0, 8.0]]),
+    )
+    refusals = (("int, int", "embeddings", {"fn": "add"}),)

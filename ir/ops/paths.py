@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels
 from decgraph.ir.data.canvas import Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, Row, box
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import as_int, need
 from decgraph.ir.ops.draws import point
+from decgraph.ir.ops.growth import grown, sizes_grown
 from decgraph.ir.ops.trees import nodes_type, tree_of
-from decgraph.ir.table import op
+from decgraph.ir.sizes import Known, Sizes
 from decgraph.ir.types import INT, Dim, Type
+from decgraph.ir.values import Op
 
 
 @op("edit")
@@ -39,7 +44,13 @@ class EditOp:
         return (box([Edit(int(p), _item(v)) for p, v in zip(at, values, strict=True)]),)
 
     attrs = ("canvas?",)
-    label, batch = "join", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = edit(%pos, %tok, canvas = "c")', (2, 1)),
+        ('%z = edit(%ps, %toks, canvas = "c")', [(0, 2), (2, 0)]),
+        ('%z = edit(%ps, %tok, canvas = "c")', [(0, 1), (2, 1)]),
+    )
+    refusals = (("real, token<V>", "position"),)
 
 
 def _cell(x: Any) -> Any:
@@ -67,7 +78,12 @@ class EditGet:
         return (e.position if op.attrs["field"] == "position" else e.token,)
 
     attrs = ("field", "vocab?")
-    label, batch = "join", "pointwise"
+    label, batch = labels.joined, "pointwise"
+    samples = (
+        ('%z = edit.get(%e, field = "position")', 0),
+        ('%z = edit.get(%e, field = "token")', 1),
+    )
+    refusals = (("int", "edit", {"field": "token"}),)
 
 
 @op("path.get")
@@ -100,7 +116,14 @@ class PathGet:
         return ({"depth": p.depth, "length": len(p.tokens), "node": p.node, "emitted": p.emitted}[f],)
 
     attrs = ("field", "tree?")
-    label, batch = "own", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = path.get(%path, field = "depth")', 2),
+        ('%z = path.get(%path, field = "token")', [0, 2]),
+        ('%z = path.get(%path, field = "length")', 2),
+        ('%z = path.get(%path, field = "node")', 3),
+    )
+    refusals = (("int", "path", {"field": "depth"}),)
 
 
 @op("topology")
@@ -115,7 +138,12 @@ class TopologyOp:
         return (Topology.of(op.attrs["shape"]),)
 
     attrs = ("shape",)
-    label, batch = "none", "scalar"
+    label, batch = labels.joined, "scalar"
+    samples = (
+        ("%z = topology(shape = [[0], [1], [0, 0]])", Topology.of([[0], [1], [0, 0]])),
+        ('%z = topology(shape = "2x1")', ...),
+    )
+    refusals = ()
 
 
 @op("level.get")
@@ -135,7 +163,17 @@ class LevelGet:
         return (m.level_field(level, op.attrs["field"]),)
 
     attrs = ("field", "bound?")
-    label, batch = "none", "scalar"
+    label, batch = labels.joined, "scalar"
+    samples = (
+        ('%z = level.get(%level, field = "parent")', [0, 0]),
+        ('%z = level.get(%level, field = "rank")', [0, 1]),
+        ('%z = level.get(%level, field = "width")', 2),
+        ('%z = level.get(%level, field = "index")', 0),
+    )
+    refusals = (
+        ("level", "parent", {"field": "colour"}),
+        ("int", "topology", {"field": "rank"}),
+    )
 
 
 @op("tree.best_first")
@@ -178,5 +216,16 @@ class TreeBestFirst:
             ask(path, len(tree) - 1, -mass)
         return (replace(tree, new=tuple(ids), frontier=tuple(ids)), np.array(ids, dtype=np.int64))
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return grown(c, op, Abs(c.of(op.operands[1]).reads))
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        count = s.number(op.operands[2])
+        return sizes_grown(s, op, count, s.tree(op.operands[0]).size == 1 and count == 1)
+
     attrs = ("bound?",)
-    label, batch = "grow", "host"
+    batch = "host"
+    samples = (("%z, %new = tree.best_first(%root_alone, %ix, %i, %r)", [0, 0]),)
+    refusals = (("tree<t,token,V>, int, int, real", "index.after"),)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels
+from decgraph.ir.labels import Abs, Checker, TreeAbs
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import need, need_one
-from decgraph.ir.table import op
-from decgraph.ir.types import BOOL, INT, TEXT, Dim, Type, join
+from decgraph.ir.types import BOOL, INT, TEXT, Dim, Type, join, parse_type
+from decgraph.ir.values import Op
 
 
 @op("context")
@@ -23,7 +27,12 @@ class Context:
         return (c[:-1] if op.attrs.get("parent") else c,)
 
     attrs = ("parent?",)
-    label, batch, effects = "none", "ragged", "read"
+    label, batch, effects = labels.nothing, "ragged", "read"
+    samples = (
+        ("%z = context()", (1, 0, 2)),
+        ("%z = context(parent = true)", (1, 0)),
+    )
+    refusals = ()
 
 
 @op("ctx.get")
@@ -57,7 +66,13 @@ class CtxGet:
         return (np.array(tokens[max(0, len(tokens) - max(0, int(n[0]))) :] if n else tokens, dtype=np.int64),)
 
     attrs = ("field", "vocab?", "bound?")
-    label, batch = "none", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = ctx.get(%ctx, field = "token")', 2),
+        ('%z = ctx.get(%ctx, field = "length")', 3),
+        ('%z = ctx.get(%ctx, %i, field = "last", bound = 2)', [0, 2]),
+    )
+    refusals = (("node<t>", "context", {"field": "token"}),)
 
 
 @op("request")
@@ -83,7 +98,16 @@ class RequestField:
         return (m.mask_token if op.attrs["field"] == "mask" else m.request_field(op.attrs["field"]),)
 
     attrs = ("field", "vocab?")
-    label, batch, effects = "none", "pointwise", "read"
+    label, batch, effects = labels.joined, "pointwise", "read"
+    samples = (
+        ('%z = request(field = "prompt")', [1, 0]),
+        ('%z = request(field = "limit")', 9),
+        ('%z = request(field = "room")', 7),
+        ('%z = request(field = "eos")', 2),
+        ('%z = request(field = "pad")', 0),
+        ('%z = request(field = "greedy")', False),
+    )
+    refusals = ()
 
 
 @op("done")
@@ -96,7 +120,9 @@ class Done:
     def meaning(m: Any, op: Any) -> Any:
         return (m.done(),)
 
-    label, batch, effects = "none", "pointwise", "read"
+    label, batch, effects = labels.joined, "pointwise", "read"
+    samples = (("%z = done()", False),)
+    refusals = ()
 
 
 @op("commit")
@@ -119,7 +145,14 @@ class Commit:
         m.commit(op, x, tree)
         return ()
 
-    label, batch, effects = "none", "ragged", "commit"
+    label, batch, effects = labels.joined, "ragged", "commit"
+    samples = (
+        ("commit(%x)", None),
+        ("commit(%toks)", None),
+        ("commit(%path)", None),
+        ("commit(%c)", None),
+    )
+    refusals = (("dist<V,shaped>", "x ~ p"),)
 
 
 @op("ended")
@@ -134,7 +167,12 @@ class Ended:
     def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
         return (m.ended(x, tree),)
 
-    label, batch, effects = "own", "pointwise", "read"
+    label, batch, effects = labels.joined, "pointwise", "read"
+    samples = (
+        ("%z = ended(%ns, %t)", [False, False]),
+        ("%z = ended(%path)", False),
+    )
+    refusals = (("int", "path"),)
 
 
 @op("state.read")
@@ -147,8 +185,20 @@ class StateRead:
     def meaning(m: Any, op: Any) -> Any:
         return (m.read_state(op.attrs["state"]),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        """A state: draws that were kept are draws of their own."""
+        t = op.result.type
+        inner = t.of[0] if t.elem == "list" and t.of else t
+        sampled = getattr(inner, "elem", "") in ("draw", "tree")
+        held = frozenset({(op.result, None)}) if sampled else labels.NO
+        tree = TreeAbs(Abs(held=held), Abs(held=held), held) if t.elem == "tree" else None
+        return [Abs(labels.NO if sampled else c.stored.get(op.attrs["state"], Abs()).reads, held, tree=tree)]
+
     attrs = ("state", "type")
-    label, batch, effects = "none", "pointwise", "read"
+    batch, effects = "pointwise", "read"
+    samples = (('%z = state.read(state = "count", type = !int)', 5),)
+    refusals = ()
 
 
 @op("state.write")
@@ -165,8 +215,16 @@ class StateWrite:
         m.write_state(op.attrs["state"], value)
         return ()
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        name = op.attrs["state"]
+        c.stored[name] = labels.join(c.stored.get(name, Abs()), replace(c.of(op.operands[0]), tree=None))
+        return []
+
     attrs = ("state", "type?")
-    label, batch, effects = "none", "barrier", "state"
+    batch, effects = "barrier", "state"
+    samples = (('state.write(%i, state = "count", type = !int)', None),)
+    refusals = (("text", "state s", {"state": "s", "type": parse_type("int")}),)
 
 
 @op("return")
@@ -181,7 +239,9 @@ class Return:
         return ()
 
     attrs = ("has_tree?",)
-    label, batch, effects = "none", "ragged", "return"
+    label, batch, effects = labels.joined, "ragged", "return"
+    samples = (("return(%path)", None),)
+    refusals = ()
 
 
 @op("completes")
@@ -198,7 +258,9 @@ class Completes:
     def meaning(m: Any, op: Any, path: Any, s: Any) -> Any:
         return (s in m.text(path, None),)
 
-    label, batch, effects = "own", "host", "host"
+    label, batch, effects = labels.joined, "host", "host"
+    samples = (("%z = completes(%path, %word)", False),)
+    refusals = (("int, text", "path"),)
 
 
 @op("vocab_size")
@@ -211,7 +273,9 @@ class VocabSize:
     def meaning(m: Any, op: Any) -> Any:
         return (m.vocab_size,)
 
-    label, batch = "none", "scalar"
+    label, batch = labels.joined, "scalar"
+    samples = (("%z = vocab_size()", 3),)
+    refusals = ()
 
 
 @op("text_of")
@@ -225,7 +289,9 @@ class TextOf:
     def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
         return (m.text(x, tree),)
 
-    label, batch, effects = "own", "host", "host"
+    label, batch, effects = labels.joined, "host", "host"
+    samples = (("%z = text_of(%toks)", "ca"),)
+    refusals = (("real", "tokens"),)
 
 
 __all__ = ["TEXT"]

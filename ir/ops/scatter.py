@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels
+from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, joined, need, numeric, spread
-from decgraph.ir.table import OpError, op
 from decgraph.ir.types import Type, join, listing
 
 
@@ -87,4 +88,13 @@ class Scatter:
         return (a,)
 
     attrs = ("mode",)
-    label, batch = "all", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ('%z = scatter(%rs, %r, %n, mode = "last")', [0.5, 0.5, 2.0]),
+        ('%z = scatter(%xs, %i, %i, mode = "sum")', [3, 1, 4]),
+    )
+    refusals = (
+        ("int, int, int", "indexed", {"mode": "last"}),
+        ("int[k], int, path<V>", "index", {"mode": "last"}),
+        ("int[k], int[k], int", "does not fit", {"mode": "last"}),
+    )

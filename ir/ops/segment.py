@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import need
-from decgraph.ir.table import op
+from decgraph.ir.sizes import Known, Sizes
+from decgraph.ir.values import Op
 from decgraph.ir.walk import free_values
 
 KINDS = ("vocabulary", "device")
@@ -34,5 +37,15 @@ class Segment:
     def meaning(m: Any, op: Any, *values: Any) -> Any:
         return tuple(m.region(op.regions[0], ()))
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return c.region(op.regions[0], [])
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        return s.region(op.regions[0], [])
+
     attrs = ("kind", "name")
-    label, batch = "region", "region"
+    batch = "region"
+    samples = (('%z = segment(%i, %n, kind = "device", name = "s") {\n%s = map(%i, %n, fn = "add")\nyield %s\n}', 3),)
+    refusals = (("", "vocabulary", {"kind": "loud", "name": "s"}),)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row
-from decgraph.ir.ops.common import array, as_int, element, matches, need, need_keys, need_one, numeric
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import op
+from decgraph.ir.ops.common import array, as_int, element, keep_bound, keys_of, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
-from decgraph.ir.table import OpError, op
+from decgraph.ir.sizes import Known, Sizes
 from decgraph.ir.types import INT, Dim, Type
-
-
-def _keys(m: Any, by: Any) -> list[list[Any]]:
-    keys = by if isinstance(by, (list, tuple)) else [by]
-    return [list(np.asarray(array(m, k)).ravel()) for k in keys]
-
-
-def keep_bound(t: Type, k: Any) -> Dim:
-    d = t.dims[0]
-    bounds = [b for b in (d.bound, k) if b is not None]
-    return Dim(
-        "part" if d.kind in ("nodes", "cells", "part") else "k",
-        d.of if d.kind in ("nodes", "cells", "part") else "",
-        min(bounds) if bounds else None,
-    )
+from decgraph.ir.values import Op, Value
 
 
 @op("arg")
@@ -58,14 +48,30 @@ class Arg:
                 a.shape[:-1]
             )
             return (out if out.shape else int(out),)
-        keys = [k for b in by for k in _keys(m, b)]
+        keys = [k for b in by for k in keys_of(m, b)]
         if not keys[0]:
             return (m.nothing(op, "argmax of nothing"),)
         best = m.num.order(keys, down)[0]
         return (element(x, best),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return (labels.choice if len(op.operands) > 1 else labels.joined)(c, op)
+
     attrs = ("fn",)
-    label, batch = "all", "ragged"
+    batch = "ragged"
+    vocabulary = True
+    samples = (
+        ('%z = arg(%rs, fn = "max")', 1),
+        ('%z = arg(%q, fn = "max")', 2),
+        ('%z = arg(%m, fn = "min")', [0, 1]),
+        ('%z = arg(%ds, %rs, fn = "min")', 2),
+        ('%z = arg(%xs, %rs, %xs, fn = "max")', 2),
+    )
+    refusals = (
+        ("int", "vector", {"fn": "max"}),
+        ("int[k], dist<V,shaped>[k]", "every candidate", {"fn": "max"}),
+    )
 
 
 def _seen(row: Row, face: str) -> Row:
@@ -104,7 +110,24 @@ class TopK:
         return (Draws(pad(groups, q.shape, min(k, m.vocab_size)), q.at, inner=q.inner),)
 
     attrs = ("bound?",)
-    label, batch = "point", "ragged"
+    label, batch = labels.certain, "ragged"
+    capacity = sizes.widened
+    vocabulary = True
+    samples = (
+        ("%z = topk(%q, %i, bound = 2)", [2, 1]),
+        ("%z = topk(%m, %n, bound = 1)", [[1], [2]]),
+    )
+    refusals = (
+        ("node<t>[part.t], int", "top(candidates"),
+        ("dist<V,shaped>, real[k]", "one number"),
+    )
+
+
+def _is_race(c: Checker, v: Value) -> bool:
+    op = c.made.get(v)
+    if op is not None and op.opcode == "segment":
+        return _is_race(c, op.regions[0].yields[op.results.index(v)])
+    return op is not None and op.opcode == "draw.get" and op.attrs["field"] == "race"
 
 
 @op("select.top")
@@ -140,15 +163,14 @@ class SelectTop:
             x = np.asarray(array(m, x)).ravel()
         items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
         live = [i for i, v in enumerate(items) if v is not None]
-        keys = [k2 for b in by for k2 in _keys(m, b)] or [list(np.asarray(array(m, x)).ravel())]
-        if len(keys[0]) != len(items) and len(keys[0]) == len(live):
-            place = {i: n for n, i in enumerate(live)}
-            pick = lambda key, i: key[place[i]]
-        else:
-            # keys over the whole tree (or canvas) for candidates that are part of it
-            ids = [int(v) for v in items] if not isinstance(x, Draws) and len(keys[0]) != len(items) else None
-            pick = (lambda key, i: key[ids[i]]) if ids is not None else (lambda key, i: key[i])
-        order = m.num.order([[pick(key, i) for i in live] for key in keys], True)[: max(0, as_int(k))]
+        keys = [k2 for b in by for k2 in keys_of(m, b)] or [list(np.asarray(array(m, x)).ravel())]
+        at = live
+        if len(keys[0]) != len(items):
+            if len(keys[0]) == len(live):
+                at = list(range(len(live)))
+            elif not isinstance(x, Draws):  # keys over the whole tree (or canvas) for candidates that are part of it
+                at = [int(items[i]) for i in live]
+        order = m.num.order([[key[i] for i in at] for key in keys], True)[: max(0, as_int(k))]
         chosen = [live[i] for i in order]
         if op.attrs.get("order") == "kept":
             chosen.sort()
@@ -161,8 +183,27 @@ class SelectTop:
             return ([items[i] for i in chosen],)
         return (np.asarray(x)[chosen] if chosen else np.asarray(x)[:0],)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        """By race keys, which leaves every law as it was; else as every choice."""
+        x, k, *keys = (c.of(v) for v in op.operands)
+        if not x.column and op.operands[0].type.elem in labels.HOLDERS and op.attrs.get("by_race"):
+            if all(_is_race(c, v) for v in op.operands[2:]):
+                return [replace(x, dep=x.dep | k.reads)]
+        return labels.choice(c, op)
+
     attrs = ("order?", "by_race?", "flatten?", "bound?")
-    label, batch = "select", "ragged"
+    batch = "ragged"
+    capacity = sizes.chosen
+    samples = (
+        ("%z = select.top(%xs, %i, %rs, bound = 2)", [1, 2]),
+        ('%z = select.top(%xs, %i, order = "kept", bound = 2)', [3, 2]),
+        ("%z = select.top(%ns, %n, %col, bound = 1)", [3]),
+    )
+    refusals = (
+        ("dist<V,shaped>, int", "topk"),
+        ("int[k], int[k]", "one number"),
+    )
 
 
 @op("pairs.top")
@@ -189,141 +230,15 @@ class PairsTop:
             values,
         )
 
-    attrs = ("bound?",)
-    label, batch = "select", "ragged"
-
-
-@op("sort")
-class Sort:
-    """The candidates in the order of their keys (attribute descending), or a vector's own values."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(bool(types[0].dims), f"sort needs a vector, got {types[0]}")
-        need(len(types[0].dims) == 1 and types[0].elem != "dist", f"sort needs a vector of candidates, got {types[0]}")
-        need_keys(types[0], types[1:] or types[:1], "sort")
-        return (types[0].with_dims((keep_bound(types[0], None),) + types[0].dims[1:]),)
-
-    def meaning(m: Any, op: Any, x: Any, *by: Any) -> Any:
-        keys = [k for b in by for k in _keys(m, b)] or [list(np.asarray(array(m, x)).ravel())]
-        order = m.num.order(keys, bool(op.attrs.get("descending")))
-        return (Draws(x.items[order]) if isinstance(x, Draws) else np.asarray(array(m, x))[order],)
-
-    attrs = ("descending?",)
-    label, batch = "all", "ragged"
-
-
-@op("rank")
-class Rank:
-    """The place of each value from the largest (0) along the last dimension, ties in order."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = numeric(types[0])
-        need(t.is_number and bool(t.dims), f"rank needs numbers, got {types[0]}")
-        return (Type("int", (), t.dims),)
-
-    def meaning(m: Any, op: Any, x: Any) -> Any:
-        a = np.asarray(array(m, x))
-        out = np.zeros(a.shape, dtype=np.int64)
-        for row in np.ndindex(a.shape[:-1]):
-            for place, i in enumerate(m.num.order([list(a[row])], True)):
-                out[row][i] = place
-        return (out,)
-
-    label, batch = "all", "ragged"
-
-
-@op("first_max")
-class FirstMax:
-    """True at the first of the largest values along the last dimension (nowhere in an empty vector)."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = numeric(types[0])
-        need(t.is_number and bool(t.dims), f"first_max needs numbers, got {types[0]}")
-        return (Type("bool", (), t.dims),)
-
-    def meaning(m: Any, op: Any, x: Any) -> Any:
-        a = np.asarray(array(m, x))
-        out = np.zeros(a.shape, dtype=bool)
-        for row in np.ndindex(a.shape[:-1] if a.size else (0,)):
-            out[row][m.num.order([list(a[row])], True)[0]] = True
-        return (out,)
-
-    label, batch = "all", "ragged"
-
-
-@op("compact")
-class Compact:
-    """The elements at which a condition holds, in order. Where the vector is part of what the condition ranges over (nodes,
-    positions), the condition is read at each element."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        v, c = types
-        need(c.elem == "bool", f"`where` needs a condition, got {c}")
-        if v.elem == "list":
-            return (v,)
-        if not v.dims:
-            need(not c.dims, f"`where` selects from a vector, got {v}", "write a if cond else b")
-            return (v.over(Dim("k", "", 1)),)
-        need(
-            len(c.dims) == 1 and matches(v.dims[0], c.dims[0]) > 0,
-            f"`where` needs a condition over the same things as {v}, got {c}",
-            "read it there: xs where c[xs]",
-        )
-        return (v.with_dims((keep_bound(v, None),) + v.dims[1:]),)
-
-    def meaning(m: Any, op: Any, v: Any, c: Any) -> Any:
-        c = np.asarray(c)
-        n = v.shape[0] if isinstance(v, (Dist, Draws)) else len(v) if np.ndim(v) or isinstance(v, list) else 1
-        if (
-            op.operands[0].type.elem in ("node", "position")
-            and c.ndim
-            and (op.operands[1].type.dims[0].kind in ("nodes", "cells"))
-        ):
-            c = c[np.asarray(v, dtype=np.int64)] if n else np.zeros(0, dtype=bool)
-        if c.shape == ():
-            c = np.full(n, bool(c))
-        if len(c) != n:
-            raise OpError(f"`where`: {n} elements and {len(c)} conditions")
-        keep = np.flatnonzero(c)
-        if isinstance(v, Dist):
-            at = v.at if v.at is not None else np.arange(n)
-            return (v.pick(keep, at[keep]),)
-        if isinstance(v, Draws):
-            return (v.pick(keep, None if v.at is None else v.at[keep]),)
-        if isinstance(v, list):
-            return ([v[i] for i in keep],)
-        return (np.atleast_1d(np.asarray(v))[keep],)
-
-    label, batch = "select", "ragged"
-
-
-@op("take_first")
-class TakeFirst:
-    """The first k of a vector (fewer if there are fewer); of a condition over positions, the first k where it holds."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = types[0]
-        need_one(types[1], "first")
-        if t.elem == "list":
-            return (t,)
-        need(bool(t.dims), f"first needs a vector, got {t}")
-        if t.elem == "bool" and t.dims[0].kind in ("cells", "part"):
-            return (Type("position", (t.dims[0].of,), (Dim("part", t.dims[0].of, attrs.get("bound")),)),)
-        return (t.with_dims((keep_bound(t, attrs.get("bound")),) + t.dims[1:]),)
-
-    def meaning(m: Any, op: Any, x: Any, k: Any) -> Any:
-        k = max(0, as_int(k))
-        t = op.operands[0].type
-        if t.elem == "bool" and op.results[0].type.elem == "position":
-            return (np.flatnonzero(np.asarray(x))[:k],)
-        if isinstance(x, Draws):
-            return (x.pick(slice(k), None if x.at is None else x.at[:k]),)
-        if isinstance(x, Dist):
-            return (x.pick(slice(k), (x.at if x.at is not None else np.arange(x.shape[0]))[:k]),)
-        return (x[:k],)
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        return [(s.number(op.operands[1]),)] * len(op.results)
 
     attrs = ("bound?",)
-    label, batch = "select", "ragged"
+    label, batch = labels.joined, "ragged"
+    vocabulary = True
+    samples = (("%z, %y, %v = pairs.top(%m, %i, bound = 2)", [0, 1]),)
+    refusals = (("real[k], int", "scores"),)
 
 
 __all__ = ["Draw"]

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels
+from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, need, need_one, numeric
-from decgraph.ir.table import op
 from decgraph.ir.types import BOOL, INT, Dim, Type
 
 
@@ -24,7 +25,9 @@ class IndexNew:
         return (m.new_index(op, sizes),)
 
     attrs = ("kind", "vocab?")
-    label, batch = "none", "host"
+    label, batch = labels.joined, "host"
+    samples = (('%z = index.new(%i, kind = "suffixes")', ...),)
+    refusals = (("text", "one number", {"kind": "lru"}),)
 
 
 @op("index.ask")
@@ -58,7 +61,14 @@ class IndexAsk:
         return (m.ask(op, index, args),)
 
     attrs = ("what", "named?", "bound?")
-    label, batch = "own", "host"
+    label, batch = labels.joined, "host"
+    samples: Any = (
+        ('%z = index.ask(%ix, what = "has")', True),
+        ('%z = index.ask(%ix, %i, what = "path", bound = 4)', [0, 2]),
+        ('%z = index.ask(%ix, %tok, what = "get")', []),
+        ('%z = index.ask(%ix, %ctx, what = "after")', ...),
+    )
+    refusals = (("int", "index", {"what": "has"}),)
 
 
 @op("index.learn")
@@ -74,7 +84,13 @@ class IndexLearn:
     def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
         return (m.learn(op, index, args),)
 
-    label, batch = "none", "barrier"
+    label, batch = labels.joined, "barrier"
+    surface = "learn(index, tokens, more?)"
+    samples = (("%z = index.learn(%ix, %toks)", ...),)
+    refusals = (
+        ("int", "index"),
+        ("index<ngrams,V>, model<causal,V,m,causal>", "tokens"),
+    )
 
 
 @op("automaton")
@@ -115,7 +131,20 @@ class AutomatonOp:
         return (m.automaton(op, g, args),)
 
     attrs = ("what",)
-    label, batch = "own", "host"
+    label, batch = labels.joined, "host"
+    samples = (
+        ('%z = automaton(%au, what = "start")', 0),
+        ('%z = automaton(%au, %st, %tok, what = "step")', 1),
+        ('%z = automaton(%au, %st, what = "allowed")', [True, True, False]),
+        ('%z = automaton(%au, what = "live")', [True, False]),
+        ('%z = automaton(%au, what = "states")', 2),
+        ('%z = automaton(%au, %st, %toks, what = "run")', ...),
+        ('%z = automaton(%au, %st, what = "weights")', [0.0, -np.inf]),
+    )
+    refusals = (
+        ("automaton<V>, int", "g.start", {"what": "allowed"}),
+        ("int", "automaton", {"what": "start"}),
+    )
 
 
 @op("relax")
@@ -146,4 +175,6 @@ class Relax:
                     best[after], back[after], tokens[after] = w[state] + s[token], state, token
         return (m.reals(best), back, tokens)
 
-    label, batch = "all", "host"
+    label, batch = labels.joined, "host"
+    samples = (("%z, %back, %tok1 = relax(%au, %cost, %w)", [1.0, 3.0]),)
+    refusals = (("int, int, int", "automaton"),)

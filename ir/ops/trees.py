@@ -7,22 +7,30 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir import labels
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
-from decgraph.ir.data.dist import Dist, Draws, Path, box
-from decgraph.ir.data.tree import Tree, edge_token
-from decgraph.ir.ops.common import array, as_int, need, numeric, plain
-from decgraph.ir.ops.draws import law_row, point
+from decgraph.ir.data.dist import Dist, Draws, Path
+from decgraph.ir.data.tree import Tree
+from decgraph.ir.labels import Abs, Checker, TreeAbs
+from decgraph.ir.opdef import op
+from decgraph.ir.ops.common import array, need, plain
+from decgraph.ir.ops.draws import point
+from decgraph.ir.ops.growth import grown, over_leaves, sizes_grown
 from decgraph.ir.ops.limits import room_for_nodes
-from decgraph.ir.table import op
-from decgraph.ir.types import INT, Dim, Type, join, listing
+from decgraph.ir.sizes import Known, Nodes, Sizes, add, least, times
+from decgraph.ir.types import INT, Dim, Type, join
+from decgraph.ir.values import Op
 
 
 def tree_of(types: Any, what: str) -> Type:
+    """The type of the first operand. Raises OpError unless it is a tree."""
     need(types[0].elem == "tree", f"{what} needs a tree, got {types[0]}")
-    return types[0]
+    found: Type = types[0]
+    return found
 
 
 def nodes_type(t: Type, kind: str = "nodes", bound: int | None = None) -> Type:
+    """The type of all nodes of a tree, or of a part of them (kind `part`)."""
     return Type("node", (t.of[0],), (Dim(kind, str(t.of[0]), bound),))
 
 
@@ -51,8 +59,23 @@ class TreeNew:
         t = Tree.start(m.context() if base is None else base, op.attrs.get("capacity"), m.num.zero)
         return (bounded(m, op, t),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        base = c.reads(op)
+        return [Abs(base, labels.NO, tree=TreeAbs(Abs(), Abs(), labels.NO))]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        s.peaks.setdefault(op, 1)
+        return [Nodes(1, 1, 1, 1, True, (op,))]
+
     attrs = ("tree", "edge?", "capacity?", "vocab?", "until?")
-    label, batch = "none", "ragged"
+    batch = "ragged"
+    samples: Any = (
+        ('%z = tree.new(%ctx, tree = "t")', []),
+        ('%z = tree.new(%c, tree = "v")', []),
+    )
+    refusals = (("int", "context or a canvas", {"tree": "t"}),)
 
 
 @op("tree.continue")
@@ -68,8 +91,14 @@ class TreeContinue:
             return (bounded(m, op, Tree.start(m.context(), None, m.num.zero)),)
         return (bounded(m, op, replace(t, base=m.context(), frontier=tuple(t.leaves()), new=tuple(t.leaves()))),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return [c.of(op.operands[0])]
+
     attrs = ("tree", "until?")
-    label, batch = "none", "ragged"
+    batch = "ragged"
+    samples = (('%z = tree.continue(%t, tree = "s")', [0, 1, 2]),)
+    refusals = (("int", "tree", {"tree": "t"}),)
 
 
 @op("tree.grow")
@@ -145,8 +174,35 @@ class TreeGrow:
         tree = replace(tree, new=tuple(ids), frontier=tuple(ids))
         return (tree, np.array(ids, dtype=np.int64))
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return grown(c, op, c.of(op.operands[1]))
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        t, edges = s.tree(op.operands[0]), op.operands[1]
+        at = op.operands[2] if op.attrs.get("has_at") else None
+        listed = edges.type.elem == "list"
+        count = None if listed else times(s.lengths(edges if edges.type.dims or at is None else at))
+        every = t.size == 1 or over_leaves(s, edges if at is None else at, t)
+        if op.attrs.get("chain"):
+            every = t.size == 1 and count == 1
+        return sizes_grown(s, op, count, every)
+
     attrs = ("has_at?", "columns?", "chain?")
-    label, batch = "grow", "ragged"
+    batch = "ragged"
+    samples = (
+        ("%z, %new = tree.grow(%t, %x)", [0, 1, 2, 1]),
+        ("%z, %new = tree.grow(%t, %ds, %ns, has_at = true)", [0, 1, 2, 2, 0]),
+        ("%z, %new = tree.grow(%t, %ds, %node, has_at = true, chain = true)", [0, 1, 2, 2, 0]),
+        ("%z, %new = tree.grow(%u, %e)", [1, 1]),
+    )
+    refusals = (
+        ("tree<t,token,V>, token<V>", "point(x)"),
+        ("tree<t,token,V>, dist<V,shaped>", "x ~ q"),
+        ("tree<t,token,V>, draw<W>", "W"),
+        ("int, draw<V>", "tree"),
+    )
 
 
 def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any], list[int], list[int]]:
@@ -161,6 +217,7 @@ def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any],
     if isinstance(what, np.ndarray) and what.dtype == object:
         ids = np.atleast_1d(np.asarray(at)) if at is not None else np.array(t.frontier)
         return list(what), [int(ids[i if len(ids) == len(what) else 0]) for i in range(len(what))], list(range(len(what)))
+    assert isinstance(what, Draws)
     items = what.items
     flat = list(items.ravel())
     if chain:
@@ -203,232 +260,6 @@ def spread_column(m: Any, value: Any, n: int, rows: list[int]) -> list[Any]:
     return [value] * n
 
 
-_FIELDS = {"parent": "node", "depth": "int", "logprob": "real", "prob": "prob"}
-
-
-@op("tree.get")
-class TreeGet:
-    """A column over all nodes: token, parent, depth, logprob, prob, law, point, masked, token of canvases, or the author's own.
-    The root's parent is the root; its token is the last of the context; its law has no meaning."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = tree_of(types, f".{attrs['column']}")
-        d = Dim("nodes", str(t.of[0]))
-        c = attrs["column"]
-        if t.of[1] == "edit" and c in ("masked", "decided"):
-            return (Type("bool", (), (d, Dim("cells", str(t.of[2])))),)
-        if c == "token":
-            need(t.of[1] != "soft", "a soft node has no token")
-            return (Type("token", (attrs.get("vocab", "V") if t.of[1] == "edit" else t.of[2],), (d,)),)
-        if c in ("law", "draw", "prob"):
-            need(t.of[1] != "edit", f"an edit has no {c}", "the draw it puts in has: keep it in a column")
-        if c == "law":
-            return (Type("dist", (t.of[2], "shaped"), (d,)),)
-        if c == "draw":
-            return (Type("draw", (t.of[2],), (d,)),)
-        if c == "point":
-            return (Type("bool", (), (d,)),)
-        if c in _FIELDS:
-            return (Type(_FIELDS[c], (t.of[0],) if c == "parent" else (), (d,)),)
-        want = attrs.get("type")
-        need(
-            want is not None,
-            f"tree {t.of[0]} has no column {c}",
-            "columns: token, parent, depth, logprob, prob, law, or one set with `grow x with name = value`",
-        )
-        return (want.over(d) if want.elem not in ("path", "list", "none") else listing(want),)
-
-    def meaning(m: Any, op: Any, t: Tree) -> Any:
-        c = op.attrs["column"]
-        if c == "parent":
-            return (np.array([n.parent for n in t.nodes], dtype=np.int64),)
-        if c == "depth":
-            return (np.array([n.depth for n in t.nodes], dtype=np.int64),)
-        if c == "logprob":
-            return (m.reals([n.logprob for n in t.nodes]),)
-        if c in ("masked", "decided"):
-            states = [t.state(i) for i in range(len(t))]
-            mask = np.array([[s.masked(i) for i in range(len(s))] for s in states], dtype=bool)
-            return (mask if c == "masked" else ~mask,)
-        if c == "token":
-            last = m.last_token(t)
-            return (np.array([last] + [edge_token(n.edge) for n in t.nodes[1:]], dtype=np.int64),)
-        if c == "prob":
-            return (m.reals([m.num.one] + [n.edge.source.face("raw")[n.edge.token] for n in t.nodes[1:]]),)
-        if c == "point":
-            return (np.array([True] + [bool(getattr(n.edge, "point", True)) for n in t.nodes[1:]], dtype=bool),)
-        if c in ("law", "draw"):
-            draws = [m.root_draw(t)] + [n.edge for n in t.nodes[1:]]
-            if c == "draw":
-                return (Draws(box(draws)),)
-            return (Dist.of([law_row(d) for d in draws]),)
-        values = [n.columns.get(c) for n in t.nodes]
-        if op.results[0].type.elem == "list":
-            return (values,)
-        return (m.column(values, op.results[0].type),)
-
-    attrs = ("column", "type?", "vocab?")
-    label, batch = "own", "ragged"
-
-
-@op("tree.set")
-class TreeSet:
-    """Set a column (attribute column) at nodes."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = tree_of(types, "setting a column")
-        need(
-            types[1].elem == "node" and types[1].of[0] == t.of[0],
-            f"columns of tree {t.of[0]} are set at its nodes, got {types[1]}",
-        )
-        need(attrs["column"] not in ("token", "parent", "depth", "law"), f"column {attrs['column']} cannot be set")
-        return (t,)
-
-    def meaning(m: Any, op: Any, t: Tree, ns: Any, values: Any) -> Any:
-        ids = [int(i) for i in np.ravel(np.asarray(ns))]
-        return (t.with_column(op.attrs["column"], ids, spread_column(m, values, len(ids), list(range(len(ids))))),)
-
-    attrs = ("column",)
-    label, batch = "own", "ragged"
-
-
-@op("tree.front")
-class TreeFront:
-    """The tree with another frontier: the nodes that `t.frontier` names next."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = tree_of(types, "setting the frontier")
-        need(
-            types[1].elem == "node" and types[1].of[0] == t.of[0], f"the frontier is made of nodes of {t.of[0]}, got {types[1]}"
-        )
-        return (t,)
-
-    def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
-        return (replace(t, frontier=tuple(int(i) for i in np.ravel(np.asarray(ns)))),)
-
-    label, batch = "none", "ragged"
-
-
-@op("tree.nodes")
-class TreeNodes:
-    """Nodes of a tree: root, all, drafted (all but the root), leaves, new, frontier, or the children or the path of a node."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = tree_of(types, f".{attrs['which']}")
-        which = attrs["which"]
-        if which == "root":
-            return (Type("node", (t.of[0],)),)
-        if which in ("children", "path"):
-            need(
-                types[1].elem == "node" and types[1].of[0] == t.of[0] and not types[1].dims,
-                f".{which}(n) needs one node of tree {t.of[0]}, got {types[1]}",
-            )
-        return (nodes_type(t, "nodes" if which == "all" else "part", attrs.get("bound")),)
-
-    def meaning(m: Any, op: Any, t: Tree, *n: Any) -> Any:
-        which = op.attrs["which"]
-        if which == "root":
-            return (0,)
-        ids = {
-            "all": lambda: range(len(t)),
-            "drafted": lambda: range(1, len(t)),
-            "leaves": t.leaves,
-            "new": lambda: t.new,
-            "frontier": lambda: t.frontier,
-            "children": lambda: t.children(as_int(n[0])),
-            "path": lambda: t.path_nodes(as_int(n[0])),
-        }[which]()
-        return (np.array(list(ids), dtype=np.int64),)
-
-    attrs = ("which", "bound?")
-    label, batch = "none", "ragged"
-
-
-@op("tree.size")
-class TreeSize:
-    """How many drafted nodes a tree has (attribute what "size"), or how deep it is ("height")."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        tree_of(types, "." + attrs["what"])
-        return (INT,)
-
-    def meaning(m: Any, op: Any, t: Tree) -> Any:
-        return (len(t) - 1 if op.attrs["what"] == "size" else t.height(),)
-
-    attrs = ("what",)
-    label, batch = "none", "ragged"
-
-
-def _folded(t: Type, v: Type, given: Type, fn: str, what: str) -> Type:
-    """The type of a fold over a tree: of bools for any and all, else of numbers (sums of probabilities are plain numbers)."""
-    need(
-        len(v.dims) == 1 and v.dims[0].kind == "nodes" and v.dims[0].of == t.of[0],
-        f"{what} needs a column over the nodes of {t.of[0]}, got {given}",
-    )
-    logic = fn in ("any", "all")
-    need(v.elem == "bool" if logic else v.is_number, f"{what} by {fn} needs {'bools' if logic else 'numbers'}, got {given}")
-    return Type("real", (), v.dims) if fn == "sum" and v.elem == "prob" else v
-
-
-def _column(m: Any, t: Type, values: list[Any]) -> Any:
-    if t.elem in ("bool", "int"):
-        return np.array(values, dtype=bool if t.elem == "bool" else np.int64)
-    return m.reals(values)
-
-
-_FOLDS: dict[str, Any] = {
-    "all": lambda x, y: bool(x) and bool(y),
-    "any": lambda x, y: bool(x) or bool(y),
-    "sum": lambda x, y: x + y,
-    "max": max,
-    "min": min,
-}
-
-
-@op("tree.down")
-class TreeDown:
-    """Fold a column along each path from the root (attribute fn: all, any, sum, max, min): the root's own value is left out
-    for `all` (the root counts as true), `any` (as false) and sums (as 0)."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        t = tree_of(types, "down")
-        v = numeric(types[1])
-        return (_folded(t, v, types[1], attrs["fn"], "down"),)
-
-    def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
-        fn = op.attrs["fn"]
-        a = list(np.asarray(array(m, v)))
-        start = {"all": True, "any": False, "sum": m.num.zero, "max": a[0], "min": a[0]}[fn]
-        out: list[Any] = [start]
-        for i in range(1, len(t)):
-            up = out[t.nodes[i].parent]
-            out.append(_FOLDS[fn](up, a[i]))
-        return (_column(m, op.results[0].type, out),)
-
-    attrs = ("fn",)
-    label, batch = "own", "ragged"
-
-
-@op("tree.up")
-class TreeUp:
-    """Fold a column over each node's subtree (attribute fn: all, any, sum, max, min), the node included."""
-
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
-        return (_folded(tree_of(types, "up"), numeric(types[1]), types[1], attrs["fn"], "up"),)
-
-    def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
-        fn = op.attrs["fn"]
-        out = list(np.asarray(array(m, v)))
-        fold = _FOLDS[fn]
-        for i in range(len(t) - 1, 0, -1):
-            p = t.nodes[i].parent
-            out[p] = fold(out[p], out[i])
-        return (_column(m, op.results[0].type, out),)
-
-    attrs = ("fn",)
-    label, batch = "all", "ragged"
-
-
 @op("tree.keep")
 class TreeKeep:
     """Prune to nodes: the root and those of them whose ancestors are all kept, in growth order."""
@@ -443,7 +274,26 @@ class TreeKeep:
         m.pruned(t, tuple(place))
         return (tree,)
 
-    label, batch = "keep", "ragged"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        t, ns = c.of(op.operands[0]), c.of(op.operands[1])
+        name = str(op.operands[0].type.of[0])
+        which = t.held & (ns.dep | c.control)
+        if which:
+            c.report("prune", op, which, name)
+        whole = Abs(held=t.reads)
+        return [replace(t, dep=t.dep | ns.dep, tree=TreeAbs(whole, whole, (t.tree or TreeAbs()).points))]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        t = s.tree(op.operands[0])
+        n = (s.lengths(op.operands[1]) or (1,))[0]
+        size = least(t.size, add(n, 1))
+        return [replace(t, size=size, leaves=size, frontier=least(t.frontier, size), new=least(t.new, size), edge=False)]
+
+    batch = "ragged"
+    samples = (("%z = tree.keep(%t, %ns)", [0, 2]),)
+    refusals = (("tree<t,token,V>, node<s>[part.s]", "tree t"),)
 
 
 @op("tree.reroot")
@@ -460,7 +310,13 @@ class TreeReroot:
             return (Tree.start(m.context(), t.capacity, m.num.zero),)
         return (t.below(path.node, m.context()),)
 
-    label, batch = "none", "ragged"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return [c.of(op.operands[0])]
+
+    batch = "ragged"
+    samples: Any = (("%z = tree.reroot(%t, %path)", []),)
+    refusals = (("int, path<V>", "tree"),)
 
 
 @op("tree.walk")
@@ -500,7 +356,17 @@ class TreeWalk:
         return (m.walk(op, t, evidence, rest),)
 
     attrs = ("scope", "rule?", "vocab?")
-    label, batch = "walk", "ragged"
+    label, batch = labels.joined, "ragged"
+    samples = (
+        (
+            (
+                '%z = tree.walk(%t, %at_t, scope = "node") (%d: int, %p: dist<V,shaped>, %xs: draw<V>[k]) {\n'
+                "%o = const(value = 0, type = !int)\n%first = gather(%xs, %o)\nyield %b, %first, %b, %first\n}"
+            ),
+            [0],
+        ),
+    )
+    refusals = ()
 
 
 __all__ = ["Canvas", "join", "point"]

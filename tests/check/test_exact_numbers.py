@@ -21,7 +21,7 @@ from decgraph.backends.reference.machine import Machine
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.data.numbers import FLOAT, MAP_FUNCTIONS
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 

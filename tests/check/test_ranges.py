@@ -14,7 +14,7 @@ from decgraph.check.intervals import BOTH, INF, ODD, UNKNOWN, Interval, folded, 
 from decgraph.check.ranges import impossible
 from decgraph.dsl.lower import load_text
 from decgraph.ir.data.numbers import MAP_FUNCTIONS
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 
 HEAD = "algorithm a(target: causal, gamma: int in 1..4 = 2, share: prob = 0.5, slack: int = 0, on: bool = yes):\n"
 

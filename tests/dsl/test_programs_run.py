@@ -13,9 +13,9 @@ from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for, params_for
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
+from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.refused import UNASKED
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 
@@ -56,8 +56,8 @@ def run(module: Module, f: Function, seed: int, models: Any = None, params: Any 
 @pytest.mark.parametrize(("name", "function"), PAIRS)
 def test_program_runs(name: str, function: str) -> None:
     module = load_text(program(name), f"{name}.dec")
-    if any(op.opcode in UNASKED for op in module.functions[function].body.walk()):
-        with pytest.raises(DecError, match=rf"{name}.dec:\d+:\d+: there is no way yet"):
+    if any(lookup(op.opcode).unavailable for op in module.functions[function].body.walk()):
+        with pytest.raises(DecError, match=rf"{name}.dec:\d+:\d+: [a-z.]+: no model adapter gives"):
             run(module, module.functions[function], 1)
         return
     result = run(module, module.functions[function], 1)

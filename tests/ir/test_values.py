@@ -14,7 +14,8 @@ import decgraph.stdlib
 from decgraph.backends.reference.machine import Machine
 from decgraph.check.worlds import models_for, params_for, request_for
 from decgraph.dsl.lower import load_text
-from decgraph.ir.table import OpDef, load
+from decgraph.ir.opdef import OpDef
+from decgraph.ir.table import TABLE
 from decgraph.ir.values import Op, Value
 from decgraph.ir.verify import verify
 
@@ -62,6 +63,6 @@ def test_values_are_of_their_types(file: Path) -> None:
         machine = Machine(
             module, module.main, models_for(function, 3, seed), params_for(function, seed), request_for(3, seed, 4)
         )
-        machine.table = {name: checked(row, seen) for name, row in load().items()}
+        machine.table = {name: checked(row, seen) for name, row in TABLE.items()}
         machine.run()
     assert seen["commit"] + seen["return"] > 0 or not module.main

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from ir_modules import all_ops, modules
 
+from decgraph.ir.effects import effects, is_pure, is_removable
 from decgraph.ir.text import equal, parse_module, print_module
 from decgraph.ir.types import INT
 from decgraph.ir.values import Module, Op, Region, Value
@@ -14,11 +15,8 @@ from decgraph.ir.verify import verify
 from decgraph.ir.walk import (
     clone,
     definitions,
-    effects,
     free_values,
     inline,
-    is_pure,
-    is_removable,
     map_bodies,
     ops_of,
     parents,

@@ -18,7 +18,7 @@ from decgraph.backends.registry import machine
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError, InternalError
 from decgraph.hf import door
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 from decgraph.runtime.faults import fault
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.table import TableModel

@@ -8,9 +8,9 @@ import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Draws, Mixed, points
-from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.rows import Dist, locate
-from decgraph.ir.table import OpError
+from decgraph.ir.opdef import OpError
 
 
 @lowering("canvas.new")
@@ -121,3 +121,6 @@ def positions(m: Any, *xs: Any, kind: str, op: Any) -> Any:
         return int(xs[0][-1]) + 1
     a, b = (np.ravel(np.asarray(x, dtype=np.int64)) for x in xs)
     return np.concatenate((a, b[~np.isin(b, a)])) if kind == "union" else a[~np.isin(a, b)]
+
+
+on_host("block_index", "schedule", why="they are arithmetic on a few positions")

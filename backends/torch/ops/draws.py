@@ -8,7 +8,7 @@ import numpy as np
 
 from decgraph.backends.torch import noise as stream
 from decgraph.backends.torch.draws import Draws, Mixed, points
-from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
 from decgraph.backends.torch.rows import Dist, Rows
 from decgraph.ir.ops.draws import NoiseKey, index_for
@@ -162,3 +162,6 @@ def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
     if a.ndim == 0:
         return m.flip(float(a), key, 0)
     return np.array([m.flip(float(v), key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape)
+
+
+on_host("beta", why="one number, which the machine draws on the host")

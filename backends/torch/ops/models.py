@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decgraph.backends.torch.lowering import lowering
+from decgraph.backends.torch.lowering import lowering, on_host, written
 
 
 @lowering("model.derive")
@@ -23,3 +23,7 @@ def only(m: Any, memory: Any, positions: Any, *, kind: str) -> Any:
 def join(m: Any, a: Any, b: Any) -> Any:
     """Two memories together; the right one wins."""
     return a.join(b)
+
+
+written("model.eval", "model.evals", "model.memory")
+on_host("model.layers", why="how many layers a model has is known on the host")

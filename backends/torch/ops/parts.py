@@ -1,1 +1,8 @@
-"""Lowerings of ir/ops/parts.py: none yet; layers and attention scores have no adapter (the machine says so)."""
+"""Lowerings of ir/ops/parts.py: what no model adapter gives is not among them."""
+
+from __future__ import annotations
+
+from decgraph.backends.torch.lowering import on_host
+
+on_host("maxpool", why="it is over one number a token")
+on_host("hidden.map", why="embeddings are unavailable")

@@ -12,7 +12,7 @@ import torch
 
 from decgraph.backends.torch.canvases import Edit
 from decgraph.backends.torch.draws import Draws, Mixed
-from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.trees import grow
 from decgraph.backends.torch.rows import Values
 from decgraph.backends.torch.trees import Path, Tree
@@ -81,3 +81,6 @@ def best_first(m: Any, t: Tree, asked: Any, size: Any, above: Any) -> tuple[Tree
         ask(path, ids[-1], -mass)
     found = np.array(ids, dtype=np.int64)
     return replace(tree, new=found, frontier=found), found
+
+
+on_host("topology", "level.get", why="tree shapes are static host values")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.torch.lowering import lowering
+from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, Path, Tree, path_of
 
@@ -89,3 +89,6 @@ def text_of(m: Any, x: Any, tree: Tree | None = None) -> Any:
         texts = [m.detokenizer.text(path_of(tree, int(i)).tokens) for i in ids.ravel()]
         return texts if ids.ndim else texts[0]
     return m.detokenizer.text(ids_of(x))
+
+
+on_host("vocab_size", why="it is a number that the machine knows")

@@ -15,7 +15,6 @@ from decgraph.backends.torch.ops.draws import as_dist
 from decgraph.backends.torch.ops.vectors import on_device
 from decgraph.backends.torch.rows import Dist, Values, ids_on, take
 from decgraph.backends.torch.transfer import fetched, remote
-from decgraph.ir.table import lookup
 
 
 def best_tokens(a: Tensor, k: int) -> np.ndarray:
@@ -124,60 +123,3 @@ def pairs(m: Any, s: Any, k: Any) -> Any:
     live = values > -np.inf
     order, values = order[live], values[live]
     return order // width, order % width, values
-
-
-@lowering("sort")
-def sort(m: Any, x: Any, *by: Any, descending: bool = False) -> Any:
-    """The candidates in the order of their keys, or a vector's own values."""
-    keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
-    order = np.asarray(m.num.order(keys, descending), dtype=np.int64)
-    return x.pick(order) if isinstance(x, Draws | Mixed) else np.asarray(host(x))[order]
-
-
-@lowering("compact")
-def compact(m: Any, v: Any, c: Any, *, op: Any) -> Any:
-    """The elements at which a condition holds, in order."""
-    if not isinstance(v, Dist | Draws | Mixed):
-        return lookup("compact").meaning(m, op, v, np.asarray(host(c)))[0]
-    c, n = np.asarray(host(c)), v.shape[0]
-    keep = np.arange(n) if c.ndim == 0 and bool(c) else np.flatnonzero(c) if c.ndim else np.zeros(0, dtype=np.int64)
-    if c.ndim and len(c) != n:
-        raise ValueError(f"`where`: {n} elements and {len(c)} conditions")
-    at = v.at if v.at is not None else (np.arange(n) if isinstance(v, Dist) else None)
-    return v.pick(keep, None if at is None else at[keep])
-
-
-@lowering("take_first")
-def take_first(m: Any, x: Any, k: Any, *, op: Any) -> Any:
-    """The first k of a vector; of a condition over positions, the first k where it holds."""
-    k = max(0, int(k))
-    if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
-        return np.flatnonzero(np.asarray(host(x)))[:k]
-    if isinstance(x, Dist | Draws | Mixed):
-        at = x.at if x.at is not None else (np.arange(x.shape[0]) if isinstance(x, Dist) else None)
-        return x.pick(slice(None, k), None if at is None else at[:k])
-    return x[:k]
-
-
-@lowering("rank")
-def rank(m: Any, x: Any) -> Any:
-    """The place of each entry in its row, the largest 0; stable."""
-    if on_device(x):
-        order = torch.sort(-tensor_of(x), dim=-1, stable=True).indices  # what is no number comes last
-        return torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order))
-    a = np.asarray(host(x), dtype=np.float64)
-    out = np.empty(a.shape, dtype=np.int64)
-    np.put_along_axis(out, np.argsort(-a, axis=-1, kind="stable"), np.broadcast_to(np.arange(a.shape[-1]), a.shape), -1)
-    return out
-
-
-@lowering("first_max")
-def first_max(m: Any, x: Any) -> Any:
-    """Which entry of each row is the first of the largest."""
-    if on_device(x):
-        t = tensor_of(x)
-        best = torch.where(torch.isnan(t), -torch.inf, t).argmax(-1, keepdim=True)
-        return torch.arange(t.shape[-1], device=t.device) == best
-    a = np.asarray(host(x), dtype=np.float64)
-    a = np.where(np.isnan(a), -np.inf, a)
-    return np.arange(a.shape[-1]) == a.argmax(-1)[..., None] if a.size else np.zeros(a.shape, dtype=bool)

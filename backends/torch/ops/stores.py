@@ -1,11 +1,11 @@
-"""Lowerings of ir/ops/stores.py: indexes. Automata are host values and keep their NumPy meaning."""
+"""Lowerings of ir/ops/stores.py: indexes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from decgraph.backends.torch import stores
-from decgraph.backends.torch.lowering import lowering
+from decgraph.backends.torch.lowering import lowering, on_host
 
 
 @lowering("index.new")
@@ -24,3 +24,6 @@ def ask(m: Any, index: Any, *args: Any, what: str, named: tuple[str, ...] = ()) 
 def learn(m: Any, index: Any, *args: Any) -> Any:
     """An index that has also seen this."""
     return stores.learn(index, args)
+
+
+on_host("automaton", "relax", why="automata are tables on the host")

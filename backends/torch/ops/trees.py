@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.torch.canvases import Canvas, Edit, canvas_at
-from decgraph.backends.torch.draws import Draws, Mixed, joined, points
-from decgraph.backends.torch.lowering import host, lowering
-from decgraph.backends.torch.rows import Dist, Values
+from decgraph.backends.torch.canvases import Canvas, Edit
+from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.lowering import host, lowering, written
+from decgraph.backends.torch.rows import Dist
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Path, Tree
 from decgraph.ir.ops.limits import room_for_nodes
@@ -72,7 +72,7 @@ def grow(
     cols: dict[str, list[Any]] = {}
     logprob = np.full(len(places), np.nan)
     for name, value in zip(columns, values, strict=True):
-        each = _column(value, len(parents), leading)
+        each = column_of(value, len(parents), leading)
         if name == "logprob":
             logprob = np.array([float(each[int(i)]) for i in places])
         else:
@@ -162,7 +162,7 @@ def _attached(t: Tree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
     return items, parents, np.arange(len(items))
 
 
-def _column(value: Any, n: int, rows: Any) -> list[Any]:
+def column_of(value: Any, n: int, rows: Any) -> list[Any]:
     """A column's values, one per edge: elementwise, by row, or the same for all."""
     value = host(value) if isinstance(value, Draws | Mixed) else value
     if isinstance(value, Dist):
@@ -171,115 +171,6 @@ def _column(value: Any, n: int, rows: Any) -> list[Any]:
         flat = list(value) if isinstance(value, list | tuple) else list(np.ravel(np.asarray(value)))
         return flat if len(flat) == n else [flat[int(r)] for r in rows]
     return [value] * n
-
-
-@lowering("tree.get")
-def get(m: Any, t: Tree, *, column: str, op: Any) -> Any:
-    """A column over all nodes."""
-    c = column
-    if c in ("parent", "depth"):
-        return (t.parent if c == "parent" else t.depth).copy()
-    if c == "logprob":
-        return t.logprobs().copy()
-    if c in ("masked", "decided"):
-        mask = np.stack([canvas_at(t, n).masked() for n in range(len(t))])
-        return mask if c == "masked" else ~mask
-    last = t.base.tokens[t.base.length - 1] if not isinstance(t.base, Canvas) and t.base.length else 0
-    if c == "token":
-        token = t.token.copy()
-        token[0] = last
-        return token
-    if c == "prob":
-        return t.probs()
-    if c == "point":
-        return np.array([True] + [bool(t.draw(n).point) if t.group[n] >= 0 else True for n in range(1, len(t))], dtype=bool)
-    if c in ("law", "draw"):
-        root = points(np.asarray(last))
-        if c == "draw":
-            return joined([root, t.draws(np.arange(1, len(t)))]) if len(t) > 1 else Mixed([root])
-        if len(t) == 1:
-            return Dist.all(Values(None, m.request, ones=np.array([last]), size=m.vocab_size))
-        laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
-        import torch
-
-        return Dist.all(Values(torch.stack([d.vector() for d in laws]), m.request))
-    values = t.columns.get(c, [None] * len(t))
-    if op.results[0].type.elem == "list":
-        return list(values)
-    if op.results[0].type.elem == "astate":
-        out = np.empty(len(values), dtype=object)
-        out[:] = values
-        return out
-    zero = next((np.zeros_like(np.asarray(v)) for v in values if v is not None), 0)
-    return np.array([zero if v is None else v for v in values])
-
-
-@lowering("tree.set")
-def put(m: Any, t: Tree, ns: Any, values: Any, *, column: str) -> Tree:
-    """Set a column at nodes."""
-    ids = np.ravel(np.asarray(ns, dtype=np.int64))
-    each = _column(values, len(ids), np.arange(len(ids)))
-    if column == "logprob":
-        logprob = t.logprob.copy()
-        logprob[ids] = [float(v) for v in each]
-        return replace(t, logprob=logprob)
-    wide = list(t.columns.get(column, [None] * len(t)))
-    for i, v in zip(ids, each, strict=False):
-        wide[int(i)] = v
-    return replace(t, columns={**t.columns, column: wide})
-
-
-@lowering("tree.front")
-def front(m: Any, t: Tree, ns: Any) -> Tree:
-    """The tree with another frontier."""
-    return replace(t, frontier=np.ravel(np.asarray(ns, dtype=np.int64)))
-
-
-@lowering("tree.nodes")
-def nodes(m: Any, t: Tree, *n: Any, which: str) -> Any:
-    """Nodes of a tree."""
-    if which == "root":
-        return 0
-    if which == "all":
-        return np.arange(len(t))
-    if which == "drafted":
-        return np.arange(1, len(t))
-    if which == "children":
-        return t.children(int(n[0]))
-    if which == "path":
-        return np.array(t.path_nodes(int(n[0])), dtype=np.int64)
-    return t.leaves() if which == "leaves" else (t.new if which == "new" else t.frontier).copy()
-
-
-@lowering("tree.size")
-def size(m: Any, t: Tree, *, what: str) -> int:
-    """How many drafted nodes, or how deep."""
-    return len(t) - 1 if what == "size" else t.height()
-
-
-_FOLDS: dict[str, Any] = {"all": np.logical_and, "any": np.logical_or, "sum": np.add, "max": np.maximum, "min": np.minimum}
-
-
-@lowering("tree.down")
-def down(m: Any, t: Tree, v: Any, *, fn: str) -> Any:
-    """Fold a column along each path from the root, level by level."""
-    a = np.asarray(host(v))
-    out = a.copy()
-    out[0] = {"all": True, "any": False, "sum": 0.0, "max": a[0], "min": a[0]}[fn]
-    for d in range(1, t.height() + 1):
-        level = np.flatnonzero(t.depth == d)
-        out[level] = _FOLDS[fn](out[t.parent[level]], a[level])
-    return out
-
-
-@lowering("tree.up")
-def up(m: Any, t: Tree, v: Any, *, fn: str) -> Any:
-    """Fold a column over each node's subtree, level by level from below."""
-    out = np.asarray(host(v)).copy()
-    for d in range(t.height(), 0, -1):
-        level = np.flatnonzero(t.depth == d)
-        _FOLDS[fn].at(out, t.parent[level], out[level])
-    return out
 
 
 @lowering("tree.keep")
@@ -297,3 +188,6 @@ def reroot(m: Any, t: Tree, path: Path) -> Tree:
     if path.emitted is not None or m.done():
         return Tree.start(m.context())
     return t.below(path.node, m.context())
+
+
+written("tree.walk")

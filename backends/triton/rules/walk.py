@@ -19,8 +19,8 @@ from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
 from decgraph.backends.triton.rules.device import Given, Walked, site_word
 from decgraph.backends.triton.rules.values import Captured, Unsupported
 from decgraph.errors import DecError
+from decgraph.ir.opdef import OpError
 from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
-from decgraph.ir.table import OpError
 from decgraph.runtime import trace
 
 FAULTS = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from op_samples import OPERANDS, SAMPLES
+from op_operands import OPERANDS
 from torch_values import plain, torch_value
 
 from decgraph import DecError
@@ -19,7 +19,7 @@ from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.torch import lowering, program
 from decgraph.backends.torch.machine import Machine as TorchMachine
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
-from decgraph.ir.table import TABLE, load
+from decgraph.ir.table import TABLE
 from decgraph.ir.text import parse_module
 from decgraph.ir.values import Module, Op, Region, Value
 from decgraph.ir.walk import free_values
@@ -29,8 +29,9 @@ from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.request import Request
 
-OPS = sorted(load())
-REFUSED = {"model.embed", "memory.layer", "memory.put", "memory.scores"}
+OPS = sorted(TABLE)
+lowering.load()
+REFUSED = {name for name in OPS if TABLE[name].unavailable}
 """Parts of models that no backend can read: refused by name where they are reached."""
 SPOKEN = {'%z = model.derive(%target, how = "speaking", vocab = "W")'}
 """Samples that a test's canned model answers and these refuse as well."""
@@ -45,10 +46,11 @@ NO_TABLE = {
 CASES = [
     (name, n)
     for name in OPS
-    if name not in REFUSED | {"run"}
-    for n, (text, _) in enumerate(SAMPLES[name])
+    if name not in REFUSED | {"run"} | lowering.HOSTED.keys()
+    for n, (text, _) in enumerate(TABLE[name].samples)
     if text not in SPOKEN | NO_TABLE
 ]
+HOSTED = [(name, n) for name in lowering.HOSTED for n, (text, _) in enumerate(TABLE[name].samples) if text not in NO_TABLE]
 REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}), min_length=3)
 SHAPED = replace(REQUEST, temperature=0.7, top_k=2, repetition_penalty=1.5, bias={0: 0.5})
 GREEDY = replace(REQUEST, temperature=0)
@@ -186,7 +188,20 @@ def outcome(cls: Any, module: Module, request: Request, given: dict[str, Any]) -
 @pytest.mark.parametrize("request_", [REQUEST, SHAPED, GREEDY], ids=["plain", "shaped", "greedy"])
 @pytest.mark.parametrize(("name", "n"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
 def test_op_is_the_references(name: str, n: int, request_: Request) -> None:
-    module = sample(SAMPLES[name][n][0])
+    agrees(name, n, request_)
+
+
+@pytest.mark.parametrize(("name", "n"), HOSTED, ids=[f"{name}-{n}" for name, n in HOSTED])
+def test_a_hosted_op_gets_and_gives_torchs_values(name: str, n: int) -> None:
+    """These run the reference's own NumPy meaning, so equality shows only that tensors reach it and that its results come back.
+    That the meaning is right is shown in tests/ir/meanings, by plain Python that shares nothing with it; test_meanings.py wants
+    one for each of these."""
+    agrees(name, n, REQUEST)
+
+
+def agrees(name: str, n: int, request_: Request) -> None:
+    """The torch backend gives what the reference gives, on a sample alone and in a segment, over arrays and tensors."""
+    module = sample(TABLE[name].samples[n][0])
     wanted = outcome(Reference, module, request_, operands(module, request_, on_torch=False))
     segment = in_a_segment(module)
     for form in (module, segment):
@@ -198,7 +213,7 @@ def test_op_is_the_references(name: str, n: int, request_: Request) -> None:
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_is_refused_is_refused_by_name(name: str) -> None:
-    for text, _ in SAMPLES[name]:
+    for text, _ in TABLE[name].samples:
         module = sample(text)
         for cls, on_torch in ((Reference, False), (Torch, True)):
             with pytest.raises(DecError, match=name.split(".")[1]) as caught:
@@ -206,14 +221,21 @@ def test_what_is_refused_is_refused_by_name(name: str) -> None:
             assert caught.value.hint
 
 
-def test_every_op_is_lowered_hosted_or_the_drivers() -> None:
-    lowered = lowering.load()
-    driver = {n.removeprefix("op_") for n in dir(program._Writer) if n.startswith("op_")}
-    assert set(lowered) <= set(OPS)
-    for name in OPS:
-        ways = (name in lowered) + (name.replace(".", "_") in driver)
-        has_regions = TABLE[name].regions is not None
-        assert ways == 1 or (ways == 0 and not has_regions), f"{name} is run in {ways} ways"
+def test_every_op_is_lowered_hosted_written_or_refused() -> None:
+    """`load` refuses an op that is in none of the tables; what program.py writes is what it says it writes."""
+    written = {n.removeprefix("op_") for n in dir(program._Writer) if n.startswith("op_")}
+    assert {name.replace(".", "_") for name in lowering.WRITTEN} == written
+    tables = (lowering.LOWERINGS, lowering.PLANS, lowering.HOSTED, lowering.WRITTEN)
+    assert sorted([*REFUSED, *(name for table in tables for name in table)]) == OPS
+    for name, f in {**lowering.LOWERINGS, **lowering.PLANS}.items():
+        assert f.__module__.rpartition(".")[2] == TABLE[name].topic, f"{name} is lowered in another file than it stands in"
+
+
+def test_an_op_without_a_lowering_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = replace(TABLE["softmax"], name="softer")
+    monkeypatch.setitem(TABLE, "softer", row)
+    with pytest.raises(TypeError, match=r'op softer .* in backends/torch/ops/distributions.py write .*@lowering\("softer"\)'):
+        lowering.load.__wrapped__()
 
 
 def test_an_op_with_regions_that_is_not_known_is_refused() -> None:
@@ -227,7 +249,7 @@ def test_order_of_what_is_no_number(far: bool) -> None:
     """Places and firsts as the meanings give them, with numbers that are none, ties and rows of one kind."""
     rows = np.array([[1.0, np.nan, 3.0, 3.0], [np.nan] * 4, [0.0] * 4, [-np.inf, 2.0, -np.inf, 2.0]])
     for name in ("rank", "first_max"):
-        op = sample(SAMPLES[name][1][0]).functions["f"].body.ops[0]
+        op = sample(TABLE[name].samples[1][0]).functions["f"].body.ops[0]
         wanted = TABLE[name].meaning(ReferenceMachine, op, rows)[0]
         got = lowering.load()[name](None, torch.from_numpy(rows) if far else rows)
         assert plain(got) == plain(wanted)

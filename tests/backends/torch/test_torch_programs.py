@@ -15,10 +15,10 @@ from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.check.worlds import models_for, params_for
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
+from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.refused import UNASKED
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 
@@ -82,7 +82,7 @@ def test_program_runs_as_on_the_reference(name: str, function: str, passes: bool
     made = optimised(name) if passes else module
     for n, request in enumerate(REQUESTS):
         f = module.functions[function]
-        if any(op.opcode in UNASKED for op in f.body.walk()):
+        if any(lookup(op.opcode).unavailable for op in f.body.walk()):
             for backend in ("reference", "torch"):
                 with pytest.raises(DecError, match="there is no way yet"):
                     run(made, made.functions[function], n, backend, request)

@@ -13,6 +13,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from decgraph.ir.table import TABLE
+
 V = 3
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -89,5 +91,5 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
 LAWS = {"draw.race", "beta"}
 """Ops whose law is checked too, or only, in test_laws.py."""
 
-REFUSED = {"model.embed", "memory.layer", "memory.put", "memory.scores"}
+REFUSED = {name for name, row in TABLE.items() if row.unavailable}
 """No backend has them."""

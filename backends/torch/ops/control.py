@@ -1,0 +1,7 @@
+"""Lowerings of ir/ops/control.py: Python's own statements, as program.py writes them."""
+
+from __future__ import annotations
+
+from decgraph.backends.torch.lowering import written
+
+written("for", "while", "if", "each", "run", "const")

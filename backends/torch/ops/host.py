@@ -1,0 +1,8 @@
+"""Lowerings of ir/ops/host.py: what the program's own Python code and the step barrier do."""
+
+from __future__ import annotations
+
+from decgraph.backends.torch.lowering import on_host
+
+on_host("extern", why="it is a Python function of the user's")
+on_host("batch.top", why="the step barrier joins the sequences of a batch on the host")

@@ -1,0 +1,135 @@
+"""Lowerings of ir/ops/sequences.py: indexing, slices, joining, lists, lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.draws import Draws, Mixed, joined
+from decgraph.backends.torch.lowering import host, lowering, on_host, planned
+from decgraph.backends.torch.ops.vectors import elements, on_device, plain, stacked, vector
+from decgraph.backends.torch.rows import Dist, Values, ids_on, locate
+from decgraph.backends.torch.stores import ids_of
+from decgraph.backends.torch.transfer import fetched
+from decgraph.backends.torch.trees import Path
+from decgraph.ir.ops.common import numeric, spread
+from decgraph.ir.ops.limits import allowed, joined_length
+from decgraph.ir.values import Op
+
+
+@planned("gather")
+def gather(op: Op) -> Any:
+    """v[i]; where v ranges over a part, a node or a position names its member."""
+    types = [numeric(o.type) for o in op.operands[1:]]
+    want = max((t.dims for t in types), key=len)
+    named = types[0].elem in ("node", "position") and len(types) == 1
+    listed = op.operands[0].type.elem in ("topology", "list")
+    single = len(types) == 1 and not types[0].dims
+    wide = any(d.kind == "vocab" for d in op.result.type.dims)
+
+    if op.attrs.get("axis"):
+
+        def inner(m: Any, v: Any, b: Any) -> Any:
+            at = np.asarray(host(b))
+            return Dist(v.rows, v.index[:, locate(v.inner, at)], v.face, v.at, at)
+
+        return inner
+
+    def call(m: Any, v: Any, *ix: Any) -> Any:
+        if listed or isinstance(v, list):
+            return v[int(host(ix[0]))]
+        if single:
+            where: Any = int(host(ix[0]))
+        elif len(types) == 1:
+            where = np.asarray(host(ix[0]))
+        else:
+            where = tuple(spread(np.asarray(host(i)), t.dims, want) for i, t in zip(ix, types, strict=True))
+        if isinstance(v, Dist | Draws | Mixed):
+            if isinstance(where, tuple) and isinstance(v, Dist | Draws):
+                where = tuple(
+                    locate(at, i) if t.elem in ("node", "position") else i
+                    for i, t, at in zip(where, types, (v.at, v.inner, *[None] * len(where)), strict=False)
+                )
+            return v.take(where) if named else v.pick(where)
+        if isinstance(v, Tensor):
+            at = where if isinstance(where, tuple) else (where,)
+            out = v[tuple(ids_on(i, v.device) if isinstance(i, np.ndarray) else i for i in at)]
+            return out if wide else plain(fetched(out))
+        return plain(np.asarray(v)[where])
+
+    return call
+
+
+@lowering("slice")
+def cut(m: Any, v: Any, *ends: Any, has_lo: bool = False, has_hi: bool = False) -> Any:
+    """v[lo:hi] of the first dimension."""
+    where = slice(int(host(ends[0])) if has_lo else None, int(host(ends[-1])) if has_hi else None)
+    if isinstance(v, Dist | Draws | Mixed):
+        return v.pick(where, None if v.at is None else v.at[where])
+    return v.cut(where) if isinstance(v, Path) else v[where]
+
+
+def _listed(x: Any) -> list[Any]:
+    if isinstance(x, list):
+        return list(x)
+    return elements(x) if isinstance(x, Draws | Mixed | Dist) else (list(x) if np.ndim(x) else [x])
+
+
+def path_of_tokens(x: Any) -> Path:
+    """Tokens, draws or a context as a path."""
+    if isinstance(x, Path):
+        return x
+    if isinstance(x, Draws | Mixed):
+        flat = x if x.shape else x.pick(np.s_[None])
+        return Path(tuple(flat.tokens.tolist()), uids=(-1,) * flat.shape[0], draws=tuple(elements(flat)))
+    tokens = ids_of(x)
+    return Path(tokens, uids=(-1,) * len(tokens), draws=(None,) * len(tokens))
+
+
+@lowering("concat")
+def concat(m: Any, a: Any, b: Any, *, op: Any) -> Any:
+    """a ++ b along the first dimension; single values count as vectors of one."""
+    want = op.results[0].type
+    allowed(joined_length(a, b), "this vector")
+    if want.elem == "path":
+        pa, pb = path_of_tokens(a), path_of_tokens(b)
+        return Path(pa.tokens + pb.tokens, uids=pa.uids + pb.uids, draws=pa.draws + pb.draws)
+    if want.elem == "list":
+        return _listed(a) + _listed(b)
+    for one, other, n in ((a, b, 1), (b, a, 0)):
+        if isinstance(one, list) and not one:
+            return other if op.operands[n].type.dims else stacked(m, [other])
+    if isinstance(a, Draws | Mixed) and isinstance(b, Draws | Mixed):
+        return joined([a, b])
+    if isinstance(a, Dist) and isinstance(b, Dist):
+        flat = [x.pick(np.s_[None]) if x.index.ndim == 0 else x for x in (a, b)]
+        if a.rows is b.rows and a.face == b.face:
+            return Dist(a.rows, np.concatenate([x.index for x in flat]), a.face)
+        return Dist.all(Values(torch.cat([x.vector() for x in flat]), m.request))
+    if on_device(a) or on_device(b):
+        va, vb = vector(a), vector(b)
+        return torch.cat([x if x.ndim == max(va.ndim, vb.ndim) else x[None] for x in (va, vb)])
+    arrays = [np.atleast_1d(np.asarray(host(x))) for x in (a, b)]
+    if 0 in (len(arrays[0]), len(arrays[1])) and arrays[0].ndim != arrays[1].ndim:
+        return arrays[0] if len(arrays[0]) else arrays[1]
+    return np.concatenate(arrays)
+
+
+@lowering("list")
+def listing(m: Any, *items: Any, op: Any) -> Any:
+    """[a, b, c]: a vector where the items stack, else a list."""
+    return list(items) if op.results[0].type.elem == "list" or not items else stacked(m, list(items))
+
+
+@lowering("len")
+def length(m: Any, x: Any) -> int:
+    """How many there are."""
+    if isinstance(x, Path):
+        return len(x.tokens)
+    return int(x.shape[0]) if isinstance(x, Dist | Draws | Mixed | Tensor | np.ndarray) else len(x)
+
+
+on_host("tile", why="short vectors of counters and zeros are made on the host")

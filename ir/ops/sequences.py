@@ -1,0 +1,382 @@
+"""Vectors as sequences: indexing, slices, joining, lists, tiles, lengths."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir import labels
+from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import op
+from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
+from decgraph.ir.ops.limits import allowed, joined_length
+from decgraph.ir.sizes import Known, Sizes, add, least
+from decgraph.ir.types import ANY, INT, Dim, Type, join_dims, listing
+from decgraph.ir.values import Op
+
+
+def _whole(x: Any) -> Any:
+    """Indices as whole numbers, also where they were computed as rationals."""
+    a = np.asarray(x)
+    return a.astype(np.int64) if a.dtype == object else a
+
+
+@op("gather")
+class Gather:
+    """v[i] along the first dimensions: one index operand per dimension, lined up with each other. Where distributions or draws
+    range over a part of a tree or canvas, an index that is a node or position names its member; numbers do not know which part
+    they are of, and take none. Attribute axis 1: the one index, of positions, is along the second dimension of
+    distributions."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        v, *ix = types
+        ix = [numeric(i) for i in ix]
+        need(bool(ix), f"an index needs a dimension to look into, {v} has none")
+        if v.elem in ("topology", "list"):
+            need(
+                len(ix) == 1 and not ix[0].dims and ix[0].elem in ("int", "token", "position", "any"),
+                f"a {v.elem} takes one whole number as its index, got {', '.join(map(str, ix))}",
+            )
+        if v.elem == "topology":
+            return (Type("level"),)
+        if v.elem == "list":
+            return (v.of[0],)
+        need(
+            len(v.dims) >= len(ix),
+            f"{v} does not have {len(ix)} dimensions to index",
+            "this value is a single one" if not v.dims else "",
+        )
+        for i in ix:
+            need(
+                i.elem in ("int", "token", "node", "position"),
+                f"an index must be a whole number, a token, a node or a position, got {i}",
+                "use `where` to select by a condition" if i.elem == "bool" else "",
+            )
+        for i, d in zip(ix, v.dims):
+            if i.elem == "node":
+                need(d.kind in ("nodes", "part", "k"), f"{v} does not range over nodes")
+                need(d.kind == "k" or d.of == i.of[0] or not d.of, f"a node of tree {i.of[0]} looks into values of tree {d.of}")
+            if i.elem in ("node", "position") and d.kind == "part":
+                need(
+                    v.elem in ("dist", "draw"),
+                    f"a {i.elem} cannot look into {v}: numbers do not know which {i.elem}s they are of",
+                    "distributions and draws know: p.raw[i][x[i]] for s[i] after s = p.raw[x]; or count: s[k] is that of b[k]",
+                )
+            if i.elem == "token" and d.kind == "vocab" and d.of and i.vocab:
+                need(d.of == i.vocab, f"a token of vocabulary {i.vocab} indexes vocabulary {d.of}")
+        if attrs.get("axis"):
+            need(
+                v.elem == "dist" and len(v.dims) == 2 and [i.elem for i in ix] == ["position"] and len(ix[0].dims) == 1,
+                f"positions are looked up in distributions at every canvas of a tree, not in {v}",
+            )
+            return (Type(v.elem, v.of, (v.dims[0], *ix[0].dims)),)
+        return (Type(v.elem, v.of, broadcast(ix) + v.dims[len(ix) :]),)
+
+    def meaning(m: Any, op: Any, v: Any, *ix: Any) -> Any:
+        if op.attrs.get("axis"):
+            return (Dist(v.rows[:, locate(v.inner, ix[0])], v.face, v.at, np.asarray(ix[0])),)
+        if isinstance(v, list) or op.operands[0].type.elem == "topology":
+            return (v[as_int(ix[0])],)
+        index = [_whole(array(m, i)) for i in ix]
+        types = [numeric(o.type) for o in op.operands[1:]]
+        want = max((t.dims for t in types), key=len)
+        if len(index) > 1:
+            index = [spread(i, t.dims, want) for i, t in zip(index, types)]
+        index = [i[()] if i.shape == () else i for i in index]
+        if isinstance(v, (Dist, Draws)):
+            if len(index) == 1 and types[0].elem in ("node", "position"):
+                return (v.take(index[0]),)
+            index = [
+                locate(at, i) if t.elem in ("node", "position") else i
+                for i, t, at in zip(index, types, (v.at, v.inner, *[None] * len(index)))
+            ]
+            inner = None if len(index) > 1 else v.inner
+            at, inner = (None, inner) if np.ndim(index[0]) else (inner, None)
+            if isinstance(v, Dist):
+                rows = v.rows[tuple(index)]
+                return (Dist(rows if isinstance(rows, np.ndarray) else box0(rows), v.face, at, inner),)
+            items = v.items[tuple(index)]
+            return (Draws(items if isinstance(items, np.ndarray) else box0(items), at, inner=inner),)
+        return (np.asarray(v)[tuple(index)],)
+
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        x = c.of(op.operands[0])
+        if x.column and op.operands[1].type.elem == "node":
+            return [Abs(x.dep | c.of(op.operands[1]).reads)]
+        return labels.choice(c, op)
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        v, *ix = op.operands
+        if not op.result.type.dims:
+            return [None]
+        index = max((s.lengths(i) for i in ix), key=len, default=())
+        rest = s.lengths(v)[len(ix) :] if v.type.elem not in ("list", "topology") else ()
+        sizes = (*index, *rest)
+        return [sizes if len(sizes) == len(op.result.type.dims) else tuple(d.bound for d in op.result.type.dims)]
+
+    attrs = ("axis?",)
+    batch = "ragged"
+    vocabulary = True
+    samples = (
+        ("%z = gather(%xs, %n)", 1),
+        ("%z = gather(%col, %ns)", [1.0, 3.0]),
+        ("%z = gather(%at_t, %node)", ...),
+        ("%z = gather(%lst, %n)", [2, 3]),
+        ("%z = gather(%m, %n, %i)", 5.0),
+        ("%z = gather(%ds, %n)", 0),
+    )
+    refusals = (
+        ("int[k], bool[k]", "where"),
+        ("int, int", "single"),
+        ("int[nodes.t], node<s>", "tree s"),
+    )
+
+
+@op("slice")
+class Slice:
+    """v[lo:hi] of the first dimension. Attributes has_lo, has_hi; negative ends count from the end."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        v = types[0]
+        for end in types[1:]:
+            need_one(end, "a slice")
+        if v.elem in ("list", "path"):
+            return (v,)
+        need(bool(v.dims), f"a slice needs a vector, got {v}")
+        d = v.dims[0]
+        kind = d.kind if d.kind == "part" else "k"
+        return (Type(v.elem, v.of, (Dim(kind, d.of if kind == "part" else "", d.bound),) + v.dims[1:]),)
+
+    def meaning(m: Any, op: Any, v: Any, *ends: Any) -> Any:
+        lo = as_int(ends[0]) if op.attrs.get("has_lo") else None
+        hi = as_int(ends[-1]) if op.attrs.get("has_hi") else None
+        cut = slice(lo, hi)
+        if isinstance(v, Dist):
+            return (v.pick(cut, None if v.at is None else v.at[cut]),)
+        if isinstance(v, Draws):
+            return (v.pick(cut, None if v.at is None else v.at[cut]),)
+        if isinstance(v, Path):
+            return (Path(v.tokens[cut], base=v.base),)
+        return (v[cut],)
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        if not op.result.type.dims:
+            return [None]
+        first, *rest = s.lengths(op.operands[0])
+        made = s.made.get(op.operands[-1])
+        end = made.attrs["value"] if op.attrs.get("has_hi") and made is not None and made.opcode == "const" else None
+        return [(least(first, end if isinstance(end, int) and end >= 0 else None), *rest)]
+
+    attrs = ("has_lo?", "has_hi?")
+    label, batch = labels.choice, "ragged"
+    samples = (
+        ("%z = slice(%xs, %n, has_lo = true)", [1, 2]),
+        ("%z = slice(%path, %n, has_hi = true)", [0]),
+        ("%z = slice(%ds, %n, %i, has_lo = true, has_hi = true)", [0]),
+    )
+    refusals = (("int, int", "vector", {"has_lo": True}),)
+
+
+def _is_empty(x: Any) -> bool:
+    return isinstance(x, list) and not x
+
+
+@op("concat")
+class Concat:
+    """a ++ b along the first dimension; single values count as vectors of one."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        a, b = types
+        if a == listing(ANY):
+            return (b if b.dims or b.elem == "list" else b.over(Dim("k", "", 1)),)
+        if b == listing(ANY):
+            return (a if a.dims or a.elem == "list" else a.over(Dim("k", "", 1)),)
+        if a.elem == "list" or b.elem == "list":
+            inner = joined([t.of[0] if t.elem == "list" else (t.drop() if t.dims else t) for t in (a, b)], "++")
+            return (listing(inner),)
+        if a.elem == "path" or b.elem == "path" or "node" in (a.elem, b.elem) and a.elem != b.elem:
+            return (Type("path", (a.vocab or b.vocab or "V",)),)
+        need("none" not in (a.elem, b.elem), "nothing cannot be joined to a vector", "leave it out with `if`, or start with []")
+        va = a if a.dims else a.over(Dim("k", "", 1))
+        vb = b if b.dims else b.over(Dim("k", "", 1))
+        elem = joined([va.scalar, vb.scalar], "++")
+        rest = join_dims(va.dims[1:], vb.dims[1:])
+        need(rest is not None, f"++ of {a} and {b}: their elements are not alike")
+        bound = None if va.dims[0].bound is None or vb.dims[0].bound is None else va.dims[0].bound + vb.dims[0].bound
+        first = va.dims[0]
+        same = first.same(vb.dims[0]) and first.kind == "part"
+        return (Type(elem.elem, elem.of, (Dim(first.kind if same else "k", first.of if same else "", bound),) + (rest or ())),)
+
+    def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
+        want = op.results[0].type
+        allowed(joined_length(a, b), "this vector")
+        if want.elem == "path":
+            return (Path(_path_tokens(a) + _path_tokens(b)),)
+        if want.elem == "list":
+            return (_listed(a) + _listed(b),)
+        if _is_empty(a):
+            return (b if op.operands[1].type.dims else stack(m, [b]),)
+        if _is_empty(b):
+            return (a if op.operands[0].type.dims else stack(m, [a]),)
+        if want.elem == "dist":
+            at = None if a.at is None or b.at is None else np.concatenate([a.at, b.at])
+            return (Dist(np.concatenate([np.atleast_1d(x.rows) for x in (a, b)]), a.face, at),)
+        if want.elem == "draw":
+            parts = [np.atleast_1d(x.items) if isinstance(x, Draws) else box([x]) for x in (a, b)]
+            return (Draws(np.concatenate(parts)),)
+        arrays = [np.atleast_1d(np.asarray(array(m, x))) for x in (a, b)]
+        if 0 in (len(arrays[0]), len(arrays[1])) and arrays[0].ndim != arrays[1].ndim:
+            return (arrays[0] if len(arrays[0]) else arrays[1],)
+        return (np.concatenate(arrays),)
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        if not op.result.type.dims:
+            return [None]
+        parts = [
+            (s.lengths(v) or (1,)) if v.type.elem != "list" else (0 if v.type.of[0] == ANY else None,) for v in op.operands
+        ]
+        return [(add(parts[0][0], parts[1][0]), *s.lengths(op.result)[1:])]
+
+    label, batch = labels.together, "ragged"
+    samples = (
+        ("%z = concat(%xs, %i)", [3, 1, 2, 2]),
+        ("%z = concat(%path, %path)", [0, 2, 0, 2]),
+        ("%z = concat(%ds, %x)", [2, 0, 1]),
+        ("%z = concat(%q, %at_t)", ...),
+        ("%z = concat(%lst, %lst)", [[1], [2, 3], [1], [2, 3]]),
+    )
+    refusals = (
+        ("int[k], text", "go together"),
+        ("int[k], none", "if"),
+        ("int[k], int[k,vocab.V]", "not alike"),
+    )
+
+
+def _listed(x: Any) -> list[Any]:
+    if isinstance(x, list):
+        return list(x)
+    if isinstance(x, Draws):
+        return [Draws(x.items[i : i + 1].reshape(())) for i in range(len(x.items))]
+    return list(x) if np.ndim(x) else [x]
+
+
+def _path_tokens(x: Any) -> list[Any]:
+    if isinstance(x, Path):
+        return list(x.tokens)
+    if isinstance(x, tuple):
+        return list(x)
+    if isinstance(x, Draws):
+        return list(np.atleast_1d(x.items))
+    return list(np.atleast_1d(np.asarray(x)))
+
+
+@op("list")
+class ListOp:
+    """[a, b, c]: a vector where the items stack, else a list."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        if not types:
+            return (listing(ANY),)
+        elem = joined(list(types), "a list")
+        some = any(t.elem == "none" for t in types)
+        if some or elem.elem in ("tree", "canvas", "path", "memory", "model", "list", "none") or attrs.get("ragged"):
+            return (listing(elem, len(types)),)
+        return (elem.over(Dim("k", "", len(types))),)
+
+    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+        return (list(xs) if op.results[0].type.elem == "list" else stack(m, list(xs)),)
+
+    attrs = ("ragged?",)
+    label, batch = labels.together, "ragged"
+    samples: Any = (
+        ("%z = list(%i, %r)", [2.0, 0.5]),
+        ("%z = list()", []),
+        ("%z = list(%path, %path)", ...),
+        ("%z = list(%path, %nil)", ...),
+    )
+    refusals = (("int, text", "go together"),)
+
+
+@op("tile")
+class Tile:
+    """A value repeated n times (kind "tile"), or 0, 1, ... (kind "iota", from lo to hi), or zeros over given sizes."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        kind = attrs["kind"]
+        for t in types[1:] if kind == "tile" else types:
+            need_one(t, {"tile": "fill", "iota": "a range"}.get(kind, "a size"))
+        d = Dim(attrs.get("dim", "k"), attrs.get("of", ""), attrs.get("bound"))
+        need(kind != "tile" or types[0].elem not in ("none", "any"), "none cannot be repeated: it has no value")
+        if kind == "iota":
+            return (INT.over(d),)
+        if kind == "zeros":
+            return (Type(attrs.get("elem", "real"), (), tuple(attrs["dims"])),)
+        return (types[0].over(d),)
+
+    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+        kind = op.attrs["kind"]
+        if kind == "iota":
+            lo, hi = (0, xs[0]) if len(xs) == 1 else xs
+            return (np.arange(as_int(lo), as_int(hi)),)
+        if kind == "zeros":
+            sizes = iter(xs)
+            shape = tuple(m.vocab_size if d.kind == "vocab" else max(0, as_int(next(sizes))) for d in op.attrs["dims"])
+            allowed(prod(shape), "zeros(...)")
+            return (m.num.zeros(shape, op.attrs.get("elem", "real")),)
+        return (stack(m, [xs[0]] * as_int(xs[1])) if as_int(xs[1]) else _none(xs[0]),)
+
+    attrs = ("kind", "dims?", "dim?", "of?", "bound?", "elem?")
+    label, batch = labels.together, "ragged"
+    samples = (
+        ('%z = tile(%r, %i, kind = "tile", bound = 2)', [0.5, 0.5]),
+        ('%z = tile(%n, %i, kind = "iota")', [1]),
+        ('%z = tile(%i, kind = "zeros", elem = "int", dims = [dim k, dim vocab.V])', [[0] * 3] * 2),
+    )
+    refusals = (("int, int[k]", "one number", {"kind": "tile"}),)
+
+
+def _none(x: Any) -> Any:
+    return Draws(np.empty((0,), dtype=object)) if isinstance(x, Draws) else np.zeros((0,) + np.shape(x))
+
+
+@op("len")
+class Len:
+    """How many there are along the first dimension (of a vector, list, path, tree or canvas)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = types[0]
+        need(bool(t.dims) or t.elem in ("list", "path", "tree", "canvas", "set", "topology"), f"len needs a vector, got {t}")
+        return (INT,)
+
+    def meaning(m: Any, op: Any, x: Any) -> Any:
+        if isinstance(x, Path):
+            return (len(x.tokens),)
+        if isinstance(x, (Dist, Draws)):
+            return (x.shape[0],)
+        return (len(x),)
+
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        """How many there are does not tell what they are."""
+        return [Abs(c.of(op.operands[0]).dep)]
+
+    @staticmethod
+    def capacity(s: Sizes, op: Op) -> list[Known]:
+        sizes = s.lengths(op.operands[0])
+        return [sizes[0] if sizes else None]
+
+    batch = "pointwise"
+    samples = (
+        ("%z = len(%xs)", 3),
+        ("%z = len(%path)", 2),
+        ("%z = len(%t)", 4),
+        ("%z = len(%c)", 3),
+    )
+    refusals = (("int", "vector"),)

@@ -1,0 +1,59 @@
+"""docs/reference/ops.md is what the op table and the backends say."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tree import ROOT
+
+from decgraph.backends.registry import BACKENDS
+from decgraph.backends.torch import lowering
+from decgraph.backends.triton import operations
+from decgraph.ir.table import TABLE
+
+SCRIPT = ROOT / "docs" / "reference" / "ops.py"
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    """The script's names, as its main program sees them."""
+    return runpy.run_path(str(SCRIPT))
+
+
+def test_the_page_is_up_to_date(reference: Any) -> None:
+    text = reference["PAGE"].read_text(encoding="utf-8")
+    assert text == reference["page"](), "run: python docs/reference/ops.py"
+
+
+def test_every_op_has_a_line_for_the_backends(reference: Any) -> None:
+    text = reference["page"]()
+    for name, row in TABLE.items():
+        assert f"### `{name}`" in text
+        (line,) = re.findall(rf"^\| `{re.escape(name)}` \|.*$", text, re.M)
+        assert line.count("|") == 3 + len(BACKENDS)  # a column for the op, for each backend, and for the exact checker
+        assert (row.unavailable in line) if row.unavailable else "–" not in line
+
+
+def test_what_the_page_says_is_what_the_backends_say() -> None:
+    for name, row in TABLE.items():
+        torch, triton = lowering.supports(name), operations.supports(name)
+        assert (torch is None) == (name not in lowering.HOSTED and not row.unavailable)
+        assert (triton is None) == bool(operations.kernels(name))
+        if row.unavailable:
+            assert torch == triton == row.unavailable
+
+
+def test_the_script_writes_and_checks(tmp_path: Path, reference: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    main = reference["main"]
+    was, main.__globals__["PAGE"] = main.__globals__["PAGE"], tmp_path / "ops.md"
+    try:
+        assert main(["--check"]) == 1
+        assert main([]) == 0 and main(["--check"]) == 0
+        assert "out of date" in capsys.readouterr().out.splitlines()[0]
+        assert main(["--help"]) == 2 and "usage" in capsys.readouterr().out
+    finally:
+        main.__globals__["PAGE"] = was
