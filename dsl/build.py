@@ -239,7 +239,7 @@ def _rule(function: Build) -> Build:
     return function
 
 
-def _definition(cls: type[s.Algorithm | s.Rule | s.Def | s.Policy]) -> Build:
+def _definition(cls: Callable[..., s.Item]) -> Build:
     def build(span: Span, parts: Parts) -> s.Item:
         name, *head, suite = parts
         suite = suite[suite[0] is None :]  # a policy's docstring, absent

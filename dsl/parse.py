@@ -135,6 +135,7 @@ def _parse(table: Table, source: Source, lexed: Lexed) -> tuple[File | None, Dia
             else:
                 first = last = Span(0, 0, 1, 1)
                 popped = []
+            value: Any
             if shape.kind == ONLY:
                 value = popped[shape.slots[0]]
             else:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.flow import show
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
-from decgraph.ir.types import INT, Type
 from decgraph.ir.values import Value
 
 TREE_SETS = {"nodes": "all", "drafted": "drafted", "leaves": "leaves", "new": "new", "frontier": "frontier"}
 TREE_COLUMNS = ("token", "parent", "depth", "logprob", "prob", "law", "masked", "decided", "point", "draw")
-
-
-def _expr(lw: Lowering, e: S.Node) -> Value:
-    from decgraph.dsl.lower.expr import expr
-
-    return expr(lw, e)
 
 
 def read_state(lw: Lowering, name: str, span: Span) -> Value:
@@ -71,7 +64,7 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
     """`value.name`."""
     inner = e.value
     if isinstance(inner, S.Attr) and inner.name == "law" and e.name == "point":
-        owner = _expr(lw, inner.value)
+        owner = lw.expr(inner.value)
         if owner.type.elem == "tree":
             return lw.one("tree.get", owner, span=e.span, column="point")
         return lw.one("draw.get", owner, span=e.span, field="point")
@@ -81,8 +74,8 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
         if e.name == "parent":
             return lw.one("context", span=e.span, parent=True, name="ctx_parent")
         if e.name in ("token", "path", "length"):
-            return lw.one("ctx.get", _expr(lw, inner), span=e.span, field=e.name, vocab=lw.vocab)
-    v = _expr(lw, inner)
+            return lw.one("ctx.get", lw.expr(inner), span=e.span, field=e.name, vocab=lw.vocab)
+    v = lw.expr(inner)
     t = v.type
     if t.elem == "tree":
         return _tree_attr(lw, e, v)
@@ -187,7 +180,7 @@ def _model(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
     return None
 
 
-ATTRS: dict[str, Any] = {
+ATTRS: dict[str, Callable[[Lowering, S.Attr, Value], Value | None]] = {
     "dist": _dist,
     "draw": _draw,
     "canvas": _canvas,
@@ -207,21 +200,21 @@ def index(lw: Lowering, e: S.Index) -> Value:
     """`value[subs]`."""
     inner = e.value
     if isinstance(inner, S.Attr) and inner.name in ("children", "path"):
-        owner = _expr(lw, inner.value)
+        owner = lw.expr(inner.value)
         if owner.type.elem == "tree":
-            return lw.one("tree.nodes", owner, _expr(lw, e.subs[0]), span=e.span, which=inner.name)
-    v = _expr(lw, inner)
+            return lw.one("tree.nodes", owner, lw.expr(e.subs[0]), span=e.span, which=inner.name)
+    v = lw.expr(inner)
     return index_value(lw, v, e.subs, e.span)
 
 
 def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) -> Value:
     t = v.type
     if len(subs) == 1 and isinstance(subs[0], S.Slice):
-        ends = [_expr(lw, x) for x in (subs[0].lo, subs[0].hi) if x is not None]
+        ends = [lw.expr(x) for x in (subs[0].lo, subs[0].hi) if x is not None]
         return lw.one("slice", v, *ends, span=span, has_lo=subs[0].lo is not None, has_hi=subs[0].hi is not None)
     if any(isinstance(s, S.Slice) for s in subs):
         lw.fail(span, "a slice stands alone in an index", "slice one dimension at a time: v[i][a:b]", code="E210")
-    ix = [_expr(lw, s) for s in subs]
+    ix = [lw.expr(s) for s in subs]
     if t.elem == "index":
         return lw.one("index.ask", v, *ix, span=span, what="get", named=())
     if t.elem == "memory" and len(ix) == 1:
@@ -264,4 +257,13 @@ def as_number(lw: Lowering, v: Value, span: Span, what: str) -> Value:
     return v
 
 
-__all__ = ["INT", "Type", "as_number", "attr", "index", "index_value", "read_state"]
+def tree_value(lw: Lowering, node: Value, span: Span) -> Value:
+    """The tree that a node belongs to, as it is now."""
+    name = str(node.type.of[0])
+    for key in (name, *lw.env):
+        v = lw.env.get(key)
+        if v is not None and v.type.elem == "tree" and v.type.of[0] == name:
+            return v
+    if name in lw.states:
+        return lw.expr(S.Name(name, span=span))
+    lw.fail(span, f"this node belongs to tree `{name}`, which is not in reach here", code="E230")

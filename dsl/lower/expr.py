@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import access, calls
-from decgraph.dsl.lower.flow import region, show
+from decgraph.dsl.lower.flow import region
 from decgraph.dsl.lower.sizes import power, size, whole
 from decgraph.dsl.lower.state import Lowering
-from decgraph.ir.types import ANY, BOOL, INT, NONE, REAL, Dim, Type, listing
+from decgraph.dsl.lower.wording import show
+from decgraph.ir.types import ANY, INT, NONE, REAL, Type
 from decgraph.ir.values import Region, Value
 
 BINARY = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "^": "pow"}
@@ -62,7 +64,7 @@ def _root(lw: Lowering, e: S.Name) -> Value:
     return lw.one("tree.nodes", lw.env[tree], span=e.span, which="root", name="root")
 
 
-SPECIAL: dict[str, Any] = {
+SPECIAL: dict[str, Callable[[Lowering, S.Name], Value]] = {
     "ctx": lambda lw, e: lw.one("context", span=e.span, name="ctx"),
     "done": lambda lw, e: lw.one("done", span=e.span),
     "root": _root,
@@ -99,13 +101,13 @@ def expr(lw: Lowering, e: S.Node) -> Value:
 def unary(lw: Lowering, e: S.Unary) -> Value:
     if e.op == "-" and isinstance(e.operand, S.Name) and e.operand.name == "inf" and "inf" not in lw.env:
         return lw.const("-inf", REAL)
-    v = expr(lw, e.operand)
+    v = lw.expr(e.operand)
     opcode = "hidden.map" if v.type.elem == "hidden" else "map"
     return lw.one(opcode, v, span=e.span, fn="neg" if e.op == "-" else "not")
 
 
 def binary(lw: Lowering, e: S.Binary) -> Value:
-    a, b = expr(lw, e.left), expr(lw, e.right)
+    a, b = lw.expr(e.left), lw.expr(e.right)
     if e.op == "++":
         return lw.one("concat", a, b, span=e.span)
     if a.type.elem == "position" and b.type.elem == "position" and e.op in ("+", "-") and a.type.dims:
@@ -131,9 +133,9 @@ def plain_int(lw: Lowering, v: Value) -> Value:
 
 def compare(lw: Lowering, e: S.Compare) -> Value:
     if e.op in ("in", "not in"):
-        v = membership(lw, expr(lw, e.left), expr(lw, e.right), e)
+        v = membership(lw, lw.expr(e.left), lw.expr(e.right), e)
         return lw.one("map", v, span=e.span, fn="not") if e.op == "not in" else v
-    a, b = expr(lw, e.left), expr(lw, e.right)
+    a, b = lw.expr(e.left), lw.expr(e.right)
     if a.type.elem != b.type.elem and "position" in (a.type.elem, b.type.elem):
         a, b = plain_int(lw, a), plain_int(lw, b)
     return lw.one("map", a, b, span=e.span, fn=COMPARE[e.op])
@@ -164,11 +166,11 @@ GUARDED = frozenset(
 
 def boolop(lw: Lowering, e: S.BoolOp) -> Value:
     """`a and b`: of single conditions, b is looked at only where a leaves it open."""
-    out = expr(lw, e.values[0])
+    out = lw.expr(e.values[0])
     for part in e.values[1:]:
         saved = dict(lw.env)
         lw.b.open()
-        v = expr(lw, part)
+        v = lw.expr(part)
         inner = lw.b.close([v])
         lw.env = saved
         single = out.type.elem == v.type.elem == "bool" and not out.type.dims and not v.type.dims
@@ -189,25 +191,25 @@ def _settled(lw: Lowering, value: bool) -> Region:
 
 
 def ifexp(lw: Lowering, e: S.IfExp) -> Value:
-    cond = expr(lw, e.cond)
+    cond = lw.expr(e.cond)
     regions = []
     for part in (e.then, e.orelse):
         saved = dict(lw.env)
         lw.b.open()
-        v = expr(lw, part)
+        v = lw.expr(part)
         regions.append(lw.b.close([v]))
         lw.env = saved
     return lw.emit("if", cond, regions=tuple(regions), span=e.span)[0]
 
 
 def where(lw: Lowering, e: S.Where) -> Value:
-    v = expr(lw, e.value)
-    c = expr(lw, e.cond)
+    v = lw.expr(e.value)
+    c = lw.expr(e.cond)
     return lw.one("compact", v, c, span=e.span)
 
 
 def listexpr(lw: Lowering, e: S.ListExpr) -> Value:
-    return lw.one("list", *[expr(lw, i) for i in e.items], span=e.span)
+    return lw.one("list", *[lw.expr(i) for i in e.items], span=e.span)
 
 
 def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
@@ -218,9 +220,9 @@ def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
     def fill(_: list[Value]) -> list[Value]:
         lw.counters.append(i)
         lw.env[e.names[0].name] = x
-        out = [expr(lw, e.element)]
+        out = [lw.expr(e.element)]
         if e.cond is not None:
-            out.append(expr(lw, e.cond))
+            out.append(lw.expr(e.cond))
             if out[1].type.elem != "bool" or out[1].type.dims:
                 lw.fail(e.cond.span, f"a condition must be one bool, got {show(out[1].type)}", "say any(...) or all(...)")
         return out
@@ -232,9 +234,9 @@ def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
 def iterable(lw: Lowering, e: S.Expr) -> Value:
     """What a `for` runs over: a vector, a list, a topology, or lo..hi as numbers."""
     if isinstance(e, S.Range):
-        lo, hi = (size(lw, expr(lw, x), x.span, "an end of the range") for x in (e.lo, e.hi))
+        lo, hi = (size(lw, lw.expr(x), x.span, "an end of the range") for x in (e.lo, e.hi))
         return lw.one("tile", lo, hi, span=e.span, kind="iota")
-    return expr(lw, e)
+    return lw.expr(e)
 
 
 def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
@@ -256,27 +258,21 @@ def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
     return t.drop()
 
 
-def runexpr(lw: Lowering, e: S.Run) -> Value:
-    return calls.run(lw, e)
-
-
-TABLE: dict[type, Any] = {
+TABLE: dict[type, Callable[[Lowering, Any], Value]] = {
     S.Name: name,
     S.Number: number,
     S.String: lambda lw, e: lw.const(e.value),
     S.ListExpr: listexpr,
     S.Comprehension: comprehension,
-    S.Call: lambda lw, e: calls.call(lw, e),
-    S.Index: lambda lw, e: access.index(lw, e),
-    S.Attr: lambda lw, e: access.attr(lw, e),
+    S.Call: calls.call,
+    S.Index: access.index,
+    S.Attr: access.attr,
     S.Unary: unary,
     S.Binary: binary,
     S.Compare: compare,
     S.BoolOp: boolop,
     S.IfExp: ifexp,
     S.Where: where,
-    S.Run: runexpr,
+    S.Run: calls.run,
     S.Range: iterable,
 }
-
-__all__ = ["BOOL", "Dim", "Region", "expr", "iterable", "listing"]

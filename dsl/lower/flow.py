@@ -10,8 +10,9 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.sizes import nested
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
-from decgraph.ir.types import BOOL, INT, Type, join
+from decgraph.ir.types import INT, Type, join
 from decgraph.ir.values import Region, Value
 
 STOP, EXIT = "%stop", "%exit"
@@ -176,55 +177,43 @@ def _unbounded(a: Type, b: Type) -> Type:
     return b.with_dims(tuple(y if x.bound == y.bound else replace(y, bound=None) for x, y in zip(a.dims, b.dims, strict=True)))
 
 
-def show(t: Type) -> str:
-    """A type as an author would say it."""
-    names = {"k": "", "nodes": "nodes of", "part": "part of", "cells": "cells of", "vocab": "vocabulary", "layers": "layers"}
-    base = t.elem if t.elem != "list" else "a list"
-    if t.elem in ("token", "dist", "draw") and t.of and t.of[0] != "V":
-        base += f"[{t.of[0]}]"
-    dims = [f"{names[d.kind]} {d.of}".strip() or "many" for d in t.dims]
-    return base + (f" over {', '.join(dims)}" if dims else "")
-
-
-def suite(lw: Lowering, body: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]) -> None:
+def suite(lw: Lowering, body: tuple[S.Stmt, ...]) -> None:
     """Lower statements in order; what follows one that may leave the suite runs only if it did not. What follows a decision
     of a rule runs: `accept n`, `y ~ p[n]`, `emit y` is how rules are written, and the rule ends with this suite."""
     for i, stmt in enumerate(body):
         rest = body[i + 1 :]
         lw.span = stmt.span
         if decides(stmt) and (rest or lw.decided):
-            _after_decision(lw, stmt, rest, statement)
+            _after_decision(lw, stmt, rest)
             return
-        statement(lw, stmt)
+        lw.statement(stmt)
         if isinstance(stmt, (S.Accept, S.Emit)):
             lw.env[EXIT] = lw.const(True)
         if not rest or not may_exit(stmt):
             continue
-        _unless_left(lw, stmt, rest, statement)
+        _unless_left(lw, stmt, rest)
         return
 
 
-def _after_decision(
-    lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]
-) -> None:
+def _after_decision(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...]) -> None:
     """A statement that decides on every way, and the rest of its suite. A later accept replaces the first one and does not end
     the rule by itself; an emit does, wherever it stands below."""
     outer, lw.decided = lw.decided, True
-    statement(lw, stmt)
+    lw.statement(stmt)
     if rest and isinstance(stmt, S.If) and may_exit(stmt):
-        _unless_left(lw, stmt, rest, statement)
+        _unless_left(lw, stmt, rest)
     elif rest:
-        suite(lw, rest, statement)
+        suite(lw, rest)
     lw.decided = outer
     if not outer or isinstance(stmt, S.Emit):
         lw.env[EXIT] = lw.const(True)
 
 
-def _unless_left(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]) -> None:
+def _unless_left(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...]) -> None:
     flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
     left = flags[0] if len(flags) == 1 else lw.one("map", *flags, fn="or", span=stmt.span)
     go_on = lw.one("map", left, fn="not", span=stmt.span)
-    branch(lw, go_on, partial(suite, lw, rest, statement), None, assigned(rest), stmt.span)
+    branch(lw, go_on, partial(suite, lw, rest), None, assigned(rest), stmt.span)
 
 
 def decides(n: S.Node) -> bool:
@@ -284,9 +273,8 @@ def loop(
     body: tuple[S.Stmt, ...],
     span: Span,
     *,
-    enter: Callable[[Value], None],
-    cond: Callable[[], Value] | None,
-    statement: Callable[[Lowering, S.Stmt], None],
+    enter: Callable[[Value], object] = lambda i: None,
+    cond: Callable[[], Value] | None = None,
     **attrs: Any,
 ) -> None:
     """A `for` or `while` over a suite. `enter` binds what the body sees of the counter; `cond` lowers a while's condition."""
@@ -298,7 +286,8 @@ def loop(
     def build(types: list[Type]) -> tuple[Any, list[Type]]:
         regions = []
         if cond is not None:
-            region_, _ = region(lw, [Value(INT, "i")], names, types, lambda fresh: [cond()])
+            test = cond
+            region_, _ = region(lw, [Value(INT, "i")], names, types, lambda fresh: [test()])
             regions.append(Region(region_.args, region_.ops, region_.yields[:1]))
         i = Value(INT, "i")
 
@@ -307,7 +296,7 @@ def loop(
             if stops:
                 lw.env[STOP] = lw.const(False)
             enter(i)
-            suite(lw, body, statement)
+            suite(lw, body)
             if not stops:
                 return []
             flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
@@ -332,19 +321,3 @@ def loop(
         opcode, *operands, *inits, regions=tuple(regions), span=span, names=tuple(names), stops=stops, site=site, **attrs
     )
     lw.env.update(zip(names, finals))
-
-
-__all__ = [
-    "BOOL",
-    "EXIT",
-    "STOP",
-    "assigned",
-    "branch",
-    "carried_names",
-    "loop",
-    "may_exit",
-    "region",
-    "settle",
-    "show",
-    "suite",
-]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from math import prod
 
 from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.lower.labels import span_of
+from decgraph.dsl.lower.library import stdlib_source
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
@@ -133,9 +135,6 @@ def whole(lw: Lowering, v: Value, span: Span) -> Value:
 
 def refuse_too_large(module: Module, source: Source) -> None:
     """Raise DecError at what makes a tree larger than a tree may be, whatever the parameters are."""
-    from decgraph.dsl.lower.labels import span_of
-    from decgraph.dsl.lower.library import stdlib_source
-
     for function in module.functions.values():
         for op in too_large(function):
             text = source if op.loc.path == source.path else stdlib_source(op.loc.path) or source
@@ -150,6 +149,3 @@ def refuse_too_large(module: Module, source: Source) -> None:
                     )
                 ]
             )
-
-
-__all__ = ["nested", "power", "refuse_too_large", "size", "whole"]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.calls import bind
-from decgraph.dsl.lower.expr import expr
-from decgraph.dsl.lower.flow import EXIT, show, suite
+from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.progress import check_rule
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import INT, NONE, Dim, Type
 from decgraph.ir.values import Value
 
 
 def verify(lw: Lowering, s: S.Verify) -> None:
-    tree = expr(lw, s.tree)
+    tree = lw.expr(s.tree)
     if tree.type.elem != "tree":
         lw.fail(s.tree.span, f"verify takes a tree, got {show(tree.type)}", code="E210")
-    evidence = expr(lw, s.against)
+    evidence = lw.expr(s.against)
     rule_name = s.rule.func if isinstance(s.rule, S.Call) else s.rule
     rule = lw.items.get(rule_name.name) if isinstance(rule_name, S.Name) else None
     if not isinstance(rule, S.Rule):
@@ -30,8 +30,8 @@ def verify(lw: Lowering, s: S.Verify) -> None:
             f"did you mean {' or '.join(near)}?" if near else f"rules in reach: {', '.join(sorted(known))}",
             code="E230",
         )
-    given = [expr(lw, a) for a in s.rule.args] if isinstance(s.rule, S.Call) else []
-    kwargs = {k.name: expr(lw, k.value) for k in s.rule.kwargs} if isinstance(s.rule, S.Call) else {}
+    given = [lw.expr(a) for a in s.rule.args] if isinstance(s.rule, S.Call) else []
+    kwargs = {k.name: lw.expr(k.value) for k in s.rule.kwargs} if isinstance(s.rule, S.Call) else {}
     if len(rule.params) < 2:
         lw.fail(
             s.rule.span, f"rule `{rule.name}` takes no evidence and children", "rule r(p: dist, children: draws):", code="E260"
@@ -80,9 +80,8 @@ def verify(lw: Lowering, s: S.Verify) -> None:
             lw.env[flag] = lw.const(False)
         for value in ("%acc", "%emit"):
             lw.env[value] = lw.const(None, NONE)
-        from decgraph.dsl.lower.statements import statement
 
-        suite(lw, rule.body, statement)
+        suite(lw, rule.body)
         region = lw.b.close([lw.env[n] for n in ("%has_acc", "%acc", "%has_emit", "%emit")])
     finally:
         lw.calls.pop()
