@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.capture_expressions import Reader
+from decgraph.dsl.capture_expressions import Reader, named
 from decgraph.dsl.prelude import FORMS
 from decgraph.dsl.source import Span
 
@@ -37,11 +37,8 @@ def definition(r: Reader, node: ast.FunctionDef, kind: str) -> S.Algorithm | S.R
 
 
 def param(r: Reader, arg: ast.arg, default: ast.expr | None) -> S.Param:
-    span, scope = r.span(arg), None
-    annotation = arg.annotation
-    if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name) and annotation.value.id == "PerBatch":
-        scope, annotation = "batch", annotation.slice
-    kind = r.type(annotation) if annotation is not None else None
+    span = r.span(arg)
+    kind, scope = r.scoped(arg.annotation) if arg.annotation is not None else (None, None)
     value = r.expr(default) if default is not None else None
     name = Span(span.start, span.start + len(arg.arg), span.line, span.column)
     return S.Param(arg.arg, kind, value, scope, span=span, name_span=name)
@@ -335,23 +332,25 @@ def assign(r: Reader, node: ast.Assign, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt:
-    """`a: State[Int] = 1`, `past: State[Suffixes[64], "session"]`, `g: Noise[w, vocab]`, `small: Model = ...`."""
+    """`a: State[int] = 1`, `past: State[PerSession[Annotated[Suffixes, 64]]] = fresh`, `small: Model = ...`."""
     span, kind = r.span(node), node.annotation
-    base = kind.value if isinstance(kind, ast.Subscript) else kind
-    if not isinstance(base, ast.Name) or base.id not in FORMS or not isinstance(node.target, ast.Name):
-        r.fail(node, f"a declaration is one of {', '.join(FORMS)}", "next: State[Token[vocab, k], 'session'] = 0")
-    name, name_span = node.target.id, r.span(node.target)
-    parts: list[ast.expr] = []
+    base, parts = kind, list[ast.expr]()
     if isinstance(kind, ast.Subscript):
-        parts = list(kind.slice.elts) if isinstance(kind.slice, ast.Tuple) else [kind.slice]
-    value = r.expr(node.value) if node.value is not None else None
-    if base.id == "Model":
+        base, parts = kind.value, list(kind.slice.elts) if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+        if named(base) == "Annotated":
+            base, *parts = parts
+    if named(base) not in FORMS or not isinstance(node.target, ast.Name):
+        r.fail(node, f"a declaration is one of {', '.join(FORMS)}", 'next: State[PerSession[Annotated[Token, "k"]]] = 0')
+    name, name_span = node.target.id, r.span(node.target)
+    given = node.value if node.value is not None and named(node.value) != "fresh" else None
+    value = r.expr(given) if given is not None else None
+    if named(base) == "Model":
         if value is None:
             r.fail(node, "a model is made of another", "small: Model = target.exit(2)")
         return S.ModelDecl(name, value, span=span, name_span=name_span)
-    if base.id == "Noise":
-        return S.Noise(name, tuple(r.expr(p) for p in parts), "race", span=span, name_span=name_span)
-    scope = getattr(parts[1], "value", getattr(parts[1], "id", None)) if len(parts) == 2 else None
-    if not 1 <= len(parts) <= 2 or (len(parts) == 2 and scope not in ("sequence", "session", "batch")):
-        r.fail(node, "a state has a type, and a scope", 'next: State[Token[vocab, k], "session"] = 0')
-    return S.State(name, r.type(parts[0]), str(scope) if scope else None, value, span=span, name_span=name_span)
+    if named(base) == "Noise":
+        return S.Noise(name, tuple(r.dim(p) for p in parts), "race", span=span, name_span=name_span)
+    if len(parts) != 1:
+        r.fail(node, "a state has a type, with a scope around it", "next: State[PerSession[int]] = 0")
+    kind_, scope = r.scoped(parts[0])
+    return S.State(name, kind_, scope, value, span=span, name_span=name_span)
