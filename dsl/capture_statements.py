@@ -331,7 +331,7 @@ def assign(r: Reader, node: ast.Assign, drafts: tuple[str, ...]) -> S.Stmt:
     return S.Assign(targets, "=", tuple(r.expr(v) for v in values), span=span)
 
 
-def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt:
+def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt | None:
     """`a: State[int] = 1`, `past: State[PerSession[Annotated[Suffixes, 64]]] = fresh`, `small: Model = ...`."""
     span, kind = r.span(node), node.annotation
     base, parts = kind, list[ast.expr]()
@@ -339,10 +339,12 @@ def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt:
         base, parts = kind.value, list(kind.slice.elts) if isinstance(kind.slice, ast.Tuple) else [kind.slice]
         if named(base) == "Annotated":
             base, *parts = parts
+    given = node.value if node.value is not None and named(node.value) != "fresh" else None
+    if named(base) == "Listing" and given is None:
+        return None  # what lanes collect in needs no line in the language; Python's type checkers want to see it
     if named(base) not in FORMS or not isinstance(node.target, ast.Name):
         r.fail(node, f"a declaration is one of {', '.join(FORMS)}", 'next: State[PerSession[Annotated[Token, "k"]]] = 0')
     name, name_span = node.target.id, r.span(node.target)
-    given = node.value if node.value is not None and named(node.value) != "fresh" else None
     value = r.expr(given) if given is not None else None
     if named(base) == "Model":
         if value is None:

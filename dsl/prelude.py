@@ -58,12 +58,12 @@ class Annotation:
 
 
 TYPES: dict[str, str] = {
-    "int": "int", "float": "float", "bool": "bool", "str": "text", "Causal": "causal", "Masked": "masked", "Features":
-    "features", "Layers": "layers", "SetBlock": "set_block_lm", "Int": "int", "Float": "float", "Prob": "prob", "Bool":
-    "bool", "Text": "text", "Topology": "topology", "Set": "set", "Automaton": "automaton", "Token": "token", "Dist":
-    "dist", "Draws": "draws", "Tree": "tree", "Node": "node", "Nodes": "nodes", "Positions": "positions", "Span":
-    "span", "Edit": "edit", "Edits": "edits", "Listing": "list", "Suffixes": "suffixes", "Ngrams": "ngrams", "Lru":
-    "lru", "Memory": "memory", "Path": "path",
+    "int": "int", "float": "float", "bool": "bool", "str": "text", "Causal": "causal", "Masked": "masked",
+    "Features": "features", "Layers": "layers", "SetBlock": "set_block_lm", "Int": "int", "Float": "float",
+    "Prob": "prob", "Bool": "bool", "Text": "text", "Topology": "topology", "Set": "set", "Automaton": "automaton",
+    "Canvas": "canvas", "Token": "token", "Dist": "dist", "Draws": "draws", "Tree": "tree", "Node": "node",
+    "Nodes": "nodes", "Positions": "positions", "Span": "span", "Edit": "edit", "Edits": "edits", "Listing": "list",
+    "Suffixes": "suffixes", "Ngrams": "ngrams", "Lru": "lru", "Memory": "memory", "Path": "path",
 }  # fmt: skip
 """Annotations by their Python names, with the language's."""
 
@@ -79,7 +79,7 @@ STATEMENTS = (
 )  # fmt: skip
 """What is a statement of the language, or a part of one; `fresh` is the value of what is declared without one."""
 
-SPECIFICATIONS = ("autoregressive", "speculative", "static_masked")
+SPECIFICATIONS = ("autoregressive", "static_masked")
 """Algorithms of stdlib/ that others refine or run. Any other can be imported by its name."""
 
 _library = library.Names(File(()), Source(""))
@@ -88,10 +88,11 @@ WORDS = sorted({*STATEMENTS, *SPECIFICATIONS, *_library, *(name for name in _fun
 """Every other word: the functions and names that lowering knows, the rules, policies and helpers of stdlib/. What is a builtin
 of Python (`max`, `sum`, `any`, `len`, `int`, ...) is written as it is."""
 
-globals().update({n: Annotation(n) for n in (*TYPES, *FORMS, *SCOPES) if not hasattr(python, n)})
-globals().update({n: Word(n) for n in WORDS})
+_annotations = [name for name in (*TYPES, *FORMS, *SCOPES) if not hasattr(python, name)]
+globals().update({name: Annotation(name) for name in _annotations}, **{name: Word(name) for name in WORDS})
+Value = Annotation("Value")  # a number or a vector, for what is annotated inside functions: it is never read
 
-__all__ = ["Annotated", *(n for n in (*TYPES, *FORMS, *SCOPES) if not hasattr(python, n)), *WORDS]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["Annotated", "Value", *_annotations, *WORDS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

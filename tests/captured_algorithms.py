@@ -1,7 +1,7 @@
 """Algorithms written as Python functions; tests/dsl/test_capture.py compares them with the .dec texts of stdlib/."""
 # ruff: noqa: F403, F405, UP037
 
-from decgraph import algorithm
+from decgraph.api import algorithm
 from decgraph.dsl.capture import helper, rule
 from decgraph.dsl.prelude import *
 
@@ -245,7 +245,14 @@ def cntp(
         if n == 1:
             commit(sample(p))
         else:
+            s: Listing[Path] = fresh
+            ppl: Listing[Value] = fresh
             for i in lanes(n):
-                s[i] = run(autoregressive(target), from_=ctx, until=any(path.token in marks) or ended(path), at_most=reach)
+                s[i] = run(
+                    autoregressive(target),
+                    from_=ctx,
+                    until=any(path.token in marks) or ended(path),  # type: ignore
+                    at_most=reach,
+                )
                 ppl[i] = exp(-mean(log(s[i].prob)))
             commit(s[argmin(ppl)])
