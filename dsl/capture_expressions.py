@@ -6,19 +6,11 @@ import ast
 from typing import NoReturn
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.diagnostics import failure
 from decgraph.dsl.prelude import FORMS, SCOPES, TYPES
 from decgraph.dsl.source import Source, Span
-from decgraph.errors import DecError
 
-BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Mod: "%",
-    ast.Pow: "^",
-}
+BINARY: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%", ast.Pow: "^"}
 COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -56,7 +48,7 @@ class Reader:
         return self.source.span(start, end)
 
     def fail(self, node: ast.AST, message: str, help: str = "", code: str = "E600") -> NoReturn:
-        raise DecError([Diagnostic(code, message, self.span(node), help=help, source=self.source)])
+        raise failure(self.source, self.span(node), message, help, code)
 
     # -- expressions
     def expr(self, node: ast.expr) -> S.Expr:

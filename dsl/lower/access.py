@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.wording import show
@@ -79,14 +77,22 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
     t = v.type
     if t.elem == "tree":
         return _tree_attr(lw, e, v)
-    handler = ATTRS.get(t.elem)
-    if handler is not None:
-        out = handler(lw, e, v)
-        if out is not None:
-            return out
+    out = _field(lw, e, v)
+    if out is not None:
+        return out
     lw.fail(e.span, f"{show(t)} has no `.{e.name}`", KNOWN.get(t.elem, ""), code="E240")
 
 
+# What a value has: its names, the op that reads them, and the op's attribute that says which. `vocab`: the op is told it too.
+FIELDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "draw": ("draw.get", "field", ("token", "law", "prob", "race", "point")),
+    "canvas": ("canvas.get", "field", ("masked", "decided", "token", "draws", "all", "length")),
+    "path": ("path.get", "field", ("depth", "token", "length", "prob", "path", "emitted")),
+    "level": ("level.get", "field", ("parent", "rank", "index", "width")),
+    "topology": ("level.get", "field", ("width",)),
+    "automaton": ("automaton", "what", ("start", "states", "live")),
+    "edit": ("edit.get", "field", ("position", "token")),
+}
 KNOWN = {
     "dist": "a distribution has .raw and .logits",
     "draw": "a draw has .token, .law, .prob and .race",
@@ -99,101 +105,34 @@ KNOWN = {
 }
 
 
-def _dist(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("raw", "logits"):
-        return lw.one("face", v, span=e.span, face=e.name, name=v.name + "_" + e.name if v.name else e.name)
+def _field(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    """`value.name` of what is no tree; None where it has nothing of that name."""
+    elem, n = v.type.elem, e.name
+    if elem in FIELDS and n in FIELDS[elem][2]:
+        opcode, attribute, _ = FIELDS[elem]
+        more = {"vocab": lw.vocab} if elem == "edit" else {}
+        return lw.one(opcode, v, span=e.span, name=n if elem in ("canvas", "level") else "", **{attribute: n}, **more)
+    match elem, n:
+        case "dist", "raw" | "logits":
+            return lw.one("face", v, span=e.span, face=n, name=v.name + "_" + n if v.name else n)
+        case "token", "token":
+            return v
+        case "model", "vocab":
+            return lw.const("vocab:" + v.type.vocab)
+        case "model", "layers":
+            return lw.one("model.layers", v, span=e.span)
+        case "position", "start" | "stop" if lw.narrowed.get(v, v).type.dims:
+            return lw.one("positions", lw.narrowed.get(v, v), span=e.span, kind=n)
+        case "position", "index":
+            return lw.one("block_index", lw.narrowed.get(v, v), span=e.span)
+        case "position", "calls":
+            return lw.env.get("%here")
+        case "node", "token" | "path" | "length" if v.type.of[0] == "ctx":
+            return lw.one("ctx.get", v, span=e.span, field=n, vocab=lw.vocab)
+        case "node", _ if v.type.of[0] != "ctx" and str(v.type.of[0]) in lw.env and n in TREE_COLUMNS:
+            column = lw.one("tree.get", lw.env[str(v.type.of[0])], span=e.span, column=n)
+            return lw.one("gather", column, v, span=e.span)
     return None
-
-
-def _draw(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("token", "law", "prob", "race", "point"):
-        return lw.one("draw.get", v, span=e.span, field=e.name)
-    return None
-
-
-def _canvas(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("masked", "decided", "token", "draws", "all", "length"):
-        return lw.one("canvas.get", v, span=e.span, field=e.name, name=e.name)
-    return None
-
-
-def _path(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("depth", "token", "length", "prob", "path", "emitted"):
-        return lw.one("path.get", v, span=e.span, field=e.name)
-    return None
-
-
-def _level(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("parent", "rank", "index", "width"):
-        return lw.one("level.get", v, span=e.span, field=e.name, name=e.name)
-    return None
-
-
-def _position(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    v = lw.narrowed.get(v, v)
-    if e.name in ("start", "stop") and v.type.dims:
-        return lw.one("positions", v, span=e.span, kind=e.name)
-    if e.name == "index":
-        return lw.one("block_index", v, span=e.span)
-    if e.name == "calls" and "%here" in lw.env:
-        return lw.env["%here"]
-    return None
-
-
-def _edit(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("position", "token"):
-        return lw.one("edit.get", v, span=e.span, field=e.name, vocab=lw.vocab)
-    return None
-
-
-def _token(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    return v if e.name == "token" else None
-
-
-def _node(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    tree = str(v.type.of[0])
-    if tree == "ctx":
-        if e.name in ("token", "path", "length"):
-            return lw.one("ctx.get", v, span=e.span, field=e.name, vocab=lw.vocab)
-        return None
-    if tree in lw.env and e.name in (*TREE_COLUMNS,):
-        column = lw.one("tree.get", lw.env[tree], span=e.span, column=e.name)
-        return lw.one("gather", column, v, span=e.span)
-    return None
-
-
-def _topology(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    return lw.one("level.get", v, span=e.span, field="width") if e.name == "width" else None
-
-
-def _automaton(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("start", "states", "live"):
-        return lw.one("automaton", v, span=e.span, what=e.name)
-    return None
-
-
-def _model(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name == "vocab":
-        return lw.const("vocab:" + v.type.vocab)
-    if e.name == "layers":
-        return lw.one("model.layers", v, span=e.span)
-    return None
-
-
-ATTRS: dict[str, Callable[[Lowering, S.Attr, Value], Value | None]] = {
-    "dist": _dist,
-    "draw": _draw,
-    "canvas": _canvas,
-    "path": _path,
-    "level": _level,
-    "position": _position,
-    "edit": _edit,
-    "token": _token,
-    "node": _node,
-    "topology": _topology,
-    "automaton": _automaton,
-    "model": _model,
-}
 
 
 def index(lw: Lowering, e: S.Index) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import builtins
 from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.declare import type_of
@@ -45,13 +46,10 @@ def call(lw: Lowering, e: S.Call) -> Value:
                 else f"use a rule with: verify t by {f.name} against target(t)",
                 code="E231",
             )
-        import difflib
-
-        near = difflib.get_close_matches(f.name, [*builtins.TABLE, *lw.items, *lw.env], 2)
         lw.fail(
             f.span,
             f"nothing called `{f.name}` can be called here",
-            f"did you mean {' or '.join(near)}?" if near else "define it with `def`, or hand it over with `extern`",
+            did_you_mean(f.name, [*builtins.TABLE, *lw.items, *lw.env], "define it with `def`, or hand it over with `extern`"),
             code="E230",
         )
     if isinstance(f, S.Attr):
@@ -319,11 +317,10 @@ def run(lw: Lowering, e: S.Run) -> Value:
         lw.fail(e.span, "run needs the name of an algorithm", code="E230")
     callee = lw.items.get(e.call.func.name)
     if not isinstance(callee, S.Algorithm):
-        near = lw.items.near(e.call.func.name, S.Algorithm)
         lw.fail(
             e.call.span,
             f"`{e.call.func.name}` is not an algorithm in reach",
-            f"did you mean {near}?" if near else "import it: from autoregressive import autoregressive",
+            lw.items.near(e.call.func.name, S.Algorithm, "import it: from autoregressive import autoregressive"),
             code="E230",
         )
     start = lw.expr(e.start) if e.start is not None else lw.one("context", span=e.span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.wording import show
@@ -107,13 +108,10 @@ def type_of(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
         return Type("node", ("ctx",))
     if n == "nodes" or n == "positions" or n == "span":
         return Type("position", (name,), (Dim("part", name),))
-    import difflib
-
-    near = difflib.get_close_matches(n, KNOWN, 2)
     lw.fail(
         t.span,
         f"there is no type `{n}`",
-        f"did you mean {' or '.join(near)}?" if near else f"types are {', '.join(KNOWN)}",
+        did_you_mean(n, KNOWN, f"types are {', '.join(KNOWN)}"),
         code="E230",
     )
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import access, calls
 from decgraph.dsl.lower.flow import region
 from decgraph.dsl.lower.sizes import power, size, whole
@@ -40,14 +41,11 @@ def name(lw: Lowering, e: S.Name) -> Value:
     item = lw.items.get(n)
     if item is not None:
         lw.fail(e.span, f"`{n}` is a {type(item).__name__.lower()}, not a value", f"call it: {n}(...)", code="E231")
-    import difflib
-
     known = [k for k in [*lw.env, *lw.states, *SPECIAL, *lw.items] if not k.startswith("%") and "." not in k]
-    near = difflib.get_close_matches(n, known, 2)
     lw.fail(
         e.span,
         f"nothing is called `{n}` here",
-        f"did you mean {' or '.join(near)}?" if near else "assign it first, or make it a parameter",
+        did_you_mean(n, known, "assign it first, or make it a parameter"),
         code="E230",
     )
 

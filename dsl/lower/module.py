@@ -249,13 +249,8 @@ class ModuleLowering:
         spec = lw.items.get(f.name) if isinstance(f, S.Name) else None
         if not isinstance(spec, S.Algorithm):
             name = getattr(f, "name", "?")
-            near = lw.items.near(name, S.Algorithm)
-            lw.fail(
-                s.spec.span,
-                f"refines names an algorithm; `{name}` is none that is in reach",
-                f"did you mean {near}?" if near else "refines autoregressive(target) in distribution",
-                code="E230",
-            )
+            advice = lw.items.near(name, S.Algorithm, "refines autoregressive(target) in distribution")
+            lw.fail(s.spec.span, f"refines names an algorithm; `{name}` is none that is in reach", advice, code="E230")
         if spec.name == lw.function:
             lw.fail(
                 s.spec.span,

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.diagnostics import failure
 from decgraph.dsl.lower.library import Names
 from decgraph.dsl.lower.wording import spoken
 from decgraph.dsl.source import NOWHERE, Source, Span
-from decgraph.errors import DecError
 from decgraph.ir.build import Builder
 from decgraph.ir.table import OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
@@ -110,7 +109,7 @@ class Lowering:
         self, span: Span, message: str, help: str = "", code: str = "E210", notes: tuple[tuple[Span, str], ...] = ()
     ) -> NoReturn:
         """Raise the author's error at a place."""
-        raise DecError([Diagnostic(code, message, span or self.span, notes=notes, help=help, source=self.source)])
+        raise failure(self.source, span or self.span, message, help, code, notes)
 
     # -- emitting
     def emit(

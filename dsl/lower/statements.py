@@ -54,15 +54,7 @@ def while_(lw: Lowering, s: S.While) -> None:
     if s.at_most is not None:
         operands.append(size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound"))
         attrs = {"bound": "limit", "limited": True}
-    loop(
-        lw,
-        "while",
-        operands,
-        s.body,
-        s.span,
-        cond=lambda: condition(lw, s.cond, "a loop condition"),
-        **attrs,
-    )
+    loop(lw, "while", operands, s.body, s.span, cond=lambda: condition(lw, s.cond, "a loop condition"), **attrs)
 
 
 def number(lw: Lowering, e: S.Expr, what: str) -> Value:
@@ -84,26 +76,10 @@ def loop_(lw: Lowering, s: S.Loop) -> None:
 def repeat(lw: Lowering, s: S.Repeat) -> None:
     n = size(lw, number(lw, s.count, "repeat"), s.count.span, "the count of repeat")
     if s.cond is None:
-        loop(
-            lw,
-            "for",
-            [lw.const(0), n],
-            s.body,
-            s.span,
-            bound=builtins.static(n, lw),
-        )
+        loop(lw, "for", [lw.const(0), n], s.body, s.span, bound=builtins.static(n, lw))
         return
     cond = s.cond
-    loop(
-        lw,
-        "while",
-        [n],
-        s.body,
-        s.span,
-        cond=lambda: condition(lw, cond, "a loop condition"),
-        bound="limit",
-        limited=True,
-    )
+    loop(lw, "while", [n], s.body, s.span, cond=lambda: condition(lw, cond, "a loop condition"), bound="limit", limited=True)
 
 
 def for_(lw: Lowering, s: S.For) -> None:
@@ -113,15 +89,7 @@ def for_(lw: Lowering, s: S.For) -> None:
     saved = lw.env.get(var)
     if isinstance(s.iter, S.Range):
         lo, hi = (size(lw, number(lw, e, "a range"), e.span, "an end of the range") for e in (s.iter.lo, s.iter.hi))
-        loop(
-            lw,
-            "for",
-            [lo, hi],
-            s.body,
-            s.span,
-            enter=lambda i: set_name(lw, var, i),
-            bound=builtins.static(hi, lw),
-        )
+        loop(lw, "for", [lo, hi], s.body, s.span, enter=lambda i: set_name(lw, var, i), bound=builtins.static(hi, lw))
     else:
         xs = iterable(lw, s.iter)
         element_type(lw, xs, s.iter)
@@ -130,15 +98,7 @@ def for_(lw: Lowering, s: S.For) -> None:
         def enter(i: Value) -> None:
             lw.env[var] = lw.one("gather", xs, i, span=s.iter.span, name=var)
 
-        loop(
-            lw,
-            "for",
-            [lw.const(0), n],
-            s.body,
-            s.span,
-            enter=enter,
-            bound=xs.type.dims[0].bound if xs.type.dims else None,
-        )
+        loop(lw, "for", [lw.const(0), n], s.body, s.span, enter=enter, bound=xs.type.dims[0].bound if xs.type.dims else None)
     if saved is not None:
         lw.env[var] = saved
 
@@ -175,16 +135,7 @@ def lanes(lw: Lowering, s: S.Lanes) -> None:
     def enter(i: Value) -> None:
         lw.env[s.name] = lw.one("gather", v, i, span=s.count.span, name=s.name) if vector else i
 
-    loop(
-        lw,
-        "for",
-        [lw.const(0), n_],
-        s.body,
-        s.span,
-        enter=enter,
-        lanes=True,
-        bound=builtins.static(n_, lw),
-    )
+    loop(lw, "for", [lw.const(0), n_], s.body, s.span, enter=enter, lanes=True, bound=builtins.static(n_, lw))
     lw.lane_var, lw.lane_names = saved
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.calls import bind
 from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.progress import check_rule
@@ -20,14 +21,11 @@ def verify(lw: Lowering, s: S.Verify) -> None:
     rule_name = s.rule.func if isinstance(s.rule, S.Call) else s.rule
     rule = lw.items.get(rule_name.name) if isinstance(rule_name, S.Name) else None
     if not isinstance(rule, S.Rule):
-        import difflib
-
         known = [n for n in lw.items if isinstance(lw.items.get(n), S.Rule)]
-        near = difflib.get_close_matches(getattr(rule_name, "name", ""), known, 2)
         lw.fail(
             s.rule.span,
             f"no rule called `{getattr(rule_name, 'name', '?')}`",
-            f"did you mean {' or '.join(near)}?" if near else f"rules in reach: {', '.join(sorted(known))}",
+            did_you_mean(getattr(rule_name, "name", ""), known, f"rules in reach: {', '.join(sorted(known))}"),
             code="E230",
         )
     given = [lw.expr(a) for a in s.rule.args] if isinstance(s.rule, S.Call) else []
