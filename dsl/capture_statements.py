@@ -249,60 +249,33 @@ def _refines(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
     return S.Refines(spec, mode.value if isinstance(mode, S.String) else None, keyword(r, node, "when"), span=span)
 
 
-def _verify(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    usage = "verify(t, by=rejection, against=target(t))"
-    return S.Verify(
-        r.expr(only(r, node, usage, ("by", "against"))),
-        needed(r, node, "by", usage),
-        needed(r, node, "against", usage),
-        span=span,
-    )
-
-
-def _prune(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    usage = "prune(t, to=nodes)"
-    return S.Prune(r.expr(only(r, node, usage, ("to",))), needed(r, node, "to", usage), span=span)
-
-
-def _unmask(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    usage = "unmask(c[b], where=sure(s, tau), with_=x)"
-    return S.Unmask(
-        r.expr(only(r, node, usage, ("where", "with_"))), keyword(r, node, "where"), needed(r, node, "with_", usage), span=span
-    )
-
-
-def _remask(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    return S.Remask(r.expr(only(r, node, "remask(c[ps], where=condition)", ("where",))), keyword(r, node, "where"), span=span)
-
-
-def _cache(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    usage = "cache(model, by=dual)"
-    return S.CachePolicy(r.expr(only(r, node, usage, ("by",))), needed(r, node, "by", usage), span=span)
-
-
 def _keeps(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
     return S.KeepsSupport(tuple(r.expr(a) for a in node.args), span=span)
 
 
-def _single(kind: Callable[..., S.Stmt]) -> Callable[[Reader, ast.Call, Span], S.Stmt]:
+def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[[Reader, ast.Call, Span], S.Stmt]:
+    """A call whose argument and options are the fields of a statement, in order; an option with `?` may be left out."""
+
     def read(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-        return kind(r.expr(only(r, node, f"{kind.__name__.lower()}(x)", ())), span=span)
+        subject = r.expr(only(r, node, usage, tuple(o.rstrip("?") for o in options)))
+        rest = [keyword(r, node, o[:-1]) if o.endswith("?") else needed(r, node, o, usage) for o in options]
+        return kind(subject, *rest, span=span)
 
     return read
 
 
 EFFECTS: dict[str, Callable[[Reader, ast.Call, Span], S.Stmt]] = {
     "refines": _refines,
-    "verify": _verify,
-    "prune": _prune,
-    "unmask": _unmask,
-    "remask": _remask,
-    "cache": _cache,
     "keeps_support": _keeps,
-    "commit": _single(S.Commit),
-    "accept": _single(S.Accept),
-    "emit": _single(S.Emit),
-    "ensures": _single(S.Ensures),
+    "verify": _effect(S.Verify, "verify(t, by=rejection, against=target(t))", "by", "against"),
+    "prune": _effect(S.Prune, "prune(t, to=nodes)", "to"),
+    "unmask": _effect(S.Unmask, "unmask(c[b], where=sure(s, tau), with_=x)", "where?", "with_"),
+    "remask": _effect(S.Remask, "remask(c[ps], where=condition)", "where?"),
+    "cache": _effect(S.CachePolicy, "cache(model, by=dual)", "by"),
+    "commit": _effect(S.Commit, "commit(x)"),
+    "accept": _effect(S.Accept, "accept(x)"),
+    "emit": _effect(S.Emit, "emit(x)"),
+    "ensures": _effect(S.Ensures, "ensures(x)"),
 }
 
 

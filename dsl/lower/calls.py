@@ -140,18 +140,6 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
             return model_call(lw, v, e, part="heads")
         if n == "skip" and e.kwargs:
             return skipped(lw, v, e)
-        if n in ("exit", "skip", "upto", "quantized"):
-            return lw.one("model.derive", v, _one(lw, e, n), span=e.span, how=n)
-        if n == "head":
-            return lw.one("model.derive", v, _one(lw, e, n), span=e.span, how="head")
-        if n == "embed":
-            return lw.one("model.embed", v, _one(lw, e, n), span=e.span)
-    if t.elem == "memory" and n in ("only", "without"):
-        return lw.one("memory.only", v, _one(lw, e, n), span=e.span, kind=n)
-    if t.elem == "memory" and n == "scores":
-        return lw.one("memory.scores", v, _one(lw, e, n), span=e.span)
-    if t.elem == "memory" and n == "join":
-        return lw.one("memory.join", v, _one(lw, e, n), span=e.span)
     if t.elem == "automaton" and n in ARITY:
         if len(e.args) != ARITY[n] or e.kwargs:
             lw.fail(
@@ -167,8 +155,9 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
         return lw.emit("index.ask", v, *args, *kw.values(), span=e.span, what=n, named=tuple(kw))[0]
     if t.elem == "node" and t.of[0] == "ctx" and n == "last":
         return lw.one("ctx.get", v, _one(lw, e, n), span=e.span, field="last", vocab=lw.vocab)
-    if t.elem == "canvas" and n == "extend":
-        return lw.one("canvas.extend", v, _one(lw, e, n), span=e.span)
+    if n in ONE.get(t.elem, {}):
+        opcode, attribute = ONE[t.elem][n]
+        return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))
     lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E240")
 
 
@@ -192,6 +181,19 @@ def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
     names = tuple(k.name for k in e.kwargs)
     return lw.one("model.derive", model, *[lw.expr(k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
+
+_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "head"), ("model.derive", "how"))
+ONE: dict[str, dict[str, tuple[str, str]]] = {
+    "model": {**_DERIVED, "embed": ("model.embed", "")},
+    "memory": {
+        "only": ("memory.only", "kind"),
+        "without": ("memory.only", "kind"),
+        "scores": ("memory.scores", ""),
+        "join": ("memory.join", ""),
+    },
+    "canvas": {"extend": ("canvas.extend", "")},
+}
+"""Methods of one argument: the op, and its attribute that is the method's name."""
 
 ARITY = {"allowed": 1, "step": 2, "state": 1, "run": 2, "weights": 1}
 

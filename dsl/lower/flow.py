@@ -18,89 +18,55 @@ from decgraph.ir.values import Region, Value
 STOP, EXIT = "%stop", "%exit"
 
 
-def assigned(body: Iterable[S.Node]) -> list[str]:
-    """Names that a suite may give a new value, in order of first appearance (trees that grow and canvases included)."""
+LEAVES: dict[type[S.Node], tuple[str, ...]] = {
+    S.Accept: ("%acc", "%has_acc", EXIT, STOP),
+    S.Emit: ("%emit", "%has_emit", EXIT, STOP),
+    S.Return: ("%ret", EXIT, STOP),
+    S.Break: (STOP,),
+}
+"""What a statement that leaves its suite sets."""
+
+
+def assigned(body: Iterable[S.Node], drafting: str = "%tree") -> list[str]:
+    """Names that a suite may give a new value, in order of first appearance (trees that grow and canvases included).
+    drafting: the tree that is being drafted around it."""
     out: dict[str, None] = {}
-
-    def root(e: S.Node) -> None:
-        while isinstance(e, (S.Attr, S.Index)):
-            e = e.value
-        if isinstance(e, S.Name):
-            out[e.name] = None
-
-    drafts: list[str] = []
-
-    def visit(n: S.Node) -> None:
-        if isinstance(n, (S.Assign, S.Draw)):
-            for t in n.targets:
-                root(t)
-            if isinstance(n, S.Assign):
-                for v in n.values:
-                    if isinstance(v, S.Grow) and drafts:
-                        out[drafts[-1]] = None
-                    elif isinstance(v, S.Grow):
-                        out["%tree"] = None
-        elif isinstance(n, S.Grow):
-            out[drafts[-1] if drafts else "%tree"] = None
-        elif isinstance(n, S.Verify):
-            root(n.tree)
-            if isinstance(n.tree, S.Name):
-                out[n.tree.name + ".accepted"] = None
-        elif isinstance(n, S.Prune):
-            root(n.tree)
-        elif isinstance(n, (S.Unmask, S.Remask)):
-            root(n.target)
-        elif isinstance(n, (S.Canvas, S.ModelDecl, S.Noise)):
-            out[n.name] = None
-        elif isinstance(n, S.Do):
-            if isinstance(n.call.func, S.Attr):
-                root(n.call.func.value)
-        elif isinstance(n, S.Accept):
-            for x in ("%acc", "%has_acc", EXIT, STOP):
-                out[x] = None
-        elif isinstance(n, S.Emit):
-            for x in ("%emit", "%has_emit", EXIT, STOP):
-                out[x] = None
-        elif isinstance(n, S.Return):
-            for x in ("%ret", EXIT, STOP):
-                out[x] = None
-        elif isinstance(n, S.Break):
-            out[STOP] = None
-        elif isinstance(n, S.For):
-            pass
-        if isinstance(n, S.Draft):
-            out[n.tree] = None
-            drafts.append(n.tree)
-            for c in n.body:
-                visit(c)
-            drafts.pop()
-            return
-        if isinstance(n, (S.While, S.Loop, S.Repeat, S.For, S.Lanes, S.Across)):
-            inner = assigned_in(n.body)
-            for name in inner:
-                if name != STOP:
-                    out[drafts[-1] if name == "%tree" and drafts else name] = None
-            return
-        if isinstance(n, S.If):
-            for branch in n.branches:
-                for c in branch.body:
-                    visit(c)
-            for c in n.orelse:
-                visit(c)
-
-    def assigned_in(body: Iterable[S.Node]) -> list[str]:
-        saved = dict(out)
-        out.clear()
-        for c in body:
-            visit(c)
-        inner = list(out)
-        out.clear()
-        out.update(saved)
-        return inner
-
     for n in body:
-        visit(n)
+        found: list[str] = []
+        match n:
+            case S.Draw():
+                found = [_root(t) for t in n.targets]
+            case S.Assign():
+                found = [*(_root(t) for t in n.targets), *(drafting for v in n.values if isinstance(v, S.Grow))]
+            case S.Grow():
+                found = [drafting]
+            case S.Verify():
+                found = [_root(n.tree), *([n.tree.name + ".accepted"] if isinstance(n.tree, S.Name) else [])]
+            case S.Prune():
+                found = [_root(n.tree)]
+            case S.Unmask() | S.Remask():
+                found = [_root(n.target)]
+            case S.Canvas() | S.ModelDecl() | S.Noise():
+                found = [n.name]
+            case S.Do(call=S.Call(func=S.Attr(value=value))):
+                found = [_root(value)]
+            case S.Draft():
+                found = [n.tree, *assigned(n.body, n.tree)]
+            case S.While() | S.Loop() | S.Repeat() | S.For() | S.Lanes() | S.Across():
+                found = [name for name in assigned(n.body, drafting) if name != STOP]
+            case S.If():
+                found = assigned([c for suite in (*(b.body for b in n.branches), n.orelse) for c in suite], drafting)
+            case _:
+                found = list(LEAVES.get(type(n), ()))
+        out.update(dict.fromkeys(name for name in found if name))
     return list(out)
+
+
+def _root(e: S.Node) -> str:
+    """The name that an assignment to a part of it changes."""
+    while isinstance(e, (S.Attr, S.Index)):
+        e = e.value
+    return e.name if isinstance(e, S.Name) else ""
 
 
 def may_exit(n: S.Node) -> bool:

@@ -13,7 +13,7 @@ from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
 from decgraph.dsl.lower.expr import element_type, iterable
 from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, suite
 from decgraph.dsl.lower.policies import declare
-from decgraph.dsl.lower.progress import waits_for_cells
+from decgraph.dsl.lower.progress import is_done, waits_for_cells
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.targets import assign_to, grow_value, remask, set_name, unmask
@@ -42,21 +42,6 @@ def condition(lw: Lowering, e: S.Expr, what: str) -> Value:
     return v
 
 
-def while_(lw: Lowering, s: S.While) -> None:
-    done = (
-        isinstance(s.cond, S.Unary)
-        and s.cond.op == "not"
-        and isinstance(s.cond.operand, S.Name)
-        and (s.cond.operand.name == "done")
-    )
-    operands: list[Value] = []
-    attrs: dict[str, Any] = {"bound": "done" if done else "cells" if waits_for_cells(s) else "progress"}
-    if s.at_most is not None:
-        operands.append(size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound"))
-        attrs = {"bound": "limit", "limited": True}
-    loop(lw, "while", operands, s.body, s.span, cond=lambda: condition(lw, s.cond, "a loop condition"), **attrs)
-
-
 def number(lw: Lowering, e: S.Expr, what: str) -> Value:
     v = lw.expr(e)
     if not v.type.is_number or v.type.dims:
@@ -64,12 +49,22 @@ def number(lw: Lowering, e: S.Expr, what: str) -> Value:
     return v
 
 
+def bounded(lw: Lowering, s: S.While | S.Loop) -> tuple[list[Value], dict[str, Any]]:
+    """The operands and attributes of a `while` that say why it ends."""
+    if s.at_most is None:
+        done = isinstance(s, S.While) and is_done(s.cond)
+        return [], {"bound": "done" if done else "cells" if waits_for_cells(s) else "progress"}
+    most = size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound")
+    return [most], {"bound": "limit", "limited": True}
+
+
+def while_(lw: Lowering, s: S.While) -> None:
+    operands, attrs = bounded(lw, s)
+    loop(lw, "while", operands, s.body, s.span, cond=lambda: condition(lw, s.cond, "a loop condition"), **attrs)
+
+
 def loop_(lw: Lowering, s: S.Loop) -> None:
-    operands: list[Value] = []
-    attrs: dict[str, Any] = {"bound": "cells" if waits_for_cells(s) else "progress"}
-    if s.at_most is not None:
-        operands = [size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound")]
-        attrs = {"bound": "limit", "limited": True}
+    operands, attrs = bounded(lw, s)
     loop(lw, "while", operands, s.body, s.span, cond=lambda: lw.const(True), **attrs)
 
 
