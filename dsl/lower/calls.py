@@ -274,25 +274,14 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
     kwargs = {k.name: lw.expr(k.value) for k in e.kwargs}
     env = bind(lw, item, item.params, args, kwargs, e.span)
     hidden = {k: v for k, v in lw.env.items() if v.type.elem == "tree" and k not in env}
-    saved, states, prefix, trees = lw.env, lw.states, list(lw.prefix), list(lw.trees)
-    drafting, lw.drafting = lw.drafting, []  # a helper gives values: it does not grow its caller's trees
-    source, lw.source = lw.source, lw.items.source(item.name) or lw.source
-    lw.env, lw.states = {**hidden, **env}, {}
-    lw.prefix = [*prefix, f"{item.name}@{lw.site_number(e.span)}"]
-    lw.calls.append(item.name)
-    try:
+    with lw.called(item.name, {**hidden, **env}, e.span):
         lw.env["%ret"] = lw.const(None, NONE)
         lw.env[EXIT] = lw.const(False)
-
         suite(lw, item.body)
         out = lw.env["%ret"]
         if out.type == NONE:
             lw.fail(e.span, f"`{item.name}` returns nothing", "end it with: return value", code="E390")
         return out
-    finally:
-        lw.calls.pop()
-        lw.env, lw.states, lw.prefix, lw.trees, lw.source = saved, states, prefix, trees, source
-        lw.drafting = drafting
 
 
 def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
@@ -336,15 +325,9 @@ def run(lw: Lowering, e: S.Run) -> Value:
         args.append(lw.expr(k.value))
     lw.module.need(callee.name, lw, e.span)
     path = Value(Type("path", (lw.vocab,)), "path")
-    saved = dict(lw.env)
-    lw.b.open([path])
-    lw.env["%path"] = path
-    lw.env["path"] = path
     lw.path_scope.append(path)
-    cond = lw.expr(e.until)
+    region = lw.region([path], e.until, path=path, **{"%path": path})
     lw.path_scope.pop()
-    region = lw.b.close([cond])
-    lw.env = saved
     operands = [start, bound, *args]
     if start.type.elem == "node" and start.type.of[0] != "ctx":
         operands.append(tree_value(lw, start, e.span))

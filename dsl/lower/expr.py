@@ -14,7 +14,7 @@ from decgraph.dsl.lower.sizes import power, size, whole
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import ANY, INT, NONE, REAL, Type
-from decgraph.ir.values import Region, Value
+from decgraph.ir.values import Value
 
 BINARY = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "^": "pow"}
 COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
@@ -144,36 +144,22 @@ def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:
 
 
 # What may have no value, or costs much: the second half of `a and b` computes it only where it is needed.
-GUARDED = frozenset(
-    (
-        "gather",
-        "lookup",
-        "arg",
-        "reduce",
-        "model.eval",
-        "model.memory",
-        "extern",
-        "run",
-        "text_of",
-        "index.ask",
-        "automaton",
-        "slice",
-    )
-)
+GUARDED = frozenset((
+    "gather", "lookup", "arg", "reduce", "model.eval", "model.memory", "extern", "run", "text_of", "index.ask", "automaton",
+    "slice",
+))  # fmt: skip
 
 
 def boolop(lw: Lowering, e: S.BoolOp) -> Value:
     """`a and b`: of single conditions, b is looked at only where a leaves it open."""
     out = lw.expr(e.values[0])
     for part in e.values[1:]:
-        saved = dict(lw.env)
-        lw.b.open()
-        v = lw.expr(part)
-        inner = lw.b.close([v])
-        lw.env = saved
+        inner = lw.region([], part)
+        v = inner.yields[0]
         single = out.type.elem == v.type.elem == "bool" and not out.type.dims and not v.type.dims
         if single and any(op.opcode in GUARDED for op in inner.walk()):
-            settled = _settled(lw, e.op == "or")
+            lw.b.open()
+            settled = lw.b.close([lw.const(e.op == "or")])
             regions = (settled, inner) if e.op == "or" else (inner, settled)
             out = lw.emit("if", out, regions=regions, span=e.span)[0]
         else:
@@ -182,22 +168,10 @@ def boolop(lw: Lowering, e: S.BoolOp) -> Value:
     return out
 
 
-def _settled(lw: Lowering, value: bool) -> Region:
-    lw.b.open()
-    v = lw.const(value)
-    return lw.b.close([v])
-
-
 def ifexp(lw: Lowering, e: S.IfExp) -> Value:
     cond = lw.expr(e.cond)
-    regions = []
-    for part in (e.then, e.orelse):
-        saved = dict(lw.env)
-        lw.b.open()
-        v = lw.expr(part)
-        regions.append(lw.b.close([v]))
-        lw.env = saved
-    return lw.emit("if", cond, regions=tuple(regions), span=e.span)[0]
+    regions = (lw.region([], e.then), lw.region([], e.orelse))
+    return lw.emit("if", cond, regions=regions, span=e.span)[0]
 
 
 def where(lw: Lowering, e: S.Where) -> Value:

@@ -150,7 +150,6 @@ class ModuleLowering:
         scope = s.scope or "sequence"
         if scope not in ("sequence", "session", "batch"):
             lw.fail(s.span, f"a state is per sequence, per session or per batch, not per {scope}", code="E370")
-
         lw.b.open()
         saved = dict(lw.env)
         if t.elem == "index":
@@ -189,7 +188,6 @@ class ModuleLowering:
 
     def room(self, lw: Lowering, s: S.State, t: Type) -> tuple[Value, ...]:
         """What a state has room for in each dimension, of the outermost ones that were declared with a number."""
-
         dims: list[Any] = list(s.type.dims)
         if t.elem == "list":
             inner = dims[0].subs if dims and isinstance(dims[0], S.Index) else ()
@@ -204,7 +202,6 @@ class ModuleLowering:
         return tuple(out)
 
     def filled(self, lw: Lowering, s: S.State, t: Type, value: Value) -> Value:
-
         sizes = [lw.expr(d.bound if isinstance(d, S.UpTo) else d) for d, dim in zip(s.type.dims, t.dims) if dim.kind != "vocab"]
         zero = lw.emit(
             "tile",
@@ -230,18 +227,12 @@ class ModuleLowering:
                 names.append(m.name)
             return Claim("keeps_support", text, models=tuple(names), loc=lw.loc(s.span))
         assert isinstance(s, S.Ensures)
-
-        saved = dict(lw.env)
         model = next((v for v in lw.env.values() if v.type.elem == "model" and v.type.of[0] == "causal"), None)
         vocab = model.type.vocab if model is not None else lw.vocab
         p, x = Value(Type("dist", (vocab, "shaped")), "p"), Value(Type("token", (vocab,)), "x")
-        lw.b.open([p, x])
-        lw.env.update(p=p, x=x)
-        v = lw.expr(s.expr)
-        if v.type != BOOL:
-            lw.fail(s.span, f"ensures needs a condition on p and x, got {show(v.type)}", "ensures p[x] > 0.1", code="E210")
-        region = lw.b.close([v])
-        lw.env = saved
+        region = lw.region([p, x], s.expr, p=p, x=x)
+        if (found := region.yields[0].type) != BOOL:
+            lw.fail(s.span, f"ensures needs a condition on p and x, got {show(found)}", "ensures p[x] > 0.1", code="E210")
         return Claim("ensures", text, region=region, loc=lw.loc(s.span))
 
     def refines(self, lw: Lowering, s: S.Refines, text: str) -> Claim:

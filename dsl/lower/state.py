@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -15,7 +16,7 @@ from decgraph.ir.build import Builder
 from decgraph.ir.table import OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
 from decgraph.ir.values import NOWHERE as NO_LOC
-from decgraph.ir.values import Loc, Op, Value
+from decgraph.ir.values import Loc, Op, Region, Value
 
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
@@ -96,6 +97,32 @@ class Lowering:
     def statement(self, s: S.Stmt) -> None:
         """Lower a statement. Raises DecError."""
         self.lower_statement(self, s)
+
+    @contextmanager
+    def called(self, name: str, env: dict[str, Value], span: Span) -> Iterator[None]:
+        """For the body of a helper or rule: names, states and sites of its own. It gives values, and does not grow its
+        caller's trees. What the caller had comes back behind it."""
+        kept = {n: getattr(self, n) for n in ("env", "states", "prefix", "trees", "source", "drafting", "decided", "counters")}
+        self.prefix = [*self.prefix, f"{name}@{self.site_number(span)}"]
+        self.env, self.states, self.drafting, self.decided = env, {}, [], False
+        self.trees, self.counters = list(self.trees), list(self.counters)
+        self.source = self.items.source(name) or self.source
+        self.calls.append(name)
+        try:
+            yield
+        finally:
+            self.calls.pop()
+            for n, value in kept.items():
+                setattr(self, n, value)
+
+    def region(self, args: list[Value], e: S.Node, **names: Value) -> Region:
+        """A region that yields an expression's value; `names` are known inside, and what it names is not known after it."""
+        saved = dict(self.env)
+        self.b.open(args)
+        self.env.update(names)
+        made = self.b.close([self.expr(e)])
+        self.env = saved
+        return made
 
     # -- places and errors
     def loc(self, span: Span | None = None) -> Loc:

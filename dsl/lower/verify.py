@@ -55,36 +55,22 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         first = Value(row, rule.params[0].name)
         edge = "edit" if tree.type.of[1] == "edit" else "draw"
         second = Value(Type(edge, (tree.type.of[2],), (Dim("k"),)), rule.params[1].name)
-    saved, states, counters = lw.env, lw.states, list(lw.counters)
-    prefix, trees, source = list(lw.prefix), list(lw.trees), lw.source
     extra = bind(lw, rule, rule.params[2:], given, kwargs, s.rule.span)
-    lw.env = {rule.params[0].name: first, rule.params[1].name: second, **extra}
-    if whole:
-        lw.trees = [*trees, rule.params[0].name]
-        lw.env[tree_name] = first
-        for (t_, c), ty in list(lw.columns.items()):
-            if t_ == tree_name:
-                lw.columns[(rule.params[0].name, c)] = ty
-    lw.states = {}
-    drafting, lw.drafting = lw.drafting, []
-    decided, lw.decided = lw.decided, False
-    lw.prefix = [*prefix, f"{rule.name}@{lw.site_number(s.span)}"]
-    lw.source = lw.items.source(rule.name) or lw.source
-    lw.calls.append(rule.name)
-    lw.b.open([i, first, second])
-    lw.counters.append(i)
-    try:
+    with lw.called(rule.name, {rule.params[0].name: first, rule.params[1].name: second, **extra}, s.span):
+        if whole:
+            lw.trees.append(rule.params[0].name)
+            lw.env[tree_name] = first
+            for (t_, c), ty in list(lw.columns.items()):
+                if t_ == tree_name:
+                    lw.columns[(rule.params[0].name, c)] = ty
+        lw.b.open([i, first, second])
+        lw.counters.append(i)
         for flag in ("%has_acc", "%has_emit", EXIT):
             lw.env[flag] = lw.const(False)
         for value in ("%acc", "%emit"):
             lw.env[value] = lw.const(None, NONE)
-
         suite(lw, rule.body)
         region = lw.b.close([lw.env[n] for n in ("%has_acc", "%acc", "%has_emit", "%emit")])
-    finally:
-        lw.calls.pop()
-        lw.env, lw.states, lw.counters, lw.prefix, lw.trees, lw.source = saved, states, counters, prefix, trees, source
-        lw.drafting, lw.decided = drafting, decided
     path = lw.emit(
         "tree.walk",
         tree,
