@@ -153,7 +153,7 @@ class _Teller:
         return [(1, f"{what}: {first}")] if first else []
 
 
-def show(e: Any) -> str:  # Any: an expression, or a grow that stands for its new nodes
+def show(e: S.Expr | S.Grow) -> str:
     return grow(e) if isinstance(e, S.Grow) else expression(e)
 
 

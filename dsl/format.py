@@ -1,8 +1,8 @@
 """The house layout of a text: four spaces, lines of at most 120 columns, one blank line between definitions.
 
 Formatting keeps comments and single blank lines, changes nothing that means something (`format_source` checks
-that the tree stays the same), and formatting twice is formatting once. printer.py gives the text of one line, which explanations
-and messages show too; here is what makes lines a page: blocks, comments, blank lines and where long lines break.
+that the tree stays the same), and formatting twice is formatting once. printer.py gives the text of one line, which
+explanations and messages show too; here is what makes lines a page: blocks, comments, blank lines, where long lines break.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ bracket) a word can only join it to something (`at`, `by`, `where`, `if`); at th
 start a statement; anywhere else it is a name. A line that goes on as an assignment (`state = 3`) starts with
 a name too.
 
-Why not lark's contextual lexer: it knows what the grammar would take, not whether a line goes on as an assignment, and it stops
-at the first character it does not know, where these messages (brackets, indentation, look-alike characters) need what came before.
+Why not lark's contextual lexer: it knows what the grammar would take, not whether a line goes on as an assignment, and it
+stops at the first character it does not know, where the messages (brackets, indentation, look-alikes) need what came before.
 """
 
 from __future__ import annotations

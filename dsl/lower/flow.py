@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.sizes import nested
@@ -15,6 +15,7 @@ from decgraph.dsl.source import Span
 from decgraph.ir.types import INT, Type, join
 from decgraph.ir.values import Region, Value
 
+T = TypeVar("T")
 STOP, EXIT = "%stop", "%exit"
 
 
@@ -112,7 +113,7 @@ def region(
     return region_, inner
 
 
-def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[Any, list[Type]]], span: Span) -> Any:
+def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[T, list[Type]]], span: Span) -> T:
     """Types of carried variables that hold before and after the body: widen until they do."""
     types = [lw.env[n].type for n in names]
     for turn in range(6):
@@ -249,7 +250,7 @@ def loop(
     stops = any(may_exit(s) for s in body)
     site = lw.site(span, "loop")
 
-    def build(types: list[Type]) -> tuple[Any, list[Type]]:
+    def build(types: list[Type]) -> tuple[list[Region], list[Type]]:
         regions = []
         if cond is not None:
             test = cond
