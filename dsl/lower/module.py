@@ -117,7 +117,7 @@ class ModuleLowering:
             lw.lows[p.name] = float(low)
         return Param(v, low, high, default, has, p.scope or "sequence")
 
-    def end(self, lw: Lowering, e: S.Expr) -> int | Fraction:
+    def end(self, lw: Lowering, e: S.Expr) -> Any:
         """An end of a range."""
         v = literal(lw, e, "a range")
         if isinstance(v, bool) or not isinstance(v, (int, Fraction)):
