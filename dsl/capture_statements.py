@@ -37,6 +37,7 @@ def definition(r: Reader, node: ast.FunctionDef, kind: str) -> S.Algorithm | S.R
 
 
 def param(r: Reader, arg: ast.arg, default: ast.expr | None) -> S.Param:
+    """A parameter, with what its annotation and default say."""
     span = r.span(arg)
     kind, scope = r.scoped(arg.annotation) if arg.annotation is not None else (None, None)
     value = r.expr(default) if default is not None else None
@@ -58,6 +59,7 @@ def suite(r: Reader, body: list[ast.stmt], drafts: tuple[str, ...]) -> tuple[S.S
 
 
 def statement(r: Reader, node: ast.stmt, drafts: tuple[str, ...]) -> S.Stmt | None:
+    """One statement; None for `pass` and what needs no line in the language."""
     span = r.span(node)
     if isinstance(node, ast.Pass):
         return None
@@ -104,6 +106,7 @@ def no_draws(r: Reader, node: ast.AST, before: int) -> None:
 
 
 def while_(r: Reader, node: ast.While, drafts: tuple[str, ...]) -> S.Stmt:
+    """`while condition:`, `while bounded(condition, at_most=n):` and `while True:`."""
     if node.orelse:
         r.fail(node.orelse[0], "while has no else here")
     before, bound = len(r.lifted), None
@@ -119,6 +122,7 @@ def while_(r: Reader, node: ast.While, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def for_(r: Reader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
+    """`for` over repeat, loop, lanes, a range or a vector."""
     if node.orelse:
         r.fail(node.orelse[0], "for has no else here")
     if not isinstance(node.target, ast.Name):
@@ -140,6 +144,7 @@ def for_(r: Reader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def if_(r: Reader, node: ast.If, drafts: tuple[str, ...]) -> S.Stmt:
+    """`if` with its `elif` and `else`; `if condition: break` is one statement."""
     if len(node.body) == 1 and isinstance(node.body[0], ast.Break) and not node.orelse:
         return S.Break(r.expr(node.test), span=r.span(node))
     branches: list[S.Branch] = []
@@ -160,6 +165,7 @@ def if_(r: Reader, node: ast.If, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def with_(r: Reader, node: ast.With, drafts: tuple[str, ...]) -> S.Stmt:
+    """`with draft() as t:` and `with across_batch():`."""
     span = r.span(node)
     call = named_call(node.items[0].context_expr) if len(node.items) == 1 else None
     if call is None or call[0] not in ("draft", "across_batch"):
@@ -180,6 +186,7 @@ def with_(r: Reader, node: ast.With, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def named_call(node: ast.expr) -> tuple[str, ast.Call] | None:
+    """The name and the call, where a call is of a plain name."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id, node
     return None
@@ -193,10 +200,12 @@ def only(r: Reader, call: ast.Call, usage: str, more: tuple[str, ...] = ("at_mos
 
 
 def keyword(r: Reader, call: ast.Call, name: str) -> S.Expr | None:
+    """The value of a keyword argument, or None."""
     return next((r.expr(k.value) for k in call.keywords if k.arg == name), None)
 
 
 def needed(r: Reader, call: ast.Call, name: str, usage: str) -> S.Expr:
+    """The value of a keyword argument that must be there."""
     found = keyword(r, call, name)
     if found is None:
         r.fail(call, f"this needs {name} =", usage)
@@ -283,6 +292,7 @@ EFFECTS: dict[str, Callable[[Reader, ast.Call, Span], S.Stmt]] = {
 
 
 def assign(r: Reader, node: ast.Assign, drafts: tuple[str, ...]) -> S.Stmt:
+    """`x = value`: an assignment, a draw, a canvas or what a tree grew."""
     span = r.span(node)
     if len(node.targets) != 1:
         r.fail(node, "one assignment gives one value", "write a line for each name")

@@ -13,6 +13,7 @@ TREE_COLUMNS = ("token", "parent", "depth", "logprob", "prob", "law", "masked", 
 
 
 def read_state(lw: Lowering, name: str, span: Span) -> Value:
+    """The value of a state; of a carried tree, the tree to go on with."""
     info = lw.states[name]
     v = lw.one("state.read", span=span, type=info.type, state=name)
     if info.type.elem == "tree":
@@ -147,6 +148,7 @@ def index(lw: Lowering, e: S.Index) -> Value:
 
 
 def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) -> Value:
+    """A value at subscripts: a lookup of a token, a slice, or rows gathered."""
     t = v.type
     if len(subs) == 1 and isinstance(subs[0], S.Slice):
         ends = [lw.expr(x) for x in (subs[0].lo, subs[0].hi) if x is not None]

@@ -54,6 +54,8 @@ def args(
 
 
 def builtin(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Enters a function into TABLE under each name."""
+
     def register(f: Callable[..., Value]) -> Callable[..., Value]:
         for n in names:
             TABLE[n] = f

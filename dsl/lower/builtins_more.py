@@ -150,6 +150,7 @@ def before(lw: Lowering, e: S.Call) -> Value:
 
 
 def canvas_near(lw: Lowering, e: S.Call) -> Value:
+    """The canvas declared last; an error at the call where there is none."""
     found = [v for v in lw.env.values() if v.type.elem == "canvas"]
     if not found:
         lw.fail(e.span, "there is no canvas here to take positions of", "declare one: canvas c: length", code="E260")

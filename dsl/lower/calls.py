@@ -19,6 +19,7 @@ from decgraph.ir.values import Value
 
 
 def call(lw: Lowering, e: S.Call) -> Value:
+    """`f(args)`: a model, an index, a helper, an extern or a builtin, by what the name stands for."""
     f = e.func
     if isinstance(f, S.Name):
         v = lw.env.get(f.name)
@@ -101,6 +102,7 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
 
 
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
+    """`value.name(args)`."""
     v = lw.expr(f.value)
     t, n = v.type, f.name
     if t.elem == "model":
@@ -259,6 +261,7 @@ ACCEPTS: dict[str, tuple[str, ...]] = {
 
 
 def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> None:
+    """Refuses an argument of another kind than its parameter's."""
     if p.type is None:
         return
     want = ACCEPTS.get(p.type.name)
@@ -285,6 +288,7 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
 
 
 def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
+    """A call of a function that the caller supplies: arguments and result are checked by its declaration."""
     args = [lw.expr(a) for a in e.args]
     params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
     returns = type_of(lw, item.returns, item.name)

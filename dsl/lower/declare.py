@@ -17,6 +17,7 @@ KNOWN = (*SCALARS, *MODEL_KINDS, "token", "dist", "draws", "tree", "list", "auto
 
 
 def dims_of(lw: Lowering, t: S.TypeExpr | S.Index) -> tuple[Dim, ...]:
+    """The dimensions of a written type; the bounds are those of its parameters."""
     out = []
     for d in t.dims if isinstance(t, S.TypeExpr) else t.subs:
         if isinstance(d, S.Name) and d.name == "vocab" and "vocab" not in lw.env:
@@ -43,6 +44,7 @@ def bound_of(lw: Lowering, e: S.Expr) -> int | None:
 
 
 def model_type(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
+    """The type of a model parameter: kind, vocabulary, family and what its positions see."""
     kind = "masked" if t.name == "set_block_lm" else t.name
     vocab = lw.vocab
     if t.dims:

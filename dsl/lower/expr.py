@@ -21,6 +21,7 @@ COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
 def number(lw: Lowering, e: S.Number) -> Value:
+    """A literal: an int where it is written as one, else an exact real."""
     v = e.value
     if isinstance(v, Fraction) and v.denominator == 1 and "." not in e.text and "e" not in e.text.lower():
         v = int(v)
@@ -28,6 +29,7 @@ def number(lw: Lowering, e: S.Number) -> Value:
 
 
 def name(lw: Lowering, e: S.Name) -> Value:
+    """What a name stands for here: a variable, a state or a word of the language."""
     n = e.name
     if n in lw.env:
         return lw.env[n]
@@ -97,6 +99,7 @@ def expr(lw: Lowering, e: S.Node) -> Value:
 
 
 def unary(lw: Lowering, e: S.Unary) -> Value:
+    """`-x` or `not x`."""
     if e.op == "-" and isinstance(e.operand, S.Name) and e.operand.name == "inf" and "inf" not in lw.env:
         return lw.const("-inf", REAL)
     v = lw.expr(e.operand)
@@ -105,6 +108,7 @@ def unary(lw: Lowering, e: S.Unary) -> Value:
 
 
 def binary(lw: Lowering, e: S.Binary) -> Value:
+    """Arithmetic, `++`, and sums and differences of sets of positions and nodes."""
     a, b = lw.expr(e.left), lw.expr(e.right)
     if e.op == "++":
         return lw.one("concat", a, b, span=e.span)
@@ -130,6 +134,7 @@ def plain_int(lw: Lowering, v: Value) -> Value:
 
 
 def compare(lw: Lowering, e: S.Compare) -> Value:
+    """A comparison, entry by entry, or membership."""
     if e.op in ("in", "not in"):
         v = membership(lw, lw.expr(e.left), lw.expr(e.right), e)
         return lw.one("map", v, span=e.span, fn="not") if e.op == "not in" else v
@@ -140,6 +145,7 @@ def compare(lw: Lowering, e: S.Compare) -> Value:
 
 
 def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:
+    """Whether the entries of one value are among those of another."""
     return lw.one("contains", a, b, span=e.span)
 
 
@@ -169,22 +175,26 @@ def boolop(lw: Lowering, e: S.BoolOp) -> Value:
 
 
 def ifexp(lw: Lowering, e: S.IfExp) -> Value:
+    """`a if cond else b`: only the chosen side is computed."""
     cond = lw.expr(e.cond)
     regions = (lw.region([], e.then), lw.region([], e.orelse))
     return lw.emit("if", cond, regions=regions, span=e.span)[0]
 
 
 def where(lw: Lowering, e: S.Where) -> Value:
+    """The entries of a vector at which a condition holds."""
     v = lw.expr(e.value)
     c = lw.expr(e.cond)
     return lw.one("compact", v, c, span=e.span)
 
 
 def listexpr(lw: Lowering, e: S.ListExpr) -> Value:
+    """`[a, b, c]`."""
     return lw.one("list", *[lw.expr(i) for i in e.items], span=e.span)
 
 
 def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
+    """`[element for x in xs if cond]`."""
     xs = iterable(lw, e.iter)
     item = element_type(lw, xs, e.iter)
     i, x = Value(INT, "i"), Value(item, e.names[0].name)
@@ -212,6 +222,7 @@ def iterable(lw: Lowering, e: S.Expr) -> Value:
 
 
 def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
+    """The type of one element of what a `for` runs over."""
     t = xs.type
     if t.elem == "list":
         if t.of[0] == ANY:

@@ -88,6 +88,7 @@ def _leaves(n: S.Node) -> bool:
 
 
 def carried_names(lw: Lowering, names: Iterable[str]) -> list[str]:
+    """Of the names that a suite assigns, those that have a value before it; memories of cache policies too."""
     out = [n for n in lw.env if n.startswith(("%mem.", "%entered.", "%calls."))]
     for n in names:
         n = lw.drafting[-1] if n == "%tree" and lw.drafting else n

@@ -65,6 +65,7 @@ MOST_LAGS = 8
 
 
 def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
+    """The empty memory and the counts that a policy starts with."""
     canvas = next((v for v in lw.env.values() if v.type.elem == "canvas"), None)
     if canvas is None:
         lw.fail(
@@ -216,4 +217,5 @@ def canvas_of(lw: Lowering, tree: Value) -> Value:
 
 
 def none_of(lw: Lowering, every: Value) -> Value:
+    """No positions, of the canvas whose positions are given."""
     return lw.one("take_first", every, lw.const(0))

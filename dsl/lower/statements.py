@@ -31,6 +31,7 @@ def statement(lw: Lowering, s: S.Stmt) -> None:
 
 
 def condition(lw: Lowering, e: S.Expr, what: str) -> Value:
+    """One condition; an error at the expression where it is something else."""
     v = lw.expr(e)
     if v.type.elem != "bool" or v.type.dims:
         lw.fail(
@@ -43,6 +44,7 @@ def condition(lw: Lowering, e: S.Expr, what: str) -> Value:
 
 
 def number(lw: Lowering, e: S.Expr, what: str) -> Value:
+    """One number; an error at the expression where it is something else."""
     v = lw.expr(e)
     if not v.type.is_number or v.type.dims:
         lw.fail(e.span, f"{what} must be a number, got {show(v.type)}", code="E210")
@@ -59,16 +61,19 @@ def bounded(lw: Lowering, s: S.While | S.Loop) -> tuple[list[Value], dict[str, A
 
 
 def while_(lw: Lowering, s: S.While) -> None:
+    """`while cond at most k:`."""
     operands, attrs = bounded(lw, s)
     loop(lw, "while", operands, s.body, s.span, cond=lambda: condition(lw, s.cond, "a loop condition"), **attrs)
 
 
 def loop_(lw: Lowering, s: S.Loop) -> None:
+    """`loop at most k:`."""
     operands, attrs = bounded(lw, s)
     loop(lw, "while", operands, s.body, s.span, cond=lambda: lw.const(True), **attrs)
 
 
 def repeat(lw: Lowering, s: S.Repeat) -> None:
+    """`repeat n:` is a counted loop, with `while cond` a bounded one."""
     n = size(lw, number(lw, s.count, "repeat"), s.count.span, "the count of repeat")
     if s.cond is None:
         loop(lw, "for", [lw.const(0), n], s.body, s.span, bound=builtins.static(n, lw))
@@ -78,6 +83,7 @@ def repeat(lw: Lowering, s: S.Repeat) -> None:
 
 
 def for_(lw: Lowering, s: S.For) -> None:
+    """`for x in lo..hi:` and `for x in xs:`."""
     if len(s.names) != 1:
         lw.fail(s.span, "for runs over one thing", code="E300")
     var = s.names[0].name
@@ -135,6 +141,7 @@ def lanes(lw: Lowering, s: S.Lanes) -> None:
 
 
 def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
+    """The branches of an `if`, from one on."""
     b = s.branches[at]
     cond = condition(lw, b.cond, "a condition")
     rest = [c for x in s.branches[at + 1 :] for c in x.body] + list(s.orelse)
@@ -147,6 +154,7 @@ def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
 
 
 def draft(lw: Lowering, s: S.Draft) -> None:
+    """`draft t:`: a new tree, or the one a state carries, and what grows it."""
     n = s.tree
     if n in lw.states:
         lw.env[n] = lw.one(
@@ -173,6 +181,7 @@ def draft(lw: Lowering, s: S.Draft) -> None:
 
 
 def draw(lw: Lowering, s: S.Draw) -> None:
+    """`x ~ q`, with the noise of the place, of `output` or of a name."""
     if len(s.targets) != 1:
         lw.fail(s.span, "a draw gives one value", code="E300")
     if isinstance(s.dist, S.Call) and isinstance(s.dist.func, S.Name) and s.dist.func.name == "beta":
@@ -209,6 +218,7 @@ def draw(lw: Lowering, s: S.Draw) -> None:
 
 
 def assign(lw: Lowering, s: S.Assign) -> None:
+    """Names and their values; `best` and `relax` give several."""
     if len(s.values) == 1 and isinstance(s.values[0], S.Grow):
         new = grow_value(lw, s.values[0])
         assign_to(lw, s.targets[0], new, s.op)
@@ -236,6 +246,7 @@ def assign(lw: Lowering, s: S.Assign) -> None:
 
 
 def prune(lw: Lowering, s: S.Prune) -> None:
+    """`prune t to nodes`: what belongs to the tree as it was has no value afterwards."""
     t = lw.expr(s.tree)
     if t.type.elem != "tree" or not isinstance(s.tree, S.Name):
         lw.fail(s.tree.span, "prune takes a tree by its name", "prune t to nodes", code="E300")
@@ -254,6 +265,7 @@ def _mentions(t: Any, tree: str) -> bool:
 
 
 def commit(lw: Lowering, s: S.Commit) -> None:
+    """`commit value`; a tree that a state carries goes on from the accepted node."""
     e = s.value
     v = lw.expr(e)
     extra: list[Value] = []
@@ -269,6 +281,7 @@ def commit(lw: Lowering, s: S.Commit) -> None:
 
 
 def accept(lw: Lowering, s: S.Accept) -> None:
+    """`accept n`, in a rule."""
     if "%has_acc" not in lw.env:
         lw.fail(s.span, "accept stands in a rule", code="E300")
     lw.env["%acc"] = lw.expr(s.value)
@@ -276,6 +289,7 @@ def accept(lw: Lowering, s: S.Accept) -> None:
 
 
 def emit(lw: Lowering, s: S.Emit) -> None:
+    """`emit y`, in a rule."""
     if "%has_emit" not in lw.env:
         lw.fail(s.span, "emit stands in a rule", code="E300")
     lw.env["%emit"] = lw.expr(s.value)
@@ -283,6 +297,7 @@ def emit(lw: Lowering, s: S.Emit) -> None:
 
 
 def return_(lw: Lowering, s: S.Return) -> None:
+    """`return values`: of a helper its value, of an algorithm its results."""
     values = [lw.expr(v) for v in s.values]
     if lw.calls and "%ret" in lw.env:
         if len(values) != 1:
@@ -300,12 +315,14 @@ def return_(lw: Lowering, s: S.Return) -> None:
 
 
 def break_(lw: Lowering, s: S.Break) -> None:
+    """`break` or `break if cond`."""
     if STOP not in lw.env:
         lw.fail(s.span, "break stands in a loop", code="E300")
     lw.env[STOP] = condition(lw, s.cond, "break if") if s.cond is not None else lw.const(True)
 
 
 def do(lw: Lowering, s: S.Do) -> None:
+    """A call for its effect: `c.extend(k)`, `index.learn(tokens)`."""
     f = s.call.func
     if isinstance(f, S.Attr) and f.name == "extend" and isinstance(f.value, S.Name):
         lw.env[f.value.name] = lw.expr(s.call)
@@ -319,6 +336,7 @@ def do(lw: Lowering, s: S.Do) -> None:
 
 
 def across(lw: Lowering, s: S.Across) -> None:
+    """`across batch:`, for which the sequences of a batch wait for each other."""
     if s.name != "batch":
         lw.fail(s.span, "across what? The one barrier is `across batch:`", code="E300")
     saved, lw.in_batch = lw.in_batch, True

@@ -16,16 +16,19 @@ from decgraph.ir.values import Value
 
 
 def set_name(lw: Lowering, name: str, v: Value) -> None:
+    """Binds a name to a value."""
     lw.env[name] = v if v.name else replace_name(v, name)
     lw.gone.pop(name, None)
 
 
 def replace_name(v: Value, name: str) -> Value:
+    """The value, called so in the IR."""
     object.__setattr__(v, "name", name)  # a value gets its source name once, when it is first bound
     return v
 
 
 def names_of(targets: Sequence[S.Expr]) -> list[str]:
+    """The names of targets, empty where one is no name."""
     return [t.name if isinstance(t, S.Name) else "" for t in targets]
 
 
@@ -64,6 +67,7 @@ def _combined(lw: Lowering, old: Value, value: Value, op: str, at: S.Expr) -> Va
 
 
 def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
+    """Writes a state, checked against its type and room."""
     info = lw.states[n]
     j = join(info.type, value.type)
     if j is None:
@@ -91,6 +95,7 @@ def roomy(lw: Lowering, name: str, declared: Type, room: tuple[Value, ...], valu
 
 
 def set_attr(lw: Lowering, target: S.Attr, value: Value) -> None:
+    """`t.frontier = nodes`, `t.column = values`."""
     owner = lw.expr(target.value)
     if owner.type.elem == "tree" and isinstance(target.value, S.Name):
         name = target.value.name
@@ -104,6 +109,7 @@ def set_attr(lw: Lowering, target: S.Attr, value: Value) -> None:
 
 
 def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, value: Value, at: S.Expr) -> None:
+    """Writes a column of a tree at nodes."""
     t = str(tree.type.of[0])
     elem = value.type
     if elem.dims and nodes.type.dims:
@@ -119,6 +125,7 @@ def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, 
 
 
 def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
+    """`value[subs] op x`: a column, cells of a canvas, an index, a layer, or entries of a vector."""
     inner = target.value
     if isinstance(inner, S.Attr):
         owner = lw.expr(inner.value)
@@ -277,6 +284,7 @@ def refuse_unnamed(lw: Lowering, where: S.Expr) -> None:
 
 
 def unnamed(lw: Lowering, e: S.Expr, what: str) -> NoReturn:
+    """Stops at a vector of which nobody knows what it ranges over."""
     lw.fail(
         e.span,
         f"{what} is a vector of which it is not known that it ranges over the cells; inside `unmask` vectors have "
@@ -287,6 +295,7 @@ def unnamed(lw: Lowering, e: S.Expr, what: str) -> NoReturn:
 
 
 def remask(lw: Lowering, s: S.Remask) -> None:
+    """`remask c[ps] where cond`: these cells are masked again."""
     name, c, ps = _canvas_target(lw, s.target)
     extra = [lw.expr(s.where)] if s.where is not None else []
     lw.env[name] = lw.emit("canvas.put", c, ps, *extra, span=s.span, names=(name,), kind="mask", has_mask=bool(extra))[0]

@@ -14,6 +14,7 @@ from decgraph.ir.values import Value
 
 
 def verify(lw: Lowering, s: S.Verify) -> None:
+    """`verify t by rule against evidence`: the rule's body becomes the region of a `tree.walk`."""
     tree = lw.expr(s.tree)
     if tree.type.elem != "tree":
         lw.fail(s.tree.span, f"verify takes a tree, got {show(tree.type)}", code="E210")
