@@ -159,37 +159,37 @@ CHECKS: dict[tuple[type[s.Node], str], Check] = {
     (s.Draw, "stream"): _called("a stream"),
     (s.Unmask, "target"): _place,
     (s.Remask, "target"): _place,
+    (s.Compare, "op"): lambda word, span: " ".join(word.text.split()),
     (s.While, "cond"): _ends,
     (s.For, "iter"): _no_range_call,
 }
 """What a field may hold beyond what the grammar says: a check gets the part and the span of the rule."""
 
 
-def _text(token: Token) -> str:
-    return " ".join(token.text.split()) if token.kind == "NOT_IN" else token.text
-
-
 def _node(cls: type[s.Node], order: str) -> Build:
     """Makes a node of parts: a word is its text, a suite its statements, an absent list an empty one."""
-    names = tuple((name, CHECKS.get((cls, name))) for name in order.split())
-    many = {f.name for f in fields(cls) if str(f.type).startswith("tuple")}
-    named = issubclass(cls, s.Named)
+    names = order.split()
+    declared = [f.name for f in fields(cls) if not f.kw_only]
+    many = {names.index(f.name) for f in fields(cls) if f.name in names and str(f.type).startswith("tuple")}
+    checks = {i: CHECKS[cls, name] for i, name in enumerate(names) if (cls, name) in CHECKS}
+    named, straight = issubclass(cls, s.Named), names == declared[: len(names)]
 
     def build(span: Span, parts: Parts) -> s.Node:
-        given: dict[str, Any] = {"span": span}
-        for (name, check), part in zip(names, parts, strict=True):
-            if type(part) is Token and named:
-                given.setdefault("name_span", part.span)
-            if check is not None and part is not None:
-                part = check(part, span)
-            if type(part) is Token:
-                part = _text(part)
-            elif type(part) is list:
-                part = _block(part)
-            elif part is None and name in many:
-                part = ()
-            given[name] = part
-        return cls(**given)
+        word: Token | None = None
+        for i, part in enumerate(parts):
+            kind = type(part)
+            if kind is Token:
+                word = word or part
+                parts[i] = checks[i](part, span) if i in checks else part.text
+            elif part is None:
+                if i in many:
+                    parts[i] = ()
+            elif kind is list:
+                parts[i] = _block(part)
+            elif i in checks:
+                parts[i] = checks[i](part, span)
+        more: dict[str, Any] = {"name_span": word.span, "span": span} if named and word else {"span": span}
+        return cls(*parts, **more) if straight else cls(**dict(zip(names, parts, strict=True)), **more)
 
     return build
 
