@@ -18,7 +18,7 @@ _LAZY: dict[str, tuple[str, str]] = {
     "load": ("decgraph.api", "load"),
     "parse": ("decgraph.api", "parse"),
     "run": ("decgraph.api", "run"),
-    "algorithm": ("decgraph.dsl.capture", "algorithm"),
+    "algorithm": ("decgraph.api", "algorithm"),
     "check": ("decgraph.check", ""),
     "hf": ("decgraph.hf", ""),
     "models": ("decgraph.models", ""),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from decgraph.dsl.explain import Explanation
     from decgraph.runtime.session import Result, Session
 
-__all__ = ["Algorithm", "load", "of", "parse", "run"]
+__all__ = ["Algorithm", "algorithm", "load", "of", "parse", "run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,8 @@ class Algorithm:
     module: Module
     text: str = ""
     path: str = ""
+    definition: object = None
+    """Of a function under `@decgraph.algorithm`: what was read (dsl/capture.py), so that other such functions can name it."""
 
     @property
     def function(self) -> Function:
@@ -181,6 +183,10 @@ class Algorithm:
         module = lowered_with_policy(self.text, self.path, self.name, policy)
         return Algorithm(replace(module, main=self.name), self.text, self.path)
 
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Only in functions under `@decgraph.algorithm`, which are read: `refines(mine(target))`. Raises DecError elsewhere."""
+        raise DecError(f"`{self.name}` is an algorithm, not a function", hint=f"run it: {self.name}.run(prompt)")
+
     def run(self, prompt: str | Sequence[int], models: Mapping[str, Any] | None = None, **options: Any) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
         return run(self, prompt, models, **options)
@@ -232,19 +238,18 @@ def of(algorithm: Any) -> Algorithm:
         return Algorithm(algorithm, path=algorithm.path)
     if isinstance(algorithm, str | Path):
         return load(algorithm)
-    module = getattr(algorithm, "module", None)
-    if isinstance(module, Module):
-        return Algorithm(module, written(algorithm), module.path)
     raise DecError(f"{algorithm!r} is not an algorithm", hint="a name, a path, or what decgraph.parse gives")
 
 
-def written(captured: Any) -> str:
-    """A decorated function as it would be written in a .dec file."""
-    from decgraph.dsl import syntax
-    from decgraph.dsl.format import format_tree
+def algorithm(function: Callable[..., object]) -> Algorithm:
+    """The decorator: a function that is read, never called, as the algorithm that it describes (dsl/prelude.py has its words).
 
-    item = getattr(captured, "item", None)
-    return format_tree(syntax.File((item,))) if isinstance(item, syntax.Item) else ""
+    Raises DecError, with the Python file's line and a suggestion, for everything that is wrong with it, where it is defined.
+    """
+    from decgraph.dsl.capture import algorithm as captured
+
+    found = captured(function)
+    return Algorithm(found.module, found.written, found.module.path, found)
 
 
 def run(

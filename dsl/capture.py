@@ -6,7 +6,7 @@ The function is never called: its body is translated statement by statement to t
     from decgraph.dsl.prelude import *
 
     @decgraph.algorithm
-    def speculative(target: Causal, drafter: Causal, gamma: Int[1, 32] = 4):
+    def speculative(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 32] = 4) -> None:
         refines(autoregressive(target), in_="distribution")
         while not done():
             with draft() as t:
@@ -23,16 +23,19 @@ import inspect
 import linecache
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn
+from typing import Any, TypeVar, cast
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.capture_expressions import Reader
 from decgraph.dsl.capture_statements import definition
+from decgraph.dsl.format import format_tree
 from decgraph.dsl.lower.library import Names
 from decgraph.dsl.lower.module import lower_file
 from decgraph.dsl.source import Source
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Captured:
@@ -41,8 +44,7 @@ class Captured:
     `item` is its definition as a syntax tree, `source` the Python file, `module` the IR (of an algorithm).
     """
 
-    def __init__(self, function: Callable[..., Any], kind: str) -> None:
-        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
+    def __init__(self, function: Callable[..., object], kind: str) -> None:
         self.kind, self._function = kind, function
         node, self.source = source_of(function)
         self.item: S.Algorithm | S.Rule | S.Def = definition(Reader(self.source), node, kind)
@@ -51,24 +53,19 @@ class Captured:
     def name(self) -> str:
         return self.item.name
 
-    @property
-    def text(self) -> str:
-        """The whole Python file: places in the IR are places in it."""
-        return self.source.text
-
     def _others(self) -> dict[str, Captured]:
-        """What this one names that was captured too, and what those name."""
-        found: dict[str, Captured] = {self.name: self}
-        todo = [self]
+        """What this one names that was captured too, and what those name; itself last."""
+        found: dict[str, Captured] = {}
+        todo: list[Captured] = [self]
         while todo:
             one = todo.pop()
+            found = {one.name: one, **found}
             cells = inspect.getclosurevars(one._function)
-            around = {**cells.globals, **cells.nonlocals}
-            used = {n.name for n in S.walk(one.item) if isinstance(n, S.Name)}
-            for name in sorted(used):
-                other = around.get(name, one._function.__globals__.get(name))
-                if isinstance(other, Captured) and other.name not in found:
-                    found[other.name] = other
+            around = {**one._function.__globals__, **cells.nonlocals}
+            for name in sorted({n.name for n in S.walk(one.item) if isinstance(n, S.Name)} - found.keys()):
+                other = around.get(name)
+                other = getattr(other, "__dict__", {}).get("definition", other)  # a decgraph.Algorithm keeps it there
+                if isinstance(other, Captured):
                     todo.append(other)
         return found
 
@@ -82,28 +79,33 @@ class Captured:
         names.own.update({n: (c.item, c.source) for n, c in self._others().items()})
         return lower_file(file, self.source, names=names)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    @cached_property
+    def written(self) -> str:
+        """The same as text of a .dec file, with the captured rules, helpers and algorithms that it names."""
+        return format_tree(S.File(tuple(c.item for c in self._others().values())))
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         raise DecError(
-            f"`{self.name}` is an algorithm of decgraph, not a Python function", hint=f"run it: decgraph.run({self.name}, ...)"
+            f"`{self.name}` is a {self.kind} of decgraph, not a Python function", hint="name it in a function under @algorithm"
         )
 
     def __repr__(self) -> str:
         return f"<decgraph {self.kind} {self.name}>"
 
 
-def algorithm(function: Callable[..., Any]) -> Captured:
+def algorithm(function: Callable[..., object]) -> Captured:
     """Read a function as an algorithm. Raises DecError where it says something that the language has not."""
     return Captured(function, "algorithm")
 
 
-def rule(function: Callable[..., Any]) -> Captured:
+def rule(function: Callable[..., object]) -> Captured:
     """Read a function as a verification rule."""
     return Captured(function, "rule")
 
 
-def helper(function: Callable[..., Any]) -> Captured:
-    """Read a function as a pure helper (`def` in .dec text)."""
-    return Captured(function, "helper")
+def helper(function: F) -> F:
+    """Read a function as a pure helper (`def` in .dec text). For type checkers it stays the function that it was."""
+    return cast(F, Captured(function, "helper"))
 
 
 @lru_cache(maxsize=32)
@@ -111,7 +113,7 @@ def _tree(path: str, text: str) -> ast.Module:
     return ast.parse(text, path)
 
 
-def source_of(function: Callable[..., Any]) -> tuple[ast.FunctionDef, Source]:
+def source_of(function: Callable[..., object]) -> tuple[ast.FunctionDef, Source]:
     """The syntax tree of a function and the file it stands in. Raises DecError where there is no text to read."""
     if not inspect.isfunction(function):
         raise DecError(f"@decgraph.algorithm reads functions, got {type(function).__name__}")

@@ -6,19 +6,11 @@ import ast
 from typing import NoReturn
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.diagnostics import Diagnostic
-from decgraph.dsl.prelude import FORMS, TYPES
+from decgraph.dsl.diagnostics import failure
+from decgraph.dsl.prelude import FORMS, SCOPES, TYPES
 from decgraph.dsl.source import Source, Span
-from decgraph.errors import DecError
 
-BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Mod: "%",
-    ast.Pow: "^",
-}
+BINARY: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%", ast.Pow: "^"}
 COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -56,7 +48,7 @@ class Reader:
         return self.source.span(start, end)
 
     def fail(self, node: ast.AST, message: str, help: str = "", code: str = "E600") -> NoReturn:
-        raise DecError([Diagnostic(code, message, self.span(node), help=help, source=self.source)])
+        raise failure(self.source, self.span(node), message, help, code)
 
     # -- expressions
     def expr(self, node: ast.expr) -> S.Expr:
@@ -223,20 +215,15 @@ class Reader:
 
     # -- types
     def type(self, node: ast.expr) -> S.TypeExpr:
-        """The type that an annotation stands for: `Causal`, `Int[1, 32]`, `Features["target"]`, `Token[vocab, k]`."""
+        """The type that an annotation stands for: `Causal`, `Annotated[int, 1, 32]`, `Annotated[Token, "vocab", "k"]`."""
         span = self.span(node)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self.type(ast.copy_location(_placed(ast.parse(node.value, mode="eval").body, node), node))
         if isinstance(node, ast.Attribute):
             return S.TypeExpr(f"{ast.unparse(node)}", span=span)
-        base, parts, extra = node, [], []
-        if isinstance(base, ast.Call):
-            extra, base = list(base.args), base.func
-        if isinstance(base, ast.Subscript):
-            parts = list(base.slice.elts) if isinstance(base.slice, ast.Tuple) else [base.slice]
-            base = base.value
-        if isinstance(base, ast.Call):
-            extra, base = list(base.args), base.func
+        base, parts = node, list[ast.expr]()
+        if isinstance(base, ast.Subscript) and named(base.value) == "Annotated" and isinstance(base.slice, ast.Tuple):
+            base, *parts = base.slice.elts
         if not isinstance(base, ast.Name) or base.id not in TYPES:
             known = ", ".join(TYPES)
             self.fail(
@@ -247,17 +234,22 @@ class Reader:
             )
         name = TYPES[base.id]
         inner = tuple(self.dim(p) for p in parts)
-        args = tuple(self.dim(p) for p in extra)
         if name in ("int", "float", "prob") and len(inner) == 2:
             return S.TypeExpr(name, low=inner[0], high=inner[1], span=span)
         if name in ("features", "layers", "suffixes", "ngrams"):
-            return S.TypeExpr(name, args=(*args, *inner[:1]), dims=inner[1:], span=span)
+            return S.TypeExpr(name, args=inner[:1], dims=inner[1:], span=span)
         if name == "causal" and inner and isinstance(inner[0], S.Name) and inner[0].name == "heads":
             return S.TypeExpr(name, with_=inner, span=span)
-        return S.TypeExpr(name, args=args, dims=inner, span=span)
+        return S.TypeExpr(name, dims=inner, span=span)
+
+    def scoped(self, node: ast.expr) -> tuple[S.TypeExpr, str | None]:
+        """A type and how long it lives: `PerSession[int]`."""
+        if isinstance(node, ast.Subscript) and (scope := SCOPES.get(named(node.value))):
+            return self.type(node.slice), scope
+        return self.type(node), None
 
     def dim(self, node: ast.expr) -> S.Expr:
-        """A size, or a name in quotes (`Features["target"]`, `Token["<= 4 * k"]`)."""
+        """A size, or a name in quotes (`Annotated[Token, "<= 4 * k"]`)."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value.strip()
             upto = text.startswith("<=")
@@ -268,6 +260,11 @@ class Reader:
             found = self.expr(_placed(inner, node))
             return S.UpTo(found, span=self.span(node)) if upto else found
         return self.expr(node)
+
+
+def named(node: ast.expr) -> str:
+    """The last name of `name` or `module.name`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _placed(node: ast.expr, where: ast.expr) -> ast.expr:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.capture_expressions import Reader
+from decgraph.dsl.capture_expressions import Reader, named
 from decgraph.dsl.prelude import FORMS
 from decgraph.dsl.source import Span
 
@@ -37,11 +37,9 @@ def definition(r: Reader, node: ast.FunctionDef, kind: str) -> S.Algorithm | S.R
 
 
 def param(r: Reader, arg: ast.arg, default: ast.expr | None) -> S.Param:
-    span, scope = r.span(arg), None
-    annotation = arg.annotation
-    if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name) and annotation.value.id == "PerBatch":
-        scope, annotation = "batch", annotation.slice
-    kind = r.type(annotation) if annotation is not None else None
+    """A parameter, with what its annotation and default say."""
+    span = r.span(arg)
+    kind, scope = r.scoped(arg.annotation) if arg.annotation is not None else (None, None)
     value = r.expr(default) if default is not None else None
     name = Span(span.start, span.start + len(arg.arg), span.line, span.column)
     return S.Param(arg.arg, kind, value, scope, span=span, name_span=name)
@@ -61,6 +59,7 @@ def suite(r: Reader, body: list[ast.stmt], drafts: tuple[str, ...]) -> tuple[S.S
 
 
 def statement(r: Reader, node: ast.stmt, drafts: tuple[str, ...]) -> S.Stmt | None:
+    """One statement; None for `pass` and what needs no line in the language."""
     span = r.span(node)
     if isinstance(node, ast.Pass):
         return None
@@ -107,6 +106,7 @@ def no_draws(r: Reader, node: ast.AST, before: int) -> None:
 
 
 def while_(r: Reader, node: ast.While, drafts: tuple[str, ...]) -> S.Stmt:
+    """`while condition:`, `while bounded(condition, at_most=n):` and `while True:`."""
     if node.orelse:
         r.fail(node.orelse[0], "while has no else here")
     before, bound = len(r.lifted), None
@@ -122,6 +122,7 @@ def while_(r: Reader, node: ast.While, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def for_(r: Reader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
+    """`for` over repeat, loop, lanes, a range or a vector."""
     if node.orelse:
         r.fail(node.orelse[0], "for has no else here")
     if not isinstance(node.target, ast.Name):
@@ -143,6 +144,7 @@ def for_(r: Reader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def if_(r: Reader, node: ast.If, drafts: tuple[str, ...]) -> S.Stmt:
+    """`if` with its `elif` and `else`; `if condition: break` is one statement."""
     if len(node.body) == 1 and isinstance(node.body[0], ast.Break) and not node.orelse:
         return S.Break(r.expr(node.test), span=r.span(node))
     branches: list[S.Branch] = []
@@ -163,6 +165,7 @@ def if_(r: Reader, node: ast.If, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def with_(r: Reader, node: ast.With, drafts: tuple[str, ...]) -> S.Stmt:
+    """`with draft() as t:` and `with across_batch():`."""
     span = r.span(node)
     call = named_call(node.items[0].context_expr) if len(node.items) == 1 else None
     if call is None or call[0] not in ("draft", "across_batch"):
@@ -183,6 +186,7 @@ def with_(r: Reader, node: ast.With, drafts: tuple[str, ...]) -> S.Stmt:
 
 
 def named_call(node: ast.expr) -> tuple[str, ast.Call] | None:
+    """The name and the call, where a call is of a plain name."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id, node
     return None
@@ -196,10 +200,12 @@ def only(r: Reader, call: ast.Call, usage: str, more: tuple[str, ...] = ("at_mos
 
 
 def keyword(r: Reader, call: ast.Call, name: str) -> S.Expr | None:
+    """The value of a keyword argument, or None."""
     return next((r.expr(k.value) for k in call.keywords if k.arg == name), None)
 
 
 def needed(r: Reader, call: ast.Call, name: str, usage: str) -> S.Expr:
+    """The value of a keyword argument that must be there."""
     found = keyword(r, call, name)
     if found is None:
         r.fail(call, f"this needs {name} =", usage)
@@ -252,60 +258,33 @@ def _refines(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
     return S.Refines(spec, mode.value if isinstance(mode, S.String) else None, keyword(r, node, "when"), span=span)
 
 
-def _verify(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    usage = "verify(t, by=rejection, against=target(t))"
-    return S.Verify(
-        r.expr(only(r, node, usage, ("by", "against"))),
-        needed(r, node, "by", usage),
-        needed(r, node, "against", usage),
-        span=span,
-    )
-
-
-def _prune(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    usage = "prune(t, to=nodes)"
-    return S.Prune(r.expr(only(r, node, usage, ("to",))), needed(r, node, "to", usage), span=span)
-
-
-def _unmask(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    usage = "unmask(c[b], where=sure(s, tau), with_=x)"
-    return S.Unmask(
-        r.expr(only(r, node, usage, ("where", "with_"))), keyword(r, node, "where"), needed(r, node, "with_", usage), span=span
-    )
-
-
-def _remask(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    return S.Remask(r.expr(only(r, node, "remask(c[ps], where=condition)", ("where",))), keyword(r, node, "where"), span=span)
-
-
-def _cache(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    usage = "cache(model, by=dual)"
-    return S.CachePolicy(r.expr(only(r, node, usage, ("by",))), needed(r, node, "by", usage), span=span)
-
-
 def _keeps(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
     return S.KeepsSupport(tuple(r.expr(a) for a in node.args), span=span)
 
 
-def _single(kind: Callable[..., S.Stmt]) -> Callable[[Reader, ast.Call, Span], S.Stmt]:
+def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[[Reader, ast.Call, Span], S.Stmt]:
+    """A call whose argument and options are the fields of a statement, in order; an option with `?` may be left out."""
+
     def read(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-        return kind(r.expr(only(r, node, f"{kind.__name__.lower()}(x)", ())), span=span)
+        subject = r.expr(only(r, node, usage, tuple(o.rstrip("?") for o in options)))
+        rest = [keyword(r, node, o[:-1]) if o.endswith("?") else needed(r, node, o, usage) for o in options]
+        return kind(subject, *rest, span=span)
 
     return read
 
 
 EFFECTS: dict[str, Callable[[Reader, ast.Call, Span], S.Stmt]] = {
     "refines": _refines,
-    "verify": _verify,
-    "prune": _prune,
-    "unmask": _unmask,
-    "remask": _remask,
-    "cache": _cache,
     "keeps_support": _keeps,
-    "commit": _single(S.Commit),
-    "accept": _single(S.Accept),
-    "emit": _single(S.Emit),
-    "ensures": _single(S.Ensures),
+    "verify": _effect(S.Verify, "verify(t, by=rejection, against=target(t))", "by", "against"),
+    "prune": _effect(S.Prune, "prune(t, to=nodes)", "to"),
+    "unmask": _effect(S.Unmask, "unmask(c[b], where=sure(s, tau), with_=x)", "where?", "with_"),
+    "remask": _effect(S.Remask, "remask(c[ps], where=condition)", "where?"),
+    "cache": _effect(S.CachePolicy, "cache(model, by=dual)", "by"),
+    "commit": _effect(S.Commit, "commit(x)"),
+    "accept": _effect(S.Accept, "accept(x)"),
+    "emit": _effect(S.Emit, "emit(x)"),
+    "ensures": _effect(S.Ensures, "ensures(x)"),
 }
 
 
@@ -313,6 +292,7 @@ EFFECTS: dict[str, Callable[[Reader, ast.Call, Span], S.Stmt]] = {
 
 
 def assign(r: Reader, node: ast.Assign, drafts: tuple[str, ...]) -> S.Stmt:
+    """`x = value`: an assignment, a draw, a canvas or what a tree grew."""
     span = r.span(node)
     if len(node.targets) != 1:
         r.fail(node, "one assignment gives one value", "write a line for each name")
@@ -334,24 +314,28 @@ def assign(r: Reader, node: ast.Assign, drafts: tuple[str, ...]) -> S.Stmt:
     return S.Assign(targets, "=", tuple(r.expr(v) for v in values), span=span)
 
 
-def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt:
-    """`a: State[Int] = 1`, `past: State[Suffixes[64], "session"]`, `g: Noise[w, vocab]`, `small: Model = ...`."""
+def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt | None:
+    """`a: State[int] = 1`, `past: State[PerSession[Annotated[Suffixes, 64]]] = fresh`, `small: Model = ...`."""
     span, kind = r.span(node), node.annotation
-    base = kind.value if isinstance(kind, ast.Subscript) else kind
-    if not isinstance(base, ast.Name) or base.id not in FORMS or not isinstance(node.target, ast.Name):
-        r.fail(node, f"a declaration is one of {', '.join(FORMS)}", "next: State[Token[vocab, k], 'session'] = 0")
-    name, name_span = node.target.id, r.span(node.target)
-    parts: list[ast.expr] = []
+    base, parts = kind, list[ast.expr]()
     if isinstance(kind, ast.Subscript):
-        parts = list(kind.slice.elts) if isinstance(kind.slice, ast.Tuple) else [kind.slice]
-    value = r.expr(node.value) if node.value is not None else None
-    if base.id == "Model":
+        base, parts = kind.value, list(kind.slice.elts) if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+        if named(base) == "Annotated":
+            base, *parts = parts
+    given = node.value if node.value is not None and named(node.value) != "fresh" else None
+    if named(base) == "Listing" and given is None:
+        return None  # what lanes collect in needs no line in the language; Python's type checkers want to see it
+    if named(base) not in FORMS or not isinstance(node.target, ast.Name):
+        r.fail(node, f"a declaration is one of {', '.join(FORMS)}", 'next: State[PerSession[Annotated[Token, "k"]]] = 0')
+    name, name_span = node.target.id, r.span(node.target)
+    value = r.expr(given) if given is not None else None
+    if named(base) == "Model":
         if value is None:
             r.fail(node, "a model is made of another", "small: Model = target.exit(2)")
         return S.ModelDecl(name, value, span=span, name_span=name_span)
-    if base.id == "Noise":
-        return S.Noise(name, tuple(r.expr(p) for p in parts), "race", span=span, name_span=name_span)
-    scope = getattr(parts[1], "value", getattr(parts[1], "id", None)) if len(parts) == 2 else None
-    if not 1 <= len(parts) <= 2 or (len(parts) == 2 and scope not in ("sequence", "session", "batch")):
-        r.fail(node, "a state has a type, and a scope", 'next: State[Token[vocab, k], "session"] = 0')
-    return S.State(name, r.type(parts[0]), str(scope) if scope else None, value, span=span, name_span=name_span)
+    if named(base) == "Noise":
+        return S.Noise(name, tuple(r.dim(p) for p in parts), "race", span=span, name_span=name_span)
+    if len(parts) != 1:
+        r.fail(node, "a state has a type, with a scope around it", "next: State[PerSession[int]] = 0")
+    kind_, scope = r.scoped(parts[0])
+    return S.State(name, kind_, scope, value, span=span, name_span=name_span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from decgraph.dsl.source import NOWHERE, TAB_WIDTH, Source, Span, screen_width
 from decgraph.errors import DecError
@@ -40,6 +41,19 @@ class Diagnostic:
 
     def __str__(self) -> str:
         return self.render()
+
+
+def failure(
+    source: Source, span: Span, message: str, help: str = "", code: str = "E210", notes: tuple[tuple[Span, str], ...] = ()
+) -> DecError:
+    """One error at a place of a text."""
+    return DecError([Diagnostic(code, message, span, notes=notes, help=help, source=source)])
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+    """What was nearly written, of the names that are known, or the advice for when there is none."""
+    near = get_close_matches(word, list(known), 2)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 class Collector:

@@ -82,6 +82,7 @@ def explain(text: str, path: str = "<text>", name: str = "") -> Explanation:
 
 
 def is_claim(s: S.Stmt) -> bool:
+    """Whether a statement claims something of the algorithm and does nothing."""
     return isinstance(s, S.Refines | S.Ensures | S.KeepsSupport)
 
 
@@ -153,7 +154,8 @@ class _Teller:
         return [(1, f"{what}: {first}")] if first else []
 
 
-def show(e: Any) -> str:  # Any: an expression, or a grow that stands for its new nodes
+def show(e: S.Expr | S.Grow) -> str:
+    """An expression as it is written, or what a `grow` hangs where."""
     return grow(e) if isinstance(e, S.Grow) else expression(e)
 
 
@@ -176,6 +178,7 @@ def grow(s: S.Grow) -> str:
 
 
 def assign(s: S.Assign) -> str:
+    """An assignment in words."""
     targets, values = ", ".join(map(expression, s.targets)), ", ".join(map(show, s.values))
     if s.op == "=":
         return f"{targets} is {values}" if not any(isinstance(v, S.Grow) for v in s.values) else f"{values}; call it {targets}"
@@ -184,6 +187,7 @@ def assign(s: S.Assign) -> str:
 
 
 def draw(s: S.Draw) -> str:
+    """A draw in words: from what, with which noise."""
     stream = s.stream.func if isinstance(s.stream, S.Call) else s.stream
     noise = f", with noise of its own called {expression(s.using)}" if s.using is not None else ""
     if isinstance(stream, S.Name) and stream.name == "output":
@@ -192,12 +196,14 @@ def draw(s: S.Draw) -> str:
 
 
 def commit(s: S.Commit) -> str:
+    """A commit in words."""
     if isinstance(s.value, S.Attr) and s.value.name == "accepted":
         return f"commit the accepted path of {expression(s.value.value)} and what the rule emitted after it"
     return f"commit {expression(s.value)}, up to where the request ends"
 
 
 def loop(s: S.While) -> str:
+    """When a `while` ends, in words."""
     if isinstance(s.cond, S.Unary) and expression(s.cond.operand) == "done":
         return "until the request is finished (a stop token, a stop string, the limit):"
     most = f", at most {expression(s.at_most)} times" if s.at_most is not None else ""
@@ -205,17 +211,20 @@ def loop(s: S.While) -> str:
 
 
 def draft(s: S.Draft) -> str:
+    """What a draft starts from, in words."""
     of = f" of edits of the canvas {expression(s.of)}" if s.of is not None else " of guesses below the committed context"
     return f"draft {s.tree}, a tree{of}:"
 
 
 def state(s: S.State) -> str:
+    """What is remembered, for how long, in words."""
     scope = {"session": "across requests", "batch": "for the whole batch"}.get(s.scope or "", "through the request")
     starts = f", first {expression(s.init)}" if s.init is not None else ""
     return f"{s.name} is remembered {scope}{starts}"
 
 
 def unmask(s: S.Unmask) -> str:
+    """Which cells are decided, and as what, in words."""
     where = f" where {expression(s.where)}" if s.where is not None else ""
     return f"decide {expression(s.target)}{where}: it becomes {expression(s.with_)}"
 

@@ -64,11 +64,13 @@ def verdict(verify: S.Verify | None) -> tuple[str, str]:
 
 
 def model_of(verify: S.Verify) -> str:
+    """What evaluates the evidence of a verification."""
     call = verify.against
     return expression(call.func) if isinstance(call, S.Call) else "the target"
 
 
 def chain(drafted: str, verify: S.Verify | None) -> Iterator[str]:
+    """A step that drafts one token after the other."""
     tested, committed = verdict(verify)
     yield f"context ── x ── x ── x ── x     {drafted}"
     yield f"           ✓    ✓    ✗          {tested}"
@@ -76,6 +78,7 @@ def chain(drafted: str, verify: S.Verify | None) -> Iterator[str]:
 
 
 def tree(drafted: str, verify: S.Verify | None) -> Iterator[str]:
+    """A step that drafts a tree."""
     tested, committed = verdict(verify)
     yield f"context ─┬─ x ─┬─ x ── x        {drafted}"
     yield "         │     └─ x"
@@ -86,6 +89,7 @@ def tree(drafted: str, verify: S.Verify | None) -> Iterator[str]:
 
 
 def canvas(model: str, verify: S.Verify | None) -> Iterator[str]:
+    """A step that decides cells of a canvas."""
     how = f"{model} is asked; the surest positions are decided"
     if verify is not None:
         rule = expression(verify.rule.func if isinstance(verify.rule, S.Call) else verify.rule)

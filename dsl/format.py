@@ -1,14 +1,15 @@
 """The house layout of a text: four spaces, lines of at most 120 columns, one blank line between definitions.
 
 Formatting keeps comments and single blank lines, changes nothing that means something (`format_source` checks
-that the tree stays the same), and formatting twice is formatting once.
+that the tree stays the same), and formatting twice is formatting once. printer.py gives the text of one line, which
+explanations and messages show too; here is what makes lines a page: blocks, comments, blank lines, where long lines break.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from decgraph.dsl import printer
 from decgraph.dsl import syntax as s
@@ -262,21 +263,26 @@ def wrap(text: str, indent: int) -> list[str]:
     return lines
 
 
-def _pieces(text: str) -> list[str]:
-    """The text cut at the spaces inside brackets and outside of strings."""
-    pieces, start, depth, quoted, skip = [], 0, 0, False, False
-    for at, character in enumerate(text):
+def _outside_strings(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
+    """The characters of a text from a column on that stand in no string, with their columns."""
+    quoted = skip = False
+    for at in range(start, len(text)):
+        character = text[at]
         if skip:
             skip = False
         elif quoted:
             quoted, skip = character != '"', character == "\\"
-        elif character == '"':
-            quoted = True
-        elif character in "([":
-            depth += 1
-        elif character in ")]":
-            depth -= 1
-        elif character == " " and depth:
+        else:
+            quoted = character == '"'
+            yield at, character
+
+
+def _pieces(text: str) -> list[str]:
+    """The text cut at the spaces inside brackets and outside of strings."""
+    pieces, start, depth = [], 0, 0
+    for at, character in _outside_strings(text):
+        depth += (character in "([") - (character in ")]")
+        if character == " " and depth:
             pieces.append(text[start:at])
             start = at + 1
     return [*pieces, text[start:]]
@@ -311,16 +317,8 @@ def _joined(pieces: Sequence[str]) -> list[str]:
 
 def _track(opened: list[int], line: str, start: int) -> None:
     """Follows the brackets of a line from a column on; `opened` holds the columns behind those still open."""
-    quoted = skip = False
-    for at in range(start, len(line)):
-        character = line[at]
-        if skip:
-            skip = False
-        elif quoted:
-            quoted, skip = character != '"', character == "\\"
-        elif character == '"':
-            quoted = True
-        elif character in "([":
+    for at, character in _outside_strings(line, start):
+        if character in "([":
             opened.append(at + 1)
         elif character in ")]" and opened:
             opened.pop()

@@ -4,12 +4,15 @@ Keywords are words in keyword places. After something that ends an operand (a na
 bracket) a word can only join it to something (`at`, `by`, `where`, `if`); at the start of a line it can only
 start a statement; anywhere else it is a name. A line that goes on as an assignment (`state = 3`) starts with
 a name too.
+
+Why not lark's contextual lexer: it knows what the grammar would take, not whether a line goes on as an assignment, and it
+stops at the first character it does not know, where the messages (brackets, indentation, look-alikes) need what came before.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.odd import BIDI, odd_character
@@ -79,6 +82,10 @@ class _Stop(Exception):
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.message)
         self.diagnostic = diagnostic
+
+
+def _stop(code: str, message: str, span: Span, help: str, label: str = "") -> NoReturn:
+    raise _Stop(Diagnostic(code, message, span, label=label, help=help))
 
 
 def lex(source: Source, literals: dict[str, str], start: int = 0) -> Lexed:
@@ -201,29 +208,18 @@ class _Lexer:
             self.tokens.append(Token("_INDENT", white, where))
             return
         if not top.startswith(white):
-            raise _Stop(
-                Diagnostic(
-                    "E006",
-                    "this line is indented with other characters than the lines around it",
-                    where if where.end > where.start else span,
-                    label="spaces and tabs are mixed",
-                    help="indent with four spaces; `decgraph fmt` does it",
-                )
-            )
+            message = "this line is indented with other characters than the lines around it"
+            advice = "indent with four spaces; `decgraph fmt` does it"
+            _stop("E006", message, where if where.end > where.start else span, advice, "spaces and tabs are mixed")
         while len(self.indents) > 1 and len(self.indents[-1]) > len(white):
             self.indents.pop()
             self._mark("_DEDENT")
         if self.indents[-1] != white:
             widths = ", ".join(str(len(i)) for i in [*self.indents, top])
-            raise _Stop(
-                Diagnostic(
-                    "E006",
-                    "this line ends a block, but not at the indentation of any block around it",
-                    where if where.end > where.start else span,
-                    label=f"{len(white)} wide; the blocks around it are at {widths}",
-                    help="align the line with the statement that it should follow",
-                )
-            )
+            message = "this line ends a block, but not at the indentation of any block around it"
+            label = f"{len(white)} wide; the blocks around it are at {widths}"
+            place = where if where.end > where.start else span
+            _stop("E006", message, place, "align the line with the statement that it should follow", label)
 
     def _finish(self) -> None:
         if self.brackets:
@@ -343,10 +339,7 @@ class _Lexer:
     def _unclosed(self) -> Diagnostic:
         opened, where = self.brackets[-1]
         return Diagnostic(
-            "E005",
-            f"this `{opened}` is never closed",
-            where,
-            help=f"add the missing `{')' if opened == '(' else ']'}`",
+            "E005", f"this `{opened}` is never closed", where, help=f"add the missing `{')' if opened == '(' else ']'}`"
         )
 
     def _number(self, number: str, span: Span) -> None:
@@ -354,24 +347,12 @@ class _Lexer:
         if follows:
             whole = span._replace(end=follows.end())
             shown = self.text[whole.start : min(whole.end, whole.start + MAX_NUMBER)]
-            raise _Stop(
-                Diagnostic(
-                    "E004",
-                    f"`{shown}` is neither a number nor a name",
-                    whole,
-                    help="write a product as `2 * x`; names start with a letter",
-                )
-            )
+            advice = "write a product as `2 * x`; names start with a letter"
+            _stop("E004", f"`{shown}` is neither a number nor a name", whole, advice)
         exponent = number.lower().partition("e")[2]
         if len(number) > MAX_NUMBER or (exponent and abs(int(exponent)) > 300):
-            raise _Stop(
-                Diagnostic(
-                    "E004",
-                    "this number is too long to be exact",
-                    span,
-                    help=f"use at most {MAX_NUMBER} characters and exponents up to 300",
-                )
-            )
+            advice = f"use at most {MAX_NUMBER} characters and exponents up to 300"
+            _stop("E004", "this number is too long to be exact", span, advice)
         self.tokens.append(Token("NUMBER", number, span))
         self.starting, self.operand = False, True
 
@@ -383,16 +364,9 @@ class _Lexer:
         end = found.end() if found else begin + len(quote)
         span = Span(begin, end, self.line, begin - self.line_start + 1)
         if not self.text.startswith(quote, end):
-            raise _Stop(
-                Diagnostic(
-                    "E003",
-                    f"this string is never closed with `{quote}`",
-                    Span(begin, begin + len(quote), span.line, span.column) if triple else span,
-                    help='close it with `"""`'
-                    if triple
-                    else 'a string ends on its line; write `\\n` for a line end, or use `"""`',
-                )
-            )
+            line_end = 'a string ends on its line; write `\\n` for a line end, or use `"""`'
+            place = Span(begin, begin + len(quote), span.line, span.column) if triple else span
+            _stop("E003", f"this string is never closed with `{quote}`", place, 'close it with `"""`' if triple else line_end)
         end += len(quote)
         self._check(begin, end)
         self.tokens.append(Token("STRING", self.text[begin:end], span._replace(end=end)))

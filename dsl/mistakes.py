@@ -1,44 +1,32 @@
 """Where the grammar is at a loss: known mistakes by name, with what to write instead, and a general answer
 for the rest.
 
-A mistake is recognised by what stands before and at the token that does not fit, and by what would have
-fitted. Each has an example, which the tests parse: it must be explained by its own entry.
+The known ones are the table mistakes.toml: each is recognised by what stands before and at the token that does not fit, and by
+what would have fitted, and has an example, which the tests parse: it must be explained by its own entry.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
 
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.lexer import Token
-from decgraph.dsl.mistake import Mistake
-from decgraph.dsl.mistakes_in_blocks import IN_BLOCKS
-from decgraph.dsl.mistakes_in_lines import IN_LINES
 from decgraph.dsl.source import Source
-from decgraph.dsl.words import CLAUSES, ITEMS, RESERVED, STATEMENTS
-
-MISTAKES: tuple[Mistake, ...] = (*IN_BLOCKS, *IN_LINES)
+from decgraph.dsl.words import BLOCKS, CLAUSES, ITEMS, RESERVED, STATEMENTS
 
 _VALUE = frozenset(("NAME", "NUMBER", "STRING", "LPAR", "LSQB"))
 _STARTS_VALUE = _VALUE | {"MINUS", "NOT", "RUN"}
-_OPERATORS = frozenset(
-    (
-        "PLUS",
-        "MINUS",
-        "CAT",
-        "STAR",
-        "SLASH",
-        "PERCENT",
-        "CARET",
-        "EQUALS",
-        "DIFFERS",
-        "LESS_EQUAL",
-        "MORE_EQUAL",
-    )
-) | {"LESS", "MORE", "NOT_IN", "DOTS", "AND", "OR", "IN", "WHERE", "IF", "DOT", "LPAR", "LSQB"}
+_OPERATORS = frozenset((
+    "PLUS", "MINUS", "CAT", "STAR", "SLASH", "PERCENT", "CARET", "EQUALS", "DIFFERS", "LESS_EQUAL", "MORE_EQUAL", "LESS",
+    "MORE", "NOT_IN", "DOTS", "AND", "OR", "IN", "WHERE", "IF", "DOT", "LPAR", "LSQB",
+))  # fmt: skip
 _CLOSERS = frozenset(("RPAR", "RSQB"))
 _SPOKEN = {
     "NAME": "a name",
@@ -52,6 +40,37 @@ _SPOKEN = {
     "_AT_MOST": "`at most`",
     "THE_REST": "`the rest`",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One way to write something wrong; mistakes.toml says what its fields mean."""
+
+    name: str
+    code: str
+    message: str
+    help: str
+    example: str
+    kinds: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    before: str = ""
+    after: str = ""
+    label: str = ""
+    back: int = 0
+
+
+@lru_cache(maxsize=1)
+def known() -> tuple[Mistake, ...]:
+    """The entries of mistakes.toml. They are read when the first text does not parse."""
+    text = files("decgraph.dsl").joinpath("mistakes.toml").read_text(encoding="utf-8")
+    entries: list[dict[str, Any]] = tomllib.loads(text.replace("<block>", f"({'|'.join(sorted(BLOCKS))})"))["mistake"]
+    found: list[Mistake] = []
+    for entry in entries:
+        if "line" in entry:
+            entry["example"] = f"algorithm f(target: causal):\n    {entry.pop('line')}\n"
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+        found.append(Mistake(**values))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +114,7 @@ class Stuck:
 def explain(stuck: Stuck) -> Diagnostic:
     """The diagnostic for a token that does not fit."""
     before, after = stuck.around()
-    for mistake in MISTAKES:
+    for mistake in known():
         if _is(mistake, stuck, before, after):
             span = stuck.token.span
             if mistake.back and stuck.position:

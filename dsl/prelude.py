@@ -3,14 +3,18 @@
     from decgraph.dsl.prelude import *
 
 They stand for what the compiler reads in the function's source: calling one from ordinary Python is an error.
-Types (`Causal`, `Int[1, 32]`, `Features["target"]`) are annotations; everything else is a `Word`.
+Types are annotations: `Causal`, `Annotated[int, 1, 32]`, `Annotated[Features, "target"]`, `State[PerSession[int]]`; everything
+else is a `Word`. prelude.pyi says to type checkers what each takes and gives.
 """
 
 from __future__ import annotations
 
-import builtins
-from typing import Any, NoReturn
+import builtins as python
+from typing import Annotated, Any, NoReturn
 
+from decgraph.dsl.lower import builtins, builtins_more, expr, library
+from decgraph.dsl.source import Source
+from decgraph.dsl.syntax import File
 from decgraph.errors import DecError
 from decgraph.ir.surface import surface
 
@@ -39,7 +43,7 @@ class Word:
 
 
 class Annotation:
-    """A type of the language: `Causal`, `Int[1, 32]`, `Token["vocab", "k"]`."""
+    """A type of the language: `Causal`, `State[PerSession[int]]`."""
 
     def __init__(self, name: str, args: tuple[Any, ...] = ()) -> None:
         self.name, self.args = name, args
@@ -50,94 +54,50 @@ class Annotation:
     def __or__(self, other: Any) -> Annotation:
         return self
 
-    def __call__(self, *args: Any) -> Annotation:
-        return Annotation(self.name, args)
-
     def __repr__(self) -> str:
         return self.name + (f"[{', '.join(map(repr, self.args))}]" if self.args else "")
 
 
 TYPES: dict[str, str] = {
-    "Causal": "causal",
-    "Masked": "masked",
-    "Features": "features",
-    "Layers": "layers",
-    "SetBlock": "set_block_lm",
-    "Int": "int",
-    "Float": "float",
-    "Prob": "prob",
-    "Bool": "bool",
-    "Text": "text",
-    "Topology": "topology",
-    "Set": "set",
-    "Automaton": "automaton",
-    "Token": "token",
-    "Dist": "dist",
-    "Draws": "draws",
-    "Tree": "tree",
-    "Node": "node",
-    "Nodes": "nodes",
-    "Positions": "positions",
-    "Span": "span",
-    "Edit": "edit",
-    "Edits": "edits",
-    "Listing": "list",
-    "Suffixes": "suffixes",
-    "Ngrams": "ngrams",
-    "Lru": "lru",
-    "Memory": "memory",
-    "Path": "path",
-}
+    "int": "int", "float": "float", "bool": "bool", "str": "text", "Causal": "causal", "Masked": "masked",
+    "Features": "features", "Layers": "layers", "SetBlock": "set_block_lm", "Int": "int", "Float": "float",
+    "Prob": "prob", "Bool": "bool", "Text": "text", "Topology": "topology", "Set": "set", "Automaton": "automaton",
+    "Canvas": "canvas", "Token": "token", "Dist": "dist", "Draws": "draws", "Tree": "tree", "Node": "node",
+    "Nodes": "nodes", "Positions": "positions", "Span": "span", "Edit": "edit", "Edits": "edits", "Listing": "list",
+    "Suffixes": "suffixes", "Ngrams": "ngrams", "Lru": "lru", "Memory": "memory", "Path": "path",
+}  # fmt: skip
 """Annotations by their Python names, with the language's."""
 
 FORMS = ("State", "Noise", "Model")
-"""Annotations that declare: `a: State[Int] = 1`, `g: Noise[w, vocab]`, `small: Model = target.exit(2)`."""
+"""Annotations that declare: `a: State[int] = 1`, `g: Annotated[Noise, "w", "vocab"] = fresh`, `s: Model = target.exit(2)`."""
 
-WORDS = """
-    accept across_batch argmax argmin before bernoulli best best_first beta bounded blocks cache canvas cat chain commit
-    completes count empty path counts ctx cycle done down draft edit emit ended ensures eos every first from_ greedy inf
-    keeps_support lanes last loop mask_ mean none onehot only output pad prompt prune race ratio refines relax remask
-    repeat root sample select settled soft sort spread suffixes ngrams text_of tile top topk uniform unmask up verify vocab
-    warp zeros speaking run root
-""".split()  # noqa: SIM905
-"""Every other word. Some stand for builtins of Python that the language has too; inside a captured function those
-(`max`, `min`, `sum`, `any`, `all`, `len`, `int`, `range`) are written as they are."""
+SCOPES = {"PerSequence": "sequence", "PerSession": "session", "PerBatch": "batch"}
+"""Around the type of a state or a parameter: how long it lives, or that the batch shares it."""
 
-CALLS = tuple(name for name in surface() if not hasattr(builtins, name))
-"""The ops that say by what name they are called."""
+STATEMENTS = (
+    "accept", "across_batch", "bounded", "cache", "canvas", "cat", "commit", "draft", "emit", "ensures", "fresh",
+    "keeps_support", "lanes", "loop", "output", "path", "prune", "refines", "remask", "repeat", "run", "unmask", "verify",
+)  # fmt: skip
+"""What is a statement of the language, or a part of one; `fresh` is the value of what is declared without one."""
 
-LIBRARY = (
-    "rejection",
-    "block_rejection",
-    "match",
-    "typical_longest",
-    "agreed",
-    "dual",
-    "prefix",
-    "sure",
-    "by_factor",
-    "one",
-    "autoregressive",
-    "static_masked",
-    "speculative",
-)
-"""Rules, policies, helpers and algorithms of stdlib/ that are often named."""
+SPECIFICATIONS = ("autoregressive", "static_masked")
+"""Algorithms of stdlib/ that others refine or run. Any other can be imported by its name."""
 
-SCOPES = ("PerBatch",)
-"""Around the type of a parameter that belongs to the batch: `capacity: PerBatch[Int[1, 4096]] = 256`."""
+_library = library.Names(File(()), Source(""))
+_functions = {*builtins.TABLE, *builtins_more.SEVERAL, *expr.SPECIAL, *surface()}
+WORDS = sorted({*STATEMENTS, *SPECIFICATIONS, *_library, *(name for name in _functions if not hasattr(python, name))})
+"""Every other word: the functions and names that lowering knows, the rules, policies and helpers of stdlib/. What is a builtin
+of Python (`max`, `sum`, `any`, `len`, `int`, ...) is written as it is."""
 
-globals().update({n: Annotation(n) for n in (*TYPES, *FORMS, *SCOPES)})
-globals().update({n: Word(n) for n in (*WORDS, *CALLS, *LIBRARY)})
+_annotations = [name for name in (*TYPES, *FORMS, *SCOPES) if not hasattr(python, name)]
+globals().update({name: Annotation(name) for name in _annotations}, **{name: Word(name) for name in WORDS})
+Value = Annotation("Value")  # a number or a vector, for what is annotated inside functions: it is never read
 
-__all__ = [*TYPES, *FORMS, *SCOPES, *WORDS, *CALLS, *LIBRARY, "Annotation", "Word"]
+__all__ = ["Annotated", "Value", *_annotations, *WORDS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    """Any other rule, policy, helper or algorithm of stdlib/, by its name."""
-    from decgraph.dsl.lower.library import Names
-    from decgraph.dsl.source import Source
-    from decgraph.dsl.syntax import File
-
-    if not name.startswith("_") and name in Names(File(()), Source("")):
+    """Any other algorithm of stdlib/, by its name."""
+    if not name.startswith("_") and name in _library:
         return Word(name)
     raise AttributeError(f"module 'decgraph.dsl.prelude' has no attribute {name!r}")

@@ -50,10 +50,7 @@ def _bool_op(node: s.BoolOp) -> Printed:
 
 
 def _slice(node: s.Slice) -> Printed:
-    return (
-        _POSTFIX,
-        f"{'' if node.lo is None else expression(node.lo)}:{'' if node.hi is None else expression(node.hi)}",
-    )
+    return (_POSTFIX, f"{'' if node.lo is None else expression(node.lo)}:{'' if node.hi is None else expression(node.hi)}")
 
 
 def _call(node: s.Call) -> Printed:

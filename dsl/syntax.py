@@ -9,46 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from decgraph.dsl.expressions import (
-    Attr,
-    Binary,
-    BoolOp,
-    Call,
-    Compare,
-    Comprehension,
-    Expr,
-    IfExp,
-    Index,
-    Keyword,
-    ListExpr,
-    Name,
-    Named,
-    Node,
-    Number,
-    Onward,
-    Param,
-    Range,
-    Rest,
-    Run,
-    Slice,
-    String,
-    TypeExpr,
-    Unary,
-    UpTo,
-    Where,
-    children,
-    walk,
-)
-
-__all__ = [
-    "Accept", "Across", "Action", "Algorithm", "Assign", "Attr", "Binary", "BoolOp", "Branch", "Break",
-    "CachePolicy", "Call", "Canvas", "Clause", "Commit", "Compare", "Comprehension", "Def", "Do", "Draft",
-    "Draw", "Emit", "Ensures", "Expr", "Extern", "File", "For", "Grow", "If", "IfExp", "Import", "Index",
-    "Item", "KeepsSupport", "Keyword", "Lanes", "ListExpr", "Loop", "ModelDecl", "Name", "Named", "Node",
-    "Noise", "Number", "Onward", "Param", "Policy", "Prune", "Range", "Refines", "Remask", "Repeat", "Rest",
-    "Return", "Rule", "Run", "Slice", "State", "Stmt", "String", "TypeExpr", "Unary", "Unmask", "UpTo",
-    "Verify", "Where", "While", "children", "walk",
-]  # fmt: skip
+from decgraph.dsl.expressions import *  # noqa: F403 (the whole tree is one module for whoever reads or builds it)
+from decgraph.dsl.expressions import Call, Expr, Keyword, Name, Named, Node, Param, TypeExpr
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from decgraph.testing import assert_claims
 
 
 @decgraph.algorithm
-def two_drafts(target: Causal, drafter: Causal):
+def two_drafts(target: Causal, drafter: Causal) -> None:
     """Two guesses side by side, each drawn on its own."""
     refines(autoregressive(target), in_="distribution")
     while not done():
@@ -34,5 +34,5 @@ def two_drafts(target: Causal, drafter: Causal):
         commit(t.accepted)
 
 
-def test_two_drafts_are_lossless():
+def test_two_drafts_are_lossless() -> None:
     assert assert_claims(two_drafts).verdict == "proved"

@@ -1,13 +1,13 @@
 """Algorithms written as Python functions; tests/dsl/test_capture.py compares them with the .dec texts of stdlib/."""
-# ruff: noqa: F403, F405, F821, UP037
-# mypy: ignore-errors
+# ruff: noqa: F403, F405, UP037
 
-from decgraph.dsl.capture import algorithm, helper, rule
+from decgraph.api import algorithm
+from decgraph.dsl.capture import helper, rule
 from decgraph.dsl.prelude import *
 
 
 @algorithm
-def autoregressive_py(target: Causal):
+def autoregressive_py(target: Causal) -> None:
     """One token at a time."""
     while not done():
         x = sample(target(ctx), as_=output)
@@ -15,7 +15,7 @@ def autoregressive_py(target: Causal):
 
 
 @algorithm
-def speculative(target: Causal, drafter: Causal, gamma: Int[1, 32] = 4):
+def speculative(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 32] = 4) -> None:
     """Speculative decoding."""
     refines(autoregressive(target), in_="distribution")
 
@@ -28,7 +28,13 @@ def speculative(target: Causal, drafter: Causal, gamma: Int[1, 32] = 4):
 
 
 @algorithm
-def eagle2(target: Causal, head: Features["target"], depth: Int[1, 12] = 6, k: Int[1, 32] = 10, budget: Int[1, 256] = 59):
+def eagle2(
+    target: Causal,
+    head: Annotated[Features, "target"],
+    depth: Annotated[int, 1, 12] = 6,
+    k: Annotated[int, 1, 32] = 10,
+    budget: Annotated[int, 1, 256] = 59,
+) -> None:
     refines(autoregressive(target), in_="tokens")
     while not done():
         with draft() as t:
@@ -42,9 +48,9 @@ def eagle2(target: Causal, head: Features["target"], depth: Int[1, 12] = 6, k: I
 
 
 @algorithm
-def token_recycling(target: Causal, shape: Topology = "recycling_80", k: Int[1, 16] = 8):
+def token_recycling(target: Causal, shape: Topology = "recycling_80", k: Annotated[int, 1, 16] = 8) -> None:
     refines(autoregressive(target), in_="tokens")
-    next: State[Token[vocab, k], "session"] = 0
+    next: State[PerSession[Annotated[Token, "vocab", "k"]]] = 0
     while not done():
         with draft() as t:
             for level in shape:
@@ -56,7 +62,9 @@ def token_recycling(target: Causal, shape: Topology = "recycling_80", k: Int[1, 
 
 
 @algorithm
-def fast_dllm(model: Masked, length: Int[1, 1024] = 256, block: Int[1, 256] = 32, tau: Prob = 0.9):
+def fast_dllm(
+    model: Masked, length: Annotated[int, 1, 1024] = 256, block: Annotated[int, 1, 256] = 32, tau: Prob = 0.9
+) -> None:
     c = canvas(length)
     cache(model, by=dual)
     for b in blocks(c, block):
@@ -68,7 +76,7 @@ def fast_dllm(model: Masked, length: Int[1, 1024] = 256, block: Int[1, 256] = 32
 
 
 @rule
-def typical(t: Tree, p: Dist["t.nodes"], epsilon: Prob = 0.09, delta: Prob = 0.3):
+def typical(t: Tree, p: Annotated[Dist, "t.nodes"], epsilon: Prob = 0.09, delta: Prob = 0.3) -> None:
     """Medusa's rule, as a rule of our own."""
     above = p[t.parent]
     ok = above[t.token] > min(epsilon, delta * exp(-entropy(above)))
@@ -80,7 +88,7 @@ def typical(t: Tree, p: Dist["t.nodes"], epsilon: Prob = 0.09, delta: Prob = 0.3
 
 
 @algorithm
-def medusa(target: Causal["heads"], shape: Topology = "medusa_63", epsilon: Prob = 0.09, delta: Prob = 0.3):
+def medusa(target: Annotated[Causal, "heads"], shape: Topology = "medusa_63", epsilon: Prob = 0.09, delta: Prob = 0.3) -> None:
     commit(argmax(target(ctx)))
     while not done():
         h = target.heads(ctx.parent)
@@ -92,7 +100,13 @@ def medusa(target: Causal["heads"], shape: Topology = "medusa_63", epsilon: Prob
 
 
 @algorithm
-def kangaroo(target: Causal, adapter: Layers["target"], exit: Int[1, 8] = 2, gamma: Int[1, 16] = 6, eta: Prob = 0.6):
+def kangaroo(
+    target: Causal,
+    adapter: Annotated[Layers, "target"],
+    exit: Annotated[int, 1, 8] = 2,
+    gamma: Annotated[int, 1, 16] = 6,
+    eta: Prob = 0.6,
+) -> None:
     refines(autoregressive(target), in_="tokens")
     small: Model = target.head(adapter(target.upto(exit)))
     while not done():
@@ -112,7 +126,7 @@ def surest(s: Prob, tau: Prob) -> Bool:
 
 
 @algorithm
-def with_helper(model: Masked, length: Int[1, 64] = 8, tau: Prob = 0.9):
+def with_helper(model: Masked, length: Annotated[int, 1, 64] = 8, tau: Prob = 0.9) -> None:
     c = canvas(length)
     while any(c.masked):
         p = model(c)
@@ -122,7 +136,9 @@ def with_helper(model: Masked, length: Int[1, 64] = 8, tau: Prob = 0.9):
 
 
 @algorithm
-def reward_guided(target: Causal, drafter: Causal, budget: Int[1, 64] = 8, steps: Int[1, 100] = 10):
+def reward_guided(
+    target: Causal, drafter: Causal, budget: Annotated[int, 1, 64] = 8, steps: Annotated[int, 1, 100] = 10
+) -> None:
     for _ in repeat(steps, while_=not done()):
         s = run(autoregressive(drafter), from_=ctx, until=completes("\n"), at_most=budget)
         if s.length > 3:
@@ -131,9 +147,9 @@ def reward_guided(target: Causal, drafter: Causal, budget: Int[1, 64] = 8, steps
 
 
 @algorithm
-def grown(target: Causal, k: Int[1, 4] = 2):
-    past: State[Suffixes[64], "session"]
-    count_: State[Int] = 1
+def grown(target: Causal, k: Annotated[int, 1, 4] = 2) -> None:
+    past: State[PerSession[Annotated[Suffixes, 64]]] = fresh
+    count_: State[int] = 1
     while not done():
         with draft() as t:
             new = t.grow(topk(target(root).raw, k), u=0.5)
@@ -152,10 +168,10 @@ def product(d: Dist, a: Dist, r: Prob) -> Dist:
 
 
 @algorithm
-def apd(model: Masked, verifier: Causal, r: Prob = 0.5, look: Int[1, 256] = 64):
+def apd(model: Masked, verifier: Causal, r: Prob = 0.5, look: Annotated[int, 1, 256] = 64) -> None:
     while not done():
         w = canvas(look)
-        g: Noise[w, vocab]
+        g: Annotated[Noise, "w", "vocab"] = fresh
         d = model(w)
         x = sample(d, using=g)
         with draft() as t:
@@ -166,7 +182,9 @@ def apd(model: Masked, verifier: Causal, r: Prob = 0.5, look: Int[1, 256] = 64):
 
 
 @algorithm
-def freedave(model: Masked, length: Int[1, 1024] = 256, block: Int[1, 256] = 32, d: Int[1, 16] = 4):
+def freedave(
+    model: Masked, length: Annotated[int, 1, 1024] = 256, block: Annotated[int, 1, 256] = 32, d: Annotated[int, 1, 16] = 4
+) -> None:
     refines(static_masked(model, length, block), in_="tokens")
     c = canvas(length)
     for b in blocks(c, block):
@@ -186,7 +204,7 @@ def freedave(model: Masked, length: Int[1, 1024] = 256, block: Int[1, 256] = 32,
 
 
 @algorithm
-def tetris(target: Causal, drafter: Causal, gamma: Int[1, 16] = 6, capacity: Int[1, 4096] = 256):
+def tetris(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 16] = 6, capacity: Annotated[int, 1, 4096] = 256) -> None:
     refines(autoregressive(target), in_="tokens")
     while not done():
         with draft() as t:
@@ -200,9 +218,9 @@ def tetris(target: Causal, drafter: Causal, gamma: Int[1, 16] = 6, capacity: Int
 
 
 @algorithm
-def pearl(target: Causal, drafter: Causal, gamma: Int[1, 32] = 4):
+def pearl(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 32] = 4) -> None:
     refines(autoregressive(target), in_="distribution")
-    t: State[Tree[2 * gamma], "sequence"] = empty
+    t: State[PerSequence[Annotated[Tree, "2 * gamma"]]] = empty
     while not done():
         known = t.nodes
         with draft() as t:
@@ -213,14 +231,28 @@ def pearl(target: Causal, drafter: Causal, gamma: Int[1, 32] = 4):
 
 
 @algorithm
-def cntp(target: Causal, lo: Float = 0.01, hi: Float = 1.5, most: Int[1, 64] = 40, marks: Set = [], reach: Int[1, 256] = 128):
+def cntp(
+    target: Causal,
+    lo: Float = 0.01,
+    hi: Float = 1.5,
+    most: Annotated[int, 1, 64] = 40,
+    marks: Set = [],
+    reach: Annotated[int, 1, 256] = 128,
+) -> None:
     while not done():
         p = target(ctx)
         n = 1 + int((most - 1) * clamp((entropy(p) - lo) / (hi - lo), 0, 1))
         if n == 1:
             commit(sample(p))
         else:
+            s: Listing[Path] = fresh
+            ppl: Listing[Value] = fresh
             for i in lanes(n):
-                s[i] = run(autoregressive(target), from_=ctx, until=any(path.token in marks) or ended(path), at_most=reach)
+                s[i] = run(
+                    autoregressive(target),
+                    from_=ctx,
+                    until=any(path.token in marks) or ended(path),  # type: ignore
+                    at_most=reach,
+                )
                 ppl[i] = exp(-mean(log(s[i].prob)))
             commit(s[argmin(ppl)])

@@ -4,12 +4,14 @@ stands alone, and every verification rule."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from decgraph.backends.torch.kit import Kit, Walker
 from decgraph.backends.torch.lowering import Lowered, lower
 from decgraph.backends.triton.rows.segment import VocabularyCall, vocabulary
-from decgraph.backends.triton.rules.walk import CompiledRule, rule_of
+from decgraph.backends.triton.rows.shown import kernel_texts
+from decgraph.backends.triton.rules.walk import CompiledRule, called, rule_of
 from decgraph.ir.values import Function, Module, Op
 from decgraph.ir.vocabulary import on_rows
 from decgraph.ir.walk import functions_of
@@ -44,7 +46,7 @@ class Kernels(Kit):
 
     def walk(self, op: Op, function: Function) -> Walker | None:
         made = compiled_rule(op, function)
-        return Walker(made.name, made.call, made.captured) if made.supported else None
+        return Walker(made.name, partial(called, made), made.captured) if made.supported else None
 
 
 KERNELS = Kernels()
@@ -58,7 +60,7 @@ def sources(module: Module) -> dict[str, str]:
             if op.opcode == "tree.walk":
                 out.update(compiled_rule(op, function).sources)
             elif KERNELS.fused(op) is not None or on_rows(op):
-                out.update(call_of(op).sources)
+                out.update(kernel_texts(call_of(op)))
     return out
 
 

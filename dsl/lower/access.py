@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.flow import show
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
-from decgraph.ir.types import INT, Type
 from decgraph.ir.values import Value
 
 TREE_SETS = {"nodes": "all", "drafted": "drafted", "leaves": "leaves", "new": "new", "frontier": "frontier"}
 TREE_COLUMNS = ("token", "parent", "depth", "logprob", "prob", "law", "masked", "decided", "point", "draw")
 
 
-def _expr(lw: Lowering, e: S.Node) -> Value:
-    from decgraph.dsl.lower.expr import expr
-
-    return expr(lw, e)
-
-
 def read_state(lw: Lowering, name: str, span: Span) -> Value:
+    """The value of a state; of a carried tree, the tree to go on with."""
     info = lw.states[name]
     v = lw.one("state.read", span=span, type=info.type, state=name)
     if info.type.elem == "tree":
@@ -71,7 +63,7 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
     """`value.name`."""
     inner = e.value
     if isinstance(inner, S.Attr) and inner.name == "law" and e.name == "point":
-        owner = _expr(lw, inner.value)
+        owner = lw.expr(inner.value)
         if owner.type.elem == "tree":
             return lw.one("tree.get", owner, span=e.span, column="point")
         return lw.one("draw.get", owner, span=e.span, field="point")
@@ -81,19 +73,27 @@ def attr(lw: Lowering, e: S.Attr) -> Value:
         if e.name == "parent":
             return lw.one("context", span=e.span, parent=True, name="ctx_parent")
         if e.name in ("token", "path", "length"):
-            return lw.one("ctx.get", _expr(lw, inner), span=e.span, field=e.name, vocab=lw.vocab)
-    v = _expr(lw, inner)
+            return lw.one("ctx.get", lw.expr(inner), span=e.span, field=e.name, vocab=lw.vocab)
+    v = lw.expr(inner)
     t = v.type
     if t.elem == "tree":
         return _tree_attr(lw, e, v)
-    handler = ATTRS.get(t.elem)
-    if handler is not None:
-        out = handler(lw, e, v)
-        if out is not None:
-            return out
+    out = _field(lw, e, v)
+    if out is not None:
+        return out
     lw.fail(e.span, f"{show(t)} has no `.{e.name}`", KNOWN.get(t.elem, ""), code="E240")
 
 
+# What a value has: its names, the op that reads them, and the op's attribute that says which. `vocab`: the op is told it too.
+FIELDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "draw": ("draw.get", "field", ("token", "law", "prob", "race", "point")),
+    "canvas": ("canvas.get", "field", ("masked", "decided", "token", "draws", "all", "length")),
+    "path": ("path.get", "field", ("depth", "token", "length", "prob", "path", "emitted")),
+    "level": ("level.get", "field", ("parent", "rank", "index", "width")),
+    "topology": ("level.get", "field", ("width",)),
+    "automaton": ("automaton", "what", ("start", "states", "live")),
+    "edit": ("edit.get", "field", ("position", "token")),
+}
 KNOWN = {
     "dist": "a distribution has .raw and .logits",
     "draw": "a draw has .token, .law, .prob and .race",
@@ -106,122 +106,56 @@ KNOWN = {
 }
 
 
-def _dist(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("raw", "logits"):
-        return lw.one("face", v, span=e.span, face=e.name, name=v.name + "_" + e.name if v.name else e.name)
+def _field(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
+    """`value.name` of what is no tree; None where it has nothing of that name."""
+    elem, n = v.type.elem, e.name
+    if elem in FIELDS and n in FIELDS[elem][2]:
+        opcode, attribute, _ = FIELDS[elem]
+        more = {"vocab": lw.vocab} if elem == "edit" else {}
+        return lw.one(opcode, v, span=e.span, name=n if elem in ("canvas", "level") else "", **{attribute: n}, **more)
+    match elem, n:
+        case "dist", "raw" | "logits":
+            return lw.one("face", v, span=e.span, face=n, name=v.name + "_" + n if v.name else n)
+        case "token", "token":
+            return v
+        case "model", "vocab":
+            return lw.const("vocab:" + v.type.vocab)
+        case "model", "layers":
+            return lw.one("model.layers", v, span=e.span)
+        case "position", "start" | "stop" if lw.narrowed.get(v, v).type.dims:
+            return lw.one("positions", lw.narrowed.get(v, v), span=e.span, kind=n)
+        case "position", "index":
+            return lw.one("block_index", lw.narrowed.get(v, v), span=e.span)
+        case "position", "calls":
+            return lw.env.get("%here")
+        case "node", "token" | "path" | "length" if v.type.of[0] == "ctx":
+            return lw.one("ctx.get", v, span=e.span, field=n, vocab=lw.vocab)
+        case "node", _ if v.type.of[0] != "ctx" and str(v.type.of[0]) in lw.env and n in TREE_COLUMNS:
+            column = lw.one("tree.get", lw.env[str(v.type.of[0])], span=e.span, column=n)
+            return lw.one("gather", column, v, span=e.span)
     return None
-
-
-def _draw(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("token", "law", "prob", "race", "point"):
-        return lw.one("draw.get", v, span=e.span, field=e.name)
-    return None
-
-
-def _canvas(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("masked", "decided", "token", "draws", "all", "length"):
-        return lw.one("canvas.get", v, span=e.span, field=e.name, name=e.name)
-    return None
-
-
-def _path(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("depth", "token", "length", "prob", "path", "emitted"):
-        return lw.one("path.get", v, span=e.span, field=e.name)
-    return None
-
-
-def _level(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("parent", "rank", "index", "width"):
-        return lw.one("level.get", v, span=e.span, field=e.name, name=e.name)
-    return None
-
-
-def _position(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    v = lw.narrowed.get(v, v)
-    if e.name in ("start", "stop") and v.type.dims:
-        return lw.one("positions", v, span=e.span, kind=e.name)
-    if e.name == "index":
-        return lw.one("block_index", v, span=e.span)
-    if e.name == "calls" and "%here" in lw.env:
-        return lw.env["%here"]
-    return None
-
-
-def _edit(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("position", "token"):
-        return lw.one("edit.get", v, span=e.span, field=e.name, vocab=lw.vocab)
-    return None
-
-
-def _token(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    return v if e.name == "token" else None
-
-
-def _node(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    tree = str(v.type.of[0])
-    if tree == "ctx":
-        if e.name in ("token", "path", "length"):
-            return lw.one("ctx.get", v, span=e.span, field=e.name, vocab=lw.vocab)
-        return None
-    if tree in lw.env and e.name in (*TREE_COLUMNS,):
-        column = lw.one("tree.get", lw.env[tree], span=e.span, column=e.name)
-        return lw.one("gather", column, v, span=e.span)
-    return None
-
-
-def _topology(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    return lw.one("level.get", v, span=e.span, field="width") if e.name == "width" else None
-
-
-def _automaton(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name in ("start", "states", "live"):
-        return lw.one("automaton", v, span=e.span, what=e.name)
-    return None
-
-
-def _model(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
-    if e.name == "vocab":
-        return lw.const("vocab:" + v.type.vocab)
-    if e.name == "layers":
-        return lw.one("model.layers", v, span=e.span)
-    return None
-
-
-ATTRS: dict[str, Any] = {
-    "dist": _dist,
-    "draw": _draw,
-    "canvas": _canvas,
-    "path": _path,
-    "level": _level,
-    "position": _position,
-    "edit": _edit,
-    "token": _token,
-    "node": _node,
-    "topology": _topology,
-    "automaton": _automaton,
-    "model": _model,
-}
 
 
 def index(lw: Lowering, e: S.Index) -> Value:
     """`value[subs]`."""
     inner = e.value
     if isinstance(inner, S.Attr) and inner.name in ("children", "path"):
-        owner = _expr(lw, inner.value)
+        owner = lw.expr(inner.value)
         if owner.type.elem == "tree":
-            return lw.one("tree.nodes", owner, _expr(lw, e.subs[0]), span=e.span, which=inner.name)
-    v = _expr(lw, inner)
+            return lw.one("tree.nodes", owner, lw.expr(e.subs[0]), span=e.span, which=inner.name)
+    v = lw.expr(inner)
     return index_value(lw, v, e.subs, e.span)
 
 
 def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) -> Value:
+    """A value at subscripts: a lookup of a token, a slice, or rows gathered."""
     t = v.type
     if len(subs) == 1 and isinstance(subs[0], S.Slice):
-        ends = [_expr(lw, x) for x in (subs[0].lo, subs[0].hi) if x is not None]
+        ends = [lw.expr(x) for x in (subs[0].lo, subs[0].hi) if x is not None]
         return lw.one("slice", v, *ends, span=span, has_lo=subs[0].lo is not None, has_hi=subs[0].hi is not None)
     if any(isinstance(s, S.Slice) for s in subs):
         lw.fail(span, "a slice stands alone in an index", "slice one dimension at a time: v[i][a:b]", code="E210")
-    ix = [_expr(lw, s) for s in subs]
+    ix = [lw.expr(s) for s in subs]
     if t.elem == "index":
         return lw.one("index.ask", v, *ix, span=span, what="get", named=())
     if t.elem == "memory" and len(ix) == 1:
@@ -264,4 +198,13 @@ def as_number(lw: Lowering, v: Value, span: Span, what: str) -> Value:
     return v
 
 
-__all__ = ["INT", "Type", "as_number", "attr", "index", "index_value", "read_state"]
+def tree_value(lw: Lowering, node: Value, span: Span) -> Value:
+    """The tree that a node belongs to, as it is now."""
+    name = str(node.type.of[0])
+    for key in (name, *lw.env):
+        v = lw.env.get(key)
+        if v is not None and v.type.elem == "tree" and v.type.of[0] == name:
+            return v
+    if name in lw.states:
+        return lw.expr(S.Name(name, span=span))
+    lw.fail(span, f"this node belongs to tree `{name}`, which is not in reach here", code="E230")

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.ir.surface import Surface, surface
 from decgraph.ir.types import INT, Dim, Type
 from decgraph.ir.values import Value
@@ -23,12 +24,6 @@ METHODS = {
     "index": "indexes have .has(tokens), .after(tokens), .path(node, at_least =, at_most =)",
     "automaton": "automata have .start, .live, .allowed(s), .step(s, x), .state(ctx), .run(s, xs), .weights(s)",
 }
-
-
-def _expr(lw: Lowering, e: S.Node) -> Value:
-    from decgraph.dsl.lower.expr import expr
-
-    return expr(lw, e)
 
 
 def name_of(e: S.Call) -> str:
@@ -57,10 +52,12 @@ def args(
                 f"it has {', '.join(kw)}" if kw else "it has none",
                 code="E260",
             )
-    return [_expr(lw, a) for a in e.args], {k.name: _expr(lw, k.value) for k in e.kwargs if k.name not in WRITTEN}
+    return [lw.expr(a) for a in e.args], {k.name: lw.expr(k.value) for k in e.kwargs if k.name not in WRITTEN}
 
 
 def builtin(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Enters a function into TABLE under each name."""
+
     def register(f: Callable[..., Value]) -> Callable[..., Value]:
         for n in names:
             if n in surface():
@@ -123,7 +120,7 @@ def _keys(lw: Lowering, e: S.Call) -> list[Value]:
     if by is None:
         return []
     items = by.items if isinstance(by, S.ListExpr) else (by,)
-    return [_expr(lw, b) for b in items]
+    return [lw.expr(b) for b in items]
 
 
 @builtin("argmax", "argmin")
@@ -132,7 +129,7 @@ def arg(lw: Lowering, e: S.Call) -> Value:
     fn = name_of(e)[3:]
     if len(e.args) != 1:
         args(lw, e, 1, kw=("by",))
-    x = _expr(lw, e.args[0])
+    x = lw.expr(e.args[0])
     for k in e.kwargs:
         if k.name != "by":
             lw.fail(k.span, f"arg{fn} has no option `{k.name}`", "it has by = key", code="E260")
@@ -218,7 +215,7 @@ def zeros(lw: Lowering, e: S.Call) -> Value:
         if isinstance(a, S.Name) and a.name == "vocab" and "vocab" not in lw.env:
             dims.append(Dim("vocab", lw.vocab))
             continue
-        v = _expr(lw, a)
+        v = lw.expr(a)
         if v.type.dims:
             dims.append(v.type.dims[0])
             sizes.append(lw.one("len", v, span=e.span))
@@ -299,8 +296,6 @@ def warp(lw: Lowering, e: S.Call) -> Value:
     if at is not None:
         extra = [at]
         if at.type.elem == "node" and at.type.of[0] != "ctx":
-            from decgraph.dsl.lower.calls import tree_value
-
             extra.append(tree_value(lw, at, e.span))
     return lw.emit("warp", s, *extra, span=e.span)[0]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.builtins import _expr, args, builtin, name_of, static
-from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.access import tree_value
+from decgraph.dsl.lower.builtins import args, builtin, name_of, static
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import Dim
 from decgraph.ir.values import Value
 
@@ -18,7 +19,7 @@ def fold_tree(lw: Lowering, e: S.Call) -> Value:
     """down(t, column, op) folds along paths from the root, up(t, column, op) over subtrees."""
     if len(e.args) != 3 or not isinstance(e.args[2], S.Name) or e.args[2].name not in ("all", "any", "sum", "max", "min"):
         lw.fail(e.span, "down and up take a tree, a column and one of all, any, sum, max, min", "down(t, ok, all)", code="E260")
-    t, v = _expr(lw, e.args[0]), _expr(lw, e.args[1])
+    t, v = lw.expr(e.args[0]), lw.expr(e.args[1])
     return lw.one("tree." + name_of(e), t, v, span=e.span, fn=e.args[2].name)
 
 
@@ -103,8 +104,6 @@ def ended(lw: Lowering, e: S.Call) -> Value:
 
 def _with_tree(lw: Lowering, n: Value, e: S.Call) -> list[Value]:
     if n.type.elem == "node" and n.type.of[0] != "ctx":
-        from decgraph.dsl.lower.calls import tree_value
-
         return [n, tree_value(lw, n, e.span)]
     return [n]
 
@@ -145,6 +144,7 @@ def before(lw: Lowering, e: S.Call) -> Value:
 
 
 def canvas_near(lw: Lowering, e: S.Call) -> Value:
+    """The canvas declared last; an error at the call where there is none."""
     found = [v for v in lw.env.values() if v.type.elem == "canvas"]
     if not found:
         lw.fail(e.span, "there is no canvas here to take positions of", "declare one: canvas c: length", code="E260")

@@ -5,31 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import builtins
-from decgraph.dsl.lower.flow import EXIT, show, suite
+from decgraph.dsl.lower.access import tree_value
+from decgraph.dsl.lower.declare import type_of
+from decgraph.dsl.lower.flow import EXIT, suite
+from decgraph.dsl.lower.policies import governed_call
 from decgraph.dsl.lower.state import MAX_CALL_DEPTH, Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
-from decgraph.ir.types import BOOL, NONE, Type
+from decgraph.ir.types import NONE, Type
 from decgraph.ir.values import Value
 
 
-def _expr(lw: Lowering, e: S.Node) -> Value:
-    from decgraph.dsl.lower.expr import expr
-
-    return expr(lw, e)
-
-
 def call(lw: Lowering, e: S.Call) -> Value:
+    """`f(args)`: a model, an index, a helper, an extern or a builtin, by what the name stands for."""
     f = e.func
     if isinstance(f, S.Name):
         v = lw.env.get(f.name)
         if v is None and f.name in lw.states:
-            v = _expr(lw, f)
+            v = lw.expr(f)
         if v is not None:
             if v.type.elem == "model":
                 return model_call(lw, v, e)
             if v.type.elem == "index":
-                return lw.one("index.ask", v, *[_expr(lw, a) for a in e.args], span=e.span, what="score", named=())
+                return lw.one("index.ask", v, *[lw.expr(a) for a in e.args], span=e.span, what="score", named=())
             lw.fail(f.span, f"`{f.name}` is {show(v.type)} and cannot be called", code="E231")
         item = lw.items.get(f.name)
         if isinstance(item, S.Def):
@@ -47,18 +47,15 @@ def call(lw: Lowering, e: S.Call) -> Value:
                 else f"use a rule with: verify t by {f.name} against target(t)",
                 code="E231",
             )
-        import difflib
-
-        near = difflib.get_close_matches(f.name, [*builtins.TABLE, *lw.items, *lw.env], 2)
         lw.fail(
             f.span,
             f"nothing called `{f.name}` can be called here",
-            f"did you mean {' or '.join(near)}?" if near else "define it with `def`, or hand it over with `extern`",
+            did_you_mean(f.name, [*builtins.TABLE, *lw.items, *lw.env], "define it with `def`, or hand it over with `extern`"),
             code="E230",
         )
     if isinstance(f, S.Attr):
         return method(lw, f, e)
-    v = _expr(lw, f)
+    v = lw.expr(f)
     if v.type.elem == "model":
         return model_call(lw, v, e)
     lw.fail(e.span, "only names and methods can be called", code="E231")
@@ -66,7 +63,7 @@ def call(lw: Lowering, e: S.Call) -> Value:
 
 def place_of(lw: Lowering, model: Value, e: S.Expr) -> tuple[Value, Value | None]:
     """Where a model is evaluated: (place, tree of its nodes)."""
-    v = _expr(lw, e)
+    v = lw.expr(e)
     if v.type.elem == "node" and v.type.of[0] != "ctx":
         return v, tree_value(lw, v, e.span)
     if v.type.elem == "path":
@@ -74,24 +71,12 @@ def place_of(lw: Lowering, model: Value, e: S.Expr) -> tuple[Value, Value | None
     return v, None
 
 
-def tree_value(lw: Lowering, node: Value, span: Span) -> Value:
-    """The tree that a node belongs to, as it is now."""
-    name = str(node.type.of[0])
-    for key in (name, *lw.env):
-        v = lw.env.get(key)
-        if v is not None and v.type.elem == "tree" and v.type.of[0] == name:
-            return v
-    if name in lw.states:
-        return _expr(lw, S.Name(name, span=span))
-    lw.fail(span, f"this node belongs to tree `{name}`, which is not in reach here", code="E230")
-
-
 def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     """`target(ctx)`, `target(t)`, `head(ns, given = m)`, `model(c, at = b)`."""
     if model.type.of[0] in ("layers", "adapter"):
         if len(e.args) != 1 or e.kwargs:
             lw.fail(e.span, "an adapter is applied to a trunk of layers", "adapter(target.upto(l))", code="E231")
-        return lw.one("model.derive", model, _expr(lw, e.args[0]), span=e.span, how="adapter")
+        return lw.one("model.derive", model, lw.expr(e.args[0]), span=e.span, how="adapter")
     if len(e.args) != 1:
         lw.fail(
             e.span,
@@ -106,25 +91,19 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     for k in e.kwargs:
         if k.name not in ("at", "given", "allow"):
             lw.fail(k.span, f"a model call takes at =, given = and allow =, not {k.name} =", code="E260")
-        extra[k.name] = _expr(lw, k.value)
+        extra[k.name] = lw.expr(k.value)
     names = [n for n in ("tree", "at", "given", "allow") if n in extra]
     attrs: dict[str, Any] = {"with": tuple(names)}
     if part:
         attrs["part"] = part
     if model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
-        return policy_call(lw, model, place, extra, e)
+        return governed_call(lw, model, place, extra, e)
     return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
 
 
-def policy_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Value], e: S.Call) -> Value:
-    """A call of a model with a cache policy: the policy says what is recomputed and what is reused."""
-    from decgraph.dsl.lower.policies import governed_call
-
-    return governed_call(lw, model, place, extra, e)
-
-
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
-    v = _expr(lw, f.value)
+    """`value.name(args)`."""
+    v = lw.expr(f.value)
     t, n = v.type, f.name
     if t.elem == "model":
         if n == "memory":
@@ -137,7 +116,7 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
             more: dict[str, Any] = {}
             for k in e.kwargs:
                 if k.name in ("at", "given"):
-                    extra[k.name] = _expr(lw, k.value)
+                    extra[k.name] = lw.expr(k.value)
                 elif k.name != "queries":
                     lw.fail(
                         k.span,
@@ -163,18 +142,6 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
             return model_call(lw, v, e, part="heads")
         if n == "skip" and e.kwargs:
             return skipped(lw, v, e)
-        if n in ("exit", "skip", "upto", "quantized"):
-            return lw.one("model.derive", v, _one(lw, e, n), span=e.span, how=n)
-        if n == "head":
-            return lw.one("model.derive", v, _one(lw, e, n), span=e.span, how="head")
-        if n == "embed":
-            return lw.one("model.embed", v, _one(lw, e, n), span=e.span)
-    if t.elem == "memory" and n in ("only", "without"):
-        return lw.one("memory.only", v, _one(lw, e, n), span=e.span, kind=n)
-    if t.elem == "memory" and n == "scores":
-        return lw.one("memory.scores", v, _one(lw, e, n), span=e.span)
-    if t.elem == "memory" and n == "join":
-        return lw.one("memory.join", v, _one(lw, e, n), span=e.span)
     if t.elem == "automaton" and n in ARITY:
         if len(e.args) != ARITY[n] or e.kwargs:
             lw.fail(
@@ -183,15 +150,16 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                 builtins.METHODS["automaton"],
                 code="E260",
             )
-        return lw.one("automaton", v, *[_expr(lw, a) for a in e.args], span=e.span, what=n)
+        return lw.one("automaton", v, *[lw.expr(a) for a in e.args], span=e.span, what=n)
     if t.elem == "index" and n in ("has", "after", "path", "get"):
         args = [_one(lw, e, n)]
-        kw = {k.name: _expr(lw, k.value) for k in e.kwargs}
+        kw = {k.name: lw.expr(k.value) for k in e.kwargs}
         return lw.emit("index.ask", v, *args, *kw.values(), span=e.span, what=n, named=tuple(kw))[0]
     if t.elem == "node" and t.of[0] == "ctx" and n == "last":
         return lw.one("ctx.get", v, _one(lw, e, n), span=e.span, field="last", vocab=lw.vocab)
-    if t.elem == "canvas" and n == "extend":
-        return lw.one("canvas.extend", v, _one(lw, e, n), span=e.span)
+    if n in ONE.get(t.elem, {}):
+        opcode, attribute = ONE[t.elem][n]
+        return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))
     lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E240")
 
 
@@ -213,8 +181,21 @@ def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
             code="E260",
         )
     names = tuple(k.name for k in e.kwargs)
-    return lw.one("model.derive", model, *[_expr(lw, k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
+    return lw.one("model.derive", model, *[lw.expr(k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
+
+_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "head"), ("model.derive", "how"))
+ONE: dict[str, dict[str, tuple[str, str]]] = {
+    "model": {**_DERIVED, "embed": ("model.embed", "")},
+    "memory": {
+        "only": ("memory.only", "kind"),
+        "without": ("memory.only", "kind"),
+        "scores": ("memory.scores", ""),
+        "join": ("memory.join", ""),
+    },
+    "canvas": {"extend": ("canvas.extend", "")},
+}
+"""Methods of one argument: the op, and its attribute that is the method's name."""
 
 ARITY = {"allowed": 1, "step": 2, "state": 1, "run": 2, "weights": 1}
 
@@ -223,7 +204,7 @@ def _one(lw: Lowering, e: S.Call, what: str) -> Value:
     """The single argument of a method."""
     if len(e.args) != 1:
         lw.fail(e.span, f".{what} takes 1 argument, got {len(e.args)}", code="E260")
-    return _expr(lw, e.args[0])
+    return lw.expr(e.args[0])
 
 
 def bind(
@@ -243,7 +224,7 @@ def bind(
         if p.name in out:
             check_arg(lw, item, p, out[p.name], span)
         elif p.default is not None:
-            out[p.name] = _expr(lw, p.default)
+            out[p.name] = lw.expr(p.default)
         else:
             lw.fail(span, f"{item.name} needs `{p.name}`", f"it takes {', '.join(x.name for x in params)}", code="E260")
     return out
@@ -280,6 +261,7 @@ ACCEPTS: dict[str, tuple[str, ...]] = {
 
 
 def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> None:
+    """Refuses an argument of another kind than its parameter's."""
     if p.type is None:
         return
     want = ACCEPTS.get(p.type.name)
@@ -291,36 +273,23 @@ def inline(lw: Lowering, item: S.Def, e: S.Call) -> Value:
     """A call of a `def`: its body, lowered here with its parameters bound."""
     if item.name in lw.calls or len(lw.calls) >= MAX_CALL_DEPTH:
         lw.fail(e.span, f"`{item.name}` calls itself", "helpers are unrolled where they are used; use a loop", code="E390")
-    args = [_expr(lw, a) for a in e.args]
-    kwargs = {k.name: _expr(lw, k.value) for k in e.kwargs}
+    args = [lw.expr(a) for a in e.args]
+    kwargs = {k.name: lw.expr(k.value) for k in e.kwargs}
     env = bind(lw, item, item.params, args, kwargs, e.span)
     hidden = {k: v for k, v in lw.env.items() if v.type.elem == "tree" and k not in env}
-    saved, states, prefix, trees = lw.env, lw.states, list(lw.prefix), list(lw.trees)
-    drafting, lw.drafting = lw.drafting, []  # a helper gives values: it does not grow its caller's trees
-    source, lw.source = lw.source, lw.items.source(item.name) or lw.source
-    lw.env, lw.states = {**hidden, **env}, {}
-    lw.prefix = [*prefix, f"{item.name}@{lw.site_number(e.span)}"]
-    lw.calls.append(item.name)
-    try:
+    with lw.called(item.name, {**hidden, **env}, e.span):
         lw.env["%ret"] = lw.const(None, NONE)
         lw.env[EXIT] = lw.const(False)
-        from decgraph.dsl.lower.statements import statement
-
-        suite(lw, item.body, statement)
+        suite(lw, item.body)
         out = lw.env["%ret"]
         if out.type == NONE:
             lw.fail(e.span, f"`{item.name}` returns nothing", "end it with: return value", code="E390")
         return out
-    finally:
-        lw.calls.pop()
-        lw.env, lw.states, lw.prefix, lw.trees, lw.source = saved, states, prefix, trees, source
-        lw.drafting = drafting
 
 
 def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
-    from decgraph.dsl.lower.declare import type_of
-
-    args = [_expr(lw, a) for a in e.args]
+    """A call of a function that the caller supplies: arguments and result are checked by its declaration."""
+    args = [lw.expr(a) for a in e.args]
     params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
     returns = type_of(lw, item.returns, item.name)
     if len(args) != len(params) or e.kwargs:
@@ -343,34 +312,26 @@ def run(lw: Lowering, e: S.Run) -> Value:
         lw.fail(e.span, "run needs the name of an algorithm", code="E230")
     callee = lw.items.get(e.call.func.name)
     if not isinstance(callee, S.Algorithm):
-        near = lw.items.near(e.call.func.name, S.Algorithm)
         lw.fail(
             e.call.span,
             f"`{e.call.func.name}` is not an algorithm in reach",
-            f"did you mean {near}?" if near else "import it: from autoregressive import autoregressive",
+            lw.items.near(e.call.func.name, S.Algorithm, "import it: from autoregressive import autoregressive"),
             code="E230",
         )
-    assert lw.module is not None
-    start = _expr(lw, e.start) if e.start is not None else lw.one("context", span=e.span)
-    bound = _expr(lw, e.at_most)
+    start = lw.expr(e.start) if e.start is not None else lw.one("context", span=e.span)
+    bound = lw.expr(e.at_most)
     args, names = [], []
     for p, a in zip(callee.params, e.call.args):
         names.append(p.name)
-        args.append(_expr(lw, a))
+        args.append(lw.expr(a))
     for k in e.call.kwargs:
         names.append(k.name)
-        args.append(_expr(lw, k.value))
+        args.append(lw.expr(k.value))
     lw.module.need(callee.name, lw, e.span)
     path = Value(Type("path", (lw.vocab,)), "path")
-    saved = dict(lw.env)
-    lw.b.open([path])
-    lw.env["%path"] = path
-    lw.env["path"] = path
     lw.path_scope.append(path)
-    cond = _expr(lw, e.until)
+    region = lw.region([path], e.until, path=path, **{"%path": path})
     lw.path_scope.pop()
-    region = lw.b.close([cond])
-    lw.env = saved
     operands = [start, bound, *args]
     if start.type.elem == "node" and start.type.of[0] != "ctx":
         operands.append(tree_value(lw, start, e.span))
@@ -386,6 +347,3 @@ def run(lw: Lowering, e: S.Run) -> Value:
         site=lw.site(e.span, "run"),
         vocab=lw.vocab,
     )[0]
-
-
-__all__ = ["BOOL", "call", "inline", "run"]

@@ -5,24 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.flow import show
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
-from decgraph.ir.values import Value
 
 MODEL_KINDS = ("causal", "masked", "features", "layers", "set_block_lm")
 SCALARS = {"int": INT, "float": REAL, "prob": PROB, "bool": BOOL, "text": TEXT, "topology": TOPOLOGY, "set": SET}
 KNOWN = (*SCALARS, *MODEL_KINDS, "token", "dist", "draws", "tree", "list", "automaton", "suffixes", "ngrams", "lru", "node")
 
 
-def _expr(lw: Lowering, e: S.Node) -> Value:
-    from decgraph.dsl.lower.expr import expr
-
-    return expr(lw, e)
-
-
 def dims_of(lw: Lowering, t: S.TypeExpr | S.Index) -> tuple[Dim, ...]:
+    """The dimensions of a written type; the bounds are those of its parameters."""
     out = []
     for d in t.dims if isinstance(t, S.TypeExpr) else t.subs:
         if isinstance(d, S.Name) and d.name == "vocab" and "vocab" not in lw.env:
@@ -39,7 +34,7 @@ def bound_of(lw: Lowering, e: S.Expr) -> int | None:
         return int(e.value)
     if isinstance(e, S.Name):
         v = lw.env.get(e.name)
-        return lw.module.bounds.get(v) if v is not None and lw.module is not None else None
+        return lw.module.bounds.get(v) if v is not None else None
     if isinstance(e, S.Binary) and e.op in "+-*":
         a, b = bound_of(lw, e.left), bound_of(lw, e.right)
         if a is None or b is None:
@@ -49,6 +44,7 @@ def bound_of(lw: Lowering, e: S.Expr) -> int | None:
 
 
 def model_type(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
+    """The type of a model parameter: kind, vocabulary, family and what its positions see."""
     kind = "masked" if t.name == "set_block_lm" else t.name
     vocab = lw.vocab
     if t.dims:
@@ -114,13 +110,10 @@ def type_of(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
         return Type("node", ("ctx",))
     if n == "nodes" or n == "positions" or n == "span":
         return Type("position", (name,), (Dim("part", name),))
-    import difflib
-
-    near = difflib.get_close_matches(n, KNOWN, 2)
     lw.fail(
         t.span,
         f"there is no type `{n}`",
-        f"did you mean {' or '.join(near)}?" if near else f"types are {', '.join(KNOWN)}",
+        did_you_mean(n, KNOWN, f"types are {', '.join(KNOWN)}"),
         code="E230",
     )
 
@@ -153,17 +146,17 @@ def literal(lw: Lowering, e: S.Expr, what: str) -> Any:
 
 def canvas_decl(lw: Lowering, s: S.Canvas) -> None:
     """`canvas c: length growing to n`."""
-    n = _expr(lw, s.length)
+    n = lw.expr(s.length)
     if not n.type.is_number or n.type.dims:
         lw.fail(s.length.span, f"a canvas needs a length, got {show(n.type)}", code="E210")
     n = size(lw, n, s.length.span, "the length of the canvas")
-    extra = [size(lw, _expr(lw, s.grow_to), s.grow_to.span, "the length of the canvas")] if s.grow_to is not None else []
+    extra = [size(lw, lw.expr(s.grow_to), s.grow_to.span, "the length of the canvas")] if s.grow_to is not None else []
     lw.env[s.name] = lw.emit("canvas.new", n, *extra, span=s.span, names=(s.name,), canvas=s.name, vocab=lw.vocab)[0]
 
 
 def model_decl(lw: Lowering, s: S.ModelDecl) -> None:
     """`model small = target.head(adapter(target.upto(l)))`."""
-    v = _expr(lw, s.value)
+    v = lw.expr(s.value)
     if v.type.elem != "model":
         lw.fail(s.value.span, f"`model {s.name} =` needs a model, got {show(v.type)}", code="E210")
     object.__setattr__(v, "name", s.name)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import access, calls
-from decgraph.dsl.lower.flow import region, show
+from decgraph.dsl.lower.flow import region
 from decgraph.dsl.lower.sizes import power, size, whole
 from decgraph.dsl.lower.state import Lowering
-from decgraph.ir.types import ANY, BOOL, INT, NONE, REAL, Dim, Type, listing
-from decgraph.ir.values import Region, Value
+from decgraph.dsl.lower.wording import show
+from decgraph.ir.types import ANY, INT, NONE, REAL, Type
+from decgraph.ir.values import Value
 
 BINARY = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "^": "pow"}
 COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
 def number(lw: Lowering, e: S.Number) -> Value:
+    """A literal: an int where it is written as one, else an exact real."""
     v = e.value
     if isinstance(v, Fraction) and v.denominator == 1 and "." not in e.text and "e" not in e.text.lower():
         v = int(v)
@@ -25,6 +29,7 @@ def number(lw: Lowering, e: S.Number) -> Value:
 
 
 def name(lw: Lowering, e: S.Name) -> Value:
+    """What a name stands for here: a variable, a state or a word of the language."""
     n = e.name
     if n in lw.env:
         return lw.env[n]
@@ -38,14 +43,11 @@ def name(lw: Lowering, e: S.Name) -> Value:
     item = lw.items.get(n)
     if item is not None:
         lw.fail(e.span, f"`{n}` is a {type(item).__name__.lower()}, not a value", f"call it: {n}(...)", code="E231")
-    import difflib
-
     known = [k for k in [*lw.env, *lw.states, *SPECIAL, *lw.items] if not k.startswith("%") and "." not in k]
-    near = difflib.get_close_matches(n, known, 2)
     lw.fail(
         e.span,
         f"nothing is called `{n}` here",
-        f"did you mean {' or '.join(near)}?" if near else "assign it first, or make it a parameter",
+        did_you_mean(n, known, "assign it first, or make it a parameter"),
         code="E230",
     )
 
@@ -62,7 +64,7 @@ def _root(lw: Lowering, e: S.Name) -> Value:
     return lw.one("tree.nodes", lw.env[tree], span=e.span, which="root", name="root")
 
 
-SPECIAL: dict[str, Any] = {
+SPECIAL: dict[str, Callable[[Lowering, S.Name], Value]] = {
     "ctx": lambda lw, e: lw.one("context", span=e.span, name="ctx"),
     "done": lambda lw, e: lw.one("done", span=e.span),
     "root": _root,
@@ -97,15 +99,17 @@ def expr(lw: Lowering, e: S.Node) -> Value:
 
 
 def unary(lw: Lowering, e: S.Unary) -> Value:
+    """`-x` or `not x`."""
     if e.op == "-" and isinstance(e.operand, S.Name) and e.operand.name == "inf" and "inf" not in lw.env:
         return lw.const("-inf", REAL)
-    v = expr(lw, e.operand)
+    v = lw.expr(e.operand)
     opcode = "hidden.map" if v.type.elem == "hidden" else "map"
     return lw.one(opcode, v, span=e.span, fn="neg" if e.op == "-" else "not")
 
 
 def binary(lw: Lowering, e: S.Binary) -> Value:
-    a, b = expr(lw, e.left), expr(lw, e.right)
+    """Arithmetic, `++`, and sums and differences of sets of positions and nodes."""
+    a, b = lw.expr(e.left), lw.expr(e.right)
     if e.op == "++":
         return lw.one("concat", a, b, span=e.span)
     if a.type.elem == "position" and b.type.elem == "position" and e.op in ("+", "-") and a.type.dims:
@@ -130,50 +134,38 @@ def plain_int(lw: Lowering, v: Value) -> Value:
 
 
 def compare(lw: Lowering, e: S.Compare) -> Value:
+    """A comparison, entry by entry, or membership."""
     if e.op in ("in", "not in"):
-        v = membership(lw, expr(lw, e.left), expr(lw, e.right), e)
+        v = membership(lw, lw.expr(e.left), lw.expr(e.right), e)
         return lw.one("map", v, span=e.span, fn="not") if e.op == "not in" else v
-    a, b = expr(lw, e.left), expr(lw, e.right)
+    a, b = lw.expr(e.left), lw.expr(e.right)
     if a.type.elem != b.type.elem and "position" in (a.type.elem, b.type.elem):
         a, b = plain_int(lw, a), plain_int(lw, b)
     return lw.one("map", a, b, span=e.span, fn=COMPARE[e.op])
 
 
 def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:
+    """Whether the entries of one value are among those of another."""
     return lw.one("contains", a, b, span=e.span)
 
 
 # What may have no value, or costs much: the second half of `a and b` computes it only where it is needed.
-GUARDED = frozenset(
-    (
-        "gather",
-        "lookup",
-        "arg",
-        "reduce",
-        "model.eval",
-        "model.memory",
-        "extern",
-        "run",
-        "text_of",
-        "index.ask",
-        "automaton",
-        "slice",
-    )
-)
+GUARDED = frozenset((
+    "gather", "lookup", "arg", "reduce", "model.eval", "model.memory", "extern", "run", "text_of", "index.ask", "automaton",
+    "slice",
+))  # fmt: skip
 
 
 def boolop(lw: Lowering, e: S.BoolOp) -> Value:
     """`a and b`: of single conditions, b is looked at only where a leaves it open."""
-    out = expr(lw, e.values[0])
+    out = lw.expr(e.values[0])
     for part in e.values[1:]:
-        saved = dict(lw.env)
-        lw.b.open()
-        v = expr(lw, part)
-        inner = lw.b.close([v])
-        lw.env = saved
+        inner = lw.region([], part)
+        v = inner.yields[0]
         single = out.type.elem == v.type.elem == "bool" and not out.type.dims and not v.type.dims
         if single and any(op.opcode in GUARDED for op in inner.walk()):
-            settled = _settled(lw, e.op == "or")
+            lw.b.open()
+            settled = lw.b.close([lw.const(e.op == "or")])
             regions = (settled, inner) if e.op == "or" else (inner, settled)
             out = lw.emit("if", out, regions=regions, span=e.span)[0]
         else:
@@ -182,35 +174,27 @@ def boolop(lw: Lowering, e: S.BoolOp) -> Value:
     return out
 
 
-def _settled(lw: Lowering, value: bool) -> Region:
-    lw.b.open()
-    v = lw.const(value)
-    return lw.b.close([v])
-
-
 def ifexp(lw: Lowering, e: S.IfExp) -> Value:
-    cond = expr(lw, e.cond)
-    regions = []
-    for part in (e.then, e.orelse):
-        saved = dict(lw.env)
-        lw.b.open()
-        v = expr(lw, part)
-        regions.append(lw.b.close([v]))
-        lw.env = saved
-    return lw.emit("if", cond, regions=tuple(regions), span=e.span)[0]
+    """`a if cond else b`: only the chosen side is computed."""
+    cond = lw.expr(e.cond)
+    regions = (lw.region([], e.then), lw.region([], e.orelse))
+    return lw.emit("if", cond, regions=regions, span=e.span)[0]
 
 
 def where(lw: Lowering, e: S.Where) -> Value:
-    v = expr(lw, e.value)
-    c = expr(lw, e.cond)
+    """The entries of a vector at which a condition holds."""
+    v = lw.expr(e.value)
+    c = lw.expr(e.cond)
     return lw.one("compact", v, c, span=e.span)
 
 
 def listexpr(lw: Lowering, e: S.ListExpr) -> Value:
-    return lw.one("list", *[expr(lw, i) for i in e.items], span=e.span)
+    """`[a, b, c]`."""
+    return lw.one("list", *[lw.expr(i) for i in e.items], span=e.span)
 
 
 def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
+    """`[element for x in xs if cond]`."""
     xs = iterable(lw, e.iter)
     item = element_type(lw, xs, e.iter)
     i, x = Value(INT, "i"), Value(item, e.names[0].name)
@@ -218,9 +202,9 @@ def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
     def fill(_: list[Value]) -> list[Value]:
         lw.counters.append(i)
         lw.env[e.names[0].name] = x
-        out = [expr(lw, e.element)]
+        out = [lw.expr(e.element)]
         if e.cond is not None:
-            out.append(expr(lw, e.cond))
+            out.append(lw.expr(e.cond))
             if out[1].type.elem != "bool" or out[1].type.dims:
                 lw.fail(e.cond.span, f"a condition must be one bool, got {show(out[1].type)}", "say any(...) or all(...)")
         return out
@@ -232,12 +216,13 @@ def comprehension(lw: Lowering, e: S.Comprehension) -> Value:
 def iterable(lw: Lowering, e: S.Expr) -> Value:
     """What a `for` runs over: a vector, a list, a topology, or lo..hi as numbers."""
     if isinstance(e, S.Range):
-        lo, hi = (size(lw, expr(lw, x), x.span, "an end of the range") for x in (e.lo, e.hi))
+        lo, hi = (size(lw, lw.expr(x), x.span, "an end of the range") for x in (e.lo, e.hi))
         return lw.one("tile", lo, hi, span=e.span, kind="iota")
-    return expr(lw, e)
+    return lw.expr(e)
 
 
 def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
+    """The type of one element of what a `for` runs over."""
     t = xs.type
     if t.elem == "list":
         if t.of[0] == ANY:
@@ -256,27 +241,21 @@ def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
     return t.drop()
 
 
-def runexpr(lw: Lowering, e: S.Run) -> Value:
-    return calls.run(lw, e)
-
-
-TABLE: dict[type, Any] = {
+TABLE: dict[type, Callable[[Lowering, Any], Value]] = {
     S.Name: name,
     S.Number: number,
     S.String: lambda lw, e: lw.const(e.value),
     S.ListExpr: listexpr,
     S.Comprehension: comprehension,
-    S.Call: lambda lw, e: calls.call(lw, e),
-    S.Index: lambda lw, e: access.index(lw, e),
-    S.Attr: lambda lw, e: access.attr(lw, e),
+    S.Call: calls.call,
+    S.Index: access.index,
+    S.Attr: access.attr,
     S.Unary: unary,
     S.Binary: binary,
     S.Compare: compare,
     S.BoolOp: boolop,
     S.IfExp: ifexp,
     S.Where: where,
-    S.Run: runexpr,
+    S.Run: calls.run,
     S.Range: iterable,
 }
-
-__all__ = ["BOOL", "Dim", "Region", "expr", "iterable", "listing"]

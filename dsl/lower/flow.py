@@ -5,101 +5,69 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.sizes import nested
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
-from decgraph.ir.types import BOOL, INT, Type, join
+from decgraph.ir.types import INT, Type, join
 from decgraph.ir.values import Region, Value
 
+T = TypeVar("T")
 STOP, EXIT = "%stop", "%exit"
 
 
-def assigned(body: Iterable[S.Node]) -> list[str]:
-    """Names that a suite may give a new value, in order of first appearance (trees that grow and canvases included)."""
+LEAVES: dict[type[S.Node], tuple[str, ...]] = {
+    S.Accept: ("%acc", "%has_acc", EXIT, STOP),
+    S.Emit: ("%emit", "%has_emit", EXIT, STOP),
+    S.Return: ("%ret", EXIT, STOP),
+    S.Break: (STOP,),
+}
+"""What a statement that leaves its suite sets."""
+
+
+def assigned(body: Iterable[S.Node], drafting: str = "%tree") -> list[str]:
+    """Names that a suite may give a new value, in order of first appearance (trees that grow and canvases included).
+    drafting: the tree that is being drafted around it."""
     out: dict[str, None] = {}
-
-    def root(e: S.Node) -> None:
-        while isinstance(e, (S.Attr, S.Index)):
-            e = e.value
-        if isinstance(e, S.Name):
-            out[e.name] = None
-
-    drafts: list[str] = []
-
-    def visit(n: S.Node) -> None:
-        if isinstance(n, (S.Assign, S.Draw)):
-            for t in n.targets:
-                root(t)
-            if isinstance(n, S.Assign):
-                for v in n.values:
-                    if isinstance(v, S.Grow) and drafts:
-                        out[drafts[-1]] = None
-                    elif isinstance(v, S.Grow):
-                        out["%tree"] = None
-        elif isinstance(n, S.Grow):
-            out[drafts[-1] if drafts else "%tree"] = None
-        elif isinstance(n, S.Verify):
-            root(n.tree)
-            if isinstance(n.tree, S.Name):
-                out[n.tree.name + ".accepted"] = None
-        elif isinstance(n, S.Prune):
-            root(n.tree)
-        elif isinstance(n, (S.Unmask, S.Remask)):
-            root(n.target)
-        elif isinstance(n, (S.Canvas, S.ModelDecl, S.Noise)):
-            out[n.name] = None
-        elif isinstance(n, S.Do):
-            if isinstance(n.call.func, S.Attr):
-                root(n.call.func.value)
-        elif isinstance(n, S.Accept):
-            for x in ("%acc", "%has_acc", EXIT, STOP):
-                out[x] = None
-        elif isinstance(n, S.Emit):
-            for x in ("%emit", "%has_emit", EXIT, STOP):
-                out[x] = None
-        elif isinstance(n, S.Return):
-            for x in ("%ret", EXIT, STOP):
-                out[x] = None
-        elif isinstance(n, S.Break):
-            out[STOP] = None
-        elif isinstance(n, S.For):
-            pass
-        if isinstance(n, S.Draft):
-            out[n.tree] = None
-            drafts.append(n.tree)
-            for c in n.body:
-                visit(c)
-            drafts.pop()
-            return
-        if isinstance(n, (S.While, S.Loop, S.Repeat, S.For, S.Lanes, S.Across)):
-            inner = assigned_in(n.body)
-            for name in inner:
-                if name != STOP:
-                    out[drafts[-1] if name == "%tree" and drafts else name] = None
-            return
-        if isinstance(n, S.If):
-            for branch in n.branches:
-                for c in branch.body:
-                    visit(c)
-            for c in n.orelse:
-                visit(c)
-
-    def assigned_in(body: Iterable[S.Node]) -> list[str]:
-        saved = dict(out)
-        out.clear()
-        for c in body:
-            visit(c)
-        inner = list(out)
-        out.clear()
-        out.update(saved)
-        return inner
-
     for n in body:
-        visit(n)
+        found: list[str] = []
+        match n:
+            case S.Draw():
+                found = [_root(t) for t in n.targets]
+            case S.Assign():
+                found = [*(_root(t) for t in n.targets), *(drafting for v in n.values if isinstance(v, S.Grow))]
+            case S.Grow():
+                found = [drafting]
+            case S.Verify():
+                found = [_root(n.tree), *([n.tree.name + ".accepted"] if isinstance(n.tree, S.Name) else [])]
+            case S.Prune():
+                found = [_root(n.tree)]
+            case S.Unmask() | S.Remask():
+                found = [_root(n.target)]
+            case S.Canvas() | S.ModelDecl() | S.Noise():
+                found = [n.name]
+            case S.Do(call=S.Call(func=S.Attr(value=value))):
+                found = [_root(value)]
+            case S.Draft():
+                found = [n.tree, *assigned(n.body, n.tree)]
+            case S.While() | S.Loop() | S.Repeat() | S.For() | S.Lanes() | S.Across():
+                found = [name for name in assigned(n.body, drafting) if name != STOP]
+            case S.If():
+                found = assigned([c for suite in (*(b.body for b in n.branches), n.orelse) for c in suite], drafting)
+            case _:
+                found = list(LEAVES.get(type(n), ()))
+        out.update(dict.fromkeys(name for name in found if name))
     return list(out)
+
+
+def _root(e: S.Node) -> str:
+    """The name that an assignment to a part of it changes."""
+    while isinstance(e, (S.Attr, S.Index)):
+        e = e.value
+    return e.name if isinstance(e, S.Name) else ""
 
 
 def may_exit(n: S.Node) -> bool:
@@ -120,6 +88,7 @@ def _leaves(n: S.Node) -> bool:
 
 
 def carried_names(lw: Lowering, names: Iterable[str]) -> list[str]:
+    """Of the names that a suite assigns, those that have a value before it; memories of cache policies too."""
     out = [n for n in lw.env if n.startswith(("%mem.", "%entered.", "%calls."))]
     for n in names:
         n = lw.drafting[-1] if n == "%tree" and lw.drafting else n
@@ -145,7 +114,7 @@ def region(
     return region_, inner
 
 
-def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[Any, list[Type]]], span: Span) -> Any:
+def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[T, list[Type]]], span: Span) -> T:
     """Types of carried variables that hold before and after the body: widen until they do."""
     types = [lw.env[n].type for n in names]
     for turn in range(6):
@@ -176,55 +145,43 @@ def _unbounded(a: Type, b: Type) -> Type:
     return b.with_dims(tuple(y if x.bound == y.bound else replace(y, bound=None) for x, y in zip(a.dims, b.dims, strict=True)))
 
 
-def show(t: Type) -> str:
-    """A type as an author would say it."""
-    names = {"k": "", "nodes": "nodes of", "part": "part of", "cells": "cells of", "vocab": "vocabulary", "layers": "layers"}
-    base = t.elem if t.elem != "list" else "a list"
-    if t.elem in ("token", "dist", "draw") and t.of and t.of[0] != "V":
-        base += f"[{t.of[0]}]"
-    dims = [f"{names[d.kind]} {d.of}".strip() or "many" for d in t.dims]
-    return base + (f" over {', '.join(dims)}" if dims else "")
-
-
-def suite(lw: Lowering, body: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]) -> None:
+def suite(lw: Lowering, body: tuple[S.Stmt, ...]) -> None:
     """Lower statements in order; what follows one that may leave the suite runs only if it did not. What follows a decision
     of a rule runs: `accept n`, `y ~ p[n]`, `emit y` is how rules are written, and the rule ends with this suite."""
     for i, stmt in enumerate(body):
         rest = body[i + 1 :]
         lw.span = stmt.span
         if decides(stmt) and (rest or lw.decided):
-            _after_decision(lw, stmt, rest, statement)
+            _after_decision(lw, stmt, rest)
             return
-        statement(lw, stmt)
+        lw.statement(stmt)
         if isinstance(stmt, (S.Accept, S.Emit)):
             lw.env[EXIT] = lw.const(True)
         if not rest or not may_exit(stmt):
             continue
-        _unless_left(lw, stmt, rest, statement)
+        _unless_left(lw, stmt, rest)
         return
 
 
-def _after_decision(
-    lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]
-) -> None:
+def _after_decision(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...]) -> None:
     """A statement that decides on every way, and the rest of its suite. A later accept replaces the first one and does not end
     the rule by itself; an emit does, wherever it stands below."""
     outer, lw.decided = lw.decided, True
-    statement(lw, stmt)
+    lw.statement(stmt)
     if rest and isinstance(stmt, S.If) and may_exit(stmt):
-        _unless_left(lw, stmt, rest, statement)
+        _unless_left(lw, stmt, rest)
     elif rest:
-        suite(lw, rest, statement)
+        suite(lw, rest)
     lw.decided = outer
     if not outer or isinstance(stmt, S.Emit):
         lw.env[EXIT] = lw.const(True)
 
 
-def _unless_left(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...], statement: Callable[[Lowering, S.Stmt], None]) -> None:
+def _unless_left(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...]) -> None:
     flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
     left = flags[0] if len(flags) == 1 else lw.one("map", *flags, fn="or", span=stmt.span)
     go_on = lw.one("map", left, fn="not", span=stmt.span)
-    branch(lw, go_on, partial(suite, lw, rest, statement), None, assigned(rest), stmt.span)
+    branch(lw, go_on, partial(suite, lw, rest), None, assigned(rest), stmt.span)
 
 
 def decides(n: S.Node) -> bool:
@@ -284,9 +241,8 @@ def loop(
     body: tuple[S.Stmt, ...],
     span: Span,
     *,
-    enter: Callable[[Value], None],
-    cond: Callable[[], Value] | None,
-    statement: Callable[[Lowering, S.Stmt], None],
+    enter: Callable[[Value], object] = lambda i: None,
+    cond: Callable[[], Value] | None = None,
     **attrs: Any,
 ) -> None:
     """A `for` or `while` over a suite. `enter` binds what the body sees of the counter; `cond` lowers a while's condition."""
@@ -295,10 +251,11 @@ def loop(
     stops = any(may_exit(s) for s in body)
     site = lw.site(span, "loop")
 
-    def build(types: list[Type]) -> tuple[Any, list[Type]]:
+    def build(types: list[Type]) -> tuple[list[Region], list[Type]]:
         regions = []
         if cond is not None:
-            region_, _ = region(lw, [Value(INT, "i")], names, types, lambda fresh: [cond()])
+            test = cond
+            region_, _ = region(lw, [Value(INT, "i")], names, types, lambda fresh: [test()])
             regions.append(Region(region_.args, region_.ops, region_.yields[:1]))
         i = Value(INT, "i")
 
@@ -307,7 +264,7 @@ def loop(
             if stops:
                 lw.env[STOP] = lw.const(False)
             enter(i)
-            suite(lw, body, statement)
+            suite(lw, body)
             if not stops:
                 return []
             flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
@@ -332,19 +289,3 @@ def loop(
         opcode, *operands, *inits, regions=tuple(regions), span=span, names=tuple(names), stops=stops, site=site, **attrs
     )
     lw.env.update(zip(names, finals))
-
-
-__all__ = [
-    "BOOL",
-    "EXIT",
-    "STOP",
-    "assigned",
-    "branch",
-    "carried_names",
-    "loop",
-    "may_exit",
-    "region",
-    "settle",
-    "show",
-    "suite",
-]

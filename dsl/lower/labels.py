@@ -59,6 +59,7 @@ def findings(module: Module, names: Names, source: Source) -> list[Diagnostic]:
 
 
 def said(f: Finding, names: Names, source: Source) -> Diagnostic:
+    """A finding of the label check as a diagnostic: where, why, and what to do instead."""
     message, label, help_ = SAID[f.kind]
     text = source if f.loc.path == source.path else stdlib_source(f.loc.path) or source
     notes: tuple[tuple[Span, str], ...] = ()

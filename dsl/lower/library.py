@@ -7,9 +7,9 @@ from functools import cache, lru_cache
 from importlib import resources
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import did_you_mean, failure
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source
-from decgraph.errors import DecError
 
 SHELVES = ("rules", "policies", "helpers")
 
@@ -61,59 +61,22 @@ class Names:
                 self._import(item, source)
             else:
                 if item.name in self.own and self.own[item.name][1] is source:
-                    from decgraph.dsl.diagnostics import Diagnostic
-
-                    raise DecError(
-                        [
-                            Diagnostic(
-                                "E360",
-                                f"`{item.name}` is defined twice",
-                                item.name_span or item.span,
-                                help="give one of them another name",
-                                source=source,
-                            )
-                        ]
-                    )
+                    span = item.name_span or item.span
+                    raise failure(source, span, f"`{item.name}` is defined twice", "give one of them another name", "E360")
                 self.own[item.name] = (item, source)
         self._folder = folder
 
     def _import(self, item: S.Import, source: Source) -> None:
-        from decgraph.dsl.diagnostics import Diagnostic
-
         module = item.module.removeprefix("stdlib.")
         found = shelf(module)
         if found is None:
-            import difflib
-
-            near = difflib.get_close_matches(module, names(), 2)
-            raise DecError(
-                [
-                    Diagnostic(
-                        "E230",
-                        f"there is no module `{item.module}`",
-                        item.span,
-                        help=f"did you mean {' or '.join(near)}?"
-                        if near
-                        else "modules are the files of stdlib/: " + ", ".join(names()[:12]),
-                        source=source,
-                    )
-                ]
-            )
+            advice = did_you_mean(module, names(), "modules are the files of stdlib/: " + ", ".join(names()[:12]))
+            raise failure(source, item.span, f"there is no module `{item.module}`", advice, "E230")
         for n in item.names:
             inner = found[0].named(n.name)
             if inner is None:
                 have = ", ".join(i.name for i in found[0].items if isinstance(i, S.Item))
-                raise DecError(
-                    [
-                        Diagnostic(
-                            "E230",
-                            f"`{item.module}` has nothing called `{n.name}`",
-                            n.span,
-                            help=f"it has {have}",
-                            source=source,
-                        )
-                    ]
-                )
+                raise failure(source, n.span, f"`{item.module}` has nothing called `{n.name}`", f"it has {have}", "E230")
             self.own[n.name] = (inner, found[1])
 
     def _find(self, name: str) -> tuple[S.Item, Source] | None:
@@ -137,12 +100,10 @@ class Names:
         found = self._find(name)
         return found[1] if found else None
 
-    def near(self, name: str, kind: type) -> str:
-        """What is called almost so, for "did you mean": names between "or", or nothing."""
-        import difflib
-
-        known = [n for n in {*self.own, *_ambient(), *names()} if isinstance(self.get(n), kind)]
-        return " or ".join(difflib.get_close_matches(name, sorted(known), 2))
+    def near(self, name: str, kind: type[S.Item], otherwise: str) -> str:
+        """Advice: what of a kind is called almost so, else the given one."""
+        known = sorted(n for n in {*self.own, *_ambient(), *names()} if isinstance(self.get(n), kind))
+        return did_you_mean(name, known, otherwise)
 
     def __contains__(self, name: str) -> bool:
         return self._find(name) is not None

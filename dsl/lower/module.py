@@ -7,18 +7,24 @@ from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.lower.calls import ACCEPTS
 from decgraph.dsl.lower.declare import SCALARS, literal, type_of
-from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.expr import expr
+from decgraph.dsl.lower.flow import suite
+from decgraph.dsl.lower.labels import findings
 from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.progress import check_progress
 from decgraph.dsl.lower.sizes import refuse_too_large
 from decgraph.dsl.lower.state import Lowering, StateInfo
+from decgraph.dsl.lower.statements import statement
 from decgraph.dsl.lower.targets import roomy
+from decgraph.dsl.lower.wording import show
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.capacity import note_capacities
 from decgraph.ir.places import note_places
-from decgraph.ir.types import ANY, BOOL, NONE, REAL, Dim, Type, join, listing
+from decgraph.ir.types import ANY, BOOL, NONE, Dim, Type, join, listing
 from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
 
 
@@ -32,6 +38,9 @@ class ModuleLowering:
         self.bounds: dict[Value, int] = {}
         self.open: list[str] = []
         self.keep: list[Any] = []
+
+    def lowering(self, source: Source, name: str) -> Lowering:
+        return Lowering(source, self.names, name, self, expr, statement)
 
     def need(self, name: str, lw: Lowering | None = None, span: Span | None = None) -> None:
         """Lower an algorithm that another one runs or refines, once."""
@@ -51,8 +60,7 @@ class ModuleLowering:
             self.open.pop()
 
     def algorithm(self, item: S.Algorithm, source: Source) -> Function:
-        lw = Lowering(source, self.names, item.name)
-        lw.module = self
+        lw = self.lowering(source, item.name)
         self.keep.append(lw)
         params: list[Param] = []
         for p in item.params:
@@ -70,14 +78,10 @@ class ModuleLowering:
                 claims.append(self.claim(lw, s))
             else:
                 body.append(s)
-        from decgraph.dsl.lower.flow import suite
-        from decgraph.dsl.lower.statements import statement
 
-        suite(lw, tuple(body), statement)
+        suite(lw, tuple(body))
         region = lw.b.close()
         states = [StateDecl(s.name, lw.states[s.name].type, s.scope, s.init) for s in states]
-        from decgraph.dsl.lower.progress import check_progress
-
         check_progress(lw, item)
         return Function(
             item.name,
@@ -146,21 +150,19 @@ class ModuleLowering:
         scope = s.scope or "sequence"
         if scope not in ("sequence", "session", "batch"):
             lw.fail(s.span, f"a state is per sequence, per session or per batch, not per {scope}", code="E370")
-        from decgraph.dsl.lower.expr import expr
-
         lw.b.open()
         saved = dict(lw.env)
         if t.elem == "index":
-            sizes = [expr(lw, a) for a in s.type.args] or [expr(lw, d) for d in s.type.dims[1:]]
+            sizes = [lw.expr(a) for a in s.type.args] or [lw.expr(d) for d in s.type.dims[1:]]
             init = lw.one("index.new", *sizes, span=s.span, kind=t.of[0], vocab=lw.vocab)
             if s.init is not None:
-                init = lw.one("index.learn", init, expr(lw, s.init), span=s.span)
+                init = lw.one("index.learn", init, lw.expr(s.init), span=s.span)
         elif t.elem == "tree":
             init = lw.const(None, NONE)
         elif t.elem == "astate":
-            init = expr(lw, s.init) if s.init is not None else lw.const(None, NONE)
+            init = lw.expr(s.init) if s.init is not None else lw.const(None, NONE)
         elif s.init is not None:
-            init = expr(lw, s.init)
+            init = lw.expr(s.init)
             if t.dims and not init.type.dims and init.type.elem in ("int", "real", "bool", "prob"):
                 init = self.filled(lw, s, t, init)
         elif t.dims and not any(isinstance(d, S.UpTo) for d in s.type.dims):
@@ -186,8 +188,6 @@ class ModuleLowering:
 
     def room(self, lw: Lowering, s: S.State, t: Type) -> tuple[Value, ...]:
         """What a state has room for in each dimension, of the outermost ones that were declared with a number."""
-        from decgraph.dsl.lower.expr import expr
-
         dims: list[Any] = list(s.type.dims)
         if t.elem == "list":
             inner = dims[0].subs if dims and isinstance(dims[0], S.Index) else ()
@@ -198,15 +198,11 @@ class ModuleLowering:
         for d in dims:
             if isinstance(d, S.Name) and d.name == "vocab" and "vocab" not in lw.env:
                 break
-            out.append(expr(lw, d.bound if isinstance(d, S.UpTo) else d))
+            out.append(lw.expr(d.bound if isinstance(d, S.UpTo) else d))
         return tuple(out)
 
     def filled(self, lw: Lowering, s: S.State, t: Type, value: Value) -> Value:
-        from decgraph.dsl.lower.expr import expr
-
-        sizes = [
-            expr(lw, d.bound if isinstance(d, S.UpTo) else d) for d, dim in zip(s.type.dims, t.dims) if dim.kind != "vocab"
-        ]
+        sizes = [lw.expr(d.bound if isinstance(d, S.UpTo) else d) for d, dim in zip(s.type.dims, t.dims) if dim.kind != "vocab"]
         zero = lw.emit(
             "tile",
             *sizes,
@@ -231,19 +227,12 @@ class ModuleLowering:
                 names.append(m.name)
             return Claim("keeps_support", text, models=tuple(names), loc=lw.loc(s.span))
         assert isinstance(s, S.Ensures)
-        from decgraph.dsl.lower.expr import expr
-
-        saved = dict(lw.env)
         model = next((v for v in lw.env.values() if v.type.elem == "model" and v.type.of[0] == "causal"), None)
         vocab = model.type.vocab if model is not None else lw.vocab
         p, x = Value(Type("dist", (vocab, "shaped")), "p"), Value(Type("token", (vocab,)), "x")
-        lw.b.open([p, x])
-        lw.env.update(p=p, x=x)
-        v = expr(lw, s.expr)
-        if v.type != BOOL:
-            lw.fail(s.span, f"ensures needs a condition on p and x, got {show(v.type)}", "ensures p[x] > 0.1", code="E210")
-        region = lw.b.close([v])
-        lw.env = saved
+        region = lw.region([p, x], s.expr, p=p, x=x)
+        if (found := region.yields[0].type) != BOOL:
+            lw.fail(s.span, f"ensures needs a condition on p and x, got {show(found)}", "ensures p[x] > 0.1", code="E210")
         return Claim("ensures", text, region=region, loc=lw.loc(s.span))
 
     def refines(self, lw: Lowering, s: S.Refines, text: str) -> Claim:
@@ -251,13 +240,8 @@ class ModuleLowering:
         spec = lw.items.get(f.name) if isinstance(f, S.Name) else None
         if not isinstance(spec, S.Algorithm):
             name = getattr(f, "name", "?")
-            near = lw.items.near(name, S.Algorithm)
-            lw.fail(
-                s.spec.span,
-                f"refines names an algorithm; `{name}` is none that is in reach",
-                f"did you mean {near}?" if near else "refines autoregressive(target) in distribution",
-                code="E230",
-            )
+            advice = lw.items.near(name, S.Algorithm, "refines autoregressive(target) in distribution")
+            lw.fail(s.spec.span, f"refines names an algorithm; `{name}` is none that is in reach", advice, code="E230")
         if spec.name == lw.function:
             lw.fail(
                 s.spec.span,
@@ -327,7 +311,7 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
     externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
     for item in file.items:
         if isinstance(item, S.Extern):
-            lw = Lowering(source, names, item.name)
+            lw = lowering.lowering(source, item.name)
             externs[item.name] = (
                 tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None),
                 type_of(lw, item.returns, item.name),
@@ -337,8 +321,6 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
     note_places(module)
     refuse_too_large(module, source)
     if check_labels:
-        from decgraph.dsl.lower.labels import findings
-
         wrong = [d for d in findings(module, names, source) if d.severity == "error"]
         if wrong:
             raise DecError(wrong)
@@ -347,17 +329,12 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
 
 def warnings_of(module: Module, file: S.File, source: Source) -> list[Diagnostic]:
     """What is worth knowing of a module that was lowered from this file: the label check's warnings."""
-    from decgraph.dsl.lower.labels import findings
-
     return [d for d in findings(module, Names(file, source), source) if d.severity != "error"]
 
 
 def check_item(lowering: ModuleLowering, item: S.Item, source: Source) -> None:
     """What can be said of a rule, helper or policy that nothing uses yet: its parameters' types exist."""
-    lw = Lowering(source, lowering.names, item.name)
-    lw.module = lowering
-    from decgraph.dsl.lower.calls import ACCEPTS
-
+    lw = lowering.lowering(source, item.name)
     if isinstance(item, (S.Rule, S.Def)):
         for p in item.params:
             if p.type is not None and p.type.name not in ACCEPTS and p.type.name not in SCALARS and p.type.name != "list":
@@ -367,6 +344,3 @@ def check_item(lowering: ModuleLowering, item: S.Item, source: Source) -> None:
 def load_text(text: str, path: str = "<text>", check_labels: bool = True) -> Module:
     """Parse and lower. Raises DecError."""
     return lower_file(parse_text(text, path), Source(text, path), check_labels)
-
-
-__all__ = ["REAL", "load_text", "lower_file", "warnings_of"]

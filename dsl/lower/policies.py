@@ -65,6 +65,7 @@ MOST_LAGS = 8
 
 
 def start_memory(lw: Lowering, name: str, model: Value, back: int) -> None:
+    """The empty memory and the counts that a policy starts with."""
     canvas = next((v for v in lw.env.values() if v.type.elem == "canvas"), None)
     if canvas is None:
         lw.fail(
@@ -104,7 +105,6 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
     b = extra.get("at", every)
     mem, entered, calls = (lw.env[f"%{k}.{name}"] for k in ("mem", "entered", "calls"))
     start = lw.one("as_int", lw.one("positions", b, span=e.span, kind="start"), span=e.span)
-    from decgraph.dsl.lower.expr import expr
 
     entering = lw.one("map", start, entered, span=e.span, fn="ne")
     inside = lw.one("map", entering, lw.const(0), lw.env[f"%calls.in.{name}"], span=e.span, fn="select")
@@ -113,9 +113,9 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
         if q.type is not None and q.type.name == "span":
             env[q.name] = b
         elif q.name in args:
-            env[q.name] = expr(lw, args[q.name])
+            env[q.name] = lw.expr(args[q.name])
         elif q.default is not None:
-            env[q.name] = expr(lw, q.default)
+            env[q.name] = lw.expr(q.default)
     past = [lw.env[f"%mem.past{n}.{name}"] for n in range(lags(policy))]
     saved, source, history = lw.env, lw.source, lw.history
     lw.env = {**env, "%R": every, "%G": mem}
@@ -138,11 +138,11 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
             return entering
         if c.event == "every":
             assert c.subject is not None
-            n = expr(lw, c.subject)
+            n = lw.expr(c.subject)
             return lw.one("map", lw.one("map", calls, n, span=e.span, fn="mod"), lw.const(0), span=e.span, fn="eq")
         if c.event == "when":
             assert c.subject is not None
-            return expr(lw, c.subject)
+            return lw.expr(c.subject)
         lw.fail(
             c.span,
             f"`on {c.event}` is not an event a call can see",
@@ -183,9 +183,9 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
 
     def cells(w: S.Expr) -> Value:
         if isinstance(w, S.Onward):
-            s = expr(lw, w.start)
+            s = lw.expr(w.start)
             return lw.one("positions", canvas, lw.one("as_int", s, span=e.span), span=e.span, kind="from")
-        return expr(lw, w)
+        return lw.expr(w)
 
     clauses(0)
     recomputed, given = lw.env["%R"], lw.env["%G"]
@@ -217,4 +217,5 @@ def canvas_of(lw: Lowering, tree: Value) -> Value:
 
 
 def none_of(lw: Lowering, every: Value) -> Value:
+    """No positions, of the canvas whose positions are given."""
     return lw.one("take_first", every, lw.const(0))

@@ -26,7 +26,7 @@ def check_progress(lw: Lowering, item: S.Algorithm) -> None:
             if not any(_leaves(c) for c in n.body):
                 lw.fail(n.span, "nothing leaves this loop", "say break if condition, or loop at most n:", code="E420")
             _check_cells(lw, n, [c.cond for s in n.body for c in S.walk(s) if isinstance(c, S.Break) and c.cond is not None])
-        elif _is_done(n.cond):
+        elif is_done(n.cond):
             if not _always(lw, n.body):
                 lw.fail(
                     n.span,
@@ -42,7 +42,8 @@ def check_progress(lw: Lowering, item: S.Algorithm) -> None:
             _check_cells(lw, n, [n.cond])
 
 
-def _is_done(e: S.Expr) -> bool:
+def is_done(e: S.Expr) -> bool:
+    """Whether a condition is `not done`."""
     return isinstance(e, S.Unary) and e.op == "not" and isinstance(e.operand, S.Name) and e.operand.name == "done"
 
 
@@ -77,7 +78,7 @@ def _always(lw: Lowering, body: tuple[S.Stmt, ...]) -> bool:
             return True
         if isinstance(s, (S.For, S.Loop, S.Draft, S.Lanes, S.Across)) and _always(lw, s.body):
             return True
-        if isinstance(s, S.While) and _is_done(s.cond) and _always(lw, s.body):
+        if isinstance(s, S.While) and is_done(s.cond) and _always(lw, s.body):
             return True
     return False
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from math import prod
 
-from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.diagnostics import failure
+from decgraph.dsl.lower.labels import span_of
+from decgraph.dsl.lower.library import stdlib_source
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.source import Source, Span
-from decgraph.errors import DecError
 from decgraph.ir.capacity import too_large
 from decgraph.ir.ops.limits import LARGEST, NODES, WIDEST, spoken
 from decgraph.ir.values import Module, Value
@@ -133,23 +134,8 @@ def whole(lw: Lowering, v: Value, span: Span) -> Value:
 
 def refuse_too_large(module: Module, source: Source) -> None:
     """Raise DecError at what makes a tree larger than a tree may be, whatever the parameters are."""
-    from decgraph.dsl.lower.labels import span_of
-    from decgraph.dsl.lower.library import stdlib_source
-
     for function in module.functions.values():
         for op in too_large(function):
             text = source if op.loc.path == source.path else stdlib_source(op.loc.path) or source
-            raise DecError(
-                [
-                    Diagnostic(
-                        "E430",
-                        f"a tree gets more than {NODES:,} nodes here",
-                        span_of(op.loc, text),
-                        source=text,
-                        help="fewer turns, fewer guesses at a node, or prune t to fewer",
-                    )
-                ]
-            )
-
-
-__all__ = ["nested", "power", "refuse_too_large", "size", "whole"]
+            advice = "fewer turns, fewer guesses at a node, or prune t to fewer"
+            raise failure(text, span_of(op.loc, text), f"a tree gets more than {NODES:,} nodes here", advice, "E430")

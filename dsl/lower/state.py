@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.diagnostics import failure
+from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.wording import spoken
 from decgraph.dsl.source import NOWHERE, Source, Span
-from decgraph.errors import DecError
 from decgraph.ir.build import Builder
 from decgraph.ir.opdef import OpError
-from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type, TypeError_, parse_type
+from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
 from decgraph.ir.values import NOWHERE as NO_LOC
-from decgraph.ir.values import Loc, Op, Value
+from decgraph.ir.values import Loc, Op, Region, Value
 
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
 """Ops that keep the places of distributions, and can give none to what is made from plain numbers."""
-_IR_TYPE = re.compile(r"\b[a-z]+(?:<[^<> ]*>(?:\[[^\] ]*\])?|\[[a-z][^\] ]*\])")
-
-
-def spoken(message: str) -> str:
-    """A message of the op table with its types as an author would say them."""
-    from decgraph.dsl.lower.flow import show
-
-    def said(hit: re.Match[str]) -> str:
-        try:
-            return show(parse_type(hit.group()))
-        except TypeError_:
-            return hit.group()
-
-    return _IR_TYPE.sub(said, message)
-
-
 BEYOND = 1 << 64
 """As a bound it says nothing: larger ones are not written out, since squares of squares have as many digits as one likes."""
 
@@ -49,13 +35,30 @@ class StateInfo:
     room: tuple[Value, ...] = ()  # its capacity in each dimension that was declared with one
 
 
+class Program(Protocol):
+    """What the lowering of one function knows of the whole program."""
+
+    bounds: dict[Value, int]
+    """The largest value of a whole number, where it is known."""
+
+    def need(self, name: str, lw: Lowering, span: Span) -> None:
+        """Lower an algorithm that this one runs or refines. Raises DecError where it runs itself."""
+
+
 @dataclass
 class Lowering:
-    """The state of lowering one function. `env` maps names to SSA values; regions copy it."""
+    """The state of lowering one function. `env` maps names to SSA values; regions copy it.
+
+    `lower_expr` and `lower_statement` are expr.py's and statements.py's: what lowers a part calls `lw.expr` and `lw.statement`
+    for the parts inside it, and imports neither.
+    """
 
     source: Source
-    items: Any
+    items: Names
     function: str
+    module: Program
+    lower_expr: Callable[[Lowering, S.Node], Value]
+    lower_statement: Callable[[Lowering, S.Stmt], None]
     b: Builder = field(default_factory=Builder)
     env: dict[str, Value] = field(default_factory=dict)
     states: dict[str, StateInfo] = field(default_factory=dict)
@@ -79,13 +82,47 @@ class Lowering:
     lows: dict[str, float] = field(default_factory=dict)
     unplaced: set[Value] = field(default_factory=set)  # distributions and draws that do not know which cells they are of
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
-    module: Any = None
     lane_var: str = ""
     lane_names: set[str] = field(default_factory=set)
     in_batch: bool = False
     decided: bool = False  # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
     turns: list[Value] = field(default_factory=list)  # of the counted loops around here, the outermost first
+
+    # -- what is inside
+    def expr(self, e: S.Node) -> Value:
+        """The value of an expression. Raises DecError."""
+        return self.lower_expr(self, e)
+
+    def statement(self, s: S.Stmt) -> None:
+        """Lower a statement. Raises DecError."""
+        self.lower_statement(self, s)
+
+    @contextmanager
+    def called(self, name: str, env: dict[str, Value], span: Span) -> Iterator[None]:
+        """For the body of a helper or rule: names, states and sites of its own. It gives values, and does not grow its
+        caller's trees. What the caller had comes back behind it."""
+        kept = {n: getattr(self, n) for n in ("env", "states", "prefix", "trees", "source", "drafting", "decided", "counters")}
+        self.prefix = [*self.prefix, f"{name}@{self.site_number(span)}"]
+        self.env, self.states, self.drafting, self.decided = env, {}, [], False
+        self.trees, self.counters = list(self.trees), list(self.counters)
+        self.source = self.items.source(name) or self.source
+        self.calls.append(name)
+        try:
+            yield
+        finally:
+            self.calls.pop()
+            for n, value in kept.items():
+                setattr(self, n, value)
+
+    def region(self, args: list[Value], e: S.Node, **names: Value) -> Region:
+        """A region that yields an expression's value; `names` are known inside, and what it names is not known after it."""
+        saved = dict(self.env)
+        self.b.open(args)
+        self.env.update(names)
+        made = self.b.close([self.expr(e)])
+        self.env = saved
+        return made
 
     # -- places and errors
     def loc(self, span: Span | None = None) -> Loc:
@@ -99,7 +136,7 @@ class Lowering:
         self, span: Span, message: str, help: str = "", code: str = "E210", notes: tuple[tuple[Span, str], ...] = ()
     ) -> NoReturn:
         """Raise the author's error at a place."""
-        raise DecError([Diagnostic(code, message, span or self.span, notes=notes, help=help, source=self.source)])
+        raise failure(self.source, span or self.span, message, help, code, notes)
 
     # -- emitting
     def emit(
@@ -138,15 +175,13 @@ class Lowering:
         v = self.b.const(value, type, self.loc())
         if type == INT and isinstance(value, int):
             self.constants[v] = value
-            if value >= 0 and self.module is not None:
+            if value >= 0:
                 self.module.bounds[v] = value
         return v
 
     def upper(self, v: Value) -> int | None:
         """The largest value of a number, where it is known: a constant, a parameter's range, sums and products of these."""
-        if self.module is None:
-            return None
-        known: dict[Value, int] = self.module.bounds
+        known = self.module.bounds
         if v in known:
             return known[v]
         op = self.made.get(v)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import builtins
+from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.builtins_more import SEVERAL
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
-from decgraph.dsl.lower.expr import element_type, expr, iterable
-from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, show, suite
-from decgraph.dsl.lower.progress import waits_for_cells
+from decgraph.dsl.lower.expr import element_type, iterable
+from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, suite
+from decgraph.dsl.lower.policies import declare
+from decgraph.dsl.lower.progress import is_done, waits_for_cells
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.targets import assign_to, grow_value, set_name
+from decgraph.dsl.lower.targets import assign_to, grow_value, remask, set_name, unmask
 from decgraph.dsl.lower.verify import verify
-from decgraph.ir.types import BOOL, INT
+from decgraph.dsl.lower.wording import show
 from decgraph.ir.values import Value
 
 
@@ -27,12 +30,9 @@ def statement(lw: Lowering, s: S.Stmt) -> None:
     handler(lw, s)
 
 
-def run_suite(lw: Lowering, body: tuple[S.Stmt, ...]) -> None:
-    suite(lw, body, statement)
-
-
 def condition(lw: Lowering, e: S.Expr, what: str) -> Value:
-    v = expr(lw, e)
+    """One condition; an error at the expression where it is something else."""
+    v = lw.expr(e)
     if v.type.elem != "bool" or v.type.dims:
         lw.fail(
             e.span,
@@ -43,95 +43,54 @@ def condition(lw: Lowering, e: S.Expr, what: str) -> Value:
     return v
 
 
-def while_(lw: Lowering, s: S.While) -> None:
-    done = (
-        isinstance(s.cond, S.Unary)
-        and s.cond.op == "not"
-        and isinstance(s.cond.operand, S.Name)
-        and (s.cond.operand.name == "done")
-    )
-    operands: list[Value] = []
-    attrs: dict[str, Any] = {"bound": "done" if done else "cells" if waits_for_cells(s) else "progress"}
-    if s.at_most is not None:
-        operands.append(size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound"))
-        attrs = {"bound": "limit", "limited": True}
-    loop(
-        lw,
-        "while",
-        operands,
-        s.body,
-        s.span,
-        enter=lambda i: None,
-        cond=lambda: condition(lw, s.cond, "a loop condition"),
-        statement=statement,
-        **attrs,
-    )
-
-
 def number(lw: Lowering, e: S.Expr, what: str) -> Value:
-    v = expr(lw, e)
+    """One number; an error at the expression where it is something else."""
+    v = lw.expr(e)
     if not v.type.is_number or v.type.dims:
         lw.fail(e.span, f"{what} must be a number, got {show(v.type)}", code="E210")
     return v
 
 
+def bounded(lw: Lowering, s: S.While | S.Loop) -> tuple[list[Value], dict[str, Any]]:
+    """The operands and attributes of a `while` that say why it ends."""
+    if s.at_most is None:
+        done = isinstance(s, S.While) and is_done(s.cond)
+        return [], {"bound": "done" if done else "cells" if waits_for_cells(s) else "progress"}
+    most = size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound")
+    return [most], {"bound": "limit", "limited": True}
+
+
+def while_(lw: Lowering, s: S.While) -> None:
+    """`while cond at most k:`."""
+    operands, attrs = bounded(lw, s)
+    loop(lw, "while", operands, s.body, s.span, cond=lambda: condition(lw, s.cond, "a loop condition"), **attrs)
+
+
 def loop_(lw: Lowering, s: S.Loop) -> None:
-    operands: list[Value] = []
-    attrs: dict[str, Any] = {"bound": "cells" if waits_for_cells(s) else "progress"}
-    if s.at_most is not None:
-        operands = [size(lw, number(lw, s.at_most, "a bound"), s.at_most.span, "the loop's bound")]
-        attrs = {"bound": "limit", "limited": True}
-    loop(lw, "while", operands, s.body, s.span, enter=lambda i: None, cond=lambda: lw.const(True), statement=statement, **attrs)
+    """`loop at most k:`."""
+    operands, attrs = bounded(lw, s)
+    loop(lw, "while", operands, s.body, s.span, cond=lambda: lw.const(True), **attrs)
 
 
 def repeat(lw: Lowering, s: S.Repeat) -> None:
+    """`repeat n:` is a counted loop, with `while cond` a bounded one."""
     n = size(lw, number(lw, s.count, "repeat"), s.count.span, "the count of repeat")
     if s.cond is None:
-        loop(
-            lw,
-            "for",
-            [lw.const(0), n],
-            s.body,
-            s.span,
-            enter=lambda i: None,
-            cond=None,
-            statement=statement,
-            bound=builtins.static(n, lw),
-        )
+        loop(lw, "for", [lw.const(0), n], s.body, s.span, bound=builtins.static(n, lw))
         return
     cond = s.cond
-    loop(
-        lw,
-        "while",
-        [n],
-        s.body,
-        s.span,
-        enter=lambda i: None,
-        cond=lambda: condition(lw, cond, "a loop condition"),
-        statement=statement,
-        bound="limit",
-        limited=True,
-    )
+    loop(lw, "while", [n], s.body, s.span, cond=lambda: condition(lw, cond, "a loop condition"), bound="limit", limited=True)
 
 
 def for_(lw: Lowering, s: S.For) -> None:
+    """`for x in lo..hi:` and `for x in xs:`."""
     if len(s.names) != 1:
         lw.fail(s.span, "for runs over one thing", code="E300")
     var = s.names[0].name
     saved = lw.env.get(var)
     if isinstance(s.iter, S.Range):
         lo, hi = (size(lw, number(lw, e, "a range"), e.span, "an end of the range") for e in (s.iter.lo, s.iter.hi))
-        loop(
-            lw,
-            "for",
-            [lo, hi],
-            s.body,
-            s.span,
-            enter=lambda i: set_name(lw, var, i),
-            cond=None,
-            statement=statement,
-            bound=builtins.static(hi, lw),
-        )
+        loop(lw, "for", [lo, hi], s.body, s.span, enter=lambda i: set_name(lw, var, i), bound=builtins.static(hi, lw))
     else:
         xs = iterable(lw, s.iter)
         element_type(lw, xs, s.iter)
@@ -140,17 +99,7 @@ def for_(lw: Lowering, s: S.For) -> None:
         def enter(i: Value) -> None:
             lw.env[var] = lw.one("gather", xs, i, span=s.iter.span, name=var)
 
-        loop(
-            lw,
-            "for",
-            [lw.const(0), n],
-            s.body,
-            s.span,
-            enter=enter,
-            cond=None,
-            statement=statement,
-            bound=xs.type.dims[0].bound if xs.type.dims else None,
-        )
+        loop(lw, "for", [lw.const(0), n], s.body, s.span, enter=enter, bound=xs.type.dims[0].bound if xs.type.dims else None)
     if saved is not None:
         lw.env[var] = saved
 
@@ -178,7 +127,7 @@ def lanes(lw: Lowering, s: S.Lanes) -> None:
                 f"collect with {n}[{s.name}] = value, or use a for loop",
                 code="E304",
             )
-    v = expr(lw, s.count)
+    v = lw.expr(s.count)
     vector = bool(v.type.dims) or v.type.elem == "list"
     n_ = lw.one("len", v, span=s.count.span) if vector else v
     saved = lw.lane_var, lw.lane_names
@@ -187,22 +136,12 @@ def lanes(lw: Lowering, s: S.Lanes) -> None:
     def enter(i: Value) -> None:
         lw.env[s.name] = lw.one("gather", v, i, span=s.count.span, name=s.name) if vector else i
 
-    loop(
-        lw,
-        "for",
-        [lw.const(0), n_],
-        s.body,
-        s.span,
-        enter=enter,
-        cond=None,
-        statement=statement,
-        lanes=True,
-        bound=builtins.static(n_, lw),
-    )
+    loop(lw, "for", [lw.const(0), n_], s.body, s.span, enter=enter, lanes=True, bound=builtins.static(n_, lw))
     lw.lane_var, lw.lane_names = saved
 
 
 def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
+    """The branches of an `if`, from one on."""
     b = s.branches[at]
     cond = condition(lw, b.cond, "a condition")
     rest = [c for x in s.branches[at + 1 :] for c in x.body] + list(s.orelse)
@@ -210,18 +149,19 @@ def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
     if at + 1 < len(s.branches):
         orelse = lambda: if_(lw, s, at + 1)
     elif s.orelse:
-        orelse = lambda: run_suite(lw, s.orelse)
-    branch(lw, cond, lambda: run_suite(lw, b.body), orelse, assigned([*b.body, *rest]), s.span)
+        orelse = lambda: suite(lw, s.orelse)
+    branch(lw, cond, lambda: suite(lw, b.body), orelse, assigned([*b.body, *rest]), s.span)
 
 
 def draft(lw: Lowering, s: S.Draft) -> None:
+    """`draft t:`: a new tree, or the one a state carries, and what grows it."""
     n = s.tree
     if n in lw.states:
         lw.env[n] = lw.one(
             "tree.continue", lw.one("state.read", span=s.span, type=lw.states[n].type, state=n), span=s.span, tree=n
         )
     elif s.of is not None:
-        c = expr(lw, s.of)
+        c = lw.expr(s.of)
         lw.env[n] = lw.one("tree.new", c, span=s.name_span or s.span, tree=n, name=n, vocab=lw.vocab)
     else:
         lw.env[n] = lw.one(
@@ -236,21 +176,22 @@ def draft(lw: Lowering, s: S.Draft) -> None:
     lw.env.pop(n + ".accepted", None)
     lw.trees.append(n)
     lw.drafting.append(n)
-    run_suite(lw, s.body)
+    suite(lw, s.body)
     lw.drafting.pop()
 
 
 def draw(lw: Lowering, s: S.Draw) -> None:
+    """`x ~ q`, with the noise of the place, of `output` or of a name."""
     if len(s.targets) != 1:
         lw.fail(s.span, "a draw gives one value", code="E300")
     if isinstance(s.dist, S.Call) and isinstance(s.dist.func, S.Name) and s.dist.func.name == "beta":
         if len(s.dist.args) != 2 or s.dist.kwargs or s.stream is not None or s.using is not None:
             lw.fail(s.dist.span, "beta takes two numbers, and noise of its own", "theta ~ beta(a, b)", code="E260")
-        a, b = (expr(lw, x) for x in s.dist.args)
+        a, b = (lw.expr(x) for x in s.dist.args)
         v = lw.one("beta", a, b, lw.noise("race", s.span), span=s.span)
         assign_to(lw, s.targets[0], v, "=")
         return
-    q = expr(lw, s.dist)
+    q = lw.expr(s.dist)
     if q.type.elem not in ("dist",) and not (q.type.is_number and q.type.dims and q.type.dims[-1].kind == "vocab"):
         lw.fail(
             s.dist.span,
@@ -259,7 +200,7 @@ def draw(lw: Lowering, s: S.Draw) -> None:
             code="E210",
         )
     if s.using is not None:
-        noise = expr(lw, s.using)
+        noise = lw.expr(s.using)
         if noise.type.elem != "noise":
             lw.fail(
                 s.using.span, f"using needs a noise, got {show(noise.type)}", "noise g[positions, vocab]: race", code="E210"
@@ -268,7 +209,7 @@ def draw(lw: Lowering, s: S.Draw) -> None:
         name = s.stream.func if isinstance(s.stream, S.Call) else s.stream
         if not (isinstance(name, S.Name) and name.name == "output"):
             lw.fail(s.stream.span, "the one named stream is `output`", "x ~ p as output", code="E308")
-        index = expr(lw, s.stream.args[0]) if isinstance(s.stream, S.Call) and s.stream.args else None
+        index = lw.expr(s.stream.args[0]) if isinstance(s.stream, S.Call) and s.stream.args else None
         noise = lw.noise("output", s.span, index)
     else:
         noise = lw.noise("race", s.span)
@@ -277,6 +218,7 @@ def draw(lw: Lowering, s: S.Draw) -> None:
 
 
 def assign(lw: Lowering, s: S.Assign) -> None:
+    """Names and their values; `best` and `relax` give several."""
     if len(s.values) == 1 and isinstance(s.values[0], S.Grow):
         new = grow_value(lw, s.values[0])
         assign_to(lw, s.targets[0], new, s.op)
@@ -292,23 +234,24 @@ def assign(lw: Lowering, s: S.Assign) -> None:
                 assign_to(lw, t, o, "=")
             return
         if isinstance(v, S.ListExpr) and len(v.items) == len(s.targets):
-            for t, o in zip(s.targets, [expr(lw, i) for i in v.items]):
+            for t, o in zip(s.targets, [lw.expr(i) for i in v.items]):
                 assign_to(lw, t, o, "=")
             return
         lw.fail(s.span, f"{len(s.targets)} names and one value", code="E300")
     if len(s.targets) != len(s.values):
         lw.fail(s.span, f"{len(s.targets)} names and {len(s.values)} values", code="E300")
-    values = [expr(lw, v) for v in s.values]
+    values = [lw.expr(v) for v in s.values]
     for target, value in zip(s.targets, values, strict=True):
         assign_to(lw, target, value, s.op)
 
 
 def prune(lw: Lowering, s: S.Prune) -> None:
-    t = expr(lw, s.tree)
+    """`prune t to nodes`: what belongs to the tree as it was has no value afterwards."""
+    t = lw.expr(s.tree)
     if t.type.elem != "tree" or not isinstance(s.tree, S.Name):
         lw.fail(s.tree.span, "prune takes a tree by its name", "prune t to nodes", code="E300")
     name = s.tree.name
-    ns = expr(lw, s.to)
+    ns = lw.expr(s.to)
     lw.env[name] = lw.one("tree.keep", t, ns, span=s.span, name=name)
     tree = str(t.type.of[0])
     for k, v in list(lw.env.items()):
@@ -322,38 +265,40 @@ def _mentions(t: Any, tree: str) -> bool:
 
 
 def commit(lw: Lowering, s: S.Commit) -> None:
+    """`commit value`; a tree that a state carries goes on from the accepted node."""
     e = s.value
-    v = expr(lw, e)
+    v = lw.expr(e)
     extra: list[Value] = []
     if v.type.elem == "node" and v.type.of[0] != "ctx":
-        from decgraph.dsl.lower.calls import tree_value
-
         extra = [tree_value(lw, v, s.span)]
     lw.emit("commit", v, *extra, span=s.span)
     if isinstance(e, S.Attr) and e.name == "accepted" and isinstance(e.value, S.Name):
         name = e.value.name
         if name in lw.states and lw.states[name].type.elem == "tree":
-            carried = lw.env[name] if name in lw.env else expr(lw, e.value)  # a step may verify what others drafted
+            carried = lw.env[name] if name in lw.env else lw.expr(e.value)  # a step may verify what others drafted
             t = lw.one("tree.reroot", carried, v, span=s.span, name=name)
             lw.emit("state.write", t, span=s.span, state=name, type=lw.states[name].type)
 
 
 def accept(lw: Lowering, s: S.Accept) -> None:
+    """`accept n`, in a rule."""
     if "%has_acc" not in lw.env:
         lw.fail(s.span, "accept stands in a rule", code="E300")
-    lw.env["%acc"] = expr(lw, s.value)
+    lw.env["%acc"] = lw.expr(s.value)
     lw.env["%has_acc"] = lw.const(True)
 
 
 def emit(lw: Lowering, s: S.Emit) -> None:
+    """`emit y`, in a rule."""
     if "%has_emit" not in lw.env:
         lw.fail(s.span, "emit stands in a rule", code="E300")
-    lw.env["%emit"] = expr(lw, s.value)
+    lw.env["%emit"] = lw.expr(s.value)
     lw.env["%has_emit"] = lw.const(True)
 
 
 def return_(lw: Lowering, s: S.Return) -> None:
-    values = [expr(lw, v) for v in s.values]
+    """`return values`: of a helper its value, of an algorithm its results."""
+    values = [lw.expr(v) for v in s.values]
     if lw.calls and "%ret" in lw.env:
         if len(values) != 1:
             values = [lw.one("list", *values, span=s.span)]
@@ -363,8 +308,6 @@ def return_(lw: Lowering, s: S.Return) -> None:
     extra: list[Value] = []
     for v in values:
         if v.type.elem == "node" and v.type.of[0] != "ctx" and not extra:
-            from decgraph.dsl.lower.calls import tree_value
-
             extra = [tree_value(lw, v, s.span)]
     lw.emit("return", *values, *extra, span=s.span, has_tree=bool(extra))
     if EXIT in lw.env:
@@ -372,53 +315,36 @@ def return_(lw: Lowering, s: S.Return) -> None:
 
 
 def break_(lw: Lowering, s: S.Break) -> None:
+    """`break` or `break if cond`."""
     if STOP not in lw.env:
         lw.fail(s.span, "break stands in a loop", code="E300")
     lw.env[STOP] = condition(lw, s.cond, "break if") if s.cond is not None else lw.const(True)
 
 
-def unmask(lw: Lowering, s: S.Unmask) -> None:
-    from decgraph.dsl.lower.targets import unmask as go
-
-    go(lw, s)
-
-
-def remask(lw: Lowering, s: S.Remask) -> None:
-    from decgraph.dsl.lower.targets import remask as go
-
-    go(lw, s)
-
-
 def do(lw: Lowering, s: S.Do) -> None:
+    """A call for its effect: `c.extend(k)`, `index.learn(tokens)`."""
     f = s.call.func
     if isinstance(f, S.Attr) and f.name == "extend" and isinstance(f.value, S.Name):
-        lw.env[f.value.name] = expr(lw, s.call)
+        lw.env[f.value.name] = lw.expr(s.call)
         return
     if isinstance(f, S.Attr) and f.name == "learn" and isinstance(f.value, S.Name):
-        name = f.value.name
-        values = [expr(lw, a) for a in s.call.args]
-        v = lw.one("index.learn", expr(lw, f.value), *values, span=s.span)
+        values = [lw.expr(a) for a in s.call.args]
+        v = lw.one("index.learn", lw.expr(f.value), *values, span=s.span)
         assign_to(lw, f.value, v, "=")
-        del name
         return
     lw.fail(s.span, "this call does nothing on its own", "give its value a name, or grow, commit or return it", code="E300")
 
 
 def across(lw: Lowering, s: S.Across) -> None:
+    """`across batch:`, for which the sequences of a batch wait for each other."""
     if s.name != "batch":
         lw.fail(s.span, "across what? The one barrier is `across batch:`", code="E300")
     saved, lw.in_batch = lw.in_batch, True
-    run_suite(lw, s.body)
+    suite(lw, s.body)
     lw.in_batch = saved
 
 
-def cache_policy(lw: Lowering, s: S.CachePolicy) -> None:
-    from decgraph.dsl.lower.policies import declare
-
-    declare(lw, s)
-
-
-TABLE: dict[type, Any] = {
+TABLE: dict[type, Callable[[Lowering, Any], object]] = {
     S.While: while_,
     S.Loop: loop_,
     S.Repeat: repeat,
@@ -428,7 +354,7 @@ TABLE: dict[type, Any] = {
     S.Draft: draft,
     S.Draw: draw,
     S.Assign: assign,
-    S.Grow: lambda lw, s: grow_value(lw, s),
+    S.Grow: grow_value,
     S.Verify: verify,
     S.Prune: prune,
     S.Commit: commit,
@@ -443,7 +369,5 @@ TABLE: dict[type, Any] = {
     S.Canvas: canvas_decl,
     S.ModelDecl: model_decl,
     S.Noise: noise_decl,
-    S.CachePolicy: cache_policy,
+    S.CachePolicy: declare,
 }
-
-__all__ = ["BOOL", "INT", "statement"]

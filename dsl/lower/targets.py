@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.expressions import children
-from decgraph.dsl.lower.expr import BINARY, expr
-from decgraph.dsl.lower.flow import show
+from decgraph.dsl.lower.expr import BINARY
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
-from decgraph.ir.types import ANY, Dim, Type, join, listing
+from decgraph.ir.types import ANY, Type, join, listing
 from decgraph.ir.values import Value
 
 
 def set_name(lw: Lowering, name: str, v: Value) -> None:
+    """Binds a name to a value."""
     lw.env[name] = v if v.name else replace_name(v, name)
     lw.gone.pop(name, None)
 
 
 def replace_name(v: Value, name: str) -> Value:
+    """The value, called so in the IR."""
     object.__setattr__(v, "name", name)  # a value gets its source name once, when it is first bound
     return v
 
 
 def names_of(targets: Sequence[S.Expr]) -> list[str]:
+    """The names of targets, empty where one is no name."""
     return [t.name if isinstance(t, S.Name) else "" for t in targets]
 
 
@@ -36,7 +38,7 @@ AUG = {"+=": "+", "-=": "-", "++=": "++"}
 def assign_to(lw: Lowering, target: S.Expr, value: Value, op: str) -> None:
     """`target op value`."""
     if op != "=" and not isinstance(target, S.Index):
-        old = expr(lw, target)
+        old = lw.expr(target)
         value = _combined(lw, old, value, op, target)
     if isinstance(target, S.Name):
         n = target.name
@@ -65,6 +67,7 @@ def _combined(lw: Lowering, old: Value, value: Value, op: str, at: S.Expr) -> Va
 
 
 def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
+    """Writes a state, checked against its type and room."""
     info = lw.states[n]
     j = join(info.type, value.type)
     if j is None:
@@ -92,7 +95,8 @@ def roomy(lw: Lowering, name: str, declared: Type, room: tuple[Value, ...], valu
 
 
 def set_attr(lw: Lowering, target: S.Attr, value: Value) -> None:
-    owner = expr(lw, target.value)
+    """`t.frontier = nodes`, `t.column = values`."""
+    owner = lw.expr(target.value)
     if owner.type.elem == "tree" and isinstance(target.value, S.Name):
         name = target.value.name
         if target.name == "frontier":
@@ -105,6 +109,7 @@ def set_attr(lw: Lowering, target: S.Attr, value: Value) -> None:
 
 
 def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, value: Value, at: S.Expr) -> None:
+    """Writes a column of a tree at nodes."""
     t = str(tree.type.of[0])
     elem = value.type
     if elem.dims and nodes.type.dims:
@@ -120,15 +125,16 @@ def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, 
 
 
 def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
+    """`value[subs] op x`: a column, cells of a canvas, an index, a layer, or entries of a vector."""
     inner = target.value
     if isinstance(inner, S.Attr):
-        owner = expr(lw, inner.value)
+        owner = lw.expr(inner.value)
         if owner.type.elem == "tree" and isinstance(inner.value, S.Name):
-            nodes = expr(lw, target.subs[0])
+            nodes = lw.expr(target.subs[0])
             if inner.name == "frontier":
                 lw.fail(target.span, "the frontier is set whole", "t.frontier = nodes", code="E300")
             if op != "=":
-                value = _combined(lw, expr(lw, target), value, op, target)
+                value = _combined(lw, lw.expr(target), value, op, target)
             set_column(lw, inner.value.name, owner, nodes, inner.name, value, target)
             return
         if owner.type.elem == "canvas" and inner.name == "soft" and isinstance(inner.value, S.Name):
@@ -147,21 +153,21 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         return
     if n not in lw.env and n not in lw.states:
         lw.fail(inner.span, f"`{n}` has no value here to set a part of", f"start it first: {n} = zeros(size)", code="E300")
-    owner = expr(lw, inner)
+    owner = lw.expr(inner)
     if owner.type.elem == "canvas":
         if op != "=":
             lw.fail(target.span, "cells are decided with =", code="E300")
         put(lw, n, owner, target.subs[0], value, "token", target)
         return
     if owner.type.elem == "index":
-        keys = [expr(lw, s) for s in target.subs]
+        keys = [lw.expr(s) for s in target.subs]
         v = lw.one("index.learn", owner, *keys, value, span=target.span)
         _store(lw, n, v, target)
         return
     if owner.type.elem == "memory":
         if op != "=" or len(target.subs) != 1:
             lw.fail(target.span, "a layer is set with m[l] = ...", code="E300")
-        lw.env[n] = lw.one("memory.put", owner, value, expr(lw, target.subs[0]), span=target.span, name=n)
+        lw.env[n] = lw.one("memory.put", owner, value, lw.expr(target.subs[0]), span=target.span, name=n)
         return
     if op != "=":
         if op == "-=":
@@ -169,7 +175,7 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
         mode = "sum"
     else:
         mode = "last"
-    ix = [expr(lw, s) for s in target.subs]
+    ix = [lw.expr(s) for s in target.subs]
     v = lw.one("scatter", owner, value, *ix, span=target.span, mode=mode, name=n)
     _store(lw, n, v, target)
 
@@ -184,10 +190,10 @@ def _store(lw: Lowering, n: str, v: Value, target: S.Expr) -> None:
 def put(lw: Lowering, name: str, c: Value, sub: S.Expr, value: Value, kind: str, at: S.Node) -> None:
     """`c[ps] = x`, `c[ps where m] = x`."""
     if isinstance(sub, S.Where):
-        ps, mask = expr(lw, sub.value), expr(lw, sub.cond)
+        ps, mask = lw.expr(sub.value), lw.expr(sub.cond)
         lw.env[name] = lw.emit("canvas.put", c, ps, value, mask, span=at.span, names=(name,), kind=kind, has_mask=True)[0]
         return
-    ps = expr(lw, sub)
+    ps = lw.expr(sub)
     if ps.type.elem == "bool":
         every = lw.one("canvas.get", c, span=at.span, field="all")
         lw.env[name] = lw.emit("canvas.put", c, every, value, ps, span=at.span, names=(name,), kind=kind, has_mask=True)[0]
@@ -200,11 +206,11 @@ def _canvas_target(lw: Lowering, target: S.Expr) -> tuple[str, Value, Value]:
     inner = target.value if isinstance(target, S.Index) else target
     if not isinstance(inner, S.Name):
         lw.fail(target.span, "cells are named through their canvas: c[positions]", code="E210")
-    c = expr(lw, inner)
+    c = lw.expr(inner)
     if c.type.elem != "canvas":
         lw.fail(target.span, f"`{inner.name}` is {show(c.type)}, not a canvas", code="E210")
     if isinstance(target, S.Index):
-        ps = expr(lw, target.subs[0])
+        ps = lw.expr(target.subs[0])
         if ps.type.elem == "bool":
             every = lw.one("canvas.get", c, span=target.span, field="all")
             ps = lw.one("compact", every, ps, span=target.span)
@@ -240,10 +246,10 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
             lw.env[k] = lw.one("compact", v, at, span=s.span, name=k)
         elif d.kind == "cells" and d.of == cid and t.elem in ("dist", "draw", "token", "prob", "real", "bool", "int"):
             lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)
-    mask = expr(lw, s.where) if s.where is not None else None
+    mask = lw.expr(s.where) if s.where is not None else None
     if mask is not None and (mask.type.elem != "bool"):
         lw.fail(s.where.span if s.where else s.span, f"`where` needs a condition, got {show(mask.type)}", code="E210")
-    value = expr(lw, s.with_)
+    value = lw.expr(s.with_)
     for what, e in ((mask, s.where), (value, s.with_)):
         if what is not None and e is not None and what.type.dims and what.type.dims[0].kind == "k" != open_.type.dims[0].kind:
             unnamed(lw, e, "this")
@@ -278,6 +284,7 @@ def refuse_unnamed(lw: Lowering, where: S.Expr) -> None:
 
 
 def unnamed(lw: Lowering, e: S.Expr, what: str) -> NoReturn:
+    """Stops at a vector of which nobody knows what it ranges over."""
     lw.fail(
         e.span,
         f"{what} is a vector of which it is not known that it ranges over the cells; inside `unmask` vectors have "
@@ -288,8 +295,9 @@ def unnamed(lw: Lowering, e: S.Expr, what: str) -> NoReturn:
 
 
 def remask(lw: Lowering, s: S.Remask) -> None:
+    """`remask c[ps] where cond`: these cells are masked again."""
     name, c, ps = _canvas_target(lw, s.target)
-    extra = [expr(lw, s.where)] if s.where is not None else []
+    extra = [lw.expr(s.where)] if s.where is not None else []
     lw.env[name] = lw.emit("canvas.put", c, ps, *extra, span=s.span, names=(name,), kind="mask", has_mask=bool(extra))[0]
 
 
@@ -303,7 +311,7 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
         assert isinstance(s.what, S.Call)
         if len(s.what.args) != 1:
             lw.fail(s.what.span, "chain takes the tokens to grow one under the other", code="E260")
-        x = expr(lw, s.what.args[0])
+        x = lw.expr(s.what.args[0])
         if x.type.elem == "path":  # tokens whose laws are not known: certain ones
             x = lw.one("path.get", x, span=s.what.args[0].span, field="token")
         if x.type.elem in ("token", "int"):
@@ -318,14 +326,14 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
     elif isinstance(s.what, S.Call) and isinstance(s.what.func, S.Name) and s.what.func.name == "best_first":
         return grow_best(lw, name, s, s.what)
     else:
-        x = expr(lw, s.what)
+        x = lw.expr(s.what)
     operands: list[Value] = []
     if s.at is not None:
-        operands.append(expr(lw, s.at))
+        operands.append(lw.expr(s.at))
     columns = []
     tree = str(lw.env[name].type.of[0])
     for k in s.columns:
-        v = expr(lw, k.value)
+        v = lw.expr(k.value)
         columns.append(k.name)
         operands.append(v)
         if k.name != "logprob":
@@ -360,11 +368,8 @@ def grow_best(lw: Lowering, name: str, s: S.Grow, e: S.Call) -> Value:
             "grow best_first(index.after(m), size = n, above = p)",
             code="E260",
         )
-    asked, n = expr(lw, e.args[0]), expr(lw, size)
-    least = expr(lw, above) if above is not None else lw.const(0)
+    asked, n = lw.expr(e.args[0]), lw.expr(size)
+    least = lw.expr(above) if above is not None else lw.const(0)
     t, new = lw.emit("tree.best_first", lw.env[name], asked, n, least, span=s.span, names=(name, "new"), bound=lw.upper(n))
     lw.env[name] = t
     return new
-
-
-__all__ = ["Any", "Dim", "assign_to", "grow_value", "names_of", "replace", "set_name"]

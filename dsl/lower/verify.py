@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.calls import bind
-from decgraph.dsl.lower.expr import expr
-from decgraph.dsl.lower.flow import EXIT, show, suite
+from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.progress import check_rule
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import INT, NONE, Dim, Type
 from decgraph.ir.values import Value
 
 
 def verify(lw: Lowering, s: S.Verify) -> None:
-    tree = expr(lw, s.tree)
+    """`verify t by rule against evidence`: the rule's body becomes the region of a `tree.walk`."""
+    tree = lw.expr(s.tree)
     if tree.type.elem != "tree":
         lw.fail(s.tree.span, f"verify takes a tree, got {show(tree.type)}", code="E210")
-    evidence = expr(lw, s.against)
+    evidence = lw.expr(s.against)
     rule_name = s.rule.func if isinstance(s.rule, S.Call) else s.rule
     rule = lw.items.get(rule_name.name) if isinstance(rule_name, S.Name) else None
     if not isinstance(rule, S.Rule):
-        import difflib
-
         known = [n for n in lw.items if isinstance(lw.items.get(n), S.Rule)]
-        near = difflib.get_close_matches(getattr(rule_name, "name", ""), known, 2)
         lw.fail(
             s.rule.span,
             f"no rule called `{getattr(rule_name, 'name', '?')}`",
-            f"did you mean {' or '.join(near)}?" if near else f"rules in reach: {', '.join(sorted(known))}",
+            did_you_mean(getattr(rule_name, "name", ""), known, f"rules in reach: {', '.join(sorted(known))}"),
             code="E230",
         )
-    given = [expr(lw, a) for a in s.rule.args] if isinstance(s.rule, S.Call) else []
-    kwargs = {k.name: expr(lw, k.value) for k in s.rule.kwargs} if isinstance(s.rule, S.Call) else {}
+    given = [lw.expr(a) for a in s.rule.args] if isinstance(s.rule, S.Call) else []
+    kwargs = {k.name: lw.expr(k.value) for k in s.rule.kwargs} if isinstance(s.rule, S.Call) else {}
     if len(rule.params) < 2:
         lw.fail(
             s.rule.span, f"rule `{rule.name}` takes no evidence and children", "rule r(p: dist, children: draws):", code="E260"
@@ -57,37 +56,22 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         first = Value(row, rule.params[0].name)
         edge = "edit" if tree.type.of[1] == "edit" else "draw"
         second = Value(Type(edge, (tree.type.of[2],), (Dim("k"),)), rule.params[1].name)
-    saved, states, counters = lw.env, lw.states, list(lw.counters)
-    prefix, trees, source = list(lw.prefix), list(lw.trees), lw.source
     extra = bind(lw, rule, rule.params[2:], given, kwargs, s.rule.span)
-    lw.env = {rule.params[0].name: first, rule.params[1].name: second, **extra}
-    if whole:
-        lw.trees = [*trees, rule.params[0].name]
-        lw.env[tree_name] = first
-        for (t_, c), ty in list(lw.columns.items()):
-            if t_ == tree_name:
-                lw.columns[(rule.params[0].name, c)] = ty
-    lw.states = {}
-    drafting, lw.drafting = lw.drafting, []
-    decided, lw.decided = lw.decided, False
-    lw.prefix = [*prefix, f"{rule.name}@{lw.site_number(s.span)}"]
-    lw.source = lw.items.source(rule.name) or lw.source
-    lw.calls.append(rule.name)
-    lw.b.open([i, first, second])
-    lw.counters.append(i)
-    try:
+    with lw.called(rule.name, {rule.params[0].name: first, rule.params[1].name: second, **extra}, s.span):
+        if whole:
+            lw.trees.append(rule.params[0].name)
+            lw.env[tree_name] = first
+            for (t_, c), ty in list(lw.columns.items()):
+                if t_ == tree_name:
+                    lw.columns[(rule.params[0].name, c)] = ty
+        lw.b.open([i, first, second])
+        lw.counters.append(i)
         for flag in ("%has_acc", "%has_emit", EXIT):
             lw.env[flag] = lw.const(False)
         for value in ("%acc", "%emit"):
             lw.env[value] = lw.const(None, NONE)
-        from decgraph.dsl.lower.statements import statement
-
-        suite(lw, rule.body, statement)
+        suite(lw, rule.body)
         region = lw.b.close([lw.env[n] for n in ("%has_acc", "%acc", "%has_emit", "%emit")])
-    finally:
-        lw.calls.pop()
-        lw.env, lw.states, lw.counters, lw.prefix, lw.trees, lw.source = saved, states, counters, prefix, trees, source
-        lw.drafting, lw.decided = drafting, decided
     path = lw.emit(
         "tree.walk",
         tree,

@@ -8,7 +8,6 @@ from functools import lru_cache
 from math import floor
 from typing import Any
 
-from decgraph.runtime.reals import intervals
 from decgraph.runtime.reals.limits import NotSeparated, raised, short
 from decgraph.runtime.reals.polynomials import (
     EULER,
@@ -23,7 +22,7 @@ from decgraph.runtime.reals.polynomials import (
     raise_to,
     times,
 )
-from decgraph.runtime.reals.real import CONSTANT, Real, factor, make, plain
+from decgraph.runtime.reals.real import CONSTANT, TAKEN_APART, Real, factor, make, plain
 
 Number = Fraction | Real
 
@@ -237,32 +236,6 @@ def _low(x: Real) -> bool:
     return not any(a.kind == "share" for p in (x.num, *(f.poly for f in x.den)) for m in p for a, _ in m)
 
 
-def worth(a: Atom, digits: int) -> intervals.Interval:
-    """An interval around an atom that is made of other numbers."""
-    found: intervals.Interval | None = a.cache.get(digits)
-    if found is None:
-        more = digits + 10
-        if a.kind == "share":
-            whole, v = a.parts
-            total = intervals.rational(Fraction(0), more)
-            for w in whole.weights:
-                total = intervals.add(total, around(w, more), more)
-            found = intervals.multiply(around(whole.weights[v], more), intervals.inverse(total, more), digits)
-        elif a.kind == "log":
-            found = intervals.log(around(a.parts, more), digits)
-        elif a.kind == "exp":
-            found = intervals.exp(around(a.parts, more + 20), digits)
-        else:
-            found = intervals.power(around(a.parts[0], more), a.parts[1], digits)
-        a.cache[digits] = found
-    return found
-
-
-def around(x: Any, digits: int) -> intervals.Interval:
-    """An interval around a number."""
-    return x.around(digits) if isinstance(x, Real) else intervals.rational(x, digits)
-
-
 def unfolded(x: Any) -> Any:
     """The number with its shares, and what is made of them, taken apart. Denominators are dropped from the whole: this is
     asked whether it is 0."""
@@ -305,4 +278,6 @@ def _open_atom(a: Atom, seen: dict[Atom, Any]) -> Any:
     return seen[a]
 
 
-__all__ = ["Number", "around", "exp", "key_of", "log", "log_rational", "power", "rooted", "shares", "unfolded", "worth"]
+TAKEN_APART.append(unfolded)
+
+__all__ = ["Number", "exp", "key_of", "log", "log_rational", "power", "rooted", "shares", "unfolded"]

@@ -7,6 +7,7 @@ NotSeparated: nothing is ever rounded to an answer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 from math import inf, isinf, isnan, nan
@@ -69,6 +70,10 @@ def plain(x: Any) -> int | Fraction | None:
     if isinstance(x, float) and not (isinf(x) or isnan(x)):
         return Fraction(x)
     return None
+
+
+TAKEN_APART: list[Callable[[Any], Any]] = []
+"""What takes a number's shares apart, to see whether it is 0; functions.py, whose functions of numbers it needs, enters it."""
 
 
 class Real:
@@ -200,10 +205,8 @@ class Real:
             if lo > 0 or hi < 0:
                 return 1 if lo > 0 else -1
             if digits == DIGITS[1]:
-                from decgraph.runtime.reals.functions import unfolded
-
                 try:
-                    if not isinstance(zero := unfolded(self), Real) and zero == 0:
+                    if not isinstance(zero := TAKEN_APART[0](self), Real) and zero == 0:
                         return 0
                 except NotSeparated:
                     pass
@@ -350,11 +353,35 @@ def atom_around(a: Atom, e: Any, digits: int) -> intervals.Interval:
         elif a.kind == "e":
             found = intervals.exp(intervals.rational(e, digits + 20), digits)
         else:
-            from decgraph.runtime.reals.functions import worth
-
             found = intervals.whole_power(worth(a, digits), e, digits)
         a.cache[e, digits] = found
     return found
 
 
-__all__ = ["CONSTANT", "Factor", "Real", "atom_around", "factor", "make", "plain", "raised"]
+def worth(a: Atom, digits: int) -> intervals.Interval:
+    """An interval around an atom that is made of other numbers."""
+    found: intervals.Interval | None = a.cache.get(digits)
+    if found is None:
+        more = digits + 10
+        if a.kind == "share":
+            whole, v = a.parts
+            total = intervals.rational(Fraction(0), more)
+            for w in whole.weights:
+                total = intervals.add(total, interval_of(w, more), more)
+            found = intervals.multiply(interval_of(whole.weights[v], more), intervals.inverse(total, more), digits)
+        elif a.kind == "log":
+            found = intervals.log(interval_of(a.parts, more), digits)
+        elif a.kind == "exp":
+            found = intervals.exp(interval_of(a.parts, more + 20), digits)
+        else:
+            found = intervals.power(interval_of(a.parts[0], more), a.parts[1], digits)
+        a.cache[digits] = found
+    return found
+
+
+def interval_of(x: Any, digits: int) -> intervals.Interval:
+    """An interval around a number."""
+    return x.around(digits) if isinstance(x, Real) else intervals.rational(x, digits)
+
+
+__all__ = ["CONSTANT", "TAKEN_APART", "Factor", "Real", "atom_around", "interval_of", "factor", "make", "plain", "raised"]

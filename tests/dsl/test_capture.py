@@ -12,14 +12,15 @@ import pytest
 from design_examples import DESIGN
 from programs import program
 
-from decgraph.dsl.capture import Captured
+import decgraph
+from decgraph import Algorithm
 from decgraph.dsl.lower import load_text
 from decgraph.dsl.prelude import rejection
 from decgraph.errors import DecError
 from decgraph.ir.text import difference
 from decgraph.ir.verify import verify
 
-CAPTURED = sorted(n for n, c in vars(captured).items() if isinstance(c, Captured) and c.kind == "algorithm")
+CAPTURED = sorted(n for n, c in vars(captured).items() if isinstance(c, Algorithm))
 
 TEXTS = {
     "speculative": DESIGN["speculative"],
@@ -102,22 +103,22 @@ def test_places_are_in_the_python_file(name: str) -> None:
 
 
 def test_it_is_read_and_not_called() -> None:
-    with pytest.raises(DecError, match="not a Python function"):
+    with pytest.raises(DecError, match="an algorithm, not a function"):
         captured.speculative(1, 2)
     with pytest.raises(DecError, match="only inside a function"):
         rejection()
-    with pytest.raises(DecError, match="a rule: it has no IR"):
-        _ = captured.typical.module
-    assert repr(captured.eagle2) == "<decgraph algorithm eagle2>"
+    with pytest.raises(DecError, match="a rule of decgraph"):
+        captured.typical(1)
+    assert repr(captured.typical) == "<decgraph rule typical>"
+    assert repr(captured.kangaroo) == "<algorithm kangaroo(target, adapter, exit=2, gamma=6, eta=3/5)>"
 
 
-def written(tmp_path: Path, body: str, head: str = "target: Causal, k: Int[1, 8] = 4") -> Callable[[], ModuleType]:
+def written(tmp_path: Path, body: str, head: str = "target: Causal, k: Annotated[int, 1, 8] = 4") -> Callable[[], ModuleType]:
     """A module with one captured function `a`."""
     path = tmp_path / "mine.py"
     lines = "".join(f"    {line}\n" for line in body.strip("\n").split("\n"))
     path.write_text(
-        "from decgraph.dsl.capture import algorithm\nfrom decgraph.dsl.prelude import *\n\n"
-        f"@algorithm\ndef a({head}):\n{lines}",
+        f"from decgraph import algorithm\nfrom decgraph.dsl.prelude import *\n\n@algorithm\ndef a({head}):\n{lines}",
         encoding="utf-8",
     )
 
@@ -146,7 +147,7 @@ WRONG = {
     "bare_name": "k",
     "verify_without_rule": "with draft() as t:\n    t.grow(topk(target(root), 1))\nverify(t, against=target(t))",
     "with_open": "with open('x') as f:\n    pass",
-    "state_scope": "n: State[Int, 'galaxy'] = 0",
+    "state_scope": "n: State[int, 'galaxy'] = 0",
     "type_error": "while not done():\n    x = sample(target)\n    commit(x)",
     "unknown_name": "while not done():\n    commit(argmax(targt(ctx)))",
     "wide_text": "x = 'ÄÖ…'; y = target(k)",
@@ -157,17 +158,35 @@ WRONG = {
 def test_errors_point_into_python(name: str, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     load = written(tmp_path, WRONG[name])
     with pytest.raises(DecError) as caught:
-        _ = load().a.module
+        load()  # where it is defined, not where it is used
     golden(f"{name}.txt", str(caught.value).replace(str(tmp_path), "tmp") + "\n")
 
 
-@pytest.mark.parametrize("head", ["target", "target: int", "*target", "target: Causal, k: Int[1, 8] = f"])
+@pytest.mark.parametrize("head", ["target", "target: int", "*target", "target: Causal, k: Annotated[int, 1, 8] = f"])
 def test_parameters_must_say_what_they_are(head: str, tmp_path: Path) -> None:
     with pytest.raises((DecError, NameError)):
-        _ = written(tmp_path, "commit(argmax(target(ctx)))", head)().a.module
+        written(tmp_path, "commit(argmax(target(ctx)))", head)()
 
 
 def test_source_that_is_not_there() -> None:
     space: dict[str, object] = {}
     with pytest.raises(DecError, match="cannot be read"):
-        exec("from decgraph.dsl.capture import algorithm\n@algorithm\ndef a(target): pass", space)
+        exec("from decgraph import algorithm\n@algorithm\ndef a(target): pass", space)
+
+
+@pytest.mark.parametrize("name", sorted(CAPTURED))
+def test_its_text_says_the_same(name: str) -> None:
+    """The .dec text of a captured algorithm holds the rules and helpers that it names."""
+    found = getattr(captured, name)
+    assert difference(found.module, load_text(found.text)) == ""
+
+
+def test_it_is_an_algorithm() -> None:
+    """It runs and is checked like one that was loaded, and other captured functions can name it."""
+    mine: Algorithm = captured.speculative
+    theirs = decgraph.load("speculative")
+    options = {"limit": 6, "seed": 3, "temperature": 1.0}
+    assert mine.run("a b", backend="reference", **options).tokens == theirs.run("a b", backend="reference", **options).tokens
+    assert mine.session(backend="reference", gamma=2).params["gamma"] == 2
+    assert mine.check(models=1, mutants=False).verdict == "proved"
+    assert mine.explain().startswith("speculative")

@@ -1,12 +1,12 @@
-"""The grammar has no conflicts, every rule is built and used, and its table is remembered safely."""
+"""The grammar has no conflicts, its table is the committed one, and every rule is built and used."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from grammar_table import GRAMMAR, as_text, make_table
 from lark.exceptions import GrammarError
 from programs import NAMES, program
 
@@ -14,26 +14,18 @@ from decgraph.dsl import parse as parser
 from decgraph.dsl import table as tables
 from decgraph.dsl.build import BUILD
 from decgraph.dsl.lexer import lex
-from decgraph.dsl.mistakes import MISTAKES
+from decgraph.dsl.mistakes import known
 from decgraph.dsl.source import Source
 from decgraph.dsl.words import BLOCKS, CLAUSES, DECLARING, ITEMS, JOINTS, RESERVED, STATEMENTS, UNLIKELY
 
 
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty cache folder; the table is loaded anew inside the test and after it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tables.load_table.cache_clear()
-    yield tmp_path / "decgraph"
-    tables.load_table.cache_clear()
-
-
-def test_the_grammar_has_no_conflict() -> None:
-    data = tables.make_table(tables.grammar_text())  # strict: any conflict raises
-    assert len(data["actions"]) > 400
+def test_the_committed_table_is_that_of_the_grammar_which_has_no_conflict() -> None:
+    made = as_text(make_table(GRAMMAR.read_text("utf-8")))  # strict: any conflict raises
+    committed = GRAMMAR.with_suffix(".json").read_text("utf-8")
+    assert made == committed, "the grammar has changed: python tests/grammar_table.py"
     dangling = 'start: "if" start ["else" start] | NAME\nNAME: /[a-z]+/\n'
     with pytest.raises(GrammarError, match="Shift/Reduce"):
-        tables.make_table(dangling)
+        make_table(dangling)
 
 
 def test_every_rule_is_built_and_nothing_else() -> None:
@@ -59,7 +51,7 @@ def test_every_alternative_of_the_grammar_is_used() -> None:
             return super().__getitem__(index)  # type: ignore[no-any-return]
 
     watched = tables.Table(table.actions, table.gotos, Watched(table.shapes), table.literals, table.start, table.end)
-    for text in [*map(program, NAMES), *(m.example for m in MISTAKES), "", "\n", *_SMALL]:
+    for text in [*map(program, NAMES), *(m.example for m in known()), "", "\n", *_SMALL]:
         source = Source(text)
         parser._parse(watched, source, lex(source, table.literals))
     unused = [table.shapes[i] for i in range(len(table.shapes)) if i not in used]
@@ -82,40 +74,7 @@ _SMALL = (
 )
 
 
-def test_the_table_is_remembered(fresh: Path) -> None:
-    first = tables.load_table()
-    (path,) = fresh.iterdir()
-    tables.load_table.cache_clear()
-    before = path.stat().st_mtime_ns
-    assert tables.load_table() == first
-    assert path.stat().st_mtime_ns == before
-
-
-@pytest.mark.parametrize("damage", [b"", b"0\n{}\xff"])
-def test_a_damaged_memory_is_made_again(fresh: Path, damage: bytes) -> None:
-    first = tables.load_table()
-    (path,) = fresh.iterdir()
-    good = path.read_bytes()
-    path.write_bytes(damage or good[: len(good) // 2])
-    tables.load_table.cache_clear()
-    assert tables.load_table() == first
-    assert path.read_bytes() == good
-
-
-def test_no_place_to_remember_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("in the way")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
-    tables.load_table.cache_clear()
-    try:
-        assert parser.parse_text("from a import b\n").items
-    finally:
-        tables.load_table.cache_clear()
-    assert file.read_text() == "in the way"
-
-
-def test_a_remembered_grammar_needs_no_lark() -> None:
-    tables.load_table()
+def test_parsing_loads_no_library() -> None:
     code = (
         "import sys; from decgraph.dsl.parse import parse_text; parse_text('from a import b');"
         "print([m for m in ('lark', 'torch', 'numpy', 'typer', 'rich') if m in sys.modules])"

@@ -77,6 +77,51 @@ def faults_of(path: Path, text: str) -> list[str]:
     return faults
 
 
+def files_imported(path: Path, text: str, modules: dict[str, Path]) -> set[Path]:
+    """The files of the repository that a file imports, in functions too; `from package import x` may mean package/x.py."""
+    found: set[Path] = set()
+    tree = ast.parse(text)
+    names = {
+        f"{node.module}.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    for _, module, _ in imported(path, tree):
+        inner = [modules[name] for name in names if name.rpartition(".")[0] == module and name in modules]
+        found.update(inner or [modules[module]] if module in modules else inner)
+    return found - {path}
+
+
+def circles(arrows: dict[Path, set[Path]]) -> list[list[str]]:
+    """Files that import each other, directly or through others: the strongly connected parts of more than one file."""
+    below: dict[Path, set[Path]] = {}
+    for start in arrows:
+        seen: set[Path] = set()
+        todo = [start]
+        while todo:
+            for other in arrows.get(todo.pop(), set()) - seen:
+                seen.add(other)
+                todo.append(other)
+        below[start] = seen
+    parts = {frozenset(other for other in seen if start in below[other]) for start, seen in below.items() if start in seen}
+    return sorted(sorted(module_name(path).removeprefix("decgraph.") for path in part) for part in parts)
+
+
+def test_no_file_imports_what_imports_it() -> None:
+    modules = {module_name(path): path for path in room_files()}
+    found = circles({path: files_imported(path, path.read_text("utf-8"), modules) for path in room_files()})
+    assert not found, "\n".join(" <-> ".join(c) for c in found)
+
+
+def test_a_circle_is_seen_in_functions_and_not_in_type_checking_blocks() -> None:
+    a, b, c = (ROOT / f"dsl/{name}.py" for name in "abc")
+    modules = {f"decgraph.dsl.{name}": path for name, path in (("a", a), ("b", b), ("c", c))}
+    texts = {
+        a: "from decgraph.dsl import b",
+        b: "def f():\n    from decgraph.dsl.a import g",
+        c: "if TYPE_CHECKING:\n    from decgraph.dsl.a import g\nimport decgraph.dsl.b",
+    }
+    assert circles({path: files_imported(path, text, modules) for path, text in texts.items()}) == [["dsl.a", "dsl.b"]]
+
+
 def test_arrows() -> None:
     faults = [fault for path in room_files() for fault in faults_of(path, path.read_text("utf-8"))]
     assert not faults, "\n".join(faults)

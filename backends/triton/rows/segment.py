@@ -42,20 +42,6 @@ class VocabularyCall:
         self.lowered = {id(step): self._torch(step) for step in self.ops if step.opcode != "const"}
         self.torch_ops: set[str] = set()
 
-    @property
-    def sources(self) -> dict[str, str]:
-        """The Triton text of every kernel: of those that have run, else of what float32 logits at temperature one give."""
-        if not self.made:
-            from decgraph.backends.triton.rows.shown import shown
-
-            return shown(self.op)
-        return {m.program.name: m.text() for m in self.made.values()}
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """The names of the kernels."""
-        return tuple(self.sources)
-
     def call(self, m: Any, *operands: Any) -> Any:
         """Run it."""
         env: dict[Value, Any] = dict(zip(self.op.operands, operands, strict=True))

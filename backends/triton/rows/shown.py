@@ -33,6 +33,11 @@ def shown(op: Op, size: int = 128256, kind: torch.dtype = torch.float32) -> dict
     return {m.program.name: m.text() for m in made_of(op, size, kind)}
 
 
+def kernel_texts(call: VocabularyCall) -> dict[str, str]:
+    """The Triton text of every kernel of a call, by name: of those that have run, else what `shown` gives."""
+    return {m.program.name: m.text() for m in call.made.values()} if call.made else shown(call.op)
+
+
 def made_of(op: Op, size: int = 128256, kind: torch.dtype = torch.float32) -> list[Made]:
     """The row programs of a segment in the usual form, for rows of `size` entries in a dtype."""
     call = _Shown(op, size, kind)
@@ -117,4 +122,4 @@ class _Dry(Trace):
         return w.finish(*arrays)  # type: ignore[attr-defined]
 
 
-__all__ = ["Group", "made_of", "shown"]
+__all__ = ["Group", "kernel_texts", "made_of", "shown"]

@@ -114,12 +114,6 @@ class CompiledRule:
             kernel[grid](**args, num_warps=config.warps, num_stages=config.stages)
         return Walked(launch.packed, depth, launch.scratch)
 
-    def call(self, m: Any, tree: Any, evidence: Any, *captured: Any) -> Any:
-        """The walk of one request in the torch driver: backends/torch/walk.py's result, tally and events."""
-        from decgraph.backends.triton.rules.walk import called
-
-        return called(self, m, tree, evidence, captured)
-
     def variant(self, noises: dict[Value, Captured]) -> CompiledRule:
         """The rule for captured noises of other kinds than those it was compiled for."""
         key = tuple(noises.get(v) for v in self.captured)
@@ -290,7 +284,7 @@ def _fitting(config: tuned.Config, size: int) -> tuned.Config:
 def rule_of(op: Op, within: Region | None = None) -> CompiledRule:
     """The kernels of a `tree.walk` op. within: the body of its function, where what it captures is made: constants are then
     folded in, and noises named outside are known (without it a captured noise is taken for the output stream, and
-    `CompiledRule.call` compiles again where it is another). Never raises Unsupported: see `CompiledRule.unsupported`."""
+    `walk.called` compiles again where it is another). Never raises Unsupported: see `CompiledRule.unsupported`."""
     made: dict[Value, Op] = {}
     for other in within.walk() if within is not None else ():
         made.update(dict.fromkeys(other.results, other))

@@ -33,8 +33,9 @@ FAULTS = {
 RAISED: dict[int, type[Exception]] = {1: DecError, 2: ValueError, 3: OpError, 4: ValueError, 5: LookupError}
 
 
-def called(rule: CompiledRule, m: Any, t: Tree, evidence: Any, captured: tuple[Any, ...]) -> Any:
-    """The accepted path of one request, or the canvas at the accepted node; see CompiledRule.call."""
+def called(rule: CompiledRule, m: Any, t: Tree, evidence: Any, *captured: Any) -> Any:
+    """The walk of one request in the torch driver: the accepted path, or the canvas at the accepted node, with the tally and
+    the events of backends/torch/walk.py."""
     keys = dict(zip(rule.captured, captured, strict=True))
     rule = rule.variant({v: _kind(k) for v, k in keys.items() if isinstance(k, NoiseKey)})
     edits = isinstance(t.base, Canvas)

@@ -17,7 +17,7 @@ from torch import Tensor
 from decgraph.backends.triton.attention.sizes import power
 from decgraph.backends.triton.cubin import Spec
 from decgraph.backends.triton.source import HEADER, Text, load
-from decgraph.backends.triton.step.canvas_symbols import Symbol
+from decgraph.backends.triton.step.canvas_symbols import COMPUTE, Symbol
 from decgraph.backends.triton.tuned import Config, config
 
 CHUNK = 16
@@ -75,6 +75,9 @@ def launch(wanted: Sequence[Wanted]) -> None:
         scope["canvas_step"][(batch,)](*kernel.tensors, *outs, whole, real, num_warps=kernel.sizes.warps)
     for (s, _), made in zip(wanted, outs, strict=True):
         s.value = made
+
+
+COMPUTE.append(launch)
 
 
 class Kernel:

@@ -70,13 +70,15 @@ PLAIN = {"__repr__", "__hash__", "dim", "size", "numel", "is_floating_point", "s
 RULES: dict[str, Callable[[Any, str, Any, Any], Any]] = {}
 
 
+COMPUTE: list[Callable[[list[tuple[Symbol, Tensor | None]]], None]] = []
+"""What computes symbols in one kernel; canvas_kernels.py, which writes kernels of symbols, enters its `launch` here."""
+
+
 def computed(symbols: Sequence[Symbol]) -> dict[int, Tensor]:
     """The tensors of symbols, by id; what is not known yet is computed in one launch."""
     missing = [s for s in dict.fromkeys(symbols) if s.value is None]
     if missing:
-        from decgraph.backends.triton.step.canvas_kernels import launch
-
-        launch([(s, None) for s in missing])
+        COMPUTE[0]([(s, None) for s in missing])
     return {id(s): s.value for s in symbols}
 
 

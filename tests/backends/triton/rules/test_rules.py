@@ -10,6 +10,7 @@ import torch
 from walked_rules import Case, Host, captured_values, case, module_of, on_host, walk_of
 
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
+from decgraph.backends.triton.rules.walk import called
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 
@@ -175,7 +176,7 @@ def on_kernels(module: Module, rule: CompiledRule, c: Case, events: list[Any], t
     """The kernels' walk, as a driver calls it: the path and the machine."""
     m = c.machine(module, events)
     given = captured_values(Host(m, module, {"turn": turn, "tau": 0.25, "turns": 3}), rule.captured)
-    return rule.call(m, c.tree, c.evidence, *given), m
+    return called(rule, m, c.tree, c.evidence, *given), m
 
 
 def outcome(walk: Any) -> Any:

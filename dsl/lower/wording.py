@@ -1,0 +1,31 @@
+"""Types as an author would say them, in messages."""
+
+from __future__ import annotations
+
+import re
+
+from decgraph.ir.types import Type, TypeError_, parse_type
+
+_IR_TYPE = re.compile(r"\b[a-z]+(?:<[^<> ]*>(?:\[[^\] ]*\])?|\[[a-z][^\] ]*\])")
+
+
+def show(t: Type) -> str:
+    """A type as an author would say it."""
+    names = {"k": "", "nodes": "nodes of", "part": "part of", "cells": "cells of", "vocab": "vocabulary", "layers": "layers"}
+    base = t.elem if t.elem != "list" else "a list"
+    if t.elem in ("token", "dist", "draw") and t.of and t.of[0] != "V":
+        base += f"[{t.of[0]}]"
+    dims = [f"{names[d.kind]} {d.of}".strip() or "many" for d in t.dims]
+    return base + (f" over {', '.join(dims)}" if dims else "")
+
+
+def spoken(message: str) -> str:
+    """A message of the op table with its types as an author would say them."""
+
+    def said(hit: re.Match[str]) -> str:
+        try:
+            return show(parse_type(hit.group()))
+        except TypeError_:
+            return hit.group()
+
+    return _IR_TYPE.sub(said, message)

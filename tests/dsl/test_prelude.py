@@ -1,0 +1,98 @@
+"""The words of the decorator style: what Python has, what type checkers see, and what lowering knows are the same."""
+
+from __future__ import annotations
+
+import ast
+import builtins as python
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import captured_algorithms
+import pytest
+
+from decgraph.dsl import prelude
+from decgraph.dsl.lower import builtins, builtins_more, expr
+from decgraph.ir.surface import surface
+
+STUB = Path(prelude.__file__).with_suffix(".pyi")
+INSIDE = {"Called", "Edit", "Level", "Memory", "Number", "Place", "Policy", "Position", "Rule", "Stream", "Vector"}
+"""Classes of the stub that only its signatures name."""
+
+USER = """
+from decgraph.api import algorithm
+from decgraph.dsl.prelude import *
+
+
+@algorithm
+def mine(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 32] = 4) -> None:
+    refines(autoregressive(target), in_="distribution")
+    while not done():
+        with draft() as t:
+            for _ in repeat(gamma):
+                t.grow(sample(drafter(t.leaves)))
+        verify(t, by=rejection, against=target(t))
+        commit(t.accepted)
+
+
+print(mine.run("a b", backend="reference").tokens)
+"""
+
+
+def declared() -> set[str]:
+    """The public names of the stub."""
+    found: set[str] = set()
+    for node in ast.parse(STUB.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_the_stub_has_every_word_and_no_other() -> None:
+    words = set(prelude.__all__) - {"Annotated"}
+    assert declared() - INSIDE - words == set()
+    # A plain op that is new can be called before somebody writes down its types.
+    assert words - declared() <= set(surface()), "say in dsl/prelude.pyi what these take and give"
+
+
+def test_what_can_be_called_is_in_the_prelude() -> None:
+    """A function is there by its name in the tables of lowering, or Python has it already."""
+    functions = {*builtins.TABLE, *builtins_more.SEVERAL, *expr.SPECIAL, *surface()}
+    assert {name for name in functions if not hasattr(prelude, name)} <= set(dir(python))
+    assert not {name for name in prelude.__all__ if hasattr(python, name)}, "import * would hide Python's own"
+
+
+def checked(checker: list[str], path: Path) -> str:
+    """What a type checker says of a file, as a user would run it."""
+    done = subprocess.run([*checker, str(path)], capture_output=True, text=True, check=False, cwd=path.parent)
+    return done.stdout
+
+
+CHECKERS = {
+    "mypy": [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary"],
+    "pyright": ["pyright", "--pythonpath", sys.executable],
+}
+
+
+@pytest.mark.parametrize("checker", sorted(CHECKERS))
+def test_the_decorator_style_has_types(checker: str, tmp_path: Path) -> None:
+    if checker == "pyright" and shutil.which("pyright") is None:
+        pytest.skip("pyright is not installed")
+    user, other = tmp_path / "user.py", tmp_path / "other.py"
+    user.write_text(USER)
+    other.write_text(Path(captured_algorithms.__file__).read_text())
+    for right in (user, other):
+        assert "error" not in checked(CHECKERS[checker], right).replace("0 errors", "")
+    for line, wrong in (
+        ("sample(drafter(t.leaves))", 'sample(3, "x")'),
+        ("drafter(t.leaves)", 'drafter("leaves")'),
+        ('in_="distribution"', 'in_="distributions"'),
+        ("by=rejection", "by=dual"),
+        ("t.accepted", "t"),
+    ):
+        assert line in USER
+        user.write_text(USER.replace(line, wrong))
+        assert "error" in checked(CHECKERS[checker], user).replace("0 errors", ""), wrong
