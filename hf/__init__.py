@@ -9,7 +9,6 @@ The room can be called, and that is its main function:
 
 import sys
 from types import ModuleType
-from typing import Any
 
 from decgraph.hf.door import Door, door
 from decgraph.hf.repository import export, generate_with
@@ -17,11 +16,12 @@ from decgraph.hf.repository import export, generate_with
 __all__ = ["Door", "door", "export", "generate_with"]
 
 
-class _Room(ModuleType):
+class Room(ModuleType):
     """A module that is also its main function, since one name has to serve for both."""
 
-    def __call__(self, algorithm: Any, **given: Any) -> Door:
-        return door(algorithm, **given)
+    __call__ = staticmethod(door)
+    Door = Door
+    export = staticmethod(export)
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = Room
