@@ -339,6 +339,9 @@ def evaluating(found: Iterable[Any]) -> Iterator[None]:
 
 
 def width_of(module: Module) -> int:
-    """How many scores a module gives: the rows of its output matrix."""
+    """How many scores a module gives: the rows of its output matrix. Raises DecError for what is no model of transformers."""
+    if not hasattr(module, "config") or not hasattr(module, "get_output_embeddings"):
+        what = type(module).__name__
+        raise DecError(f"a {what} is not a model of transformers", hint="AutoModelForCausalLM.from_pretrained(...)")
     out = module.get_output_embeddings()
     return int(out.weight.shape[0]) if out is not None else int(module.config.vocab_size)
