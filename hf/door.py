@@ -148,6 +148,8 @@ class Door:
             if generation_config is None:
                 raise DecError("there is no generation_config", hint="model.generate(..., custom_generate=decgraph.hf(...))")
             settings.refuse(generation_config, model)
+            if model_kwargs.get("inputs_embeds") is not None:
+                raise DecError("inputs_embeds are not supported: decgraph gives the model token ids", hint="give input_ids")
             rows = rows_of(input_ids, model_kwargs.pop("attention_mask", None))
             check_model_arguments(model_kwargs, rows)
             if streamer is not None and len(rows) > 1:

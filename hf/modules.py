@@ -52,6 +52,8 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
 
     Raises DecError for the main model, which is the one generate is called on, and for one that is missing.
     """
+    from decgraph.models import folder_of
+
     main = main_parameter(function)
     wanted = [p.name for p in function.params if p.value.type.elem == "model"]
     models, params = {}, {}
@@ -60,6 +62,8 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
             models[f"{main}.heads"] = value
         elif name.removesuffix(".heads") in wanted:
             models[name] = value
+            if isinstance(value, str | Path):
+                folder_of(value)  # what cannot be a folder is refused here, not in the first call
         else:
             params[name] = value
     if main in models:

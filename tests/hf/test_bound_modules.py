@@ -1,4 +1,4 @@
-"""Loaded transformers modules in `decgraph.run(models=...)` and `session(models=...)`: the same as the folders they came from."""
+"""Loaded transformers modules in `decgraph.run(models=...)` and `session(models=...)`: as the folders they came from."""
 
 from __future__ import annotations
 
