@@ -1,11 +1,5 @@
 """simplify: constants folded, equal computations merged, dead ones dropped, loop-invariant ones moved out of their loops.
 
-Reason: lowering writes every name where it stands: a rule's flags, the same field of a tree twice, parameters that are known by
-now. What is left is what the other passes look at, so less of it hides what they look for.
-
-Precondition: none. Draws and edits are never merged or moved (they are edges of a tree, and equal edges are two edges);
-a noise keeps its site and its counters; reads of the context and of states stay on their side of commits and state writes.
-
 >>> from decgraph.passes.example import after
 >>> body = '''
 ...   %two: int = const(value = 2, type = !int)
@@ -38,6 +32,7 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function, Module, Op, Param, Region, Value
 from decgraph.ir.walk import map_bodies, substitute
 from decgraph.passes.dead import without_dead
+from decgraph.passes.declared import Pass
 from decgraph.passes.folding import fold
 from decgraph.passes.merging import merge
 from decgraph.passes.moving import hoist
@@ -124,3 +119,21 @@ def notes(before: Module, after: Module) -> list[str]:
     """How much smaller the algorithm became."""
     was, now = (sum(1 for _ in m.entry.body.walk()) if m.main in m.functions else 0 for m in (before, after))
     return [f"{was} ops, {now} after"]
+
+
+PASS = Pass(
+    name="simplify",
+    reason=(
+        "lowering writes every name where it stands: a rule's flags, the same field of a tree twice, parameters "
+        "that are known by now. What is left is what the other passes look at, so less of it hides what they look "
+        "for."
+    ),
+    precondition=(
+        "none. Draws and edits are never merged or moved (they are edges of a tree, and equal edges are two "
+        "edges); a noise keeps its site and its counters; reads of the context and of states stay on their side of "
+        "commits and state writes."
+    ),
+    run=run,
+    notes=notes,
+    options=("params",),
+)
