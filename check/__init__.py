@@ -5,6 +5,7 @@ The room can be called: `decgraph.check("speculative")` is `check_algorithm("spe
 
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from decgraph.check.algorithm import CheckOptions, check_algorithm, check_all
 from decgraph.check.report import Report, check_module
@@ -12,7 +13,13 @@ from decgraph.check.report import Report, check_module
 __all__ = ["CheckOptions", "Report", "check_algorithm", "check_all", "check_module"]
 
 
-class Room(ModuleType):
+if TYPE_CHECKING:
+    Base = object  # a module's `__getattr__` makes every misspelt name an Any
+else:
+    Base = ModuleType
+
+
+class Room(Base):
     """A module that is also its main function, since one name has to serve for both."""
 
     __call__ = staticmethod(check_algorithm)
@@ -20,4 +27,4 @@ class Room(ModuleType):
     check_all = staticmethod(check_all)
 
 
-sys.modules[__name__].__class__ = Room
+sys.modules[__name__].__class__ = Room  # type: ignore[assignment]

@@ -84,7 +84,7 @@ def adversarial(engine: type[ExactMachine]) -> type[ExactMachine]:
             return self.answer(cond, op.loc.line)
 
         def region(self, region: Any, args: Any) -> list[Any]:
-            out = super().region(region, args)
+            out: list[Any] = super().region(region, args)
             if id(region) in controllers(self.function):
                 out[0] = self.answer(out[0], region.ops[-1].loc.line)
             return out

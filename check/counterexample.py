@@ -97,7 +97,10 @@ class Counterexample:
         return "\n".join(out)
 
     def to_json(self) -> dict[str, Any]:
-        law = lambda d: {_spelled(k, True): str(v) for k, v in sorted(d.items())}
+
+        def law(d: Law) -> dict[str, str]:
+            return {_spelled(k, True): str(v) for k, v in sorted(d.items())}
+
         return {
             "claim": self.claim,
             "kind": self.kind,

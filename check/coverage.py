@@ -147,7 +147,10 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
     known = ran.seen | set(harmless)
     loops = {id(op) for op in ran.watched.values() if op.opcode == "for" and (id(op), "again") in known}
     made = {v: op for op in ran.watched.values() if op.opcode == "bernoulli" for v in op.results}
-    coin = lambda op: op if op.opcode == "bernoulli" else made.get(op.operands[0]) if op.opcode == "if" else None
+
+    def coin(op: Op) -> Op | None:
+        return op if op.opcode == "bernoulli" else made.get(op.operands[0]) if op.opcode == "if" else None
+
     # A coin whose probability was 0 or 1 in every world has one side only: a draft from the target itself is always accepted.
     sure = {
         id(op)

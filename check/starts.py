@@ -113,6 +113,11 @@ def part(r: random.Random, facts: Facts) -> Fraction:
     )
 
 
+def _shape(value: Any) -> tuple[int, ...]:
+    """What NumPy says of it: () of whatever is no array and no list."""
+    return np.shape(value)
+
+
 def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, facts: Facts) -> Any:
     size = m.vocab_size
     if isinstance(old, Suffixes):
@@ -147,7 +152,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
             "bool": lambda: r.random() < 0.5,
             "token": lambda: r.randrange(size),
         }.get(t.elem, lambda: part(r, facts))
-        shape = np.shape(old)
+        shape = _shape(old)
         if not shape:
             if t.dims and all(d.kind == "k" for d in t.dims):
                 return old  # nothing yet: a list that is filled as the text grows
@@ -165,7 +170,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         return r.choice(["", "a", "ab", "b a"])
     if t.elem == "set":
         return frozenset(v for v in range(size) if r.random() < 0.5)
-    if t.elem == "astate" and not np.shape(old):
+    if t.elem == "astate" and not _shape(old):
         states = [g.states for g in m.params.values() if hasattr(g, "states")]
         return r.randrange(states[0]) if states else old
     if t.elem in ("model", "topology", "index", "automaton", "none"):

@@ -144,7 +144,7 @@ class Binder:
         return self._made[name][1]
 
 
-def part_of(kind: str, name: str, value: Any, target: Any) -> Any:
+def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
     """An EAGLE head ("features") or a Kangaroo adapter ("layers"; `decgraph.zoo.modeling` has their classes), from a module or
     a folder; what is neither is a part already."""
     from decgraph.models import folder_of
@@ -161,7 +161,7 @@ def part_of(kind: str, name: str, value: Any, target: Any) -> Any:
     return (HFFeatures if features else HFAdapter)(_in_float32(value), target, name)
 
 
-def with_heads(model: Any, heads: Any) -> Any:
+def with_heads(model: Any, heads: Any) -> Model:
     """The model with Medusa heads: from a folder, from a module, or made already."""
     from decgraph.models import folder_of
     from decgraph.runtime.models import hf
@@ -222,7 +222,7 @@ def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
     return named if named is not None and named.size == size else Vocab("ids", size)
 
 
-def live(module: Module, kind: str, vocab: Vocab, form: str) -> Any:
+def live(module: Module, kind: str, vocab: Vocab, form: str) -> Model:
     """The decgraph model of a live module, made once for its present weights. form: see `Binder`."""
     if any(p.is_inference() for p in module.parameters()):
         raise DecError(

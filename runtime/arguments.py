@@ -12,7 +12,7 @@ import numpy as np
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Module
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.text import Detokenizer
+from decgraph.runtime.text import Detokenizer, Tokenizer
 from decgraph.runtime.trace import Event
 
 
@@ -31,8 +31,8 @@ class TorchModule(Protocol):
     def state_dict(self) -> Mapping[str, object]: ...
 
 
-class Tokenizing(Protocol):
-    """Text to tokens and back. `runtime.text.Tokenizer` reads a tokenizer.json; tests have smaller ones."""
+class OwnTokenizer(Protocol):
+    """Text to tokens and back, by whatever a caller has made."""
 
     def encode(self, text: str, /) -> Sequence[int]: ...
 
@@ -48,6 +48,9 @@ class FastTokenizer(Protocol):
     @property
     def backend_tokenizer(self) -> object: ...
 
+
+Tokenizing: TypeAlias = Tokenizer | OwnTokenizer
+"""A tokenizer as a session uses it: `runtime.text.Tokenizer` reads a tokenizer.json."""
 
 TokenizerLike: TypeAlias = str | Path | Tokenizing | FastTokenizer
 """A folder with a tokenizer.json, a shipped model's name, a tokenizer of decgraph's or a fast one of transformers."""
