@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from pathlib import Path
+from importlib.resources import files
 from typing import Annotated
 
 import typer
@@ -38,8 +38,8 @@ def command(
 
 
 def page(code: str) -> str:
-    """The page of an error's code, from docs/errors."""
-    path = Path(decgraph.__file__).resolve().parent.parent / "docs" / "errors" / f"{code}.md"
+    """The page of an error's code: docs/errors, which the package carries as `error_pages`. Raises DecError where there is none."""
+    path = files("decgraph") / "error_pages" / f"{code}.md"
     if not path.is_file():
-        raise decgraph.DecError(f"there is no page about {code} here", hint="the pages are docs/errors/<code>.md")
+        raise decgraph.DecError(f"there is no page about {code}", hint="codes look like E031; docs/errors lists them")
     return path.read_text(encoding="utf-8").rstrip()

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from decgraph.errors import DecError, InternalError
+from decgraph.errors import DecError, InternalError, lacking
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,6 +77,8 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
     if isinstance(error, BrokenPipeError):
         silence_stdout()
         return USER_ERROR
+    if (known := lacking(error)) is not None:
+        known.__cause__, error = error, known
     if isinstance(error, DecError):
         show_user_error(error)
         if error.__cause__ is not None and os.environ.get(TRACEBACK):  # what was raised, before it was said in other words

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decgraph import zoo
-from decgraph.errors import DecError
+from decgraph.errors import DecError, needs_models
 from decgraph.ir.values import Function, Param
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.prompts import request_for
@@ -43,6 +43,7 @@ def shipped(function: Function) -> dict[str, str]:
     return out
 
 
+@needs_models()
 def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: TokenizerLike | None = None) -> Bound:
     """A model for every model parameter of a function. `name.heads` gives the Medusa heads of the model `name`.
 

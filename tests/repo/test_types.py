@@ -1,7 +1,7 @@
 """Public types, as a user's own checker sees them: right code passes, planted mistakes are found, nothing public is Any.
 
-mypy --strict and pyright run on a file outside of the repository, against the package that this process imports. Libraries that a
-base install lacks are skipped, so what is tested is what decgraph itself says.
+mypy --strict and pyright run on a file outside of the repository, against the package that this process imports. Libraries that
+a base install lacks are skipped, so what is tested is what decgraph itself says.
 """
 
 from __future__ import annotations
