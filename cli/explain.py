@@ -38,7 +38,7 @@ def command(
 
 
 def page(code: str) -> str:
-    """The page of an error's code: docs/errors, which the package carries as `error_pages`. Raises DecError where there is none."""
+    """The page of a code: docs/errors, which the package carries as `error_pages`. Raises DecError where there is none."""
     path = files("decgraph") / "error_pages" / f"{code}.md"
     if not path.is_file():
         raise decgraph.DecError(f"there is no page about {code}", hint="codes look like E031; docs/errors lists them")
