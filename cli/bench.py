@@ -63,8 +63,7 @@ def command(
         faults.extend(filter(None, [decoding.wrong(row)]))
 
     def told(what: str) -> None:
-        if sys.stderr.isatty():
-            print(f"measuring {what}", file=sys.stderr)
+        print(f"measuring {what}", file=sys.stderr, flush=True)  # in a pipe too: the table comes after minutes
 
     found = decoding.rows(
         algorithms or (),

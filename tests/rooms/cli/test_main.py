@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from decgraph import stdlib
+from decgraph.bench.decoding import HEADINGS
 from decgraph.cli import main as cli
 from decgraph.cli import output
 from decgraph.errors import DecError, InternalError
@@ -127,6 +130,48 @@ def test_json_knows_what_results_are_made_of(capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out) == expected
 
 
-def test_tables_are_tab_separated_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_keep_their_heading_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("name", "size"), [("target", 5), ("drafter", None)])
-    assert capsys.readouterr().out == "target\t5\ndrafter\t\n"
+    assert capsys.readouterr().out == "name\tsize\ntarget\t5\ndrafter\t\n"
+
+
+TABLES: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
+    "list": (("name", "claim"), [(name, stdlib.entry(name).claim) for name in stdlib.names()]),
+    "bench": (
+        HEADINGS,
+        [("speculative_jacobi", "random-100M", "early_exit", "sampled", "103.2", "99.1", "1.04", "1.01-1.08", "1.10", "2.5",
+          "9.1", "12%", "10/12 (2 near-ties)")],
+    ),
+    "narrow": (("a", "b"), [("1", "2")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("table", TABLES)
+def test_no_table_breaks_a_word(
+    table: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table as a terminal of this width shows it: within the width, and every word of it whole."""
+    columns, rows = TABLES[table]
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.print_table(columns, rows)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, map(str.rstrip, text.splitlines()))) <= width
+    expected = {word for row in rows for cell in row for word in cell.split()}
+    assert not expected - set(text.split())
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_shelf_fits_into_a_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert cli.main(["list"]) == 0
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert lines[0].split() == ["name", "family", "claim", "source"]  # a table at each of these widths, not paragraphs
+    assert max(map(len, map(str.rstrip, lines))) <= width
+    words = set(" ".join(lines).split())
+    for entry in map(stdlib.entry, stdlib.names()):
+        assert not {*entry.name.split(), *entry.claim.split(), *entry.source.split()} - words
