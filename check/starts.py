@@ -28,6 +28,7 @@ from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
 from decgraph.ir.data.tree import Node, Tree
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import Type
+from decgraph.ir.values import Op
 from decgraph.runtime.models.free import small_weights
 from decgraph.runtime.noise import Key
 
@@ -71,7 +72,7 @@ class Arbitrary:
         for s in m.function.states:
             m.write_state(s.name, self.value(m, s.name, s.type, m.read_state(s.name)))
 
-    def carried(self, m: ExactMachine, op: Any, values: Sequence[Any]) -> list[Any]:
+    def carried(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> list[Any]:
         """The values with which the loop is entered; what was made before it is replaced in the machine."""
         for n, v in enumerate(random_from_before(m.function)):
             if v in m.env:
@@ -82,7 +83,7 @@ class Arbitrary:
             for n, (a, old, read) in enumerate(zip(args, values, used, strict=True))
         ]
 
-    def left(self, m: ExactMachine, op: Any, values: Sequence[Any]) -> None:
+    def left(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> None:
         """What a step carries on."""
         if left_seen([*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]):
             self.flags.add(SEEN)

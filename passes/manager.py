@@ -109,7 +109,7 @@ def chosen(plan: Plan, only: Sequence[str] | None = None, without: Collection[st
 
 def optimise(
     module: Module,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, object] | None = None,
     *,
     only: Sequence[str] | None = None,
     without: Collection[str] = (),

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function, Module, Op, Param, Region, Value
@@ -64,7 +63,7 @@ def simplified(region: Region) -> Region:
     return region
 
 
-def bind(function: Function, known: Mapping[str, Any]) -> Function:
+def bind(function: Function, known: Mapping[str, object]) -> Function:
     """A function whose parameters are constants where a value is known; what it declares then allows that value alone."""
     ops: list[Op] = []
     params: list[Param] = []
@@ -104,7 +103,7 @@ def _prefixed(region: Region, ops: list[Op]) -> Region:
     return replace(substitute(region, mapping), ops=(*keep, *substitute(region, mapping).ops)) if keep else region
 
 
-def constant(p: Param, value: Any) -> Op | None:
+def constant(p: Param, value: object) -> Op | None:
     """The op that makes a parameter's value, or None where a value of its type has no text (a set)."""
     made = replace(p.value)
     if p.value.type.elem == "topology":
