@@ -23,7 +23,10 @@ INTERRUPTED = 130
 
 def command(
     context: typer.Context,
-    algorithms: Annotated[list[str] | None, typer.Argument(help="Names that `decgraph list` prints, and .dec files.")] = None,
+    algorithms: Annotated[
+        list[str] | None,
+        given.algorithm("Names that `decgraph list` prints, and .dec files."),
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every algorithm of the standard library.")] = False,
     vocab: Annotated[int, typer.Option("--vocab", help="Tokens of the models it is checked with.")] = 3,
     models: Annotated[int, typer.Option("--models", help="Small worlds per claim, besides those made for the program.")] = 20,

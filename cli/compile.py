@@ -35,7 +35,7 @@ class Form(StrEnum):
 
 
 def command(
-    algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
+    algorithm: Annotated[str, given.algorithm()],
     emit: Annotated[
         Emit,
         typer.Option(

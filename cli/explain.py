@@ -10,13 +10,18 @@ from typing import Annotated
 import typer
 
 import decgraph
-from decgraph.cli import output
+from decgraph.cli import given, output
 
 CODE = re.compile(r"[EW]\d{3}")
 
 
 def command(
-    algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, a .dec file, or an error's code.")],
+    algorithm: Annotated[
+        str,
+        typer.Argument(
+            help="A name that `decgraph list` prints, a .dec file, or an error's code.", autocompletion=given.algorithms
+        ),
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what an algorithm does, in words and as a drawing of its step; or what an error's code means."""

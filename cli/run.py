@@ -30,7 +30,7 @@ def option(*names: str, help: str) -> Any:  # Any: typer's description of an opt
 
 def command(
     context: typer.Context,
-    algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
+    algorithm: Annotated[str, given.algorithm()],
     prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None,
     prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
     prompts: Annotated[Path | None, option("--prompts", help="A file with a prompt on every line, decoded together.")] = None,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import os
 import re
 import resource
 import subprocess
@@ -15,8 +18,8 @@ import pytest
 
 from decgraph import stdlib
 from decgraph.bench.decoding import HEADINGS
+from decgraph.cli import given, output
 from decgraph.cli import main as cli
-from decgraph.cli import output
 from decgraph.errors import DecError, InternalError
 
 COMMAND = str(Path(sys.executable).parent / "decgraph")
@@ -175,3 +178,52 @@ def test_the_shelf_fits_into_a_terminal(
     words = set(" ".join(lines).split())
     for entry in map(stdlib.entry, stdlib.names()):
         assert not {*entry.name.split(), *entry.claim.split(), *entry.source.split()} - words
+
+
+def completed(line: str, shell: str = "bash") -> list[str]:
+    """What a shell is offered at the end of a line."""
+    words = line.split(" ")
+    bash = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    environment = {
+        **os.environ,
+        "_DECGRAPH_COMPLETE": f"complete_{shell}",
+        **(bash if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}),
+    }
+    done = subprocess.run([COMMAND], env=environment, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return re.findall(r"[\w-]+", done.stdout) if shell == "zsh" else done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("decgraph ru", ["run"]),
+        ("decgraph run specu", [name for name in stdlib.names() if name.startswith("specu")]),
+        ("decgraph check eagle", [name for name in stdlib.names() if name.startswith("eagle")]),
+        ("decgraph run speculative --top", ["--top-k", "--top-p"]),
+        ("decgraph compile speculative --em", ["--emit"]),
+        ("decgraph zoo pa", ["path"]),
+        ("decgraph run nosuch", []),
+    ],
+)
+def test_shells_complete_verbs_algorithms_and_options(line: str, expected: list[str]) -> None:
+    assert sorted(completed(line)) == sorted(expected)
+
+
+def test_zsh_completes_as_bash_does() -> None:
+    assert "speculative" in completed("decgraph run specul", "zsh")
+
+
+def test_every_verb_that_takes_an_algorithm_completes_it() -> None:
+    """By its parameter's name, so that a new verb is seen."""
+    for verb in cli.verbs():
+        module = importlib.import_module(f"decgraph.cli.{verb}")
+        for name, parameter in inspect.signature(getattr(module, "command", lambda: None), eval_str=True).parameters.items():
+            if name in ("algorithm", "algorithms"):
+                (described,) = parameter.annotation.__metadata__
+                assert described.autocompletion is given.algorithms, verb
+
+
+def test_python_can_be_asked_for_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "decgraph", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == "decgraph 0.1.0\n"
