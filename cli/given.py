@@ -113,7 +113,8 @@ def _module(file: Path) -> Any:  # Any: whatever the caller's file holds
 def prompt(text: str | None, file: Path | None) -> str:
     """The prompt: given, read from a file, or from stdin where something is piped in.
 
-    One line end at the end of a file or of stdin is not part of the prompt.
+    One line end at the end of a file or of stdin is not part of the prompt. Raises DecError for two prompts, for none, and
+    for a file that cannot be read.
     """
     if text is not None and file is not None:
         raise DecError("there are two prompts", hint="either --prompt or --prompt-file")

@@ -94,6 +94,7 @@ def elsewhere() -> None:
 
 
 def show_version(wanted: bool) -> None:
+    """What `--version` does."""
     if wanted:
         print(f"decgraph {decgraph.__version__}")
         raise typer.Exit

@@ -142,6 +142,7 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
 
 
 def show_user_error(error: DecError) -> None:
+    """The error on stderr; at a terminal its head, carets and notes in colour."""
     text = str(error)
     if not sys.stderr.isatty() or "NO_COLOR" in os.environ:
         print(text, file=sys.stderr)

@@ -25,6 +25,7 @@ OWN = ("prompt", "prompt_file", "prompts", "batch", "model", "set", "max_new", "
 
 
 def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
+    """`typer.Option` without a default, short enough for a line of the command below."""
     return typer.Option(*names, help=help)
 
 

@@ -39,7 +39,7 @@ class Algorithm:
 
     @property
     def function(self) -> Function:
-        """The algorithm itself; the module also holds what it refines or runs."""
+        """The algorithm itself; the module also holds what it refines or runs. Raises DecError for a text without one."""
         if self.module.main not in self.module.functions:
             raise DecError(f"{self.path or 'this text'} has no algorithm", hint="algorithm name(target: causal): ...")
         return self.module.entry
@@ -259,7 +259,7 @@ def parse(text: str, *, path: str = "<text>", main: str = "") -> Algorithm:
 
 
 def of(algorithm: AlgorithmLike) -> Algorithm:
-    """The algorithm meant by a name, a path, an `Algorithm`, a module or a decorated function."""
+    """The algorithm meant by a name, a path, an `Algorithm`, a module or a decorated function. Raises DecError for others."""
     if isinstance(algorithm, Algorithm):
         return algorithm
     if isinstance(algorithm, Module):

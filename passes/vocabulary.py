@@ -36,10 +36,12 @@ ON_NUMBERS = frozenset({"map", "bernoulli"})
 
 
 def on_numbers(op: Op) -> bool:
+    """Whether an op works on numbers alone, none of them a row over the vocabulary."""
     return op.opcode in ON_NUMBERS and op.result.type.elem in ("real", "prob", "bool") and not on_rows(op)
 
 
 def wanted(op: Op) -> bool:
+    """Whether an op belongs into a segment: it works on rows of distributions or on numbers made of them."""
     return on_rows(op) or on_numbers(op)
 
 
