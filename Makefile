@@ -44,6 +44,8 @@ lint: $(READY)  ## ruff
 types: $(READY)  ## mypy and pyright over the package
 	@echo "types: mypy -p decgraph"
 	@$(BIN)/mypy -p decgraph
+	@echo "types: pyright"
+	@$(BIN)/pyright --level error --pythonpath $(BIN)/python $(foreach room,dsl ir passes check,decgraph/$(room)) decgraph/*.py
 
 check: $(READY)  ## prove every claim of stdlib/ and refute every planted mutant
 	@echo "check: decgraph check --all"

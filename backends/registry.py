@@ -33,9 +33,8 @@ def machine(name: str = DEFAULT) -> type[Backend]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("decgraph"):
             raise
-        raise DecError(
-            f"backend {name} needs {error.name}, which is not installed",
-            hint='pip install "decgraph[models]" (Triton is for Linux only)',
-        ) from error
+        where = " (Triton is for Linux only)" if name == "triton" else ""
+        hint = f"pip install 'decgraph[models]'{where}"
+        raise DecError(f"backend {name} needs {error.name}, which is not installed", hint=hint) from error
     assert issubclass(found, Backend)
     return found

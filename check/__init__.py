@@ -5,19 +5,26 @@ The room can be called: `decgraph.check("speculative")` is `check_algorithm("spe
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from decgraph.check.algorithm import check_algorithm, check_all
+from decgraph.check.algorithm import CheckOptions, check_algorithm, check_all
 from decgraph.check.report import Report, check_module
 
-__all__ = ["Report", "check_algorithm", "check_all", "check_module"]
+__all__ = ["CheckOptions", "Report", "check_algorithm", "check_all", "check_module"]
 
 
-class _Room(ModuleType):
+if TYPE_CHECKING:
+    Base = object  # a module's `__getattr__` makes every misspelt name an Any
+else:
+    Base = ModuleType
+
+
+class Room(Base):
     """A module that is also its main function, since one name has to serve for both."""
 
-    def __call__(self, algorithm: Any, **options: Any) -> Report:
-        return check_algorithm(algorithm, **options)
+    __call__ = staticmethod(check_algorithm)
+    check_algorithm = staticmethod(check_algorithm)
+    check_all = staticmethod(check_all)
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = Room  # type: ignore[assignment]

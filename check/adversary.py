@@ -78,13 +78,13 @@ def adversarial(engine: type[ExactMachine]) -> type[ExactMachine]:
             where = f", line {line}" if line else ""
             return bool(self.world.choices.choose([Fraction(0), Fraction(0)], [False, True], f"controller{where}", "adversary"))
 
-        def decide(self, op: Any, cond: Any) -> bool:
+        def decide(self, op: Op, cond: Any) -> bool:
             if id(op) not in controllers(self.function):
                 return bool(super().decide(op, cond))
             return self.answer(cond, op.loc.line)
 
         def region(self, region: Any, args: Any) -> list[Any]:
-            out = super().region(region, args)
+            out: list[Any] = super().region(region, args)
             if id(region) in controllers(self.function):
                 out[0] = self.answer(out[0], region.ops[-1].loc.line)
             return out

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 from decgraph.check.planting import Planting
-from decgraph.check.report import Report, check_module
+from decgraph.check.report import Progress, Report, check_module
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import load_text
 from decgraph.dsl.lower.library import names, shelf
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
-from decgraph.runtime.session import check_value
+from decgraph.runtime.arguments import AlgorithmLike, Externs, ParamValue
+from decgraph.runtime.parameters import check_value
 
 
-def find(algorithm: Any) -> tuple[Module, str]:
+class CheckOptions(TypedDict, total=False):
+    """The keyword arguments of `check_algorithm`, for those that hand them on."""
+
+    vocab: int
+    models: int
+    params: Mapping[str, ParamValue] | None
+    mutants: bool
+    adversary: bool
+    externs: Externs | None
+    seconds: float | None
+    progress: Progress | None
+
+
+def find(algorithm: AlgorithmLike) -> tuple[Module, str]:
     """The module of an algorithm, and its text where there is one: a name in stdlib, a path to a .dec file, a text, a module,
     what `decgraph.load` gives, or a function decorated with `@decgraph.algorithm`. Raises DecError."""
     if isinstance(algorithm, Module):
@@ -54,16 +68,16 @@ def _text_at(path: str) -> str:
 
 
 def check_algorithm(
-    algorithm: Any,
+    algorithm: AlgorithmLike,
     *,
     vocab: int = 3,
     models: int = 20,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, ParamValue] | None = None,
     mutants: bool = True,
     adversary: bool = True,
-    externs: Mapping[str, Callable[..., Any]] | None = None,
+    externs: Externs | None = None,
     seconds: float | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Decide the claims of an algorithm, and with `mutants` that every bug planted in it is found.
 
@@ -102,10 +116,10 @@ def check_algorithm(
     )
 
 
-def check_all(algorithms: Sequence[Any] = (), *, jobs: int = 1, **options: Any) -> Iterator[Report]:
+def check_all(algorithms: Sequence[AlgorithmLike] = (), *, jobs: int = 1, **options: Unpack[CheckOptions]) -> Iterator[Report]:
     """The reports of several algorithms (by default every one of stdlib that claims something), in order, worked out by
     `jobs` processes. Options are those of `check_algorithm`."""
-    todo = list(algorithms) or [n for n in names() if _claims(n)]
+    todo: list[AlgorithmLike] = list(algorithms) or [n for n in names() if _claims(n)]
     if jobs <= 1:
         for a in todo:
             yield check_algorithm(a, **options)
@@ -125,14 +139,14 @@ def _claims(name: str) -> bool:
 
 
 class _Job:
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: CheckOptions) -> None:
         self.options = options
 
-    def __call__(self, algorithm: Any) -> Report:
+    def __call__(self, algorithm: AlgorithmLike) -> Report:
         report = check_algorithm(algorithm, **self.options)
         report.ran, report.harmless, report.module = None, set(), None  # ids of ops mean nothing in another process
         report.missing = []
         return report
 
 
-__all__ = ["check_algorithm", "check_all", "find"]
+__all__ = ["CheckOptions", "check_algorithm", "check_all", "find"]

@@ -18,8 +18,11 @@ from typing import Any
 from decgraph.backends.run import Stop
 from decgraph.check.observing import Seen, Watched
 from decgraph.errors import DecError
-from decgraph.ir.values import Module
+from decgraph.ir.values import Module, Op
 from decgraph.passes.batching import STEP
+from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.request import Request
 
 MOST_MOVES = 100_000
 
@@ -120,17 +123,17 @@ class Batched(Watched):
             outer: Any = self.parent
             self.batch, self.row, self.written = outer.batch, outer.row, outer.written
 
-    def joint(self, op: Any, model: Any) -> Any:
+    def joint(self, op: Op, model: Any) -> Any:
         """The model that answers: that of the group, once the call's turn has come."""
         group = op.attrs.get("joint")
         if group is None or self.inside or self.parent is not None:
             return model
         return self.batch.wait(self.row, str(group), model)
 
-    def evaluate(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
+    def evaluate(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
         return super().evaluate(op, self.joint(op, model), place, extra)
 
-    def evaluate_parts(self, op: Any, model: Any, parts: Any) -> Any:
+    def evaluate_parts(self, op: Op, model: Any, parts: Any) -> Any:
         model = self.joint(op, model)
         self.inside = True
         try:
@@ -138,10 +141,10 @@ class Batched(Watched):
         finally:
             self.inside = False
 
-    def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
+    def memory(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
         return super().memory(op, self.joint(op, model), place, extra)
 
-    def turn(self, op: Any, i: int, values: tuple[Any, ...] = ()) -> None:
+    def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         super().turn(op, i, values)
         if self.parent is None and self.batch.steps and op.attrs.get("bound") == "done":
             self.batch.wait(self.row, STEP)
@@ -159,7 +162,12 @@ class Batched(Watched):
 
 
 def side_by_side(
-    module: Module, models: Mapping[str, Any], params: Mapping[str, Any], requests: Sequence[Any], seed: int, **more: Any
+    module: Module,
+    models: Mapping[str, Model],
+    params: Mapping[str, ParamValue],
+    requests: Sequence[Request],
+    seed: int,
+    **more: Any,
 ) -> tuple[Seen, str]:
     """What the requests of one session did side by side, and the shared states after them."""
     seen = Seen()

@@ -171,7 +171,10 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
             counts.update(whole)
     canvas = next((op for op in ops if op.opcode == "canvas.new"), None)
     blocks = next((op for op in ops if op.opcode == "positions" and op.attrs.get("kind") == "blocks"), None)
-    name_in = lambda v: next((params[x] for x in slice_of(v) if x in params), "")
+
+    def name_in(v: Value) -> str:
+        return next((params[x] for x in slice_of(v) if x in params), "")
+
     loop = loop_of(f)
     main = next((p.value.type.of[0] for p in f.params if p.value.type.elem == "model"), "")
     opcodes = {op.opcode for op in ops}

@@ -14,6 +14,7 @@ from decgraph.check.functions import Drawn
 from decgraph.check.laws import Law, Tally, execute
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
+from decgraph.runtime.parameters import written
 from decgraph.runtime.request import Request
 
 SHOWN = (
@@ -67,7 +68,7 @@ class Counterexample:
         if self.request:
             out.append(f"request    {self.request}")
         if self.params:
-            out.append("parameters " + ", ".join(f"{k} = {_short(v)}" for k, v in self.params.items()))
+            out.append("parameters " + ", ".join(f"{k} = {written(v)}" for k, v in self.params.items()))
         out += ["models"] + ["    " + line for t in self.tables for line in t.splitlines()]
         if self.functions:
             out += ["functions"] + [f"    {line}" for line in self.functions]
@@ -97,7 +98,10 @@ class Counterexample:
         return "\n".join(out)
 
     def to_json(self) -> dict[str, Any]:
-        law = lambda d: {_spelled(k, True): str(v) for k, v in sorted(d.items())}
+
+        def law(d: Law) -> dict[str, str]:
+            return {_spelled(k, True): str(v) for k, v in sorted(d.items())}
+
         return {
             "claim": self.claim,
             "kind": self.kind,
@@ -105,7 +109,7 @@ class Counterexample:
             "start": self.start,
             "request": self.request,
             "functions": list(self.functions),
-            "params": {k: str(v) for k, v in self.params.items()},
+            "params": {k: written(v) for k, v in self.params.items()},
             "models": self.tables,
             "decisions": self.decisions,
             "ours": law(self.ours),
@@ -113,10 +117,6 @@ class Counterexample:
             "total_variation": str(self.distance),
             "words": self.words,
         }
-
-
-def _short(v: Any) -> str:
-    return getattr(v, "name", "") or str(v)
 
 
 def _one(law: Law) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
 from decgraph.check.ranges import impossible
 from decgraph.ir.values import Function, Op, Value
+from decgraph.runtime.arguments import ParamValue
 
 WORDS = {
     ("if", "true"): "was never true",
@@ -74,12 +75,13 @@ class Missing:
         return f"{where}: {what} {WORDS.get((op.opcode, self.outcome), 'was never ' + self.outcome)}"
 
 
-def pinned(f: Function, given: Mapping[str, Any] | None) -> Function:
+def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
     """The function with the ranges of parameters that are given narrowed to their values: what needs
     others is not asked for."""
-    given = {n: v for n, v in (given or {}).items() if isinstance(v, int | float | Fraction) and not isinstance(v, bool)}
+    numbers: dict[str, Any] = {n: v for n, v in (given or {}).items() if isinstance(v, int | float | Fraction)}
+    exact = {n: v for n, v in numbers.items() if not isinstance(v, bool)}
     return replace(
-        f, params=tuple(replace(p, low=given[p.name], high=given[p.name]) if p.name in given else p for p in f.params)
+        f, params=tuple(replace(p, low=exact[p.name], high=exact[p.name]) if p.name in exact else p for p in f.params)
     )
 
 
@@ -147,7 +149,10 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
     known = ran.seen | set(harmless)
     loops = {id(op) for op in ran.watched.values() if op.opcode == "for" and (id(op), "again") in known}
     made = {v: op for op in ran.watched.values() if op.opcode == "bernoulli" for v in op.results}
-    coin = lambda op: op if op.opcode == "bernoulli" else made.get(op.operands[0]) if op.opcode == "if" else None
+
+    def coin(op: Op) -> Op | None:
+        return op if op.opcode == "bernoulli" else made.get(op.operands[0]) if op.opcode == "if" else None
+
     # A coin whose probability was 0 or 1 in every world has one side only: a draft from the target itself is always accepted.
     sure = {
         id(op)

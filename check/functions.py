@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.types import Type
+from decgraph.runtime.arguments import Externs
 
 
 def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = ()) -> list[Any]:
@@ -67,14 +68,14 @@ def _plain(a: Any) -> str:
 
 def functions_for(
     declared: Mapping[str, tuple[tuple[Type, ...], Type]],
-    given: Mapping[str, Any],
+    given: Externs,
     vocab: int,
     *,
     near: tuple[Fraction, ...] = (),
     seed: int | None = None,
 ) -> dict[str, Any]:
     """A function for every one that is declared and not given: an adversary's, or one drawn from a seed."""
-    out = dict(given)
+    out: dict[str, Any] = dict(given)
     for name, (_, returns) in declared.items():
         if name in out:
             continue

@@ -13,6 +13,9 @@ from decgraph.backends.exact.run import ExactMachine, exact_machine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
 from decgraph.ir.values import Module
+from decgraph.runtime.arguments import Externs, ParamValue
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.request import Request
 
 Tokens = tuple[int, ...]
 Law = dict[Any, Fraction]
@@ -25,15 +28,15 @@ class Program:
 
     module: Module
     function: str
-    models: Mapping[str, Any]
-    params: Mapping[str, Any]
+    models: Mapping[str, Model]
+    params: Mapping[str, ParamValue]
     engine: type[ExactMachine] = ExactMachine
-    externs: Mapping[str, Any] | None = None
+    externs: Externs | None = None
     detokenizer: Any = None
     ran: Any = None
     merge: bool = True
 
-    def machine(self, request: Any, world: World, steps: int | None = None) -> ExactMachine:
+    def machine(self, request: Request, world: World, steps: int | None = None) -> ExactMachine:
         """A machine ready to run it."""
         m = self.engine(
             self.module,
@@ -109,7 +112,7 @@ class Specification:
     Laws are of (tokens, whether the text ends there): a program that stops earlier than its specification has another law.
     """
 
-    def __init__(self, program: Program, request: Any, limit: int, tally: Tally) -> None:
+    def __init__(self, program: Program, request: Request, limit: int, tally: Tally) -> None:
         self.program, self.request, self.limit, self.tally = program, request, limit, tally
         self.memo: dict[Tokens, Law | None] = {}
         self.world = World(coupled=False)
@@ -156,7 +159,7 @@ class Specification:
 def continued_law(
     a: Program,
     spec: Specification,
-    request: Any,
+    request: Request,
     steps: int | None,
     length: int,
     limit: int,
@@ -188,7 +191,7 @@ def continued_law(
     return law_of(program, limit, tally, merge=a.merge)
 
 
-def whole_law(a: Program, request: Any, limit: int, tally: Tally, setup: Setup | None = None) -> Law:
+def whole_law(a: Program, request: Request, limit: int, tally: Tally, setup: Setup | None = None) -> Law:
     """The law of everything a program commits, as (tokens, True)."""
     world = World(coupled=False, ran=a.ran)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from decgraph.backends.reference.machine import Machine
 from decgraph.ir.data.dist import resolve_path
+from decgraph.ir.values import Op
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Watched(Machine):
             self.seen.rows.setdefault(key, f"{model.name} after {list(tokens)}, for position {row.position}")
         return row
 
-    def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
+    def memory(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
         held = super().memory(op, model, place, extra)
         self.seen.rows.setdefault(
             ("memory", model.name, held.memory), f"the memory of {model.name} up to position {held.memory.length}"

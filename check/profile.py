@@ -17,6 +17,7 @@ from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draw
 from decgraph.ir.data.tree import Tree
+from decgraph.ir.values import Op
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Probe(ExactMachine):
 
     notes: Profile
 
-    def walk(self, op: Any, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
         n = self.notes
         if op.attrs["scope"] == "tree":
             n.whole = True
@@ -119,7 +120,7 @@ class Probe(ExactMachine):
         except (LookupError, IndexError):
             n.unwalked = True
 
-    def commit(self, op: Any, x: Any, tree: Any) -> None:
+    def commit(self, op: Op, x: Any, tree: Any) -> None:
         before = self.committed()
         super().commit(op, x, tree)
         self.notes.many = self.notes.many or self.committed() - before > 1

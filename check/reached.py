@@ -20,6 +20,7 @@ from decgraph.check.survey import Survey
 from decgraph.check.tables import Style
 from decgraph.check.worlds import Plan
 from decgraph.errors import DecError
+from decgraph.ir.values import Op
 
 LATE = 10  # a carried value that comes up for the first time after so many steps was not followed
 TEXT = 40  # tokens of the sampled texts
@@ -95,7 +96,7 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
 
 
 def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
-    def turn(self: Any, op: Any, i: int, values: tuple[Any, ...] = ()) -> None:
+    def turn(self: Any, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         if op.attrs.get("bound") == "done" and self.parent is None:
             kept = carried_on(self.function, op, values)
             if left_seen([*kept, *self.own.values()]):

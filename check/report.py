@@ -24,6 +24,7 @@ from decgraph.check.survey import Survey, Tried
 from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
+from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
 
@@ -101,11 +102,11 @@ def cases(
     *,
     vocab: int,
     models: int,
-    params: Mapping[str, Any] | None,
+    params: Mapping[str, ParamValue] | None,
     length: int = 3,
     engine: type[ExactMachine] = ExactMachine,
     first: int = 0,
-    externs: Mapping[str, Any] | None = None,
+    externs: Externs | None = None,
 ) -> list[Case]:
     """The first worlds of one claim: small ones of every style, half of them plain requests."""
     return [
@@ -119,13 +120,13 @@ def check_module(
     *,
     vocab: int = 3,
     models: int = 20,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, ParamValue] | None = None,
     progress: Progress | None = None,
     engine: type[ExactMachine] = ExactMachine,
     planting: Planting | None = None,
     mutants: bool = False,
     adversary: bool = True,
-    externs: Mapping[str, Any] | None = None,
+    externs: Externs | None = None,
     seconds: float | None = None,
 ) -> Report:
     """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks

@@ -28,6 +28,7 @@ from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
 from decgraph.ir.data.tree import Node, Tree
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import Type
+from decgraph.ir.values import Op
 from decgraph.runtime.models.free import small_weights
 from decgraph.runtime.noise import Key
 
@@ -71,7 +72,7 @@ class Arbitrary:
         for s in m.function.states:
             m.write_state(s.name, self.value(m, s.name, s.type, m.read_state(s.name)))
 
-    def carried(self, m: ExactMachine, op: Any, values: Sequence[Any]) -> list[Any]:
+    def carried(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> list[Any]:
         """The values with which the loop is entered; what was made before it is replaced in the machine."""
         for n, v in enumerate(random_from_before(m.function)):
             if v in m.env:
@@ -82,7 +83,7 @@ class Arbitrary:
             for n, (a, old, read) in enumerate(zip(args, values, used, strict=True))
         ]
 
-    def left(self, m: ExactMachine, op: Any, values: Sequence[Any]) -> None:
+    def left(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> None:
         """What a step carries on."""
         if left_seen([*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]):
             self.flags.add(SEEN)
@@ -111,6 +112,11 @@ def part(r: random.Random, facts: Facts) -> Fraction:
     return r.choice(
         [Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(1), r.choice(near or [Fraction(1, 3)])]
     )
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """What NumPy says of it: () of whatever is no array and no list."""
+    return np.shape(value)
 
 
 def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, facts: Facts) -> Any:
@@ -147,7 +153,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
             "bool": lambda: r.random() < 0.5,
             "token": lambda: r.randrange(size),
         }.get(t.elem, lambda: part(r, facts))
-        shape = np.shape(old)
+        shape = _shape(old)
         if not shape:
             if t.dims and all(d.kind == "k" for d in t.dims):
                 return old  # nothing yet: a list that is filled as the text grows
@@ -165,7 +171,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         return r.choice(["", "a", "ab", "b a"])
     if t.elem == "set":
         return frozenset(v for v in range(size) if r.random() < 0.5)
-    if t.elem == "astate" and not np.shape(old):
+    if t.elem == "astate" and not _shape(old):
         states = [g.states for g in m.params.values() if hasattr(g, "states")]
         return r.randrange(states[0]) if states else old
     if t.elem in ("model", "topology", "index", "automaton", "none"):

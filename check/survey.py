@@ -19,6 +19,7 @@ from decgraph.check.starts import SEEN, NoValue
 from decgraph.check.worlds import Plan, least, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
+from decgraph.runtime.arguments import Externs, ParamValue
 
 
 @dataclass
@@ -97,9 +98,9 @@ class Survey:
     tally: Tally
     ran: Ran | None
     seen: Tried
-    params: Mapping[str, Any] | None = None
+    params: Mapping[str, ParamValue] | None = None
     engine: type[ExactMachine] = ExactMachine
-    externs: Mapping[str, Any] | None = None
+    externs: Externs | None = None
     notes: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     tried: int = 0

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from decgraph.check.algorithm import find
 from decgraph.check.report import Report, check_module
 from decgraph.check.worlds import models_for, params_for, request_for
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module
+from decgraph.runtime.arguments import AlgorithmLike, ParamValue
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["assert_claims", "assert_refines", "contexts", "models", "parameters", "requests"]
 
 
-def assert_claims(algorithm: Any, *, vocab: int = 3, models: int = 20, params: Mapping[str, Any] | None = None) -> Report:
+def assert_claims(
+    algorithm: AlgorithmLike, *, vocab: int = 3, models: int = 20, params: Mapping[str, ParamValue] | None = None
+) -> Report:
     """Assert that everything an algorithm claims holds; returns the report. `algorithm` is a name in stdlib, a path, a text, a
     module, what `decgraph.load` gives or a decorated function; the rest is as in `decgraph.check.check_algorithm`.
 
@@ -43,14 +47,14 @@ def assert_claims(algorithm: Any, *, vocab: int = 3, models: int = 20, params: M
 
 
 def assert_refines(
-    algorithm: Any,
+    algorithm: AlgorithmLike,
     specification: str = "autoregressive",
     *,
-    mode: str = "distribution",
+    mode: Literal["distribution", "tokens", "greedy"] = "distribution",
     vocab: int = 3,
     models: int = 20,
-    params: Mapping[str, Any] | None = None,
-    arguments: Mapping[str, Any] | None = None,
+    params: Mapping[str, ParamValue] | None = None,
+    arguments: Mapping[str, ParamValue] | None = None,
 ) -> Report:
     """Assert that an algorithm refines another one, whatever it claims itself; returns the report.
 
@@ -94,7 +98,7 @@ def assert_refines(
     return _assert(replace(module, functions=functions), vocab, models, params)
 
 
-def _arguments(entry: Function, spec: Function, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _arguments(entry: Function, spec: Function, given: Mapping[str, ParamValue]) -> list[tuple[str, Any]]:
     mine = {p.name: p for p in entry.params}
     unused = [p.name for p in entry.params if p.value.type.elem == "model"]
     out: list[tuple[str, Any]] = []
@@ -114,7 +118,7 @@ def _arguments(entry: Function, spec: Function, given: Mapping[str, Any]) -> lis
     return out
 
 
-def _assert(module: Module, vocab: int, models: int, params: Mapping[str, Any] | None) -> Report:
+def _assert(module: Module, vocab: int, models: int, params: Mapping[str, ParamValue] | None) -> Report:
     if not module.entry.claims:
         raise DecError(f"{module.entry.name} claims nothing", hint="refines autoregressive(target) in distribution")
     report = check_module(module, vocab=vocab, models=models, params=params)
@@ -125,7 +129,9 @@ def _assert(module: Module, vocab: int, models: int, params: Mapping[str, Any] |
     return report
 
 
-def models(vocab: int = 3, *, kind: str = "causal", zeros: bool = False, power: int = 1) -> SearchStrategy[TableModel]:
+def models(
+    vocab: int = 3, *, kind: Literal["causal", "masked"] = "causal", zeros: bool = False, power: int = 1
+) -> SearchStrategy[TableModel]:
     """Table models with rational entries over `vocab` tokens. zeros: some tokens have no mass. power: weights are perfect
     powers, so that temperatures 1/2 and 2 stay exact (power 4).
 
@@ -137,8 +143,7 @@ def models(vocab: int = 3, *, kind: str = "causal", zeros: bool = False, power: 
     """
     from hypothesis import strategies as st
 
-    made: Any = lambda seed: TableModel(vocab, seed=seed, kind=kind, zeros=zeros, power=power)  # type: ignore[arg-type]
-    return st.integers(0, 10_000).map(made)
+    return st.integers(0, 10_000).map(lambda seed: TableModel(vocab, seed=seed, kind=kind, zeros=zeros, power=power))
 
 
 def contexts(vocab: int = 3, *, least: int = 1, most: int = 4) -> SearchStrategy[tuple[int, ...]]:
@@ -155,7 +160,7 @@ def requests(vocab: int = 3, *, limit: int = 4) -> SearchStrategy[Request]:
     return st.integers(0, 1_000).map(lambda seed: request_for(vocab, seed, limit))
 
 
-def parameters(algorithm: Any, vocab: int = 3) -> SearchStrategy[tuple[dict[str, Any], dict[str, Any]]]:
+def parameters(algorithm: AlgorithmLike, vocab: int = 3) -> SearchStrategy[tuple[dict[str, Model], dict[str, ParamValue]]]:
     """(models, parameters) that an algorithm can run with: tables, and small values inside the declared ranges.
 
     >>> from hypothesis import given

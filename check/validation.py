@@ -22,6 +22,8 @@ from decgraph.errors import DecError, InternalError
 from decgraph.ir.text import difference, print_module
 from decgraph.ir.values import Function, Module
 from decgraph.passes.batching import law_only, meets
+from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 
@@ -36,8 +38,8 @@ class World:
 
     seed: int
     free: bool
-    models: Mapping[str, Any]
-    params: Mapping[str, Any]
+    models: Mapping[str, Model]
+    params: Mapping[str, ParamValue]
     requests: tuple[Request, ...]
 
     def __str__(self) -> str:
@@ -45,7 +47,7 @@ class World:
         return f"world {self.seed} of {'free' if self.free else 'table'} models; parameters: {params}"
 
 
-def worlds(function: Function, count: int = WORLDS, params: Mapping[str, Any] | None = None) -> Iterator[World]:
+def worlds(function: Function, count: int = WORLDS, params: Mapping[str, ParamValue] | None = None) -> Iterator[World]:
     """`count` worlds, tables and free models in turn. Raises DecError for a function that no small world can be made for."""
     for seed in range(count):
         free = seed % 2 == 1
@@ -156,7 +158,7 @@ def validate(
     name: str = "the pass",
     *,
     count: int = WORLDS,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, ParamValue] | None = None,
     machine: type[Watched] = Watched,
 ) -> int:
     """Raises NotTheSame, with a reproducer, where the two modules differ in one of `count` worlds; else how many were run."""
@@ -170,7 +172,7 @@ def validate(
 class Validation:
     """`validate` for every pass in turn, with the same parameters; what the pass before was seen to give is not run again."""
 
-    def __init__(self, params: Mapping[str, Any] | None = None, count: int | None = None) -> None:
+    def __init__(self, params: Mapping[str, ParamValue] | None = None, count: int | None = None) -> None:
         self.params, self.count = dict(params or {}), WORLDS if count is None else count
         self.known: tuple[Module, dict[int, Seen]] | None = None
 

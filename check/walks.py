@@ -10,6 +10,7 @@ from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draw, Draws, box
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.ops.draws import NoiseKey
+from decgraph.ir.values import Op
 
 
 class Walker(ExactMachine):
@@ -31,7 +32,7 @@ class Walker(ExactMachine):
         """What is committed behind the accepted path, given the token that the rule emitted."""
         return [] if token is None else [token]
 
-    def walk(self, op: Any, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
         if op.attrs["scope"] == "tree" or isinstance(t.base, Canvas):
             return super().walk(op, t, evidence, rest)
         node, depth = 0, 0
@@ -53,7 +54,7 @@ class Walker(ExactMachine):
                 return self.end(op, t, evidence, node, children, last)
             node, depth = child, depth + 1
 
-    def end(self, op: Any, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> Any:
+    def end(self, op: Op, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> Any:
         tokens = self.emitted(t, evidence, node, children, token)
         path = self.walked(op, t, node, tokens[0] if tokens else None)
         path.tokens += tokens[1:]

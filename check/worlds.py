@@ -15,7 +15,8 @@ from decgraph.check.starts import Start
 from decgraph.check.tables import Style, StyledFree, StyledModel, styled_adapter, styled_features
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
-from decgraph.ir.values import Function
+from decgraph.ir.values import Claim, Function, Module
+from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
 from decgraph.runtime.request import Factor, Request
@@ -136,7 +137,12 @@ SHAPES = ("2x1", "2", "[[0],[1],[0,0],[1,0]]", "[[0],[0,0],[0,1]]")
 
 
 def params_for(
-    function: Function, seed: int, given: Mapping[str, Any] | None = None, span: int = 0, vocab: int = 3, length: str = "length"
+    function: Function,
+    seed: int,
+    given: Mapping[str, ParamValue] | None = None,
+    span: int = 0,
+    vocab: int = 3,
+    length: str = "length",
 ) -> dict[str, Any]:
     """Small values for every parameter that is not given, inside the declared ranges. `span`: cells of the canvas, if any."""
     r = random.Random(f"params {seed}")
@@ -268,7 +274,7 @@ def sized(function: Function, vocab: int, seed: int) -> tuple[int, int]:
     return (vocab, 2) if seed % 3 == 0 else (2, 3 if seed % 6 == 1 else 2)
 
 
-def layers_for(params: Mapping[str, Any]) -> int:
+def layers_for(params: Mapping[str, ParamValue]) -> int:
     """Layers enough for exits and skips that parameters name."""
     return min(
         16, max([HEADS, *(int(v) + 1 for v in params.values() if isinstance(v, int) and not isinstance(v, bool) and v < 16)])
@@ -276,13 +282,13 @@ def layers_for(params: Mapping[str, Any]) -> int:
 
 
 def world(
-    module: Any,
-    claim: Any,
+    module: Module,
+    claim: Claim,
     plan: Plan,
     *,
-    given: Mapping[str, Any] | None = None,
+    given: Mapping[str, ParamValue] | None = None,
     engine: Any = None,
-    externs: Mapping[str, Any] | None = None,
+    externs: Externs | None = None,
 ) -> Case:
     """The world of a plan."""
     from decgraph.check.claims import Case

@@ -16,7 +16,10 @@ from decgraph.cli import given, output
 
 
 def command(
-    algorithms: Annotated[list[str] | None, typer.Argument(help="Names or .dec files; left out: the whole table.")] = None,
+    algorithms: Annotated[
+        list[str] | None,
+        given.algorithm("Names or .dec files; left out: the whole table."),
+    ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the results to this file as well; - is stdout.")] = None,
     baseline: Annotated[
         str | None,
@@ -63,8 +66,7 @@ def command(
         faults.extend(filter(None, [decoding.wrong(row)]))
 
     def told(what: str) -> None:
-        if sys.stderr.isatty():
-            print(f"measuring {what}", file=sys.stderr)
+        print(f"measuring {what}", file=sys.stderr, flush=True)  # in a pipe too: the table comes after minutes
 
     found = decoding.rows(
         algorithms or (),

@@ -12,7 +12,7 @@ import typer
 
 import decgraph
 from decgraph import stdlib
-from decgraph.check import check_algorithm, check_all
+from decgraph.check import CheckOptions, Report, check_algorithm, check_all
 from decgraph.cli import given, output
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -23,7 +23,10 @@ INTERRUPTED = 130
 
 def command(
     context: typer.Context,
-    algorithms: Annotated[list[str] | None, typer.Argument(help="Names that `decgraph list` prints, and .dec files.")] = None,
+    algorithms: Annotated[
+        list[str] | None,
+        given.algorithm("Names that `decgraph list` prints, and .dec files."),
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every algorithm of the standard library.")] = False,
     vocab: Annotated[int, typer.Option("--vocab", help="Tokens of the models it is checked with.")] = 3,
     models: Annotated[int, typer.Option("--models", help="Small worlds per claim, besides those made for the program.")] = 20,
@@ -55,7 +58,7 @@ def command(
     if smt:
         prove_for_all(words, param or (), context.args, vocab, json)
         return
-    options: dict[str, Any] = {"vocab": vocab, "models": models, "mutants": mutants, "seconds": time}
+    options: CheckOptions = {"vocab": vocab, "models": models, "mutants": mutants, "seconds": time}
     one = decgraph.load(words[0]) if len(words) == 1 else None
     if one is not None:
         options["params"] = given.pairs(param or (), "--param") | given.direct(context.args, one.params, OWN)
@@ -77,12 +80,15 @@ def command(
         raise typer.Exit(output.USER_ERROR)
 
 
-def decide(names: Sequence[str], one: Any, options: dict[str, Any], jobs: int, coverage: bool, json: bool) -> list[Any]:
+def decide(
+    names: Sequence[str], one: decgraph.Algorithm | None, options: CheckOptions, jobs: int, coverage: bool, json: bool
+) -> list[Report]:
     """The reports, shown as they come."""
-    reports: list[Any] = []
+    reports: list[Report] = []
     with progress_bar("checking" if one is None else one.name, show=not json and at_terminal()) as progress:
         if one is not None:
-            reports.append(check_algorithm(one, progress=progress, **options))
+            options["progress"] = progress
+            reports.append(check_algorithm(one, **options))
             if not json:
                 show(reports[0], brief=False)
                 for warning in one.warnings():
@@ -151,14 +157,15 @@ STEERED = {
 STARTS = {"any": "steps from carried values of any kind", "reached": "steps from the carried values that runs reach"}
 
 
-def show(report: Any, *, brief: bool) -> None:
+def show(report: Report, *, brief: bool) -> None:
     """The verdict in a line, what it rests on in a second, and the counterexample if there is one."""
     from rich.text import Text
 
     console = output.console()
-    line = Text.assemble((f"{report.verdict:<10}", COLOURS.get(report.verdict, "")), f"{report.name}: ")
-    line.append("; ".join(report.claims) or "it claims nothing, so there is nothing to prove")
-    console.print(line)
+    beside = Text(" " * 10)
+    said = "; ".join(report.claims) or "it claims nothing, so there is nothing to prove"
+    verdict = Text(f"{report.verdict:<10}", COLOURS.get(report.verdict, ""))
+    output.print_hanging(console, verdict, Text(f"{report.name}: {said}"))
     if report.verdict == "none":
         return
     shrunk = f" ({report.shrunk} of them made smaller)" if report.shrunk else ""
@@ -166,18 +173,18 @@ def show(report: Any, *, brief: bool) -> None:
     if report.planted:
         counted.append(f"{report.killed} of {report.planted} planted bugs found")
     if not brief or report.verdict != "proved":
-        tell = lambda text: console.print(Text(f"{' ' * 10}{text}", "dim"))
+        tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
         tell("; ".join(counted))
         for reason in report.reasons[:8]:
-            console.print(Text(f"{' ' * 10}{reason}"))
+            output.print_hanging(console, beside, Text(reason))
         if len(report.reasons) > 8:
             tell(f"and {len(report.reasons) - 8} more reasons (--json has all)")
         if not brief and report.verdict != "refuted":
             for words in report.tried.words():
                 tell(f"tried: {words}")
-            for words in (STARTS.get(report.states), STEERED.get(report.controllers)):
-                if words:
-                    tell(words)
+            for known in (STARTS.get(report.states), STEERED.get(report.controllers)):
+                if known:
+                    tell(known)
         for note in report.notes[:3]:
             tell(f"note: {note}")
         if len(report.notes) > 3:
@@ -187,20 +194,19 @@ def show(report: Any, *, brief: bool) -> None:
             console.print(Text(report.counterexample.render()))
 
 
-def show_coverage(algorithm: Any, report: Any) -> None:
+def show_coverage(algorithm: decgraph.Algorithm, report: Report) -> None:
     """The program with its lines marked."""
     from decgraph.check.coverage import marked
 
-    text = getattr(algorithm, "text", "") or ""
-    if report.ran is None or not text:
+    if report.ran is None or not algorithm.text:
         print("there is no text to mark", file=sys.stderr)
         return
     print()
-    print(marked(text, algorithm.module.entry, report.ran, algorithm.module.path, report.harmless))
+    print(marked(algorithm.text, algorithm.module.entry, report.ran, algorithm.module.path, report.harmless))
     print("\n! no decided world has shown this; ~ it was forced, and made no difference")
 
 
-def show_total(reports: list[Any]) -> None:
+def show_total(reports: list[Report]) -> None:
     """One line over several algorithms."""
     counts = {verdict: sum(r.verdict == verdict for r in reports) for verdict in COLOURS}
     said = ", ".join(f"{count} {'without a claim' if verdict == 'none' else verdict}"

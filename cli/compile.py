@@ -35,7 +35,7 @@ class Form(StrEnum):
 
 
 def command(
-    algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
+    algorithm: Annotated[str, given.algorithm()],
     emit: Annotated[
         Emit,
         typer.Option(
@@ -94,7 +94,7 @@ def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bo
     """Print the kernels that the triton backend generates for a module. Raises DecError where triton is not installed."""
     for package in ("torch", "triton"):
         if find_spec(package) is None:
-            raise decgraph.DecError(f"kernels need {package}, which is not installed", hint=f"pip install {package}")
+            raise decgraph.DecError(f"kernels need {package}, which is not installed", hint="pip install 'decgraph[models]'")
     from decgraph.backends.triton.kit import sources
 
     texts, why = sources(module), why_driven(module, params)
@@ -126,7 +126,9 @@ def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> N
     """Print what the torch backend makes of a module: Python, or the fx graphs of its segments. Raises DecError where torch is
     not installed."""
     if find_spec("torch") is None:
-        raise decgraph.DecError("the generated Python runs on torch, which is not installed", hint="pip install torch")
+        raise decgraph.DecError(
+            "the generated Python runs on torch, which is not installed", hint="pip install 'decgraph[models]'"
+        )
     from decgraph.backends.torch.program import programs_of
 
     programs = programs_of(module)

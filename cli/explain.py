@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from pathlib import Path
+from importlib.resources import files
 from typing import Annotated
 
 import typer
 
 import decgraph
-from decgraph.cli import output
+from decgraph.cli import given, output
 
 CODE = re.compile(r"[EW]\d{3}")
 
 
 def command(
-    algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, a .dec file, or an error's code.")],
+    algorithm: Annotated[
+        str,
+        typer.Argument(
+            help="A name that `decgraph list` prints, a .dec file, or an error's code.", autocompletion=given.algorithms
+        ),
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what an algorithm does, in words and as a drawing of its step; or what an error's code means."""
@@ -38,8 +43,8 @@ def command(
 
 
 def page(code: str) -> str:
-    """The page of an error's code, from docs/errors."""
-    path = Path(decgraph.__file__).resolve().parent.parent / "docs" / "errors" / f"{code}.md"
+    """The page of a code: docs/errors, which the package carries as `error_pages`. Raises DecError where there is none."""
+    path = files("decgraph") / "error_pages" / f"{code}.md"
     if not path.is_file():
-        raise decgraph.DecError(f"there is no page about {code} here", hint="the pages are docs/errors/<code>.md")
+        raise decgraph.DecError(f"there is no page about {code}", hint="codes look like E031; docs/errors lists them")
     return path.read_text(encoding="utf-8").rstrip()

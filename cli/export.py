@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import decgraph
-from decgraph.cli import output
+from decgraph.cli import given, output
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -20,7 +20,7 @@ def main() -> None:
 
 @app.command("hf")
 def hf(
-    algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
+    algorithm: Annotated[str, given.algorithm()],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write; default: the algorithm's name.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

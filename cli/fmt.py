@@ -61,6 +61,7 @@ def expand(paths: list[Path]) -> list[Path]:
 
 
 def read(path: Path) -> str:
+    """The text of a file. Raises DecError where it cannot be read, and where it is not UTF-8."""
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -70,6 +71,7 @@ def read(path: Path) -> str:
 
 
 def tell(path: Path, old: str, new: str, *, write: bool, diff: bool) -> None:
+    """Print what became of a file: its name, or with `diff` the lines that change."""
     if old == new:
         return
     if diff:

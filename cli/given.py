@@ -9,8 +9,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
+
+
+def algorithm(help: str = "A name that `decgraph list` prints, or a .dec file.") -> Any:  # Any: typer's description of one
+    """A verb's argument that is an algorithm: shells complete it."""
+    return typer.Argument(help=help, autocompletion=algorithms)
+
+
+def algorithms(incomplete: str) -> list[str]:
+    """What a shell may complete an algorithm with: names of the standard library; files are the shell's own affair."""
+    from decgraph import stdlib
+
+    return [name for name in stdlib.names() if name.startswith(incomplete)]
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:
@@ -99,7 +113,8 @@ def _module(file: Path) -> Any:  # Any: whatever the caller's file holds
 def prompt(text: str | None, file: Path | None) -> str:
     """The prompt: given, read from a file, or from stdin where something is piped in.
 
-    One line end at the end of a file or of stdin is not part of the prompt.
+    One line end at the end of a file or of stdin is not part of the prompt. Raises DecError for two prompts, for none, and
+    for a file that cannot be read.
     """
     if text is not None and file is not None:
         raise DecError("there are two prompts", hint="either --prompt or --prompt-file")

@@ -21,7 +21,8 @@ def tune_kernels(*, seconds: float, fresh: bool, as_json: bool) -> None:
     """
     for package in ("torch", "triton"):
         if find_spec(package) is None:
-            raise decgraph.DecError(f"the kernels need {package}, which is not installed", hint=f"pip install {package}")
+            hint = "pip install 'decgraph[models]'"
+            raise decgraph.DecError(f"the kernels need {package}, which is not installed", hint=hint)
     from decgraph.backends.triton import families, tuned  # this decides how Triton runs, before it is imported
 
     import torch  # isort: skip

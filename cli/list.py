@@ -17,5 +17,5 @@ def command(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     if json:
         output.emit_json([asdict(entry) for entry in entries])
         return
-    rows = [(e.name, e.family, e.claim or "-", e.source or "-", e.file.name) for e in entries]
-    output.print_table(("name", "family", "claim", "source", "file"), rows)
+    rows = [(e.name, e.family, e.claim or "-", e.source or "-") for e in entries]
+    output.print_table(("name", "family", "claim", "source"), rows)

@@ -7,9 +7,11 @@ is the first line of their files.
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -39,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code: 0, 1 (your input), 2 (usage), 70 (a bug of ours), 130 (interrupted)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        application(arguments)(args=arguments, prog_name="decgraph")
+        application(asked_of(arguments, os.environ))(args=arguments, prog_name="decgraph")
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException as error:  # everything a verb can raise becomes a message and a code here
@@ -53,12 +55,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def asked_of(arguments: Sequence[str], environment: Mapping[str, str]) -> Sequence[str]:
+    """The words that the verb is found in: a shell that completes a line hands it over in the environment."""
+    if "_DECGRAPH_COMPLETE" not in environment:
+        return arguments
+    line = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or ""
+    try:
+        return shlex.split(line)[1:]
+    except ValueError:  # a quote that is still open
+        return line.split()[1:]
+
+
 def application(arguments: Sequence[str]) -> typer.Typer:
     """The typer application with the verb asked for; the other verbs are there by name and help only."""
     app = typer.Typer(
         help="A compiler for decoding algorithms: run them on real models, prove what they claim.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -81,6 +94,7 @@ def elsewhere() -> None:
 
 
 def show_version(wanted: bool) -> None:
+    """What `--version` does."""
     if wanted:
         print(f"decgraph {decgraph.__version__}")
         raise typer.Exit

@@ -9,10 +9,11 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from decgraph.errors import DecError, InternalError
+from decgraph.errors import DecError, InternalError, lacking
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 USER_ERROR = 1
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
@@ -49,20 +50,70 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
+GAP = 2  # spaces between columns
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Aligned columns for people; in a pipe the same rows separated by tabs, without the heading."""
+    """Aligned columns for people, without a word broken; in a pipe the heading and the rows, separated by tabs.
+
+    What does not fit into the terminal's width even with every cell wrapped at its spaces becomes a paragraph a row.
+    """
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
-        for row in rows:
-            print("\t".join("" if cell is None else str(cell) for cell in row))
+        for row in [list(columns), *cells]:
+            print("\t".join(row))
+        return
+    screen = console()
+    widths = fitted(columns, cells, screen.width)
+    if widths is None:
+        paragraphs(screen, columns, cells)
         return
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    console().print(table)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, width=width)
+    for row in cells:
+        table.add_row(*map(Text, row))  # Text: `p[x]` is no markup
+    screen.print(table)
+
+
+def fitted(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """A width for every column: as wide as its widest cell, or less where the table would not fit, but never less than its
+    longest word. None where even that does not fit."""
+    texts = [[column, *(row[n] for row in cells)] for n, column in enumerate(columns)]
+    widths = [max(map(len, column)) for column in texts]
+    least = [max((len(word) for text in column for word in text.split()), default=0) for column in texts]
+    room = width - GAP * (len(columns) - 1)
+    if sum(least) > room:
+        return None
+    while sum(widths) > room:
+        widest = max((n for n in range(len(widths)) if widths[n] > least[n]), key=lambda n: widths[n])
+        widths[widest] -= 1
+    return widths
+
+
+def paragraphs(screen: Console, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """A row as its first cell and a line for every other one that is not empty."""
+    from rich.text import Text
+
+    indent = max(map(len, columns[1:]), default=0) + 2
+    for row in cells:
+        screen.print(Text(row[0], "bold"))
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            if cell:
+                screen.print(Text(f"  {column:<{indent}}{cell}"))
+
+
+def print_hanging(screen: Console, head: Text, body: Text) -> None:
+    """A head and a text beside it: on a terminal wrapped at its spaces and indented as the head is wide, else one line."""
+    from rich.text import Text
+
+    lines = list(body.wrap(screen, max(20, screen.width - len(head)))) if screen.is_terminal else [body]
+    for line in lines or [body]:
+        screen.print(Text.assemble(head, line))
+        head = Text(" " * len(head))
 
 
 def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
@@ -77,6 +128,8 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
     if isinstance(error, BrokenPipeError):
         silence_stdout()
         return USER_ERROR
+    if (known := lacking(error)) is not None:
+        known.__cause__, error = error, known
     if isinstance(error, DecError):
         show_user_error(error)
         if error.__cause__ is not None and os.environ.get(TRACEBACK):  # what was raised, before it was said in other words
@@ -89,6 +142,7 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
 
 
 def show_user_error(error: DecError) -> None:
+    """The error on stderr; at a terminal its head, carets and notes in colour."""
     text = str(error)
     if not sys.stderr.isatty() or "NO_COLOR" in os.environ:
         print(text, file=sys.stderr)

@@ -15,22 +15,23 @@ import decgraph
 from decgraph.cli import given, output, planning
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
-from decgraph.runtime.request import DEFAULT_TEMPERATURE
+from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "batch", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
        "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "passes", "no_pass",
-       "dump_ir", "validate", "compile", "profile", "quiet", "json")  # fmt: skip
+       "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
 
 def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
+    """`typer.Option` without a default, short enough for a line of the command below."""
     return typer.Option(*names, help=help)
 
 
 def command(
     context: typer.Context,
-    algorithm: Annotated[str, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")],
+    algorithm: Annotated[str, given.algorithm()],
     prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None,
     prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
     prompts: Annotated[Path | None, option("--prompts", help="A file with a prompt on every line, decoded together.")] = None,
@@ -57,6 +58,7 @@ def command(
     validate: Annotated[bool, option("--validate", help=planning.VALIDATE)] = False,
     compile: Annotated[bool, option("--compile", help="torch.compile the forwards: slow to start.")] = False,
     profile: Annotated[Path | None, option("--profile", help="What `decgraph tune` wrote; other options go before it.")] = None,
+    show_drafts: Annotated[bool, option("--show-drafts", help="Show rejected drafts too, struck through.")] = False,
     quiet: Annotated[bool, option("--quiet", "-q", help="The new text alone.")] = False,
     json: Annotated[bool, option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -112,7 +114,7 @@ def command(
         result = session.run(request, keep_events=trace is not None)
         output.emit_json(result_of(session, result))
     else:
-        result = show(session, request, text, quiet=quiet)
+        result = show(session, request, text, quiet=quiet, drafts=show_drafts)
     if trace is not None:
         write_trace(trace, session, result)
     if result.reason == "interrupted":
@@ -140,7 +142,7 @@ def open_session(
         return chosen.session(models, externs=externs, backend=backend, plan=plan, compile=compile, **params)
 
 
-def show(session: Session, request: Any, text: str, *, quiet: bool) -> Result:
+def show(session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False) -> Result:
     """Run, with the text appearing as it is committed, and the summary after it."""
     from decgraph.cli.stream import Stream
     from decgraph.cli.summary import show as show_summary
@@ -150,7 +152,7 @@ def show(session: Session, request: Any, text: str, *, quiet: bool) -> Result:
     detokenizer = session.tokenizer.detokenizer if session.tokenizer is not None else detokenizer_of(())
     colour = console.is_terminal and "NO_COLOR" not in os.environ and not quiet
     canvas = any(model.kind == "masked" for model in session.models.values())
-    stream = Stream(console, detokenizer, colour=colour, canvas=canvas)
+    stream = Stream(console, detokenizer, colour=colour, canvas=canvas, drafts=drafts)
     if not quiet:
         stream.legend()
         stream.prompt(text)

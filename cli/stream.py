@@ -1,4 +1,4 @@
-"""Text as it is decoded: accepted drafts, tokens of the target's own and thrown-away drafts told apart."""
+"""Text as it is decoded: accepted drafts and tokens of the target's own told apart, and rejected drafts where asked for."""
 
 from __future__ import annotations
 
@@ -21,10 +21,16 @@ SHADE = "░"
 
 
 class Stream:
-    """Hears the events of a run and shows its text. Without colour it writes the committed text and nothing else."""
+    """Hears the events of a run and shows its text. Without colour it writes the committed text and nothing else.
 
-    def __init__(self, console: Console, detokenizer: Detokenizer, *, colour: bool, canvas: bool = False) -> None:
-        self.console, self.detokenizer, self.colour = console, detokenizer, colour
+    drafts: rejected drafts are shown as well, struck through where they were thrown away. Where few are accepted they are most
+    of what is shown, and the text between them cannot be read.
+    """
+
+    def __init__(
+        self, console: Console, detokenizer: Detokenizer, *, colour: bool, canvas: bool = False, drafts: bool = False
+    ) -> None:
+        self.console, self.detokenizer, self.colour, self.drafts = console, detokenizer, colour, drafts and colour
         self.pending = detokenizer.start()
         self.committed = 0
         self.canvas = Cells(console, detokenizer) if colour and canvas else None
@@ -61,7 +67,9 @@ class Stream:
 
     def legend(self) -> None:
         """One line that says what the colours mean."""
-        parts = [("accepted draft", ACCEPTED), ("the target's own token", OWN), ("rejected draft", REJECTED)]
+        parts = [("accepted draft", ACCEPTED), ("the target's own token", OWN)]
+        if self.drafts:
+            parts.append(("rejected draft", REJECTED))
         if self.canvas is not None:
             words = ("decided early", "then", "later", "last")
             parts = [(SHADE * 4 + " masked", MASKED), *zip(words, AGES, strict=True)]
@@ -80,7 +88,7 @@ class Stream:
             styles = self.canvas.styles(self.committed, len(tokens))
             self.canvas.close()
         for i, token in enumerate(tokens):
-            if i == len(self.accepted) and self.colour:
+            if i == len(self.accepted) and self.drafts:
                 self.show(self.thrown_away(), REJECTED)
             self.pending, piece = self.detokenizer.feed(self.pending, token)
             self.show(piece, styles[i])

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from decgraph.cli.given import listed
+from decgraph.runtime.parameters import written
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import Stats
 
@@ -43,7 +44,7 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
     """A run for a program."""
     return {
         "algorithm": session.function.name,
-        "params": {name: v if isinstance(v, int) else named(v) for name, v in session.params.items()},
+        "params": {name: v if isinstance(v, int) else written(v) for name, v in session.params.items()},
         "models": {name: model.name for name, model in session.models.items()},
         "tokens": list(result.tokens),
         "text": result.text,
@@ -55,15 +56,10 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
     }
 
 
-def named(value: Any) -> str:
-    """A parameter's value in a word: a topology by its name."""
-    return str(getattr(value, "name", "") or value)
-
-
 def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     """The lines of the summary: what is counted, and its value in words."""
     s = result.stats
-    out = [("algorithm", f"{session.function.name}  {listed({n: named(v) for n, v in session.params.items()})}".rstrip())]
+    out = [("algorithm", f"{session.function.name}  {listed({n: written(v) for n, v in session.params.items()})}".rstrip())]
     out.append(("models", ", ".join(f"{name}: {model.name}" for name, model in session.models.items())))
     out.append(("tokens", f"{s.tokens}, ended by {WHY.get(result.reason, result.reason)}"))
     per_call = f": {s.tokens_per_call:.2f} tokens per call" if s.target_calls else ""

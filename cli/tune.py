@@ -23,7 +23,7 @@ LEAST_SECONDS = 1.0
 
 def command(
     context: typer.Context,
-    algorithm: Annotated[str | None, typer.Argument(help="A name that `decgraph list` prints, or a .dec file.")] = None,
+    algorithm: Annotated[str | None, given.algorithm()] = None,
     prompts: Annotated[
         Path | None, typer.Option("--prompts", help="A file with a prompt on every line, like those to come.")
     ] = None,

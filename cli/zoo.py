@@ -24,6 +24,7 @@ def list_models(json: Json = False) -> None:
 
 
 def folder(name: str) -> str | None:
+    """A shipped model's folder; None where its weights are not on this machine."""
     try:
         return str(decgraph.zoo.path(name))
     except decgraph.DecError:

@@ -6,15 +6,33 @@ Everything here loads when it is first used, so that `import decgraph` costs mil
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError, InternalError
+
+if TYPE_CHECKING:  # what editors and type checkers see; `_LAZY` says the same to Python, tests/repo/test_types.py compares
+    import decgraph.check as _check
+    import decgraph.hf as _hf
+    from decgraph import models, stdlib, testing, zoo
+    from decgraph.api import Algorithm, algorithm, load, parse, run
+    from decgraph.check.report import Report
+    from decgraph.passes.plan import Plan
+    from decgraph.runtime.request import Request
+    from decgraph.runtime.session import Result, Session
+
+    check: _check.Room
+    hf: _hf.Room
 
 __version__ = "0.1.0"
 
 # public name -> (module, attribute); no attribute means the module itself
 _LAZY: dict[str, tuple[str, str]] = {
     "Algorithm": ("decgraph.api", "Algorithm"),
+    "Plan": ("decgraph.passes.plan", "Plan"),
+    "Report": ("decgraph.check.report", "Report"),
+    "Request": ("decgraph.runtime.request", "Request"),
+    "Result": ("decgraph.runtime.session", "Result"),
+    "Session": ("decgraph.runtime.session", "Session"),
     "load": ("decgraph.api", "load"),
     "parse": ("decgraph.api", "parse"),
     "run": ("decgraph.api", "run"),
@@ -31,6 +49,11 @@ __all__ = [
     "Algorithm",
     "DecError",
     "InternalError",
+    "Plan",
+    "Report",
+    "Request",
+    "Result",
+    "Session",
     "algorithm",
     "check",
     "hf",
@@ -44,15 +67,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    try:
-        module, attribute = _LAZY[name]
-    except KeyError:
-        raise AttributeError(f"module 'decgraph' has no attribute {name!r}") from None
-    found = import_module(module)
-    value = getattr(found, attribute) if attribute else found
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to a type checker, a `__getattr__` would make every misspelt name an Any
+
+    def __getattr__(name: str) -> object:
+        try:
+            module, attribute = _LAZY[name]
+        except KeyError:
+            raise AttributeError(f"module 'decgraph' has no attribute {name!r}") from None
+        found = import_module(module)
+        value = getattr(found, attribute) if attribute else found
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from decgraph import stdlib
 from decgraph.dsl.lower import load_text
@@ -15,7 +15,11 @@ from decgraph.ir.values import Claim, Function, Module, Param
 from decgraph.passes.plan import Plan
 
 if TYPE_CHECKING:
+    from decgraph.check import CheckOptions, Report
     from decgraph.dsl.explain import Explanation
+    from decgraph.passes.cost import Cost
+    from decgraph.runtime.arguments import AlgorithmLike, Externs, Listener, ModelLike, ParamValue, TokenizerLike
+    from decgraph.runtime.request import RequestFields
     from decgraph.runtime.session import Result, Session
 
 __all__ = ["Algorithm", "algorithm", "load", "of", "parse", "run"]
@@ -37,7 +41,7 @@ class Algorithm:
 
     @property
     def function(self) -> Function:
-        """The algorithm itself; the module also holds what it refines or runs."""
+        """The algorithm itself; the module also holds what it refines or runs. Raises DecError for a text without one."""
         if self.module.main not in self.module.functions:
             raise DecError(f"{self.path or 'this text'} has no algorithm", hint="algorithm name(target: causal): ...")
         return self.module.entry
@@ -80,7 +84,7 @@ class Algorithm:
 
         return print_module(self.module, locs)
 
-    def cost(self) -> Any:
+    def cost(self) -> Cost:
         """The static report: model calls in a step, capacities, host work (`passes/cost.py`)."""
         from decgraph.passes.cost import cost_of
 
@@ -98,7 +102,7 @@ class Algorithm:
         """What it does, in words and as a drawing of its step."""
         return self.explanation().text()
 
-    def check(self, **options: Any) -> Any:
+    def check(self, **options: Unpack[CheckOptions]) -> Report:
         """Decide its claims; options and the report are those of `decgraph.check`."""
         from decgraph.check import check_algorithm
 
@@ -106,19 +110,20 @@ class Algorithm:
 
     def session(
         self,
-        models: Mapping[str, Any] | None = None,
+        models: Mapping[str, ModelLike] | None = None,
         *,
-        tokenizer: Any = None,
-        externs: Mapping[str, Callable[..., Any]] | None = None,
+        tokenizer: TokenizerLike | None = None,
+        externs: Externs | None = None,
         backend: str | None = None,
         plan: Plan | None = None,
         compile: bool = False,
-        **params: Any,
+        **params: ParamValue,
     ) -> Session:
         """Models and parameters bound, ready to run requests.
 
-        `models`: by parameter name, each a folder, the name of a shipped model or a model object; what is left out
-        is a shipped model of the kind asked for. `backend`: torch (the default where torch is installed), triton
+        `models`: by parameter name, each a folder, the name of a shipped model, a transformers module (its weights are
+        shared and it is put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of the kind
+        asked for. `backend`: torch (the default where torch is installed), triton
         (generated kernels; docs/triton.md) or reference. `plan`: which passes run (all, on the reference none, unless it
         says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never
         changes a token.
@@ -126,6 +131,18 @@ class Algorithm:
         be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
         """
+        return self._session(models, params, tokenizer, externs, backend, plan, compile)
+
+    def _session(
+        self,
+        models: Mapping[str, ModelLike] | None,
+        params: Mapping[str, ParamValue],
+        tokenizer: TokenizerLike | None,
+        externs: Externs | None,
+        backend: str | None,
+        plan: Plan | None,
+        compile: bool = False,
+    ) -> Session:
         import warnings
 
         from decgraph.backends.registry import machine
@@ -134,6 +151,8 @@ class Algorithm:
 
         backend = backend or (plan.backend if plan is not None else None) or default_backend()
         engine = machine(backend)
+        if wrong := next((name for name in params if name in self.models), None):
+            raise DecError(f"`{wrong}` is a model of {self.name}, not a parameter", hint=f'models={{"{wrong}": ...}}')
         known = check_params(self.function, params)  # before models are read, which takes seconds
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
         module = self.optimised(known, plan if plan is not None else Plan(passes=() if backend == "reference" else None))
@@ -142,7 +161,7 @@ class Algorithm:
         batch = plan.batch if plan is not None else None
         return Session(module, bound.models, params, machine=engine, tokenizer=bound.tokenizer, externs=externs, batch=batch)
 
-    def optimised(self, params: Mapping[str, Any] | None = None, plan: Plan | None = None) -> Module:
+    def optimised(self, params: Mapping[str, ParamValue] | None = None, plan: Plan | None = None) -> Module:
         """The module after the passes of a plan (default: all), with the values of parameters that are known."""
         from dataclasses import replace
 
@@ -187,9 +206,24 @@ class Algorithm:
         """Only in functions under `@decgraph.algorithm`, which are read: `refines(mine(target))`. Raises DecError elsewhere."""
         raise DecError(f"`{self.name}` is an algorithm, not a function", hint=f"run it: {self.name}.run(prompt)")
 
-    def run(self, prompt: str | Sequence[int], models: Mapping[str, Any] | None = None, **options: Any) -> Result:
+    def run(
+        self,
+        prompt: str | Sequence[int],
+        models: Mapping[str, ModelLike] | None = None,
+        *,
+        params: Mapping[str, ParamValue] | None = None,
+        tokenizer: TokenizerLike | None = None,
+        externs: Externs | None = None,
+        backend: str | None = None,
+        plan: Plan | None = None,
+        listener: Listener | None = None,
+        **request: Unpack[RequestFields],
+    ) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
-        return run(self, prompt, models, **options)
+        from decgraph.models import request_for
+
+        session = self._session(models, params or {}, tokenizer, externs, backend, plan)
+        return session.run(request_for(session, prompt, **request), listener=listener)
 
 
 def default_backend() -> str:
@@ -230,8 +264,8 @@ def parse(text: str, *, path: str = "<text>", main: str = "") -> Algorithm:
     return Algorithm(replace(module, main=main) if main in module.functions else module, text, path)
 
 
-def of(algorithm: Any) -> Algorithm:
-    """The algorithm meant by a name, a path, an `Algorithm`, a module or a decorated function."""
+def of(algorithm: AlgorithmLike) -> Algorithm:
+    """The algorithm meant by a name, a path, an `Algorithm`, a module or a decorated function. Raises DecError for others."""
     if isinstance(algorithm, Algorithm):
         return algorithm
     if isinstance(algorithm, Module):
@@ -253,17 +287,17 @@ def algorithm(function: Callable[..., object]) -> Algorithm:
 
 
 def run(
-    algorithm: Any,
+    algorithm: AlgorithmLike,
     prompt: str | Sequence[int],
-    models: Mapping[str, Any] | None = None,
+    models: Mapping[str, ModelLike] | None = None,
     *,
-    params: Mapping[str, Any] | None = None,
-    tokenizer: Any = None,
-    externs: Mapping[str, Callable[..., Any]] | None = None,
+    params: Mapping[str, ParamValue] | None = None,
+    tokenizer: TokenizerLike | None = None,
+    externs: Externs | None = None,
     backend: str | None = None,
     plan: Plan | None = None,
-    listener: Callable[[Any], None] | None = None,
-    **request: Any,
+    listener: Listener | None = None,
+    **request: Unpack[RequestFields],
 ) -> Result:
     """Decode one prompt, text or token ids, with an algorithm given by name, path or object.
 
@@ -273,9 +307,14 @@ def run(
     Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.
     Raises DecError for what cannot start.
     """
-    session = of(algorithm).session(
-        models, tokenizer=tokenizer, externs=externs, backend=backend, plan=plan, **dict(params or {})
+    return of(algorithm).run(
+        prompt,
+        models,
+        params=params,
+        tokenizer=tokenizer,
+        externs=externs,
+        backend=backend,
+        plan=plan,
+        listener=listener,
+        **request,
     )
-    from decgraph.models import request_for
-
-    return session.run(request_for(session, prompt, **request), listener=listener)

@@ -1,26 +1,33 @@
-"""From what a caller names to models: folders, shipped models by name, and one for every parameter left out."""
+"""From what a caller names to models: folders, shipped models by name, modules, and one for every parameter left out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decgraph import zoo
-from decgraph.errors import DecError
+from decgraph.errors import DecError, needs_models
 from decgraph.ir.values import Function, Param
+from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.prompts import request_for
 
+if TYPE_CHECKING:
+    from decgraph.runtime.arguments import ModelLike, TokenizerLike, Tokenizing
+
 __all__ = ["Bound", "bind", "request_for", "shipped"]
+
+PARTS = ("features", "layers")
+"""Kinds of models that read the states of another one."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Models by parameter name, and the tokenizer of the first one that has a folder."""
+    """Models by parameter name, and the tokenizer: the one given, or that of the first model whose folder has one."""
 
-    models: dict[str, Any]
-    tokenizer: Any
+    models: dict[str, Model]
+    tokenizer: Tokenizing | None
 
 
 def shipped(function: Function) -> dict[str, str]:
@@ -31,42 +38,51 @@ def shipped(function: Function) -> dict[str, str]:
     """
     out: dict[str, str] = {}
     for p in _model_params(function):
-        kind = p.value.type.of[0]
         causal = "drafter" if "target" in out.values() else "target"
-        out[p.name] = {"causal": causal, "features": "eagle", "layers": "exit", "masked": "masked"}[str(kind)]
+        out[p.name] = {"causal": causal, "features": "eagle", "layers": "exit", "masked": "masked"}[_kind(p)]
     return out
 
 
-def bind(function: Function, given: Mapping[str, Any], *, tokenizer: Any = None) -> Bound:
+@needs_models()
+def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: TokenizerLike | None = None) -> Bound:
     """A model for every model parameter of a function. `name.heads` gives the Medusa heads of the model `name`.
 
-    Raises DecError for a name the function does not have, a folder that cannot be used, and a part (heads, features,
-    adapter) whose target was not read from a folder.
+    A transformers module is bound as the folder that it was saved in would be, on its own weights and in evaluation mode; its
+    vocabulary and its tokenizer are those of the folder that it was loaded from, where that is on this machine.
+
+    Raises DecError for a name the function does not have, a folder or module that cannot be used, a part (heads, features,
+    adapter) whose target is neither a folder nor a module, and a shipped model that was not asked for and does not fit.
     """
     wanted = {p.name: p for p in _model_params(function)}
     for name in given:
         if name.removesuffix(".heads") not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted) or 'none'}")
-    defaults = shipped(function)
-    models: dict[str, Any] = {}
-    folders: dict[str, Path] = {}
-    order = sorted(wanted, key=lambda name: wanted[name].value.type.of[0] in ("features", "layers"))
-    for name in order:
-        value = given.get(name, defaults[name])
-        if not isinstance(value, str | Path):
-            models[name] = value
-            continue
-        folders[name] = folder_of(value)
-        models[name] = _read(function, wanted[name], folders[name], models, given.get(f"{name}.heads", "medusa"))
-    if tokenizer is None:
-        tokenizer = _tokenizer(list(folders.values()))
-    return Bound({name: models[name] for name in wanted}, tokenizer)
+    sources = {**shipped(function), **given}
+    folders = {name: folder_of(value) for name, value in sources.items() if isinstance(value, str | Path)}
+    models: dict[str, Model] = {}
+    # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
+    for name in sorted(wanted, key=lambda n: (_kind(wanted[n]) in PARTS, n not in folders)):
+        heads = sources.get(f"{name}.heads", "medusa")
+        models[name] = _bound(function, wanted[name], sources[name], models, heads)
+    _check_left_out(function, wanted, given, models)
+    if tokenizer is not None:
+        from decgraph.hf.text import text_side
+
+        return Bound({name: models[name] for name in wanted}, text_side(tokenizer, None))
+    homes = (folders[n] if n in folders else _home(sources[n]) for n in wanted)
+    return Bound({name: models[name] for name in wanted}, _tokenizer(homes))
 
 
 def folder_of(name: str | Path) -> Path:
-    """A model's folder: the name of a shipped model, or a path."""
-    if isinstance(name, str) and name in zoo.names() and not Path(name).is_dir():
-        return zoo.path(name)
+    """A model's folder: the name of a shipped model, or a path. Raises DecError for what looks like an id on the Hub."""
+    if isinstance(name, str) and not Path(name).is_dir():
+        if name in zoo.names():
+            return zoo.path(name)
+        if name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.is_dir():
+            hint = (
+                f"download it: hf download {name} --local-dir DIR, and give DIR; or load it with from_pretrained and give that"
+            )
+            raise DecError(f"{name} is not a folder here, and nothing is fetched from the Hub", hint=hint)
     return Path(name)
 
 
@@ -74,31 +90,74 @@ def _model_params(function: Function) -> list[Param]:
     return [p for p in function.params if p.value.type.elem == "model"]
 
 
-def _read(function: Function, param: Param, folder: Path, models: Mapping[str, Any], heads: Any) -> Any:
-    """The model in a folder, of the kind that a parameter asks for; with heads where it asks for them."""
+def _kind(param: Param) -> str:
+    return str(param.value.type.of[0])
+
+
+def _bound(function: Function, param: Param, value: ModelLike, models: Mapping[str, Model], heads: ModelLike) -> Model:
+    """The model that a folder or a module is, of the kind that a parameter asks for; with heads where it asks for them."""
+    from decgraph.hf import modules
     from decgraph.runtime.models import hf
-    from decgraph.runtime.models.hf_causal import HFCausal
 
+    if isinstance(value, Model) or not (isinstance(value, str | Path) or modules.is_module(value)):
+        return value  # type: ignore[return-value]  # what quacks like a Model is one to a session
     kind, _, family, visibility = param.value.type.of
-    if kind == "causal":
-        model: Any = hf.load_causal(folder, reuse=True)
-        if visibility == "causal+heads":
-            model = model.with_heads(hf.load_heads(folder_of(heads), model))
-        return model
-    if kind == "masked":
-        return hf.load_masked(folder)
-    target: Any = models.get(str(family))
-    if not isinstance(target, HFCausal):
-        raise DecError(
-            f"{function.name}: `{param.name}` reads states of `{family}`, which was not read from a folder",
-            hint=f"give both as folders, or both as models: {param.name} and {family}",
-        )
-    return hf.load_features(folder, target) if kind == "features" else hf.load_adapter(folder, target)
+    if kind in PARTS:
+        from decgraph.runtime.models.hf_causal import HFCausal
+
+        target = models.get(str(family))
+        if not isinstance(target, HFCausal):
+            raise DecError(
+                f"{function.name}: `{param.name}` reads states of `{family}`, which was not read from a folder or a module",
+                hint=f"give both as folders or modules, or both as models: {param.name} and {family}",
+            )
+        return modules.part_of(str(kind), param.name, value, target)
+    if modules.is_module(value):
+        named = next((m.vocab for m in models.values() if m.vocab.name != "ids"), None)
+        vocab = _vocabulary(value) or modules.vocabulary_of(value, named)
+        model = modules.live(value, str(kind), vocab, "first")
+    elif kind == "masked":
+        return hf.load_masked(folder_of(value))  # type: ignore[arg-type]  # not a module: a folder
+    else:
+        model = hf.load_causal(folder_of(value), reuse=True)  # type: ignore[arg-type]
+    if visibility == "causal+heads" and getattr(model, "attached", None) is None:
+        return modules.with_heads(model, heads)
+    return model
 
 
-def _tokenizer(folders: Sequence[Path]) -> Any:
+def _home(value: ModelLike) -> Path | None:
+    """The folder that a module was loaded from, if it is on this machine."""
+    folder = Path(str(getattr(getattr(value, "config", None), "name_or_path", "") or "/nowhere"))
+    return folder if folder.is_dir() else None
+
+
+def _vocabulary(module: ModelLike) -> Vocab | None:
+    """The vocabulary of the tokenizer beside a module's weights: rows of the output matrix past its size are padding."""
+    from decgraph.hf.modules import width_of
+
+    home = _home(module)
+    tokenizer: Any = _tokenizer([home])
+    return None if tokenizer is None else Vocab(tokenizer.digest, min(width_of(module), tokenizer.size))
+
+
+def _check_left_out(
+    function: Function, wanted: Mapping[str, Param], given: Mapping[str, ModelLike], models: Mapping[str, Model]
+) -> None:
+    """Raises DecError where a shipped model that stands in for one left out speaks another vocabulary than those given."""
+    for name, param in wanted.items():
+        same = [o for o in wanted if o in given and wanted[o].value.type.of[1] == param.value.type.of[1]]
+        others = [o for o in same if models[o].kind == _kind(wanted[o])]  # another kind has its own message
+        if name not in given and others and models[name].vocab != models[others[0]].vocab:
+            raise DecError(
+                f"{function.name}: `{name}` was left out, and the shipped {models[name].name} does not speak the vocabulary of "
+                f"`{others[0]}`",
+                hint=f'give it: models={{"{name}": ...}}, or --model {name}=FOLDER',
+            )
+
+
+def _tokenizer(folders: Iterable[Path | None]) -> Tokenizing | None:
     for folder in folders:
-        if (folder / "tokenizer.json").is_file():
+        if folder is not None and (folder / "tokenizer.json").is_file():
             from decgraph.runtime.text import Tokenizer
 
             return Tokenizer(folder)

@@ -9,7 +9,7 @@ The room can be called, and that is its main function:
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from decgraph.hf.door import Door, door
 from decgraph.hf.repository import export, generate_with
@@ -17,11 +17,18 @@ from decgraph.hf.repository import export, generate_with
 __all__ = ["Door", "door", "export", "generate_with"]
 
 
-class _Room(ModuleType):
+if TYPE_CHECKING:
+    Base = object  # a module's `__getattr__` makes every misspelt name an Any
+else:
+    Base = ModuleType
+
+
+class Room(Base):
     """A module that is also its main function, since one name has to serve for both."""
 
-    def __call__(self, algorithm: Any, **given: Any) -> Door:
-        return door(algorithm, **given)
+    __call__ = staticmethod(door)
+    Door = Door
+    export = staticmethod(export)
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = Room  # type: ignore[assignment]

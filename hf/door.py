@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from decgraph.errors import DecError
 from decgraph.hf import modules, settings
@@ -13,22 +13,33 @@ from decgraph.hf.criteria import Rule, Stops, stops_of
 from decgraph.hf.processors import Reading, refuse_change, refuse_state, shaping_of, watched
 from decgraph.hf.prompts import Row, assembled, check_model_arguments, rows_of
 from decgraph.hf.text import text_side
+from decgraph.passes.plan import Plan
+from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
+from decgraph.runtime.session import Result
 
 Tensor = Any  # torch loads when it is used
 
 
+class Streamer(Protocol):
+    """What transformers' streamers are: told of token ids as they come, and of the end."""
+
+    def put(self, value: Any) -> object: ...
+
+    def end(self) -> object: ...
+
+
 def door(
-    algorithm: Any,
+    algorithm: AlgorithmLike,
     *,
     backend: str | None = None,
     seed: int | None = None,
-    tokenizer: Any = None,
+    tokenizer: TokenizerLike | None = None,
     stop_strings: str | Sequence[str] | None = None,
-    streamer: Any = None,
-    externs: Mapping[str, Callable[..., Any]] | None = None,
+    streamer: Streamer | None = None,
+    externs: Externs | None = None,
     batch: int = 8,
-    plan: Any = None,
-    **given: Any,
+    plan: Plan | None = None,
+    **given: ModelLike | ParamValue,
 ) -> Door:
     """An algorithm as transformers' `custom_generate`. What `decgraph.hf(...)` is.
 
@@ -69,17 +80,17 @@ class Door:
 
     def __init__(
         self,
-        algorithm: Any,
-        given: Mapping[str, Any],
+        algorithm: AlgorithmLike,
+        given: Mapping[str, ModelLike | ParamValue],
         *,
         backend: str | None,
         seed: int | None,
-        tokenizer: Any,
+        tokenizer: TokenizerLike | None,
         stop_strings: str | Sequence[str] | None,
-        streamer: Any,
-        externs: Mapping[str, Callable[..., Any]] | None,
+        streamer: Streamer | None,
+        externs: Externs | None,
         batch: int,
-        plan: Any = None,
+        plan: Plan | None = None,
     ) -> None:
         from decgraph import api
         from decgraph.backends.registry import machine
@@ -98,7 +109,7 @@ class Door:
         if batch < 1:
             raise DecError(f"batch is {batch}; it must be at least 1")
         self.batch, self.plan = batch, plan
-        self.last: list[Any] = []
+        self.last: list[Result] = []
         self._session: tuple[Any, Any] | None = None  # of the latest model: (its decgraph models, session)
 
     def __repr__(self) -> str:
@@ -137,6 +148,8 @@ class Door:
             if generation_config is None:
                 raise DecError("there is no generation_config", hint="model.generate(..., custom_generate=decgraph.hf(...))")
             settings.refuse(generation_config, model)
+            if model_kwargs.get("inputs_embeds") is not None:
+                raise DecError("inputs_embeds are not supported: decgraph gives the model token ids", hint="give input_ids")
             rows = rows_of(input_ids, model_kwargs.pop("attention_mask", None))
             check_model_arguments(model_kwargs, rows)
             if streamer is not None and len(rows) > 1:

@@ -52,6 +52,8 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
 
     Raises DecError for the main model, which is the one generate is called on, and for one that is missing.
     """
+    from decgraph.models import folder_of
+
     main = main_parameter(function)
     wanted = [p.name for p in function.params if p.value.type.elem == "model"]
     models, params = {}, {}
@@ -60,6 +62,8 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
             models[f"{main}.heads"] = value
         elif name.removesuffix(".heads") in wanted:
             models[name] = value
+            if isinstance(value, str | Path):
+                folder_of(value)  # what cannot be a folder is refused here, not in the first call
         else:
             params[name] = value
     if main in models:
@@ -109,14 +113,18 @@ class Binder:
         named = next((m.vocab for m in models.values() if isinstance(m, Model) and m.vocab.name != "ids"), None)
         for name, value in whole.items():
             if is_module(value):
-                models[name] = _live(value, self._kind(name), named, self.form)
+                models[name] = live(value, self._kind(name), vocabulary_of(value, named), self.form)
         for name, (_, _, family, sees) in self.types.items():
             if sees == "causal+heads" and getattr(models[name], "attached", None) is None:
                 base = models[name]
-                models[name] = self._once(name, base, lambda b=base, n=name: self._with_heads(n, b))  # type: ignore[misc]
+                if (heads := self.given.get(f"{name}.heads")) is None:
+                    asked = f"decgraph.hf({self.function.name!r}, heads=FOLDER)"
+                    raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
+                models[name] = self._once(name, base, lambda b=base, h=heads: with_heads(b, h))  # type: ignore[misc]
             elif self._kind(name) not in _WHOLE:
                 value, base = self.given[name], models.get(str(family))
-                made = self._once(name, base, lambda v=value, b=base, n=name: self._part(n, v, b))  # type: ignore[misc]
+                make = lambda v=value, b=base, n=name: part_of(self._kind(n), n, v, b)
+                made = self._once(name, base, make)
                 models[name] = made
         return {name: models[name] for name in self.types}
 
@@ -135,51 +143,52 @@ class Binder:
             self._made[name] = base, make()
         return self._made[name][1]
 
-    def _part(self, name: str, value: Any, target: Any) -> Any:
-        """An EAGLE head or a Kangaroo adapter (`decgraph.zoo.modeling` has their classes), from a module or a folder."""
-        from decgraph.models import folder_of
-        from decgraph.runtime.models import hf
-        from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
 
-        if not isinstance(value, str | Path) and not is_module(value):
-            return value
-        self._check_read(name, target)
-        features = self._kind(name) == "features"
-        if not is_module(value):
-            return (hf.load_features if features else hf.load_adapter)(folder_of(value), target)
-        check_width(value, target, name)
-        return (HFFeatures if features else HFAdapter)(_in_float32(value), target, name)
+def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
+    """An EAGLE head ("features") or a Kangaroo adapter ("layers"; `decgraph.zoo.modeling` has their classes), from a module or
+    a folder; what is neither is a part already."""
+    from decgraph.models import folder_of
+    from decgraph.runtime.models import hf
+    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
 
-    def _with_heads(self, name: str, model: Any) -> Any:
-        from decgraph.models import folder_of
-        from decgraph.runtime.models import hf
-        from decgraph.runtime.models.hf_heads import HFHeads, check_width
+    if not isinstance(value, str | Path) and not is_module(value):
+        return value
+    _check_read(name, target)
+    features = kind == "features"
+    if not is_module(value):
+        return (hf.load_features if features else hf.load_adapter)(folder_of(value), target)
+    check_width(value, target, name)
+    return (HFFeatures if features else HFAdapter)(_in_float32(value), target, name)
 
-        heads = self.given.get(f"{name}.heads")
-        if heads is None:
-            asked = f"decgraph.hf({self.function.name!r}, heads=FOLDER)"
-            raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
-        if isinstance(heads, str | Path):
-            self._check_read("heads", model)
-            return model.with_heads(hf.load_heads(folder_of(heads), model))
-        if is_module(heads):
-            self._check_read("heads", model)
-            check_width(heads, model, "heads")
-            return model.with_heads(HFHeads(_in_float32(heads), model, "heads"))
-        return model.with_heads(heads)
 
-    def _check_read(self, name: str, target: Any) -> None:
-        """Raises DecError unless the states of a target can be read by a head in float32."""
-        from decgraph.runtime.models.hf_causal import HFCausal
+def with_heads(model: Any, heads: Any) -> Model:
+    """The model with Medusa heads: from a folder, from a module, or made already."""
+    from decgraph.models import folder_of
+    from decgraph.runtime.models import hf
+    from decgraph.runtime.models.hf_heads import HFHeads, check_width
 
-        if not isinstance(target, HFCausal):
-            raise DecError(f"`{name}` reads hidden states, and its target is not a Hugging Face model")
-        dtype = str(target.token_embeddings().dtype).removeprefix("torch.")
-        if dtype != "float32":
-            raise DecError(
-                f"`{name}` reads hidden states in float32, and {target.name!r} is in {dtype}",
-                hint="load it in float32: from_pretrained(..., dtype=torch.float32)",
-            )
+    if isinstance(heads, str | Path):
+        _check_read("heads", model)
+        return model.with_heads(hf.load_heads(folder_of(heads), model))
+    if is_module(heads):
+        _check_read("heads", model)
+        check_width(heads, model, "heads")
+        return model.with_heads(HFHeads(_in_float32(heads), model, "heads"))
+    return model.with_heads(heads)
+
+
+def _check_read(name: str, target: Any) -> None:
+    """Raises DecError unless the states of a target can be read by a head in float32."""
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    if not isinstance(target, HFCausal):
+        raise DecError(f"`{name}` reads hidden states, and its target is not a Hugging Face model")
+    dtype = str(target.token_embeddings().dtype).removeprefix("torch.")
+    if dtype != "float32":
+        raise DecError(
+            f"`{name}` reads hidden states in float32, and {target.name!r} is in {dtype}",
+            hint="load it in float32: from_pretrained(..., dtype=torch.float32)",
+        )
 
 
 def _in_float32(part: Module) -> Module:
@@ -206,12 +215,15 @@ def _read(value: Any, kind: str) -> Any:
     return hf.load_causal(folder_of(value), reuse=True) if kind == "causal" else hf.load_masked(folder_of(value))
 
 
-def _live(module: Module, kind: str, named: Vocab | None, form: str) -> Any:
-    """The decgraph model of a live module, made once for its present weights.
+def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
+    """Of a live module's vocabulary only the size is known; where the algorithm's other models have a vocabulary of that size
+    under a name, it is taken to speak that."""
+    size = width_of(module)
+    return named if named is not None and named.size == size else Vocab("ids", size)
 
-    Of a live module's vocabulary only the size is known; where the algorithm's other models have a vocabulary of that
-    size under a name, it is taken to speak that. form: see `Binder`.
-    """
+
+def live(module: Module, kind: str, vocab: Vocab, form: str) -> Model:
+    """The decgraph model of a live module, made once for its present weights. form: see `Binder`."""
     if any(p.is_inference() for p in module.parameters()):
         raise DecError(
             f"the weights of {type(module).__name__} were made in torch.inference_mode, and nothing else can use such tensors",
@@ -224,11 +236,19 @@ def _live(module: Module, kind: str, named: Vocab | None, form: str) -> Any:
         kept.weights, kept.models = now, {}
         if not any(hook is _plain_weights for hook in module._state_dict_pre_hooks.values()):
             module.register_state_dict_pre_hook(_plain_weights)
-    size = width_of(module)
-    vocab = named if named is not None and named.size == size else Vocab("ids", size)
     if (kind, vocab, form) not in kept.models:
         kept.models[kind, vocab, form] = _made(module, kind, vocab, form)
+        kept.models[kind, vocab, form].eos = _ends(module)
     return kept.models[kind, vocab, form]
+
+
+def _ends(module: Module) -> frozenset[int]:
+    """The tokens that end a text, in the module's generation settings or else in its configuration."""
+    for settings in (getattr(module, "generation_config", None), module.config):
+        found = getattr(settings, "eos_token_id", None)
+        if found is not None:
+            return frozenset(found if isinstance(found, list | tuple) else [found])
+    return frozenset()
 
 
 def _weights(module: Module) -> tuple[Any, ...]:
@@ -241,7 +261,7 @@ def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
 
     An engine may store matrices transposed and side by side, with the parameters as views of them
     (`runtime/models/capture/storage.py`). save_pretrained cannot write those. Being elsewhere, they are new weights to
-    `_live`, so the next call makes its model anew.
+    `live`, so the next call makes its model anew.
     """
     plain = _kept(module).plain
     for p in module.parameters():
@@ -323,6 +343,9 @@ def evaluating(found: Iterable[Any]) -> Iterator[None]:
 
 
 def width_of(module: Module) -> int:
-    """How many scores a module gives: the rows of its output matrix."""
+    """How many scores a module gives: the rows of its output matrix. Raises DecError for what is no model of transformers."""
+    if not hasattr(module, "config") or not hasattr(module, "get_output_embeddings"):
+        what = type(module).__name__
+        raise DecError(f"a {what} is not a model of transformers", hint="AutoModelForCausalLM.from_pretrained(...)")
     out = module.get_output_embeddings()
     return int(out.weight.shape[0]) if out is not None else int(module.config.vocab_size)

@@ -55,19 +55,28 @@ def _first(mask: Sequence[bool], row: int) -> int:
 def check_model_arguments(given: Mapping[str, Any], rows: Sequence[Row]) -> None:
     """Raises DecError for whatever else `generate` would hand to the model's forward and that would change its answers."""
     for name, value in given.items():
-        if value is None or value is False or name in _WITHOUT_EFFECT:
-            continue
+        if value is None or value is False or name in _WITHOUT_EFFECT or (isinstance(value, Mapping) and not value):
+            continue  # generate adds empty mappings by itself: mm_encoder_outputs of a model that was given no image
         if name == "position_ids":
             _check_positions(value, rows)
         elif name in _CACHES:
-            held = getattr(value, "get_seq_length", None)
-            if held is None or int(held()) > 0:
+            if _holds_tokens(value):
                 raise DecError(f"{name} already holds tokens; decgraph keeps caches of its own", hint="leave it out")
         else:
             raise DecError(
                 f"`{name}` is not supported: decgraph gives the model token ids and nothing else",
                 hint=f"leave {name} out, or use generate without custom_generate",
             )
+
+
+def _holds_tokens(cache: Any) -> bool:
+    """Whether a cache of transformers was filled. One of recurrent layers (Mamba) counts no tokens: it refuses the question."""
+    try:
+        return int(cache.get_seq_length()) > 0
+    except ValueError:
+        return bool(cache.has_previous_state())
+    except AttributeError:
+        return True  # not one of transformers' caches
 
 
 # What generate adds by itself, or what changes no answer.

@@ -10,6 +10,7 @@ from typing import Any
 import decgraph
 from decgraph.errors import DecError
 from decgraph.hf.door import Door, names_of
+from decgraph.runtime.arguments import AlgorithmLike
 
 _OWN = ("backend", "seed", "externs", "batch")  # keyword arguments of decgraph.hf that generate may be given as well
 
@@ -79,7 +80,7 @@ The model on which `generate` is called is `{main}`.
 """
 
 
-def export(algorithm: Any, folder: str | Path, *, force: bool = False) -> list[Path]:
+def export(algorithm: AlgorithmLike, folder: str | Path, *, force: bool = False) -> list[Path]:
     """Write an algorithm as a repository for `custom_generate`; returns the files written.
 
     algorithm: as in `decgraph.hf`. folder: made if need be. Writes custom_generate/generate.py (which carries the text),

@@ -1,16 +1,5 @@
 """batching: every model call says with which other sequences' calls it is answered.
 
-Reason: B sequences that wait for one model cost little more than one. A program is written for one sequence and each sequence
-runs a driver of its own, so nothing in it has to be widened: sequences meet where they ask a model, whatever turn each is in,
-with their own loop counters and lengths, and join and leave freely. Attribute `joint` names the group: calls of one group that
-wait are one forward.
-
-Precondition: a call has a group only if its model is the same for all sequences: a parameter, or derived by constants and
-parameters. A model that is derived by what a sequence has seen is asked alone. Where there is state per session, the sequences
-also meet before every step (group "target@step"): what they wrote is applied there in the order of the requests. The tokens are
-then those that each sequence would have got alone, but in law only where such state meets a rule that draws against q, and
-where something is chosen across the batch; the report says so.
-
 >>> from decgraph.passes.example import after
 >>> body = '''
 ...   %c: node<ctx> = context()
@@ -37,6 +26,7 @@ from decgraph.ir.label_check import weighed
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module, Op, Value
 from decgraph.ir.walk import map_functions, rebuild
+from decgraph.passes.declared import Pass
 from decgraph.passes.motion import CALLS, HOST
 from decgraph.passes.plan import Plan
 from decgraph.passes.reuse import Stores
@@ -110,3 +100,24 @@ def notes(before: Module, after: Module) -> list[str]:
     else:
         out["a batch commits the tokens that each sequence gets alone"] = None
     return list(out)
+
+
+PASS = Pass(
+    name="batching",
+    reason=(
+        "B sequences that wait for one model cost little more than one. A program is written for one sequence and "
+        "each sequence runs a driver of its own, so nothing in it has to be widened: sequences meet where they ask "
+        "a model, whatever turn each is in, with their own loop counters and lengths, and join and leave freely. "
+        "Attribute `joint` names the group: calls of one group that wait are one forward."
+    ),
+    precondition=(
+        "a call has a group only if its model is the same for all sequences: a parameter, or derived by constants "
+        "and parameters. A model that is derived by what a sequence has seen is asked alone. Where there is state "
+        'per session, the sequences also meet before every step (group "target@step"): what they wrote is applied '
+        "there in the order of the requests. The tokens are then those that each sequence would have got alone, "
+        "but in law only where such state meets a rule that draws against q, and where something is chosen across "
+        "the batch; the report says so."
+    ),
+    run=run,
+    notes=notes,
+)

@@ -77,7 +77,7 @@ class Folder:
                 return self.loop(op)
         return None
 
-    def const(self, value: Any, like: Op) -> Answer:
+    def const(self, value: object, like: Op) -> Answer:
         made = Op("const", (), {"value": value, "type": like.result.type}, (), (Value(like.result.type),), like.loc)
         self.known[made.result] = value
         return (made,), (made.result,)
@@ -141,7 +141,7 @@ class Folder:
         left = Op(op.opcode, op.operands, op.attrs, regions, tuple(op.results[n] for n in keep), op.loc)
         return (*before, left), out
 
-    def again(self, value: Any, like: Value, op: Op, before: list[Op]) -> Value:
+    def again(self, value: object, like: Value, op: Op, before: list[Op]) -> Value:
         made = Op("const", (), {"value": value, "type": like.type}, (), (Value(like.type),), op.loc)
         self.known[made.result] = value
         before.append(made)

@@ -1,8 +1,7 @@
 """The passes in their order, run one after the other: the verifier looks at what each gives, and a report says what it did.
 
-A module goes through the passes that a plan names. Each is a `Pass`: its name, why it is there, what it needs, and the
-function. Running a pass on what it gave changes nothing (tests/passes/ holds that), and no pass changes a committed token
-(`--validate` looks).
+A module goes through the passes that a plan names. Each is a `Pass` (declared.py) in the file of its name. Running a pass on
+what it gave changes nothing (tests/passes/ holds that), and no pass changes a committed token (`--validate` looks).
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from decgraph.errors import DecError
+from decgraph.errors import DecError, InternalError
 from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
 from decgraph.ir.verify import verify
+from decgraph.passes.declared import Pass
 from decgraph.passes.plan import Plan
 
 ORDER = ("simplify", "tree_fusion", "reuse", "vocabulary", "placement", "batching")
@@ -28,24 +28,22 @@ Validate = Callable[[Module, Module, str], None]
 """Called with the module before and after a pass, and its name; raises where they differ (check/validation.py)."""
 
 
-@dataclass(frozen=True)
-class Pass:
-    """One pass: `run(module, plan)` gives the changed module, `notes(before, after)` the lines that the report says of it."""
-
-    name: str
-    reason: str
-    precondition: str
-    run: Callable[[Module, Plan], Module]
-    notes: Callable[[Module, Module], list[str]]
-
-
 @cache
 def load(name: str) -> Pass:
-    """A pass by name: the file's docstring says the reason and the precondition. Raises DecError for an unknown name."""
+    """The pass of a name. Raises DecError for an unknown name, InternalError where its file does not declare it."""
     check_names((name,))
-    file = import_module(f"decgraph.passes.{name}")
-    doc = {k: " ".join(v.split()) for k, _, v in (p.partition(":") for p in (file.__doc__ or "").split("\n\n"))}
-    return Pass(name, doc["Reason"], doc["Precondition"], file.run, file.notes)
+    try:
+        found = getattr(import_module(f"decgraph.passes.{name}"), "PASS", None)
+    except ModuleNotFoundError as error:
+        if error.name != f"decgraph.passes.{name}":
+            raise
+        raise InternalError(f"ORDER names the pass {name}, and there is no file passes/{name}.py") from error
+    if not isinstance(found, Pass):
+        wanted = f"PASS = Pass(name={name!r}, reason=..., precondition=..., run=..., notes=...)"
+        raise InternalError(f"passes/{name}.py declares no pass; it ends in {wanted}")
+    if found.name != name:
+        raise InternalError(f"passes/{name}.py declares a pass called {found.name!r}; a pass has the name of its file")
+    return found
 
 
 def pipeline() -> tuple[Pass, ...]:
@@ -111,7 +109,7 @@ def chosen(plan: Plan, only: Sequence[str] | None = None, without: Collection[st
 
 def optimise(
     module: Module,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, object] | None = None,
     *,
     only: Sequence[str] | None = None,
     without: Collection[str] = (),

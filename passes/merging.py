@@ -119,7 +119,6 @@ def merge_carried(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
             tried = fold(rebuild(Merger().region(tried, {}), _columns_of_ifs))
             if tried.yields[skip + i] is not tried.yields[skip + j]:
                 continue
-            drop = lambda xs, n: (*xs[:n], *xs[n + 1 :])
             made = Op(
                 "for",
                 drop(op.operands, 2 + j),
@@ -130,6 +129,11 @@ def merge_carried(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
             )
             return (made,), tuple(op.results[i if n == j else n] for n in range(len(carried)))
     return None
+
+
+def drop(values: tuple[Value, ...], n: int) -> tuple[Value, ...]:
+    """All but the n-th."""
+    return (*values[:n], *values[n + 1 :])
 
 
 def _columns_of_ifs(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:

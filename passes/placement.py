@@ -1,11 +1,5 @@
 """placement: straight-line runs of pure ops are outlined into segments of kind "device"; waits for the host are counted.
 
-Reason: what a device does without being told anything in between can be one graph, replayed as a whole. What only the host can
-do (indexes, lists of ragged things, automata, functions of the caller) stays in the driver between the segments.
-
-Precondition: the ops stand in one straight run (no model call, effect or branch between them). Plans with placement = host
-leave everything where it is.
-
 >>> from decgraph.passes.example import after
 >>> body = '''
 ...   %zero: int = const(value = 0, type = !int)
@@ -37,6 +31,7 @@ from decgraph.ir.table import lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Value
 from decgraph.ir.walk import map_functions, rebuild
+from decgraph.passes.declared import Pass
 from decgraph.passes.motion import reads
 from decgraph.passes.outline import Outliner
 from decgraph.passes.plan import Plan
@@ -116,3 +111,20 @@ def sized(module: Module, capacities: dict[str, int]) -> Module:
 def notes(before: Module, after: Module) -> list[str]:
     """The segments, and how often a step waits for the host."""
     return [*said(after, "device"), *(f"waits for the host: {w}" for w in waits(after.entry))]
+
+
+PASS = Pass(
+    name="placement",
+    reason=(
+        "what a device does without being told anything in between can be one graph, replayed as a whole. What "
+        "only the host can do (indexes, lists of ragged things, automata, functions of the caller) stays in the "
+        "driver between the segments."
+    ),
+    precondition=(
+        "the ops stand in one straight run (no model call, effect or branch between them). Plans with placement = "
+        "host leave everything where it is."
+    ),
+    run=run,
+    notes=notes,
+    options=("placement", "capacities"),
+)

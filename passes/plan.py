@@ -35,7 +35,7 @@ class Plan:
     batch: int | None = None
     placement: str = "device"
     capacities: tuple[tuple[str, int], ...] = ()
-    params: tuple[tuple[str, Any], ...] = ()
+    params: tuple[tuple[str, object], ...] = ()
 
     def text(self) -> str:
         """One `name = value` a line; `parse` reads it."""
@@ -88,7 +88,7 @@ class Plan:
         return Plan(**fields, capacities=tuple(capacities), params=tuple(params))
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, frozenset):
@@ -96,7 +96,7 @@ def _written(value: Any) -> str:
     return str(getattr(value, "name", "") or value)  # a tree shape by its name
 
 
-def _read(text: str) -> Any:
+def _read(text: str) -> object:
     if text in ("yes", "no"):
         return text == "yes"
     try:

@@ -1,14 +1,5 @@
 """reuse: every exact model call continues a store of what its model has computed in this sequence.
 
-Reason: a call says what it is a function of, the whole context and tree. Most of that was computed by earlier calls: the
-committed prefix, the accepted path of the last verification, the drafter's own tokens. With attribute `reuse` naming a store,
-what is held there is taken as it is and only the rest is computed, which changes nothing but the time.
-
-Precondition: the call is exact: no memory is given that its author chose (a head that is given its target's own memory is
-exact; masked calls on memories are left alone), and the model is the same in every turn (a parameter, or derived by
-constants). One store for each model, derived model and sequence. A cell is held for its token, place and all cells before it,
-so a rejected path is never taken for the accepted one.
-
 >>> from decgraph.passes.example import after
 >>> body = '''
 ...   %c: node<ctx> = context()
@@ -37,6 +28,7 @@ from dataclasses import replace
 
 from decgraph.ir.values import Function, Module, Op, Value
 from decgraph.ir.walk import definitions, map_functions, rebuild
+from decgraph.passes.declared import Pass
 from decgraph.passes.kept import kept
 from decgraph.passes.motion import CALLS
 from decgraph.passes.plan import Plan
@@ -137,3 +129,22 @@ def notes(before: Module, after: Module) -> list[str]:
         out.append(str(k))
         out += [f"  {reason}" for reason in k.reasons]
     return out
+
+
+PASS = Pass(
+    name="reuse",
+    reason=(
+        "a call says what it is a function of, the whole context and tree. Most of that was computed by earlier "
+        "calls: the committed prefix, the accepted path of the last verification, the drafter's own tokens. With "
+        "attribute `reuse` naming a store, what is held there is taken as it is and only the rest is computed, "
+        "which changes nothing but the time."
+    ),
+    precondition=(
+        "the call is exact: no memory is given that its author chose (a head that is given its target's own memory "
+        "is exact; masked calls on memories are left alone), and the model is the same in every turn (a parameter, "
+        "or derived by constants). One store for each model, derived model and sequence. A cell is held for its "
+        "token, place and all cells before it, so a rejected path is never taken for the accepted one."
+    ),
+    run=run,
+    notes=notes,
+)

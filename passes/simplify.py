@@ -1,11 +1,5 @@
 """simplify: constants folded, equal computations merged, dead ones dropped, loop-invariant ones moved out of their loops.
 
-Reason: lowering writes every name where it stands: a rule's flags, the same field of a tree twice, parameters that are known by
-now. What is left is what the other passes look at, so less of it hides what they look for.
-
-Precondition: none. Draws and edits are never merged or moved (they are edges of a tree, and equal edges are two edges);
-a noise keeps its site and its counters; reads of the context and of states stay on their side of commits and state writes.
-
 >>> from decgraph.passes.example import after
 >>> body = '''
 ...   %two: int = const(value = 2, type = !int)
@@ -32,12 +26,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function, Module, Op, Param, Region, Value
 from decgraph.ir.walk import map_bodies, substitute
 from decgraph.passes.dead import without_dead
+from decgraph.passes.declared import Pass
 from decgraph.passes.folding import fold
 from decgraph.passes.merging import merge
 from decgraph.passes.moving import hoist
@@ -69,7 +63,7 @@ def simplified(region: Region) -> Region:
     return region
 
 
-def bind(function: Function, known: Mapping[str, Any]) -> Function:
+def bind(function: Function, known: Mapping[str, object]) -> Function:
     """A function whose parameters are constants where a value is known; what it declares then allows that value alone."""
     ops: list[Op] = []
     params: list[Param] = []
@@ -109,7 +103,7 @@ def _prefixed(region: Region, ops: list[Op]) -> Region:
     return replace(substitute(region, mapping), ops=(*keep, *substitute(region, mapping).ops)) if keep else region
 
 
-def constant(p: Param, value: Any) -> Op | None:
+def constant(p: Param, value: object) -> Op | None:
     """The op that makes a parameter's value, or None where a value of its type has no text (a set)."""
     made = replace(p.value)
     if p.value.type.elem == "topology":
@@ -124,3 +118,21 @@ def notes(before: Module, after: Module) -> list[str]:
     """How much smaller the algorithm became."""
     was, now = (sum(1 for _ in m.entry.body.walk()) if m.main in m.functions else 0 for m in (before, after))
     return [f"{was} ops, {now} after"]
+
+
+PASS = Pass(
+    name="simplify",
+    reason=(
+        "lowering writes every name where it stands: a rule's flags, the same field of a tree twice, parameters "
+        "that are known by now. What is left is what the other passes look at, so less of it hides what they look "
+        "for."
+    ),
+    precondition=(
+        "none. Draws and edits are never merged or moved (they are edges of a tree, and equal edges are two "
+        "edges); a noise keeps its site and its counters; reads of the context and of states stay on their side of "
+        "commits and state writes."
+    ),
+    run=run,
+    notes=notes,
+    options=("params",),
+)

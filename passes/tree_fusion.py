@@ -1,11 +1,5 @@
 """tree_fusion: calls of one model that do not depend on each other become one call.
 
-Reason: a call costs a read of the weights, whatever it is asked. A Jacobi window beside the verification, guesses beside a
-branch, the context beside a tree on it: one call over all of them costs what the largest alone does.
-
-Precondition: both calls stand in one region, of the same model; neither needs what the other gives; nothing between them
-commits, writes a state or calls the host. Contexts merge (shared prefixes are computed once), draws never do.
-
 >>> from decgraph.passes.example import after
 >>> body = '''
 ...   %c: node<ctx> = context()
@@ -34,6 +28,7 @@ from typing import Any
 
 from decgraph.ir.values import Module, Op, Region, Value
 from decgraph.ir.walk import map_bodies
+from decgraph.passes.declared import Pass
 from decgraph.passes.motion import within, writes
 from decgraph.passes.plan import Plan
 
@@ -127,3 +122,20 @@ def notes(before: Module, after: Module) -> list[str]:
             model = op.operands[0].name or "a model"
             out.append(f"{len(op.attrs['parts'])} calls of {model} are one (line {op.loc.line})")
     return out
+
+
+PASS = Pass(
+    name="tree_fusion",
+    reason=(
+        "a call costs a read of the weights, whatever it is asked. A Jacobi window beside the verification, "
+        "guesses beside a branch, the context beside a tree on it: one call over all of them costs what the "
+        "largest alone does."
+    ),
+    precondition=(
+        "both calls stand in one region, of the same model; neither needs what the other gives; nothing between "
+        "them commits, writes a state or calls the host. Contexts merge (shared prefixes are computed once), draws "
+        "never do."
+    ),
+    run=run,
+    notes=notes,
+)

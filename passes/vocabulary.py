@@ -1,11 +1,5 @@
 """vocabulary: ops on the same rows of distributions are outlined into a segment of kind "vocabulary".
 
-Reason: a row over a large vocabulary is what costs: read once, it gives a face, a softmax, an entropy, the top tokens and a
-draw; op by op it is read for each of them. A backend makes one kernel of a segment, or at least one function.
-
-Precondition: the ops stand in one straight run (no model call, effect or branch between them), and what lies between them needs
-nothing of them or nothing of theirs needs it. What is taken is what it was: a segment runs its region.
-
 >>> from decgraph.passes.example import after
 >>> body = '''
 ...   %c: node<ctx> = context()
@@ -33,6 +27,7 @@ from __future__ import annotations
 
 from decgraph.ir.values import Module, Op, Value
 from decgraph.ir.vocabulary import on_rows, over_vocabulary
+from decgraph.passes.declared import Pass
 from decgraph.passes.outline import Outliner
 from decgraph.passes.plan import Plan
 
@@ -41,10 +36,12 @@ ON_NUMBERS = frozenset({"map", "bernoulli"})
 
 
 def on_numbers(op: Op) -> bool:
+    """Whether an op works on numbers alone, none of them a row over the vocabulary."""
     return op.opcode in ON_NUMBERS and op.result.type.elem in ("real", "prob", "bool") and not on_rows(op)
 
 
 def wanted(op: Op) -> bool:
+    """Whether an op belongs into a segment: it works on rows of distributions or on numbers made of them."""
     return on_rows(op) or on_numbers(op)
 
 
@@ -84,3 +81,20 @@ def said(module: Module, kind: str) -> list[str]:
                     codes[inner.opcode] = codes.get(inner.opcode, 0) + 1
             out.append(f"{op.attrs['name']}: " + ", ".join(f"{n} {c}" if n > 1 else c for c, n in codes.items()))
     return out
+
+
+PASS = Pass(
+    name="vocabulary",
+    reason=(
+        "a row over a large vocabulary is what costs: read once, it gives a face, a softmax, an entropy, the top "
+        "tokens and a draw; op by op it is read for each of them. A backend makes one kernel of a segment, or at "
+        "least one function."
+    ),
+    precondition=(
+        "the ops stand in one straight run (no model call, effect or branch between them), and what lies between "
+        "them needs nothing of them or nothing of theirs needs it. What is taken is what it was: a segment runs "
+        "its region."
+    ),
+    run=run,
+    notes=notes,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from decgraph.errors import DecError
+from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.limits import WIDEST
 from decgraph.ir.types import Type
+from decgraph.runtime.automaton import Automaton
 
 MOST_DIGITS = 400
 """Characters, and the exponent, of a number that is written out; what is longer is refused before it is read."""
@@ -72,6 +75,41 @@ def example(t: Type) -> str:
     return {"int": "4", "bool": "yes", "topology": "4x2x1", "set": "1,3", "automaton": "grammar.json", "token": "3"}.get(
         t.elem, "0.5"
     )
+
+
+def written(value: Any) -> str:
+    """A parameter's value as an author would write it: `true`, `0.001`, `1/3`, `[1, 3]`, `4x2x1`. `check_value` reads it back.
+
+    >>> written(frozenset({3, 1})), written(Fraction(1, 1000)), written(np.array([True, False]))
+    ('[1, 3]', '0.001', '[true, false]')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, Fraction):
+        return _decimal(value)
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        return repr(float(value))
+    if isinstance(value, Topology):
+        return value.name or written(value.paths())
+    if isinstance(value, Automaton):
+        return json.dumps({"next": value.next, "accepting": sorted(value.accepting), "start": value.start})
+    if isinstance(value, set | frozenset):
+        return written(sorted(value))
+    if isinstance(value, np.ndarray | list | tuple):
+        return f"[{', '.join(map(written, value))}]"
+    return str(value)
+
+
+def _decimal(value: Fraction) -> str:
+    """With a decimal point where that is exact and short, else as a fraction."""
+    if value.denominator == 1 or not math.isfinite(float(value)):
+        return str(value)
+    short = f"{float(value):.12g}"
+    return short if "e" not in short and Fraction(short) == value else str(value)
 
 
 def _short(v: Any) -> str:
@@ -168,9 +206,7 @@ def _bool(v: Any) -> bool:
     return bool(v)
 
 
-def _topology(v: Any) -> Any:
-    from decgraph.ir.data.topology import Topology
-
+def _topology(v: Any) -> Topology:
     return Topology.of(v)
 
 
@@ -186,8 +222,6 @@ def _token(v: Any) -> int:
 
 
 def _automaton(v: Any) -> Any:
-    from decgraph.runtime.automaton import Automaton
-
     if isinstance(v, str):
         text = v.strip()
         if not text.startswith("{"):
@@ -218,4 +252,4 @@ READERS = {
     "automaton": _automaton,
 }
 
-__all__ = ["check_value", "wanted"]
+__all__ = ["check_value", "wanted", "written"]

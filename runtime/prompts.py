@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from decgraph.errors import DecError
-from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
+from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request, RequestFields
+
+if TYPE_CHECKING:
+    from decgraph.runtime.session import Session
 
 
-def request_for(session: Any, prompt: str | Sequence[int], **fields: Any) -> Request:
+def request_for(session: Session, prompt: str | Sequence[int], **fields: Unpack[RequestFields]) -> Request:
     """A request for a session's models: the prompt as tokens, greedy unless `temperature` is given (`DEFAULT_TEMPERATURE`), and
     the model's own end of text unless `eos` is.
 
@@ -34,13 +37,15 @@ def request_for(session: Any, prompt: str | Sequence[int], **fields: Any) -> Req
 
         near = difflib.get_close_matches(unknown[0], Request.__dataclass_fields__, 1)
         raise DecError(f"a request has no {unknown[0]!r}", hint=f"did you mean {near[0]}?" if near else "")
-    return Request(prompt=tuple(tokens), **fields)
+    return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
 
 
-def _end_of_text(session: Any) -> frozenset[int]:
-    """The end-of-text tokens in the first model's generation settings, or else its configuration."""
-    families = [Path(str(m.family)) for m in session.models.values()][:1]
-    for folder in families:
+def _end_of_text(session: Session) -> frozenset[int]:
+    """The end-of-text tokens that the first model names, or that its folder's generation settings or configuration do."""
+    for model in list(session.models.values())[:1]:
+        if model.eos is not None:
+            return model.eos
+        folder = Path(model.family)
         for name in ("generation_config.json", "config.json"):
             if (folder / name).is_file():
                 found = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")

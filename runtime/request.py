@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -45,6 +45,29 @@ DEFAULT_TEMPERATURE = 0.0
 """The temperature of a request that is made from a prompt and says none: `decgraph.run`, `Session.generate`, `decgraph run` and
 `decgraph tune` are greedy, so that a first try gives the same text every time. A `Request` made by hand samples, at
 temperature 1."""
+
+
+class RequestFields(TypedDict, total=False):
+    """The fields of a `Request` but its prompt, in any form that it reads: the keyword arguments of `decgraph.run`."""
+
+    limit: int
+    eos: int | Iterable[int]
+    stop: str | Iterable[str]
+    seed: int
+    request_id: int
+    temperature: Number
+    top_k: int | None
+    top_p: Number | None
+    min_p: Number | None
+    repetition_penalty: Number
+    presence_penalty: Amount
+    frequency_penalty: Amount
+    bias: Mapping[int, Amount] | Iterable[tuple[int, Amount]]
+    bans: int | Iterable[int]
+    min_length: int
+    allow: Allow | None
+    processors: Iterable[Processor]
+    until: Iterable[Until]
 
 
 @dataclass(frozen=True)

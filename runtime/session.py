@@ -7,17 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
+from decgraph.runtime.arguments import Externs, Listener, ParamValue, Tokenizing
 from decgraph.runtime.faults import fault, title_of
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.parameters import check_value
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.refused import refuse_unavailable
-from decgraph.runtime.request import Request
-from decgraph.runtime.trace import Stats
+from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.trace import Event, Stats
 
 if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by name
     from decgraph.backends.base import Backend
@@ -35,7 +37,7 @@ class Result:
     stats: Stats
     reason: str
     seconds: float
-    events: list[Any] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     results: list[tuple[int, ...]] = field(default_factory=list)
     error: DecError | None = None
 
@@ -59,7 +61,7 @@ def _outcome(run: _Run) -> BaseException | None:
     return None
 
 
-def check_params(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
+def check_params(function: Function, given: Mapping[str, ParamValue]) -> dict[str, Any]:
     """Parameter values with defaults filled in. Raises DecError for unknown names, missing values and values outside
     their range."""
     known = {p.name: p for p in function.params if p.value.type.elem != "model"}
@@ -81,14 +83,14 @@ def check_params(function: Function, given: Mapping[str, Any]) -> dict[str, Any]
     return out
 
 
-def check_models(function: Function, models: Mapping[str, Any]) -> dict[str, Any]:
+def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, Model]:
     """The models of a function, by name. Raises DecError for one missing, of the wrong kind, or with another
     vocabulary."""
     wanted = {p.name: p.value.type for p in function.params if p.value.type.elem == "model"}
     for name in models:
         if name not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted)}")
-    vocabs: dict[str, Any] = {}
+    vocabs: dict[str, Model] = {}
     kinds = {"causal": ("causal",), "masked": ("masked",), "features": ("features",), "layers": ("layers",)}
     for name, t in wanted.items():
         if name not in models:
@@ -117,13 +119,13 @@ class Session:
     def __init__(
         self,
         module: Module,
-        models: Mapping[str, Any],
-        params: Mapping[str, Any] | None = None,
+        models: Mapping[str, Model],
+        params: Mapping[str, ParamValue] | None = None,
         *,
         machine: type[Backend],
         name: str | None = None,
-        tokenizer: Any = None,
-        externs: Mapping[str, Callable[..., Any]] | None = None,
+        tokenizer: Tokenizing | None = None,
+        externs: Externs | None = None,
         batch: int | None = None,
     ) -> None:
         self.batch = batch or AT_A_TIME
@@ -141,7 +143,7 @@ class Session:
                 )
         self.shared: dict[Any, Any] = {}
 
-    def run(self, request: Request, *, listener: Callable[[Any], None] | None = None, keep_events: bool = True) -> Result:
+    def run(self, request: Request, *, listener: Listener | None = None, keep_events: bool = True) -> Result:
         """Run one request. Whatever is raised after the start, by a model or anything else that the run calls, is returned in
         the result as a DecError that names the request and the line, with what was committed before it.
 
@@ -157,10 +159,10 @@ class Session:
         batch: int | None = None,
         budget: int | None = None,
         progress: bool = False,
-        listener: Callable[[int, Any], None] | None = None,
+        listener: Callable[[int, Event], None] | None = None,
         finished: Callable[[int, Result], None] | None = None,
         keep_events: bool = False,
-        **request: Any,
+        **request: Unpack[RequestFields],
     ) -> list[Result]:
         """Run many requests, at most `batch` at a time (default: the session's), and give their results in order.
 
@@ -172,9 +174,10 @@ class Session:
         as it ends. What fails has its error in its result; Ctrl-C gives what there is, the unfinished marked "interrupted".
         Raises DecError for a request that no run can begin with.
         """
-        asked = [
-            p if isinstance(p, Request) else request_for(self, p, **{"request_id": i, **request}) for i, p in enumerate(prompts)
-        ]
+        asked: list[Request] = []
+        for i, p in enumerate(prompts):
+            fields: RequestFields = {"request_id": i, **request}
+            asked.append(p if isinstance(p, Request) else request_for(self, p, **fields))
         for one in asked:
             self._check(one)
         if budget is not None:
@@ -274,7 +277,7 @@ class Session:
         stats = Stats.of(run.events) if stats is None else stats
         return Result(tokens, text, stats, reason, seconds, run.events, run.machine.results, error)
 
-    def stream(self, request: Request) -> Iterator[Any]:
+    def stream(self, request: Request) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.
 
         Events are those of runtime/trace.py: drafted, accepted, rejected (and why), emitted, unmasked, committed. A

@@ -9,12 +9,13 @@ from typing import Any
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
+from decgraph.runtime.request import Request
 
 
 class Elsewhere(ExactMachine):
     """The target's rows below the root come from another request, or another path."""
 
-    def changed(self, request: Any) -> Any:
+    def changed(self, request: Request) -> Any:
         return request
 
     def instead(self, path: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -33,14 +34,14 @@ class Elsewhere(ExactMachine):
 class NoConstraints(Elsewhere):
     """Bans and the minimum length hold at the root only."""
 
-    def changed(self, request: Any) -> Any:
+    def changed(self, request: Request) -> Any:
         return replace(request, bans=frozenset(), min_length=0, allow=None)
 
 
 class NoShaping(Elsewhere):
     """Truncation, penalties and biases hold at the root only."""
 
-    def changed(self, request: Any) -> Any:
+    def changed(self, request: Request) -> Any:
         return replace(request, top_k=None, top_p=None, min_p=None, bias={}, presence_penalty=0)
 
 

@@ -10,6 +10,7 @@ from decgraph.check.profile import Profile
 from decgraph.check.walks import Walker
 from decgraph.ir.data.dist import Draw, Draws, Row
 from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.values import Op
 
 
 def score(t: Tree, node: int) -> Any:
@@ -45,7 +46,7 @@ class Pruned(Walker):
 class Unconditional(ExactMachine):
     """Draws without replacement claim the law of the first of them."""
 
-    def siblings(self, op: Any, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
+    def siblings(self, op: Op, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
         out = super().siblings(op, row, face, place, k, lane, race)
         for d in out:
             d.law = row
@@ -55,7 +56,7 @@ class Unconditional(ExactMachine):
 class PointsAsDrawn(ExactMachine):
     """Tokens that were chosen by score claim to have been drawn."""
 
-    def walk(self, op: Any, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
         for n in t.nodes:
             if isinstance(n.edge, Draw) and n.edge.point:
                 n.edge.law, n.edge.law_face = n.edge.source, "shaped"

@@ -10,6 +10,7 @@ from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
 from decgraph.check.walks import Walker
 from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.values import Op
 from decgraph.runtime.stop import StopMachine
 
 
@@ -19,7 +20,7 @@ class OncePerStep(ExactMachine):
     def sees(self, state: Any, token: int) -> Any:
         return replace(state, count=state.count + 1)
 
-    def commit(self, op: Any, x: Any, tree: Any) -> None:
+    def commit(self, op: Op, x: Any, tree: Any) -> None:
         tokens = [edge_token(t) for t in self.commit_tokens(x, tree)]
         if self.parent is not None or len(tokens) < 2 or self.done():
             super().commit(op, x, tree)
@@ -44,7 +45,7 @@ class Overshoot(OncePerStep):
         ends = token in state.request.eos
         return replace(state, count=state.count + 1, done=ends, reason="eos" if ends else "")
 
-    def commit(self, op: Any, x: Any, tree: Any) -> None:
+    def commit(self, op: Op, x: Any, tree: Any) -> None:
         tokens = [edge_token(t) for t in self.commit_tokens(x, tree)]
         for i, t in enumerate(tokens):
             if t in self.request.eos:

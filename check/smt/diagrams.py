@@ -40,6 +40,7 @@ class Specified(Protocol):
 
     def next(self, done: Tokens) -> Leaf:
         """The specification's law of the token after `done`."""
+        ...
 
 
 class Folder:
@@ -51,7 +52,8 @@ class Folder:
     def fold(self, runs: Sequence[tuple[list[Fork], Any]], depth: int, facts: Facts) -> Diagram:
         """The law of the runs that share their first `depth` forks, given the facts that hold there."""
         if len(runs) == 1 and len(runs[0][0]) == depth:
-            return runs[0][1]
+            law: Diagram = runs[0][1]
+            return law
         fork = runs[0][0][depth]
         groups: dict[int, list[tuple[list[Fork], Any]]] = {}
         for run in runs:

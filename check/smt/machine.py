@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
@@ -59,11 +59,12 @@ class SymbolicMachine(ExactMachine):
 
     @property
     def field(self) -> Field:
-        return self.world.trail.field
+        found: Field = self.world.trail.field
+        return found
 
-    def law(self, q: Any) -> list[Any]:
+    def law(self, weights: Iterable[Any]) -> list[Any]:
         """Weights as a law that sums to 1."""
-        q = list(q)
+        q = list(weights)
         total = sum(q, Fraction(0))
         if not isinstance(total, Ratio):
             if total == 0:

@@ -142,7 +142,8 @@ class Ratio:
         return self != 0
 
     def __abs__(self) -> Ratio:
-        return self.relu() + (-self).relu()
+        size: Ratio = self.relu() + (-self).relu()
+        return size
 
     def __repr__(self) -> str:
         return f"({self.num!r})" + "".join(f"/({f!r})" + (f"^{e}" if e > 1 else "") for f, e in self.den.items())

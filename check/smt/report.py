@@ -48,7 +48,10 @@ class Model:
         return out
 
     def to_json(self) -> dict[str, Any]:
-        law = lambda d: {" ".join(map(str, k)): str(v) for k, v in sorted(d.items())}
+
+        def law(d: dict[Tokens, Fraction]) -> dict[str, str]:
+            return {" ".join(map(str, k)): str(v) for k, v in sorted(d.items())}
+
         return {
             "rows": [
                 {"model": name, "after": list(path), "probabilities": [str(x) for x in row]}

@@ -43,6 +43,15 @@ class Topology:
     def __getitem__(self, i: int) -> Level:
         return self.levels[i]
 
+    def paths(self) -> list[list[int]]:
+        """The ranks from the root to every node, level by level: what `Topology.of` reads."""
+        out: list[list[int]] = []
+        above: list[list[int]] = [[]]
+        for level in self.levels:
+            above = [[*above[parent], rank] for parent, rank in zip(level.parent, level.rank, strict=True)]
+            out += above
+        return out
+
     @staticmethod
     def of(value: Any) -> Topology:
         """A topology from its name ("medusa_63", "drafter_64"), a branching per level ("4x2x1"), or paths of ranks

@@ -253,7 +253,7 @@ class Model:
     name: for messages. kind: what it can be called as. vocab: the tokens it speaks. context: the most
     positions it reads, or None. visibility: which positions a position sees. layers: how many layers of keys
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
-    the mask's token id, if it has one.
+    the mask's token id, if it has one. eos: the tokens that end its texts (None: what the files of its folder say).
     """
 
     name: str
@@ -265,6 +265,7 @@ class Model:
     exact: bool = False
     family: str
     mask: int | None = None
+    eos: frozenset[int] | None = None
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """The scores of the token after each path; a path is the whole context from position 0, never

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from hf_models import MASK, PROMPT, RAGGED, V, llama
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria, SynthIDTextWatermarkingConfig
 from transformers.generation.streamers import BaseStreamer
@@ -277,3 +278,45 @@ def test_an_error_in_a_run_names_the_row(target: Any, backend: str) -> None:
     text = refused(target, door, RAGGED, attention_mask=MASK, logits_processor=nothing)
     assert "row 1 of the batch" in text
     assert "left no token that may follow" in text
+
+
+def mamba() -> Any:
+    sizes = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
+    return transformers.MambaForCausalLM(transformers.MambaConfig(**sizes)).eval()
+
+
+def test_recurrent_caches_count_no_tokens() -> None:
+    """Mamba's cache refuses `get_seq_length`; the model is refused by name where it cannot be run, and runs where it can."""
+    module = mamba()
+    with pytest.raises(DecError, match="layers of kind linear_attention"):
+        module.generate(PROMPT, custom_generate=decgraph.hf("autoregressive", backend="torch"), max_new_tokens=4)
+    made = module.generate(PROMPT, custom_generate=decgraph.hf("autoregressive", backend="reference"), max_new_tokens=4)
+    assert made.tolist() == module.generate(PROMPT, do_sample=False, max_new_tokens=4).tolist()
+    filled = module(PROMPT, use_cache=True).cache_params
+    with pytest.raises(DecError, match="cache_params already holds tokens"):
+        module.generate(PROMPT, custom_generate=decgraph.hf("autoregressive"), max_new_tokens=4, cache_params=filled)
+
+
+def test_embeddings_are_refused_as_such(target: Any, speculative: Make) -> None:
+    embedded = target.get_input_embeddings()(PROMPT)
+    with pytest.raises(DecError, match="inputs_embeds are not supported"):
+        target.generate(inputs_embeds=embedded, custom_generate=speculative(), max_new_tokens=4)
+
+
+def test_ids_of_the_hub_are_refused_when_the_door_is_made() -> None:
+    with pytest.raises(DecError, match="nothing is fetched from the Hub") as caught:
+        decgraph.hf("speculative", drafter="HuggingFaceTB/SmolLM2-135M")
+    assert "from_pretrained" in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_vision_model_without_images_decodes(backend: str) -> None:
+    """generate adds an empty `mm_encoder_outputs` by itself."""
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8
+    )
+    module = transformers.LlavaForConditionalGeneration(
+        transformers.LlavaConfig(vision_config=vision, text_config=llama(1).config)
+    ).eval()
+    made = module.generate(PROMPT, custom_generate=decgraph.hf("autoregressive", backend=backend), max_new_tokens=6)
+    assert made.tolist() == module.generate(PROMPT, do_sample=False, max_new_tokens=6).tolist()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -133,16 +135,69 @@ def test_a_pass_that_does_not_exist(where: str) -> None:
     with pytest.raises(DecError, match="there is no pass simplfy") as caught:
         optimise(small("chain"), **{where: ("simplfy",)})  # type: ignore[arg-type]
     assert "did you mean simplify?" in str(caught.value)
-    with pytest.raises(DecError, match="passes: simplify, tree_fusion"):
+    with pytest.raises(DecError, match=f"passes: {', '.join(ORDER)}"):
         load("zzz")
+
+
+class Noted:
+    """A plan that remembers which of its fields were read."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.read = plan, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self.plan, name)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_pass_reads_the_options_that_it_declares(name: str) -> None:
+    noted = Noted(Plan())
+    load(name).run(decgraph.load("eagle2").module, noted)  # type: ignore[arg-type]
+    assert noted.read == set(load(name).options)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_pass_shows_an_example(name: str) -> None:
+    """Its docstring holds one, which tests/repo/test_docs.py runs: before, and after this pass."""
+    doc = import_module(f"decgraph.passes.{name}").__doc__ or ""
+    assert doc.startswith(f"{name}: ")
+    assert f'>>> print(after("{name}", body' in doc
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "declares no pass; it ends in PASS = Pass(name='mine'"),
+        ("PASS = 3", "declares no pass"),
+        ("PASS = Pass('other', 'why', 'none', run)", "declares a pass called 'other'"),
+        ("PASS = Pass('mine', ' ', 'none', run)", "pass mine has no reason"),
+        ("PASS = Pass('mine', 'why', '', run)", "pass mine has no precondition"),
+        ("PASS = Pass('mine', 'why', 'none', run, options=('fast',))", "pass mine has the option 'fast'; a plan has passes"),
+        (None, "there is no file passes/mine.py"),
+    ],
+)
+def test_a_pass_that_is_not_declared(text: str | None, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import decgraph.passes
+
+    if text is not None:
+        head = "from decgraph.passes.declared import Pass\n\ndef run(module, plan):\n    return module\n\n"
+        (tmp_path / "mine.py").write_text(head + text + "\n")
+    monkeypatch.setattr(decgraph.passes, "__path__", [*decgraph.passes.__path__, str(tmp_path)])
+    monkeypatch.setattr(manager, "ORDER", (*ORDER, "mine"))
+    monkeypatch.delitem(sys.modules, "decgraph.passes.mine", raising=False)
+    with pytest.raises(InternalError) as caught:
+        load("mine")
+    assert words in str(caught.value)
 
 
 def test_dumps_are_numbered(tmp_path: Path) -> None:
     made, _ = optimise(small("chain"), without=("tree_fusion",), dump=tmp_path / "ir")
     names = sorted(p.name for p in (tmp_path / "ir").iterdir())
-    assert names == ["00-source.ir", "01-simplify.ir", "02-reuse.ir", "03-vocabulary.ir", "04-placement.ir", "05-batching.ir"]
+    ran = ["source", *(name for name in ORDER if name != "tree_fusion")]
+    assert names == [f"{number:02}-{name}.ir" for number, name in enumerate(ran)]
     assert (tmp_path / "ir" / "00-source.ir").read_text() == print_module(small("chain"))
-    assert (tmp_path / "ir" / "05-batching.ir").read_text() == print_module(made)
+    assert (tmp_path / "ir" / names[-1]).read_text() == print_module(made)
     (tmp_path / "file").write_text("")
     with pytest.raises(DecError, match="cannot write into"):
         optimise(small("chain"), dump=tmp_path / "file")

@@ -31,7 +31,3 @@ def test_before_and_after(name: str, program: str, params: dict[str, object], go
     made, report = optimise(module, params if name == "simplify" else None, only=(name,))
     texts = [print_module(m).split(f"func {program}(")[1] for m in (module, made)]
     golden(f"{name}_{program}.txt", f"before\n\n{program}({texts[0]}\nafter\n\n{program}({texts[1]}\n{report.text()}\n")
-
-
-def test_every_pass_has_one() -> None:
-    assert {name for name, _, _ in CASES} == set(ORDER)

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -83,6 +84,16 @@ def test_the_wheel_holds_every_package_and_data_file(built: dict[str, Path]) -> 
     assert {name.split("/")[0] for name in packed if not name.startswith("decgraph-")} == {"decgraph"}
 
 
+def test_the_wheel_explains_error_codes(built: dict[str, Path], tmp_path: Path) -> None:
+    """From the wheel's own files: pages beside the repository would hide that they were not packed."""
+    zipfile.ZipFile(built["wheel"]).extractall(tmp_path)
+    words = [sys.executable, "-P", "-m", "decgraph", "explain", "E031"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip() == (ROOT / "docs" / "errors" / "E031.md").read_text(encoding="utf-8").rstrip()
+
+
 def test_the_sdist_holds_tests_and_docs_and_no_file_twice(built: dict[str, Path]) -> None:
     with tarfile.open(built["sdist"]) as archive:
         names = [m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()]
@@ -97,7 +108,7 @@ def test_the_facade_is_small_and_lazy() -> None:
     assert len(decgraph.__all__) <= 25
     assert sorted(decgraph.__all__) == decgraph.__all__
     assert set(decgraph._LAZY) <= set(decgraph.__all__)
-    files = ["__init__.py", "api.py", "errors.py", "models.py", "testing.py"]
+    files = ["__init__.py", "__main__.py", "api.py", "errors.py", "models.py", "testing.py"]
     assert sorted(p.name for p in (ROOT / "decgraph").glob("*.py")) == files
     assert loaded_by("import decgraph") == []
     with pytest.raises(AttributeError, match="no attribute 'prase'"):

@@ -12,6 +12,7 @@ import pytest
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.parameters import written
 from decgraph.runtime.session import check_params
 
 GRAMMAR = '{"next": [[1, 0], [-1, 1]], "accepting": [1]}'
@@ -102,3 +103,28 @@ def test_what_is_not_one(kind: str, given: Any, says: str) -> None:
     with pytest.raises(DecError) as caught:
         value(kind, given)
     assert says in str(caught.value) and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "text"),
+    [
+        ("bool", "yes", "true"),
+        ("prob", "0.001", "0.001"),
+        ("prob", "1/3", "1/3"),
+        ("float", "2.50", "2.5"),
+        ("float", "1e-9", "1/1000000000"),
+        ("set", "3,1", "[1, 3]"),
+        ("token[3]", "2,0,1", "[2, 0, 1]"),
+        ("bool[2]", "yes,no", "[true, false]"),
+        ("prob[2]", "0.5, 1/3", "[0.5, 1/3]"),
+        ("topology", "4x2x1", "4x2x1"),
+        ("topology", [[0], [1], [0, 0]], "[[0], [1], [0, 0]]"),
+        ("automaton", GRAMMAR, '{"next": [[1, 0], [-1, 1]], "accepting": [1], "start": 0}'),
+    ],
+)
+def test_values_are_written_as_they_are_read(kind: str, given: Any, text: str) -> None:
+    """Nobody writes `frozenset({1, 3})` or `[ True False]`; what is written gives the value again."""
+    found = value(kind, given)
+    assert written(found) == text
+    if kind != "prob[2]":  # a list of numbers with fractions in it cannot be written on a command line
+        assert written(value(kind, text)) == text

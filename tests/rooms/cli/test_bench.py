@@ -16,7 +16,10 @@ SHORT = ("--quick", "--max-new", "6", "--repeat", "1", "--batch", "0")
 def test_rows_and_a_result_file(capsys: Capture, tmp_path: Path) -> None:
     out = tmp_path / "made.json"
     assert main(["bench", "speculative", *SHORT, "--set", "gamma=2", "--json", str(out)]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    assert said.err.startswith("measuring ")  # also where nobody sits at a terminal: the table comes at the end
+    heading, *printed = said.out.splitlines()
+    assert heading.split("\t")[:2] == ["algorithm", "models"]
     assert [line.split("\t")[:4] for line in printed[:2]] == [
         ["speculative", "shipped", "assisted", mode] for mode in ("greedy", "sampled")
     ]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import os
+import re
 import resource
 import subprocess
 import sys
@@ -12,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from decgraph import stdlib
+from decgraph.bench.decoding import HEADINGS
+from decgraph.cli import given, output
 from decgraph.cli import main as cli
-from decgraph.cli import output
 from decgraph.errors import DecError, InternalError
 
 COMMAND = str(Path(sys.executable).parent / "decgraph")
@@ -127,6 +133,97 @@ def test_json_knows_what_results_are_made_of(capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out) == expected
 
 
-def test_tables_are_tab_separated_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_keep_their_heading_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("name", "size"), [("target", 5), ("drafter", None)])
-    assert capsys.readouterr().out == "target\t5\ndrafter\t\n"
+    assert capsys.readouterr().out == "name\tsize\ntarget\t5\ndrafter\t\n"
+
+
+TABLES: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
+    "list": (("name", "claim"), [(name, stdlib.entry(name).claim) for name in stdlib.names()]),
+    "bench": (
+        HEADINGS,
+        [("speculative_jacobi", "random-100M", "early_exit", "sampled", "103.2", "99.1", "1.04", "1.01-1.08", "1.10", "2.5",
+          "9.1", "12%", "10/12 (2 near-ties)")],
+    ),
+    "narrow": (("a", "b"), [("1", "2")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("table", TABLES)
+def test_no_table_breaks_a_word(
+    table: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table as a terminal of this width shows it: within the width, and every word of it whole."""
+    columns, rows = TABLES[table]
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.print_table(columns, rows)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, map(str.rstrip, text.splitlines()))) <= width
+    expected = {word for row in rows for cell in row for word in cell.split()}
+    assert not expected - set(text.split())
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_shelf_fits_into_a_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert cli.main(["list"]) == 0
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert lines[0].split() == ["name", "family", "claim", "source"]  # a table at each of these widths, not paragraphs
+    assert max(map(len, map(str.rstrip, lines))) <= width
+    words = set(" ".join(lines).split())
+    for entry in map(stdlib.entry, stdlib.names()):
+        assert not {*entry.name.split(), *entry.claim.split(), *entry.source.split()} - words
+
+
+def completed(line: str, shell: str = "bash") -> list[str]:
+    """What a shell is offered at the end of a line."""
+    words = line.split(" ")
+    bash = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    environment = {
+        **os.environ,
+        "_DECGRAPH_COMPLETE": f"complete_{shell}",
+        **(bash if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}),
+    }
+    done = subprocess.run([COMMAND], env=environment, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return re.findall(r"[\w-]+", done.stdout) if shell == "zsh" else done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("decgraph ru", ["run"]),
+        ("decgraph run specu", [name for name in stdlib.names() if name.startswith("specu")]),
+        ("decgraph check eagle", [name for name in stdlib.names() if name.startswith("eagle")]),
+        ("decgraph run speculative --top", ["--top-k", "--top-p"]),
+        ("decgraph compile speculative --em", ["--emit"]),
+        ("decgraph zoo pa", ["path"]),
+        ("decgraph run nosuch", []),
+    ],
+)
+def test_shells_complete_verbs_algorithms_and_options(line: str, expected: list[str]) -> None:
+    assert sorted(completed(line)) == sorted(expected)
+
+
+def test_zsh_completes_as_bash_does() -> None:
+    assert "speculative" in completed("decgraph run specul", "zsh")
+
+
+def test_every_verb_that_takes_an_algorithm_completes_it() -> None:
+    """By its parameter's name, so that a new verb is seen."""
+    for verb in cli.verbs():
+        module = importlib.import_module(f"decgraph.cli.{verb}")
+        for name, parameter in inspect.signature(getattr(module, "command", lambda: None), eval_str=True).parameters.items():
+            if name in ("algorithm", "algorithms"):
+                (described,) = parameter.annotation.__metadata__
+                assert described.autocompletion is given.algorithms, verb
+
+
+def test_python_can_be_asked_for_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "decgraph", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == "decgraph 0.1.0\n"

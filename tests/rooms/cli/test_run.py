@@ -211,6 +211,10 @@ def test_a_drafter_of_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureF
     for file in other.glob("tokenizer*"):
         file.unlink()
     assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}"]) == 1
+    err = capsys.readouterr().err
+    assert "`target` was left out, and the shipped target does not speak the vocabulary of `drafter`" in err
+    assert "--model target=FOLDER" in err
+    assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}", "--model", "target=target"]) == 1
     assert "speak different vocabularies" in capsys.readouterr().err
 
 

@@ -22,10 +22,12 @@ STEP = (
 )
 
 
-def shown(events: tuple[trace.Event, ...], *, colour: bool = True, canvas: bool = False) -> tuple[str, list[tuple[str, str]]]:
+def shown(
+    events: tuple[trace.Event, ...], *, colour: bool = True, canvas: bool = False, drafts: bool = True
+) -> tuple[str, list[tuple[str, str]]]:
     """What the terminal gets, and the (text, style) pieces that were printed."""
     console = Console(file=io.StringIO(), force_terminal=colour, width=60, color_system="truecolor")
-    stream = Stream(console, detokenizer_of("abc\n"), colour=colour, canvas=canvas)
+    stream = Stream(console, detokenizer_of("abc\n"), colour=colour, canvas=canvas, drafts=drafts)
     pieces: list[tuple[str, str]] = []
     show = stream.show
 
@@ -43,6 +45,11 @@ def shown(events: tuple[trace.Event, ...], *, colour: bool = True, canvas: bool 
 def test_accepted_rejected_and_own_tokens() -> None:
     _, pieces = shown(STEP)
     assert pieces == [("a", ACCEPTED), ("b⏎", REJECTED), ("c", OWN)]
+
+
+def test_rejected_drafts_are_shown_only_where_they_are_asked_for() -> None:
+    _, pieces = shown(STEP, drafts=False)
+    assert pieces == [("a", ACCEPTED), ("c", OWN)]
 
 
 def test_without_colour_there_is_only_the_text() -> None:
@@ -81,5 +88,11 @@ def test_a_canvas_is_shown_while_it_is_decided() -> None:
 def test_legends_say_what_the_colours_mean() -> None:
     for canvas, word in ((False, "rejected draft"), (True, "masked")):
         console = Console(file=io.StringIO(), force_terminal=True)
-        Stream(console, detokenizer_of("ab"), colour=True, canvas=canvas).legend()
+        Stream(console, detokenizer_of("ab"), colour=True, canvas=canvas, drafts=True).legend()
         assert word in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_legend_says_nothing_of_drafts_that_are_not_shown() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    Stream(console, detokenizer_of("ab"), colour=True).legend()
+    assert "rejected" not in console.file.getvalue()  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import pytest
 
 import decgraph
 from decgraph.cli.main import main
+from decgraph.cli.tuned import HEADINGS
 from decgraph.runtime.trace import Stats
 from decgraph.runtime.tune.profile import Profile
 from decgraph.runtime.tune.trial import Interrupted, Runner, Trials
@@ -60,7 +61,10 @@ def tuned(*arguments: str) -> int:
 
 
 def table(out: str) -> list[list[str]]:
-    return [line.split("\t") for line in out.splitlines() if "\t" in line]
+    """The rows of what was printed, without their heading."""
+    heading, *rows = [line.split("\t") for line in out.splitlines() if "\t" in line]
+    assert heading == list(HEADINGS)
+    return rows
 
 
 def test_table_profile_and_run(letters: None, here: Path, capsys: Capture) -> None:

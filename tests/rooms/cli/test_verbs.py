@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ def test_list(capsys: Capture) -> None:
     assert "Leviathan" in one["source"]
     assert Path(one["file"]).read_text().startswith("algorithm speculative")
     assert main(["list"]) == 0
-    assert "speculative\tmodel drafter\trefines" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.startswith("name\tfamily\tclaim\tsource\n")
+    assert "speculative\tmodel drafter\trefines" in out
 
 
 @pytest.mark.parametrize(
@@ -211,3 +214,16 @@ def test_kernels_and_how_steps_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "gs_jacobi", "--emit", "triton", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert "depends on data" in told["step"] and told["kernels"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_verdicts_break_no_word(width: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Wrapped at spaces and indented beside the verdict, where a terminal would cut words at its edge."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["check", "freedave", "--models", "1", "--no-mutants", "--time", "0.2"]) == 0
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, map(str.rstrip, lines))) <= width
+    assert all(line.startswith(" " * 10) for line in lines[1:])
+    assert set(stdlib.entry("freedave").claim.split()) <= set(" ".join(lines).split())

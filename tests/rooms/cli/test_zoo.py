@@ -29,7 +29,7 @@ def shelf(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_list(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "list"]) == 0
-    assert capsys.readouterr().out == f"target\t{tmp_path}/target\ndrafter\t{tmp_path}/drafter\nmedusa\t\n"
+    assert capsys.readouterr().out == f"model\tfolder\ntarget\t{tmp_path}/target\ndrafter\t{tmp_path}/drafter\nmedusa\t\n"
     assert main(["zoo", "list", "--json"]) == 0
     first, _, third = json.loads(capsys.readouterr().out)
     assert first == {"name": "target", "path": f"{tmp_path}/target"}

@@ -1,0 +1,77 @@
+"""Which worlds a program is checked in: small ones of every sort, and those that straddle what the program itself names.
+
+What the worlds are there for stands in their labels:
+
+- base: small models, contexts and parameters of every style, half of the requests plain;
+- resumed: a step begins after one to three committed tokens; carried: with carried values of any kind; session: in a later
+  request;
+- parameter: the default, both ends, and the neighbours of the constants that a parameter meets, where most rows are certain;
+- context, vocabulary: as long and as large as the program's constants are;
+- deep: texts that are certain up to a late token and open from there on, run to their end;
+- request: everything that a request can ask for; window: a context window that ends the text;
+- canvas: one to eight cells, up to three blocks and more, greedy and sampled; layers: free models for whatever remembers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from decgraph.check.constants import facts
+from decgraph.check.plans.base import base
+from decgraph.check.plans.canvases import canvases
+from decgraph.check.plans.chance import chance_plan
+from decgraph.check.plans.lengths import deep, remembering, straddling
+from decgraph.check.plans.parameters import parameters, values_of
+from decgraph.check.plans.requests import requested
+from decgraph.check.plans.states import started
+from decgraph.check.worlds import Plan
+from decgraph.ir.values import Claim, Module
+from decgraph.runtime.arguments import ParamValue
+
+RUNS = {"parameter": 200, "deep": 300, "searched": 300}  # most runs in worlds of which there are many, or which are long
+QUICK = 10  # fewer worlds of the first kind than this, and of the others there are fewer too
+
+
+def first_plans(module: Module, claim: Claim, vocab: int, models: int, first: int = 0) -> list[Plan]:
+    """The `models` worlds of the first kind."""
+    f = module.entry
+    return [base(f, facts(module, f), claim, i, vocab) for i in range(first, first + models)]
+
+
+def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: Mapping[str, ParamValue]) -> list[Plan]:
+    """All the others, in the order in which they are decided."""
+    f = module.entry
+    known = facts(module, f)
+    rounds = 1 if models < 40 else models // 20
+    out = [
+        *started(f, known, claim, vocab, rounds),
+        *parameters(f, known, claim, vocab, given),
+        *straddling(known, claim, vocab),
+        *deep(known, claim, vocab),
+        *requested(known, claim, vocab),
+        *canvases(known, claim, vocab),
+        *remembering(known, claim, vocab),
+        *(chance_plan(module, claim, vocab, 700 + n) for n in range(16 * rounds)),
+    ]
+    if models < QUICK:  # a quick look: some of each sort
+        seen: Counter[str] = Counter()
+        step, out, every = -(-QUICK // models), [], out
+        for plan in every:
+            if seen[plan.label] % step == 0:
+                out.append(plan)
+            seen[plan.label] += 1
+    fitted = []
+    for plan in out:
+        if claim.kind != "refines" and plan.committed:
+            plan = replace(plan, limit=min(plan.limit, plan.committed + 3))
+        if claim.mode == "greedy" and plan.temperature != 0:
+            plan = replace(plan, temperature=0)
+        if claim.mode in ("tokens", "greedy") and plan.label in ("resumed", "base"):
+            plan = replace(plan, length=3)
+        fitted.append(replace(plan, runs=min(plan.runs, RUNS.get(plan.label, plan.runs))))
+    return fitted
+
+
+__all__ = ["chance_plan", "first_plans", "further_plans", "values_of"]

@@ -1,0 +1,77 @@
+"""Canvases of one to eight cells in up to seven blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from decgraph.check.constants import Facts
+from decgraph.check.tables import Style
+from decgraph.check.worlds import Plan
+from decgraph.ir.values import Claim
+
+CANVASES = ((1, 1), (3, 1), (5, 2), (6, 2), (6, 3), (8, 4), (4, 4), (7, 3))
+SAMPLED = ((2, 1, 0), (3, 1, 0), (3, 3, 2), (4, 2, 2), (4, 4, 3), (4, 4, 2), (6, 2, 10), (7, 7, 16), (8, 4, 16))
+
+
+def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+    """Canvases of one to eight cells in up to seven blocks: greedy ones of several layers, sampled ones over two tokens."""
+    if not known.masked:
+        return
+    free = (True,) if known.memory else (False, True)
+    n = 0
+    for cells, block in CANVASES:
+        for sort in free:
+            for again in range(3):
+                n += 1
+                yield Plan(
+                    "canvas",
+                    6000 + n,
+                    (vocab, 2, vocab)[again],
+                    Style("plain", shared=n),
+                    free=sort,
+                    prompt=1 + n % 3,
+                    temperature=0,
+                    limit=cells,
+                    length=cells,
+                    span=cells,
+                    params=_block(known, block),
+                )
+    if claim.mode == "greedy":
+        return
+    for cells, block, rare in SAMPLED:
+        for sort in free:
+            for _ in range(2 if rare in (2, 3) else 1):
+                n += 1
+                yield Plan(
+                    "canvas",
+                    6000 + n,
+                    2,
+                    Style(("plain", "zeros")[n % 2], shared=n, rare=rare),
+                    free=sort,
+                    prompt=1 + n % 2,
+                    limit=cells,
+                    length=cells,
+                    span=cells,
+                    params=_block(known, block),
+                    runs=400,
+                )
+    for cells, open_ in () if known.memory else ((4, 2), (5, 2), (7, 2), (8, 2)):  # certain until the last cells are open
+        for block in (cells, (cells + 1) // 2):
+            n += 1
+            yield Plan(
+                "canvas",
+                6000 + n,
+                2,
+                Style("plain", shared=n, point_until=1 + cells - open_ + 1),
+                prompt=1,
+                limit=cells,
+                length=cells,
+                span=cells,
+                params=_block(known, block),
+                runs=300,
+            )
+
+
+def _block(known: Facts, block: int) -> tuple[tuple[str, Any], ...]:
+    return ((known.block, block),) if known.block else ()

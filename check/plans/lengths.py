@@ -1,0 +1,121 @@
+"""Worlds as long and as large as what the program names: long contexts, large vocabularies, deep drafts, several layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from decgraph.check.constants import LARGEST, Facts
+from decgraph.check.tables import Style
+from decgraph.check.worlds import Plan
+from decgraph.ir.values import Claim
+
+
+def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+    """Contexts as long, and vocabularies as large, as the numbers that the program names."""
+    if known.masked:
+        for n, size in enumerate(sorted({min(LARGEST, t + 2) for t in known.tokens + known.widths if t + 2 > vocab})):
+            yield Plan(
+                "vocabulary",
+                3500 + n,
+                size,
+                Style("plain", shared=n, support=3, among=known.tokens),
+                temperature=n % 2,
+                limit=3,
+                length=3,
+                span=3,
+                free=False,
+            )
+        return
+    lengths = sorted({m for n in known.counts if 1 < n <= LARGEST for m in (n - 1, n, n + 1) if m > 3})
+    for n, length in enumerate(lengths[:24]):
+        yield Plan(
+            "context", 3000 + n, 2 if n % 2 else vocab, Style("plain", shared=n), prompt=length, limit=3, length=2, tight=True
+        )
+    sizes = sorted({min(LARGEST, t + 2) for t in known.tokens + known.widths if t + 2 > vocab})
+    for n, size in enumerate(sizes[:8]):
+        yield Plan(
+            "vocabulary",
+            3500 + 2 * n,
+            size,
+            Style("plain", shared=n, support=3, among=known.tokens),
+            limit=3,
+            length=2,
+            tight=True,
+            prompt=3,
+        )
+        if any(w + 2 == size for w in known.widths):
+            yield Plan("vocabulary", 3501 + 2 * n, size, Style("tails", shared=n), limit=1, length=1, tight=True, runs=4000)
+    for n, size in enumerate((4, 6)):
+        yield Plan(
+            "vocabulary",
+            3600 + n,
+            size,
+            Style("zeros" if n else "plain", shared=n, support=3 if n else 0),
+            limit=3,
+            length=2 - n,
+            tight=True,
+            runs=1500,
+        )
+
+
+def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+    """Texts that are certain up to some token and open from there on, run to their end: late steps, deep drafts, long texts."""
+    if known.masked:
+        return
+    reach = sorted({3, 5, 9, *(n for n in known.counts if 3 < n <= LARGEST), *(n + 1 for n in known.counts if 3 < n < LARGEST)})
+    for n, late in enumerate(reach[:16]):
+        size = 2 if n % 2 else vocab
+        yield Plan(
+            "deep",
+            4000 + n,
+            size,
+            Style("plain", shared=4000 + n, point_until=late + 1),
+            prompt=2,
+            limit=late + 1,
+            length=late + 1,
+            steps=None,
+            tight=n % 2 == 0,
+        )
+        yield Plan(
+            "deep",
+            4100 + n,
+            size,
+            Style("mixed", shared=4100 + n, rare=3 + late),
+            prompt=1 + n % 3,
+            limit=late + 2,
+            length=late + 2,
+            steps=None,
+            tight=n % 2 == 1,
+        )
+    for n in range(3):
+        yield Plan(
+            "deep",
+            4200 + n,
+            2,
+            Style(("plain", "zeros", "ties")[n], shared=4200 + n),
+            prompt=1 + n,
+            limit=3,
+            length=3,
+            steps=None,
+            tight=True,
+            runs=2000,
+        )
+
+
+def remembering(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+    """Free models of several layers for causal programs that speak of memories, layers or derived models."""
+    if known.masked or not known.memory:
+        return
+    for n in range(4):
+        yield Plan(
+            "layers",
+            7000 + n,
+            vocab if n % 2 else 2,
+            Style("zeros" if n == 3 else "plain", shared=n),
+            free=True,
+            prompt=2 + n,
+            committed=n % 2,
+            limit=4,
+            length=2,
+            tight=True,
+        )

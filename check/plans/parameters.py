@@ -1,0 +1,157 @@
+"""Worlds for every value that a parameter must be tried at: the default, both ends, and the neighbours of what it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from decgraph.check.constants import Facts, neighbours
+from decgraph.check.tables import Style
+from decgraph.check.worlds import Plan
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.values import Claim, Function
+from decgraph.runtime.arguments import ParamValue
+
+FAR = 64  # larger values of parameters are tried greedily
+
+
+def defaults(f: Function, known: Facts) -> tuple[tuple[str, Any], ...]:
+    """The declared values of whole numbers, or the largest that a constant which they meet asks for, where these are small."""
+    met = dict(known.met)
+    out = []
+    for p in f.params:
+        if p.value.type.elem == "int" and p.has_default and isinstance(p.default, int):
+            near = neighbours([int(x) for x in met.get(p.name, ())], int(p.low or 0), int(p.high if p.high is not None else 8))
+            value = max([p.default if p.default <= 8 else 0, *(n for n in near if n <= 8)])
+            if value:
+                out.append((p.name, value))
+    return tuple(out)
+
+
+def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
+    """Values that parameters must be tried at: their default, both ends, and the neighbours of the constants that they meet."""
+    met = dict(known.met)
+    for p in f.params:
+        t = p.value.type
+        if p.name in (known.length, known.block) and known.masked:
+            continue
+        if t.elem == "int":
+            low = int(p.low) if p.low is not None else 0
+            high = int(p.high) if p.high is not None else max(low, 4)
+            default = [int(p.default)] if p.has_default and isinstance(p.default, int) else []
+            near = neighbours([int(x) for x in met.get(p.name, ())], low, high)
+            for v in dict.fromkeys([*default, low, low + 1, high, *near, min(high, 4), min(high, 5)]):
+                if low <= v <= high:
+                    yield p.name, v
+        elif t.elem in ("prob", "real"):
+            low_f = Fraction(str(p.low)) if p.low is not None else Fraction(0)
+            high_f = Fraction(str(p.high)) if p.high is not None else Fraction(1) if t.elem == "prob" else low_f + 4
+            usual = [Fraction(str(p.default))] if p.has_default and p.default is not None else []
+            beside = [Fraction(x) + d for x in met.get(p.name, ()) for d in (Fraction(-1, 50), Fraction(0), Fraction(1, 50))]
+            span = high_f - low_f
+            for x in dict.fromkeys(
+                [*usual, low_f, low_f + span / 1000, low_f + span / 4, low_f + span / 2, high_f - span / 1000, high_f, *beside]
+            ):
+                if low_f <= x <= high_f:
+                    yield p.name, x
+        elif t.elem == "bool":
+            yield p.name, True
+            yield p.name, False
+        elif t.elem == "topology" and p.has_default:
+            yield p.name, Topology.of(p.default)
+            yield p.name, Topology.of("3x2")
+
+
+def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[Plan]:
+    """Every value that a parameter must be tried at: once where most rows are certain, once greedily, small ones as they
+    are."""
+    for n, (name, value) in enumerate(values_of(f, known)):
+        if name in given:
+            continue
+        seed = 2000 + 3 * n
+        pinned = ((name, value),)
+        if known.masked:
+            yield Plan(
+                "parameter",
+                seed,
+                vocab,
+                Style("mixed", shared=seed),
+                free=known.memory,
+                temperature=0,
+                limit=4,
+                length=4,
+                span=4,
+                params=pinned,
+            )
+            yield Plan(
+                "parameter",
+                seed + 1,
+                2,
+                Style("mixed", shared=seed + 1, rare=2),
+                free=known.memory,
+                limit=3,
+                length=3,
+                span=3,
+                params=pinned,
+            )
+            continue
+        big = value > 3 if isinstance(value, int) and not isinstance(value, bool) else isinstance(value, Topology)
+        if not big:
+            yield Plan(
+                "parameter",
+                seed,
+                vocab,
+                Style(("plain", "mixed")[n % 2], shared=seed),
+                limit=5,
+                length=3,
+                params=pinned,
+                tight=True,
+            )
+            yield Plan(
+                "parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned, tight=True
+            )
+            continue
+        if isinstance(value, int) and value > 12:  # drafts far beyond the text, which are long: certain from there on
+            style = Style("plain", shared=seed, rare=0 if value > FAR else 4, point_from=5)
+            yield Plan(
+                "parameter",
+                seed,
+                vocab,
+                style,
+                limit=3,
+                length=3,
+                steps=None,
+                params=pinned,
+                tight=True,
+                runs=40,
+                temperature=int(value <= FAR),
+            )
+            continue
+        limit = value + 2 if isinstance(value, int) else 6
+        yield Plan(
+            "parameter",
+            seed,
+            vocab,
+            Style("plain", shared=seed, rare=5),
+            limit=limit,
+            length=limit,
+            steps=None,
+            params=pinned,
+            tight=True,
+            runs=250,
+        )
+        if not isinstance(value, int) or value <= 12:
+            yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True)
+        if value <= 7 if isinstance(value, int) else False:
+            late = 2 + value - 1
+            yield Plan(
+                "parameter",
+                seed + 2,
+                2,
+                Style("plain", shared=seed + 2, point_until=late),
+                limit=value + 1,
+                length=value + 1,
+                params=pinned,
+                tight=True,
+            )

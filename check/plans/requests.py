@@ -1,0 +1,87 @@
+"""Worlds for everything that a request can ask for, and for a context window that ends the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from decgraph.check.constants import Facts
+from decgraph.check.plans.base import DOUBLE, HALF
+from decgraph.check.tables import Style
+from decgraph.check.worlds import FEATURES, Plan
+from decgraph.ir.values import Claim
+
+
+def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+    """Everything that a request can ask for, one thing at a time and some together."""
+    sets: list[tuple[str, ...]] = [(name,) for name in FEATURES]
+    sets += [
+        ("eos", "top_k"),
+        ("min_length", "bans"),
+        ("repetition_penalty", "top_p"),
+        ("several eos", "stop"),
+        ("bias", "min_p"),
+    ]
+    for n, features in enumerate(sets):
+        power = 2 if "repetition_penalty" in features else 1
+        style = Style("plain", shared=5000 + n, power=power)
+        if known.masked:
+            if n % 2 == 0:
+                yield Plan(
+                    "request",
+                    5000 + n,
+                    vocab,
+                    style,
+                    free=known.memory,
+                    temperature=0,
+                    limit=3,
+                    length=3,
+                    span=3,
+                    features=features,
+                )
+            continue
+        yield Plan("request", 5000 + n, vocab, style, features=features, limit=3, length=2, tight=True)
+        if any("penalty" in name for name in features):
+            for k in range(2):
+                yield Plan(
+                    "request",
+                    5050 + 2 * n + k,
+                    vocab,
+                    replace(style, shared=5050 + 2 * n + k),
+                    features=features,
+                    prompt=1 + k,
+                    committed=2,
+                    repeat=True,
+                    limit=6,
+                    length=2,
+                    tight=True,
+                )
+    for n, t in enumerate((DOUBLE, HALF, DOUBLE)):
+        style = Style(("plain", "plain", "zeros")[n], shared=5100 + n, power=2)
+        span = 2 if known.masked else 0
+        yield Plan(
+            "request",
+            5100 + n,
+            2 if known.masked else vocab,
+            style,
+            temperature=t,
+            limit=3,
+            length=span or 2,
+            tight=not span,
+            span=span,
+            free=known.memory and known.masked,
+            features=("top_k",) if n == 2 else (),
+            runs=2000,
+        )
+    for n in range(0 if known.masked else 3):
+        yield Plan(
+            "window",
+            5200 + n,
+            vocab if n else 2,
+            Style("plain", shared=5200 + n),
+            window=1 + n,
+            limit=6,
+            length=3,
+            tight=n < 2,
+            steps=None if n == 1 else 1,
+        )

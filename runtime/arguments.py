@@ -1,0 +1,73 @@
+"""What a caller hands over: the types of algorithms, models, tokenizers and parameters in public signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.values import Module
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.text import Detokenizer, Tokenizer
+from decgraph.runtime.trace import Event
+
+
+class WithModule(Protocol):
+    """What carries an algorithm's IR: a `decgraph.Algorithm`, a decorated function."""
+
+    @property
+    def module(self) -> Module: ...
+
+
+class TorchModule(Protocol):
+    """A torch module, as far as its type can be told without importing torch: transformers' models are."""
+
+    def parameters(self, recurse: bool = True) -> Iterator[object]: ...
+
+    def state_dict(self) -> Mapping[str, object]: ...
+
+
+class OwnTokenizer(Protocol):
+    """Text to tokens and back, by whatever a caller has made."""
+
+    def encode(self, text: str, /) -> Sequence[int]: ...
+
+    def decode(self, tokens: tuple[int, ...], /) -> str: ...
+
+    @property
+    def detokenizer(self) -> Detokenizer: ...
+
+
+class FastTokenizer(Protocol):
+    """A fast tokenizer of transformers: a wrapper around one of the tokenizers library."""
+
+    @property
+    def backend_tokenizer(self) -> object: ...
+
+
+Tokenizing: TypeAlias = Tokenizer | OwnTokenizer
+"""A tokenizer as a session uses it: `runtime.text.Tokenizer` reads a tokenizer.json."""
+
+TokenizerLike: TypeAlias = str | Path | Tokenizing | FastTokenizer
+"""A folder with a tokenizer.json, a shipped model's name, a tokenizer of decgraph's or a fast one of transformers."""
+
+AlgorithmLike: TypeAlias = str | Path | Module | WithModule
+"""A name of the standard library, a path of a .dec file, or an object that carries the IR."""
+
+ModelLike: TypeAlias = str | Path | Model | TorchModule
+"""A model's folder, the name of a shipped model, a model of decgraph's, or a loaded transformers module."""
+
+ParamValue: TypeAlias = (
+    bool | int | float | Fraction | str | Path | Topology | Iterable[object] | Mapping[str, object] | np.ndarray
+)
+"""A parameter's value, as `runtime.parameters.check_value` reads it."""
+
+Externs: TypeAlias = Mapping[str, Callable[..., object]]
+"""A Python function for each extern of the program, by its name."""
+
+Listener: TypeAlias = Callable[[Event], None]
+"""Called with every event of a run as it happens."""
