@@ -37,7 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in slow_cases(items, whole=not any("::" in arg for arg in config.args)):
+    try:
+        slow = slow_cases(items, whole=not any("::" in arg for arg in config.args))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    for item in slow:
         item.add_marker(pytest.mark.slow)
 
 

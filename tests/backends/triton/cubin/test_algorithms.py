@@ -4,7 +4,7 @@ bfloat16 logits, compiles for sm_80 and sm_90 and spills nothing. test_areas.py 
 from __future__ import annotations
 
 import pytest
-from shelf import NAMES
+from shelf import FEW, NAMES
 
 from decgraph.bench.gpu import cubins
 
@@ -29,6 +29,7 @@ ONLY_RULES = {"prompt_lookup", "rsd_s"}
 """What else these do over the vocabulary no kernel does: nothing, and a race of every token for its own sake."""
 
 
+@pytest.mark.quick(*FEW[:2])
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_of_an_algorithm(name: str) -> None:
     specs = cubins.of_algorithm(name)
