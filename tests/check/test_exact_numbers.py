@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.reals import Log, NotSeparated, exp, power, rounded_down
@@ -234,7 +235,7 @@ TESTS = ["max(0 * q + v) > 0.3", "all(v == v)", "min(0 * q + v) <= a", "argmax(0
 LAWS = ["p", "softmax(0 * q + v)", "normalize(relu(0 * q + v))", "warp(0 * q + v)", "softmax(log(q) * v)"]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(expressions(), st.sampled_from(TESTS), st.sampled_from(LAWS))
 def test_no_python_exception_leaves_the_exact_machine(expression: str, test: str, law: str) -> None:
     text = PROGRAM.format(expression=expression, test=test, law=law)

@@ -8,6 +8,7 @@ from step_runs import STATIC, Runs, parameters, requests
 from decgraph.runtime.request import Request
 
 
+@pytest.mark.quick("eagle2", "speculative")
 @pytest.mark.parametrize("name", STATIC)
 def test_sampled(name: str) -> None:
     runs, asked = Runs(name), requests(count=3 if name in ("autoregressive", "speculative") else 2)
