@@ -131,7 +131,7 @@ def test_the_whole_check_of_one_algorithm() -> None:
     assert plain["mutants"]["planted"] == plain["mutants"]["killed"] == report.planted
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_of_stdlib_with_all_mutants() -> None:
     for report in check_all(jobs=2):
         assert report.verdict == "proved", report.name

@@ -122,7 +122,7 @@ def test_damaged_programs() -> None:
     _fuzz(examples(3_000), seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_damaged_programs() -> None:
     _fuzz(100_000, seed=2)
 

@@ -78,7 +78,7 @@ def test_a_sample_of_programs() -> None:
     assert not found, found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_many_programs(seed: int) -> None:

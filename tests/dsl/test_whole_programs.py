@@ -30,7 +30,7 @@ def test_a_few_programs() -> None:
     assert found.ran >= 30 and len(found.kinds) > 60, found.report()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("hundred", range(10))
 def test_a_thousand_programs(hundred: int) -> None:

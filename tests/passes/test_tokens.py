@@ -60,7 +60,7 @@ def test_batches(name: str) -> None:
     assert batch_differences(before, made, world) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", stdlib.names())
 def test_validation_of_every_pass(name: str) -> None:
     optimise(decgraph.load(name).module, validate=Validation(count=24))

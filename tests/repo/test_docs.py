@@ -8,7 +8,7 @@ A fenced block's first word is its language; the words after it say how to treat
     console                 lines that start with `$ decgraph` run in this process and must succeed
     console exit=1          ... must end with this code
     console output          ... and must print what follows; `...` stands for anything
-    no-run, slow            anywhere: not run, or run only by `make slow`
+    no-run, slow            anywhere: not run, or run only by `make nightly`
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def test_console_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", PAGES)
 def test_slow_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)

@@ -86,7 +86,7 @@ def test_in_the_interpreter_of_triton(name: str) -> None:
     decoded_by_triton(name, requests(C, [(C - 4, LONG, 0), (C - 3, 100, 1.0), (C, 5, 1.0)], 4), True, (2,))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("passes", [False, True])
 def test_in_the_interpreter_of_triton_with_and_without_passes(passes: bool, name: str) -> None:
@@ -131,7 +131,7 @@ def test_engines_of_every_architecture(kind: str) -> None:
         check(s.generate(asked, batch=len(asked)), asked, end, False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_models(name: str) -> None:
     """Captured forwards, heads, adapters, features and memories at the real end of 1,024 positions."""

@@ -53,7 +53,7 @@ def test_grammars(name: str) -> None:
             assert want.error is None or masked or name in ENTER_DEAD_ENDS, want.error
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(5, 13))
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_what_the_reference_commits_in_more_worlds(name: str, seed: int) -> None:

@@ -24,7 +24,7 @@ def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) ->
     w.compare([got.get(r.request_id, want) for r, want in zip(w.requests, w.wanted)], "in kernels", passes=free)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("seed", "free"), WORLDS, ids=["table", "free"])
 @pytest.mark.parametrize("name", NAMES)
 def test_all_requests_alone_and_in_a_batch(name: str, seed: int, free: bool) -> None:

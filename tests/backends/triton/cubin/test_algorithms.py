@@ -27,7 +27,7 @@ def test_kernels_of_an_algorithm(name: str) -> None:
     assert not cubins.faults(r for rows in made.values() for r in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_known_is_what_is_compiled() -> None:
     """A part of the result file, compiled afresh."""
     known = cubins.kept()

@@ -31,7 +31,7 @@ def compare(x: Tensor, k: Any, p: Any, m: Any) -> None:
     torch.testing.assert_close(got, want, atol=1e-15 if x.dtype == torch.float64 else 1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", (3, *(pytest.param(n, marks=pytest.mark.slow) for n in (31, 33, 129, 300))))
+@pytest.mark.parametrize("size", (3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (31, 33, 129, 300))))
 @pytest.mark.parametrize("kind", (torch.float64, torch.float32), ids=str)
 def test_all_combinations(size: int, kind: torch.dtype) -> None:
     g = np.random.default_rng(size)

@@ -83,7 +83,7 @@ def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert places == [t.data_ptr() for t in lasting]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("name", STATIC)
 def test_more_worlds(name: str, seed: int) -> None:
