@@ -75,9 +75,7 @@ def is_residual(node: Any) -> bool:
     if not (isinstance(node, S.Assign) and node.op == "=" and len(node.values) == 1):
         return False
     value: Any = node.values[0]
-    return (
-        is_call(value, "normalize") and is_call(value.args[0], "relu") and isinstance(value.args[0].args[0], S.Binary)
-    )
+    return is_call(value, "normalize") and is_call(value.args[0], "relu") and isinstance(value.args[0].args[0], S.Binary)
 
 
 def residual(change: Callable[[S.Expr, S.Expr], S.Expr | None]) -> Rewrite:
