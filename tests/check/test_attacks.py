@@ -46,7 +46,7 @@ def test_the_programs_load(name: str, side: str) -> None:
     assert decgraph.load(FOLDER / side / f"{name}.dec").name == name
 
 
-@pytest.mark.quick(first=2)
+@pytest.mark.quick("vocab_4_support")
 @pytest.mark.parametrize("name", [name for name in NAMES[::24] if not name.startswith("refines_itself")])
 def test_some_pairs_are_told_apart(name: str) -> None:
     """A sample of the two slow tests below."""

@@ -67,11 +67,11 @@ def test_stdlib_is_quick_to_read(name: str) -> None:
     assert calls(text) < 15_000 * (text.count("\n") + 1)
 
 
-def test_five_thousand_lines_lower_in_linear_time() -> None:
+def test_many_algorithms_lower_in_linear_time() -> None:
     small = "\n".join(DESIGN["eagle2"].split("algorithm")[0:1])
     body = "algorithm" + DESIGN["eagle2"].split("algorithm")[1]
-    texts = [small + "\n".join(body.replace("eagle2", f"a{i}") for i in range(n)) for n in (80, 400)]
-    assert texts[1].count("\n") > 5_000
+    texts = [small + "\n".join(body.replace("eagle2", f"a{i}") for i in range(n)) for n in (20, 100)]
+    assert texts[1].count("\n") > 1_200
     few, many = map(calls, texts)
     assert many < 5 * 1.1 * few
 
@@ -82,5 +82,5 @@ def test_one_long_algorithm_takes_linear_time() -> None:
     def text(n: int) -> str:
         return head + "".join(f"        v{i} = v{i - 1} + {i}\n" for i in range(1, n)) + "        commit x\n"
 
-    few, many = calls(text(500)), calls(text(2500))
+    few, many = calls(text(200)), calls(text(1000))
     assert many < 5 * 1.1 * few

@@ -12,9 +12,15 @@ from fidelity.page import PAGE, Agreeing, page, said
 
 
 def every(backends: Callable[[Entry], Sequence[str]]) -> list[Any]:
-    """Every case on every backend; the first of a recording is quick."""
+    """Every case on every backend; the first of a recording on its first backend is quick."""
     return [
-        pytest.param(e, c, b, id=f"{e.file} {c['id']} {e.program} {b}", marks=pytest.mark.slow if i else ())
+        pytest.param(
+            e,
+            c,
+            b,
+            id=f"{e.file} {c['id']} {e.program} {b}",
+            marks=pytest.mark.slow if i or b not in (e.backends[0], "triton") else (),
+        )
         for e in entries()
         for b in backends(e)
         for i, c in enumerate(e.replayed_on(b))

@@ -188,6 +188,7 @@ def alike(own: Counter[Any], ours: Counter[Any]) -> float:
     return min(p_value(own, ours), p_value(*firsts))
 
 
+@pytest.mark.quick(first=2)
 @pytest.mark.parametrize("name", sorted(COUNTED))
 def test_generate_and_decgraph_draw_from_one_law(name: str) -> None:
     model = llama(11, initializer_range=0.4)

@@ -36,6 +36,10 @@ PAGES = [
 ]
 
 
+QUICK = [page for page in PAGES if page.startswith(("README", "docs/tutorial", "docs/errors"))]
+"""The pages that `make test` runs; `make slow` runs the others."""
+
+
 @dataclass(frozen=True)
 class Block:
     page: str
@@ -120,6 +124,7 @@ def same_text(expected: str, got: str) -> bool:
     return doctest.OutputChecker().check_output(bare(expected), bare(got), doctest.ELLIPSIS)
 
 
+@pytest.mark.quick(*QUICK)
 @pytest.mark.parametrize("page", PAGES)
 def test_python_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -141,6 +146,7 @@ def test_dec_blocks(page: str) -> None:
         assert set(codes) <= set(caught.value.codes), f"{block.where}: refused with {caught.value.codes}"
 
 
+@pytest.mark.quick(*QUICK)
 @pytest.mark.parametrize("page", PAGES)
 def test_console_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
