@@ -1,12 +1,13 @@
 # `make` alone lists the targets. Every target makes .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check slow golden clean
+.PHONY: help setup demo test lint types check slow nightly golden clean
 
 BIN := .venv/bin
 READY := .venv/.decgraph-ready
-# A worker for every core; `make test PYTEST_ARGS=` runs them one after the other.
-PYTEST_ARGS ?= -n auto --dist loadfile
+# A worker for every core, and a worker that has nothing left takes tests from another; `make test PYTEST_ARGS=` runs them one
+# after the other.
+PYTEST_ARGS ?= -n auto --dist worksteal
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -29,7 +30,7 @@ demo: $(READY)  ## decode a prompt with speculative.dec on the shipped models, p
 	@echo "Next: docs/tutorial.md, decgraph list, decgraph explain eagle2"
 
 # Everything runs even when an earlier part fails: one run shows all there is to mend. pytest's summary comes last.
-test: $(READY)  ## lint, types and every test that is not slow
+test: $(READY)  ## lint, types, and of every test at least one case (about four minutes on two cores)
 	@failed=0; \
 	$(MAKE) --no-print-directory lint || failed=1; \
 	$(MAKE) --no-print-directory types || failed=1; \
@@ -51,9 +52,17 @@ check: $(READY)  ## prove every claim of stdlib/ and refute every planted mutant
 	@echo "check: decgraph check --all"
 	@$(BIN)/decgraph check --all
 
-slow: $(READY)  ## the tests that take longer
-	@echo "slow: pytest -m slow"
-	@$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+# What `make test` leaves out: products of algorithms, passes and models, long runs in Triton's interpreter, further cases of
+# recordings; and every example that hypothesis draws, of which `make test` draws a quarter. CI runs it after `make test`.
+slow: $(READY)  ## the rest of what CI runs
+	@echo "slow: pytest -m 'slow or hypothesis'"
+	@DECGRAPH_EVERY_EXAMPLE=1 $(BIN)/python -m pytest -m "(slow or hypothesis) and not nightly" $(PYTEST_ARGS)
+
+# What does not fit into CI's time: many more worlds and seeds of what `make slow` tests, all kernels compiled anew, every page
+# and proof that takes minutes. Run it before a release.
+nightly: $(READY)  ## the tests that CI has no time for
+	@echo "nightly: pytest -m nightly"
+	@DECGRAPH_EVERY_EXAMPLE=1 $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
 
 golden: $(READY)  ## write the golden files anew; read the diff before you commit it
 	@echo "golden: pytest --update-golden"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from quick import slow_cases
 
 # Before anything imports torch or transformers: no network, no thread contention on small machines.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -32,6 +33,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the tests produce; read the diff before you commit it",
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    try:
+        slow = slow_cases(items, whole=not any("::" in arg for arg in config.args))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    for item in slow:
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -70,7 +81,7 @@ def _is_full_run(config: pytest.Config) -> bool:
     option = config.option
     return (
         not option.keyword
-        and option.markexpr == "not slow"
+        and option.markexpr == "not slow and not nightly"
         and not option.collectonly
         and not getattr(option, "lf", False)
         and not option.deselect

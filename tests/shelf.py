@@ -18,28 +18,24 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 
 V = 4
-CANVAS = {"length": 12, "block": 4}
-SMALL: dict[str, dict[str, Any]] = {
-    "beam_patience": {"k": 2},
-    "block_verification": {"gamma": 3},
-    "eagle2": {"depth": 2, "k": 2, "budget": 4},
-    "eesd": {"exit": 1, "gamma": 3},
-    "gs_jacobi": {"block": 3, "rounds": 2},
-    "jacobi": {"length": 5},
-    "kangaroo": {"exit": 1, "gamma": 3, "eta": 0.3},
-    "lookahead": {"w": 4, "n": 4, "g": 3},
-    "medusa": {"shape": "2x2x1"},
-    "medusa_match": {"shape": "2x2x1"},
-    "pearl": {"gamma": 2},
-    "prompt_lookup": {"k": 3},
-    "recursive_sd": {"shape": "3x2"},
-    "rsd_s": {"width": 3, "depth": 2},
-    "sequoia": {"shape": "[[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"},
-    "speculative": {"gamma": 3},
-    "speculative_jacobi": {"w": 4},
-    "token_recycling": {"shape": "3x2", "k": 3},
+CAUSAL: dict[str, Any] = {
+    "block": 3,
+    "budget": 4,
+    "depth": 2,
+    "eta": 0.3,
+    "exit": 1,
+    "g": 3,
+    "gamma": 3,
+    "k": 3,
+    "length": 5,
+    "n": 4,
+    "rounds": 2,
+    "shape": "[[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]",
+    "w": 4,
+    "width": 3,
 }
-"""Parameters that make a run short; what is not here has a canvas."""
+MASKED: dict[str, Any] = {"block": 4, "length": 12, "steps": 6, "tau": 0.4}
+"""Values that make a run short, by the name of the parameter and the kind of model; others have their defaults."""
 
 NAMES = stdlib.names()
 
@@ -50,10 +46,21 @@ def module(name: str) -> Module:
     return load_text(stdlib.text(name), f"stdlib/{name}.dec")
 
 
+def covering(count: int) -> list[str]:
+    """The first algorithms of a greedy cover: each uses more of the ops that those before it do not use than any other does."""
+    ops = {n: {op.opcode for f in module(n).functions.values() for op in f.body.walk()} for n in NAMES}
+    chosen: list[str] = []
+    for _ in range(count):
+        chosen.append(max(NAMES, key=lambda n: len(ops[n])))
+        seen = ops[chosen[-1]]
+        ops = {n: used - seen for n, used in ops.items()}
+    return chosen
+
+
 def parameters(name: str, **more: Any) -> dict[str, Any]:
     """Small parameters of an algorithm, with `more` over them where it has such a parameter."""
-    known = {p.name for p in module(name).entry.params}
-    small = SMALL.get(name, {**CANVAS, "steps": 6, "tau": 0.4})
+    known = {p.name: p.value.type for p in module(name).entry.params}
+    small = MASKED if any(t.elem == "model" and t.of[0] == "masked" for t in known.values()) else CAUSAL
     return {k: v for k, v in {**small, **more}.items() if k in known}
 
 
@@ -122,3 +129,7 @@ def run(
 def claims(mode: str) -> list[tuple[str, Claim]]:
     """The algorithms that claim to refine another one in this mode."""
     return [(n, c) for n in NAMES for c in module(n).entry.claims if c.kind == "refines" and c.mode == mode]
+
+
+FEW = covering(5)
+"""What tests of every algorithm run in `make test` where running all takes long: between them most ops are used."""

@@ -11,6 +11,7 @@ import shelf
 import torch
 from unread import Unread
 
+from decgraph import stdlib
 from decgraph.backends.registry import machine
 from decgraph.backends.triton.step.laws import Shape
 from decgraph.backends.triton.step.machine import Frame
@@ -26,26 +27,10 @@ from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import Stats
 
 V = 5
-STATIC = [
-    "autoregressive",
-    "eagle2",
-    "medusa",
-    "medusa_match",
-    "recursive_sd",
-    "rsd_s",
-    "sequoia",
-    "speculative",
-    "token_recycling",
-]
+STATIC = [name for name, known in sorted(stdlib.shelf().items()) if known.get("static")]
 """The algorithms whose steps are of static shape."""
 CPU = torch.device("cpu")
-SMALL: dict[str, dict[str, Any]] = {
-    "medusa": {"shape": "2x1x1"},
-    "medusa_match": {"shape": "2x1x1"},
-    "recursive_sd": {"shape": "2x2"},
-    "sequoia": {"shape": "[[0], [1], [0, 0], [1, 0], [0, 0, 0]]"},
-    "token_recycling": {"shape": "2x1", "k": 2},
-}
+SMALL: dict[str, Any] = {"shape": "[[0], [1], [0, 0], [1, 0], [0, 0, 0]]", "k": 2}
 """Still smaller trees than the shelf's: Triton's interpreter is slow."""
 
 
@@ -90,7 +75,7 @@ def parameters(name: str, **more: Any) -> dict[str, Any]:
     """All parameters of an algorithm, small."""
     entry = optimised(name).entry
     usual = {p.name: p.default for p in entry.params if p.value.type.elem != "model"}
-    return usual | shelf.parameters(name) | SMALL.get(name, {}) | more
+    return usual | shelf.parameters(name, **SMALL) | more
 
 
 def on_device(model: Model, batch: int, capacity: int, tail: int) -> Any:

@@ -22,6 +22,7 @@ def lab() -> Lab:
     return made
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("name", [case.name for case in steps.CASES])
 def test_steps(lab: Lab, name: str) -> None:
     row: Row = dict(steps.stage(lab))[name]()

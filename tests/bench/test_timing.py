@@ -20,6 +20,7 @@ def test_a_spread_is_a_median_with_quartiles() -> None:
     assert Spread(1 / 3, 0.0, 1000.0).to_json() == {"median": 0.3333, "low": 0.0, "high": 1000.0}
 
 
+@pytest.mark.slow
 def test_contenders_take_turns_within_every_request() -> None:
     ran: list[tuple[str, int]] = []
     runs = {name: (lambda n, name=name: ran.append((name, n))) for name in "abc"}

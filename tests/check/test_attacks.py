@@ -46,6 +46,7 @@ def test_the_programs_load(name: str, side: str) -> None:
     assert decgraph.load(FOLDER / side / f"{name}.dec").name == name
 
 
+@pytest.mark.quick("vocab_4_support")
 @pytest.mark.parametrize("name", [name for name in NAMES[::24] if not name.startswith("refines_itself")])
 def test_some_pairs_are_told_apart(name: str) -> None:
     """A sample of the two slow tests below."""
@@ -54,7 +55,7 @@ def test_some_pairs_are_told_apart(name: str) -> None:
     assert (wrong in ("refuted", "undecided"), right) == (True, "proved")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_program_is_not_proved(name: str) -> None:
     # A claim of a program about itself may be refused; every other claim has to be looked at.
@@ -62,13 +63,13 @@ def test_a_wrong_program_is_not_proved(name: str) -> None:
     assert verdict(FOLDER / "wrong" / f"{name}.dec") in legal
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_its_true_twin_is_proved(name: str) -> None:
     assert verdict(FOLDER / "true" / f"{name}.dec") == "proved"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SIMULATED)
 def test_simulation_tells_them_apart(name: str) -> None:
     for side in ("wrong", "true"):

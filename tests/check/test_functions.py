@@ -46,6 +46,7 @@ def test_every_program_of_docs_with_a_function_is_proved(text: str) -> None:
     assert check_algorithm(text, mutants=False, models=4).verdict == "proved"
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize(
     ("returns", "condition"),
     [

@@ -80,6 +80,7 @@ class Same(ExactMachine):
     """A bug that is none."""
 
 
+@pytest.mark.quick("speculative")
 @pytest.mark.parametrize("name", ["speculative", "pearl", "speculative_jacobi", "freedave"])
 def test_no_bug_is_never_found(name: str) -> None:
     """Nor does an error that the program itself ends with in a world count as one of the bug's."""
@@ -130,7 +131,7 @@ def test_the_whole_check_of_one_algorithm() -> None:
     assert plain["mutants"]["planted"] == plain["mutants"]["killed"] == report.planted
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_of_stdlib_with_all_mutants() -> None:
     for report in check_all(jobs=2):
         assert report.verdict == "proved", report.name

@@ -219,7 +219,7 @@ def judged(seeds: range, seconds: float) -> list[Row]:
     return rows
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_true_programs_are_proved(name: str) -> None:
     import decgraph
@@ -227,14 +227,14 @@ def test_true_programs_are_proved(name: str) -> None:
     assert decgraph.check(bases()[name].text(), mutants=False).verdict == "proved"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sixty_edits() -> None:
     rows = judged(range(60), 0.5)
     assert sum(x.oracle.verdict == "refuted" for x in rows) > 15
     assert sum(x.checker == "proved" for x in rows) > 15
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", range(20))
 def test_two_thousand_edits(part: int) -> None:
     rows = judged(range(100 * part, 100 * part + 100), 1.0)

@@ -24,7 +24,7 @@ REAL: list[Case] = [
     ("guidance", {"strength": 1.5}),
     ("geometric", {}),
     *(
-        pytest.param(case, marks=pytest.mark.slow)
+        pytest.param(case, marks=pytest.mark.nightly)
         for case in (
             ("guidance", {"strength": 0.3}),  # tenth roots
             ("geometric", {"share": "1/3"}),
@@ -83,7 +83,7 @@ def test_wrong_programs_beyond_the_rationals_are_refuted(case: Case) -> None:
     is_refuted(case)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bugs_planted_in_a_guided_program_are_found() -> None:
     found = check_algorithm(PROGRAMS / "guidance.dec", models=6)
     assert found.verdict == "proved" and found.planted > 3

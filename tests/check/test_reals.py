@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 from decgraph.backends.exact import reals
 from decgraph.backends.exact.numbers import EXACT
@@ -110,7 +111,7 @@ numbers = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(numbers, numbers)
 def test_intervals_hold_the_number(a, b) -> None:
     """An interval of few digits holds that of many, and so does what floats say, nearly."""

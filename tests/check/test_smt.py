@@ -60,7 +60,7 @@ def test_right_uses_of_rejection_are_proved(rule: str, grow: str, vocab: int) ->
     assert report.verdict == PROVED, report.render()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("rule", "grow", "vocab"), SLOW)
 def test_more_siblings_and_tokens(rule: str, grow: str, vocab: int) -> None:
     report = prove(step(rule, grow), vocab=vocab, seconds=240)
@@ -151,7 +151,7 @@ def laws(text: str, rows: dict[Any, Any], size: int) -> dict[tuple[int, ...], Fr
     return out
 
 
-@pytest.mark.parametrize("what", [pytest.param(w, marks=pytest.mark.slow) if "without" in w else w for w in WRONG])
+@pytest.mark.parametrize("what", [pytest.param(w, marks=pytest.mark.nightly) if "without" in w else w for w in WRONG])
 def test_wrong_rules_are_refuted(what: str) -> None:
     text = step(*WRONG[what])
     report = prove(text, vocab=3)
@@ -192,7 +192,7 @@ def test_a_rule_in_all_its_uses() -> None:
     assert report.claim.endswith("in tokens")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rejection_in_all_its_uses() -> None:
     report = smt_report("rejection", seconds=240)
     assert report.verdict == PROVED, report.render()

@@ -150,6 +150,7 @@ def tokens(form: str, backend: str) -> list[tuple[int, ...]]:
     return out
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("form", FORMS)
 def test_is_proved(form: str, tmp_path: Path) -> None:
     path = tmp_path / f"{form}.dec"
@@ -158,6 +159,7 @@ def test_is_proved(form: str, tmp_path: Path) -> None:
     assert report.verdict == "proved", report.notes
 
 
+@pytest.mark.quick(first=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_commits_what_the_reference_commits(form: str) -> None:
     want = tokens(form, "reference")

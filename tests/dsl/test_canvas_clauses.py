@@ -40,6 +40,7 @@ def calls(text: str, backend: str) -> int:
     return int(found.stats.target_calls)
 
 
+@pytest.mark.quick(first=2)
 @BACKENDS
 @pytest.mark.parametrize("condition", ["b.start == 0 or b.start == 4", "b.stop == b.start + 4", "b.index < 2", "len(b) == 4"])
 def test_a_span_in_unmask_is_itself(condition: str, backend: str) -> None:

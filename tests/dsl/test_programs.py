@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import time
-
 import pytest
+from counted import work
 from programs import NAMES, many_lines, program
 
 from decgraph.dsl import syntax as s
@@ -53,20 +51,6 @@ def test_shape_of_a_program() -> None:
 
 def test_five_thousand_lines_parse_in_linear_time() -> None:
     small, large = many_lines(1_000), many_lines(5_000)
-    parse_text(small)
-    times = []
-    gc.collect()
-    gc.disable()  # its time grows with what else the process holds
-    try:
-        for text in (small, large):
-            best = float("inf")
-            for _ in range(2):
-                start = time.process_time()
-                parse_text(text)
-                best = min(best, time.process_time() - start)
-            times.append(best)
-    finally:
-        gc.enable()
-    ratio = (large.count("\n") / small.count("\n")) * 3
-    assert times[1] < 2.5
-    assert times[1] < ratio * times[0]
+    few, many = (work(lambda text=text: parse_text(text)) for text in (small, large))
+    assert many < 1.1 * few * large.count("\n") / small.count("\n")
+    assert many < 20 * len(large)

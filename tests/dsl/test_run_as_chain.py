@@ -32,6 +32,7 @@ algorithm outer(target: causal, drafter: causal):
 WAYS = [("match", "tokens"), ("rejection", "distribution")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "mode"), WAYS)
 def test_a_run_is_drafted_and_proved(rule: str, mode: str, tmp_path: Path) -> None:
     path = tmp_path / "outer.dec"

@@ -95,6 +95,7 @@ print(result.error)
 """
 
 
+@pytest.mark.quick(first=3)
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 @pytest.mark.parametrize("lines", GIVEN, ids=lambda lines: lines[0])
 def test_what_a_parameter_makes_too_large_ends_the_request(lines: tuple[str, ...], backend: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from quick import examples
 from syntax_trees import expressions, files, statements
 
 from decgraph.dsl import syntax as s
@@ -14,7 +15,7 @@ from decgraph.dsl.parse import parse_text
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(files)
 def test_parse_undoes_print(file: s.File) -> None:
     text = format_tree(file)
@@ -22,14 +23,14 @@ def test_parse_undoes_print(file: s.File) -> None:
     assert format_source(text) == text
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(expressions)
 def test_every_nesting_of_expressions(node: s.Expr) -> None:
     file = s.File((s.Def("f", (), None, (s.Return((node,)),)),))
     assert parse_text(format_tree(file)) == file
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(statements)
 def test_every_nesting_of_statements(node: s.Stmt) -> None:
     file = s.File((s.Algorithm("f", (), (node, node)),))

@@ -71,6 +71,7 @@ def fuzz(seed: int, tries: int) -> tuple[int, dict[str, str]]:
     return ran["programs"], found
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_sample_of_programs() -> None:
     ran, found = fuzz(1, 700)
@@ -78,7 +79,7 @@ def test_a_sample_of_programs() -> None:
     assert not found, found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_many_programs(seed: int) -> None:

@@ -57,6 +57,15 @@ class Entry:
         """The cases that are replayed."""
         return [c for c in recording(self.file)["cases"] if str(c["id"]) not in self.leaves_out]
 
+    @property
+    def everywhere(self) -> tuple[str, ...]:
+        """The backends that replay it, triton among them."""
+        return (*self.backends, "triton") if self.triton else self.backends
+
+    def replayed_on(self, backend: str) -> list[Case]:
+        """The cases that a backend replays."""
+        return self.cases[: self.triton] if backend == "triton" else self.cases
+
     def expected(self, case: Case) -> set[str]:
         """The columns in which a case is known to differ."""
         return {column for (name, column) in self.differs if name in (str(case["id"]), "*")}
@@ -89,17 +98,6 @@ def later() -> dict[str, str]:
     return found
 
 
-_OUTCOMES: dict[tuple[str, str, str, str], Outcome] = {}
-
-
-def outcome(entry: Entry, case: Case, backend: str) -> Outcome:
-    """A case replayed; the page and the tests ask for the same ones."""
-    key = (entry.file, entry.program, str(case["id"]), backend)
-    if key not in _OUTCOMES:
-        _OUTCOMES[key] = entry.replay(case, backend)
-    return _OUTCOMES[key]
-
-
 def columns(entry: Entry) -> Sequence[str]:
     """The names of an entry's columns."""
-    return list(outcome(entry, entry.cases[0], entry.backends[0]).recorded)
+    return list(entry.replay(entry.cases[0], entry.backends[0]).recorded)

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
-from fidelity.entry import GOLDEN, Entry, entries, later, outcome, recording
-from fidelity.page import PAGE, page
+from fidelity.entry import GOLDEN, Entry, entries, later, recording
+from fidelity.page import PAGE, Agreeing, page, said
 
 
-def every(backends: Any) -> list[Any]:
+def every(backends: Callable[[Entry], Sequence[str]]) -> list[Any]:
+    """Every case on every backend; the first of a recording on its first backend is quick."""
     return [
-        pytest.param(e, c, b, id=f"{e.file} {c['id']} {e.program} {b}")
+        pytest.param(
+            e,
+            c,
+            b,
+            id=f"{e.file} {c['id']} {e.program} {b}",
+            marks=pytest.mark.slow if i or b not in (e.backends[0], "triton") else (),
+        )
         for e in entries()
         for b in backends(e)
-        for c in (e.cases[: e.triton] if b == "triton" else e.cases)
+        for i, c in enumerate(e.replayed_on(b))
     ]
 
 
 def agree(entry: Entry, case: Any, backend: str) -> None:
-    found = outcome(entry, case, backend)
+    found = entry.replay(case, backend)
     expected = entry.expected(case)
     for column in found.recorded:
         if column in expected:
             assert found.ours[column] != found.recorded[column], f"{column} agrees: its reason is out of date"
         else:
             assert found.ours[column] == found.recorded[column], column
+    shown = on_page()(entry, backend)
+    if case == entry.cases[0]:
+        usual = {} if backend == entry.backends[0] else on_page()(entry, entry.backends[0])
+        assert shown.keys() == {*usual, *found.recorded}, "python tests/fidelity/page.py"
+
+
+@cache
+def on_page() -> Agreeing:
+    return said(PAGE.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("entry, case, backend", every(lambda e: e.backends))
@@ -33,6 +51,7 @@ def test_a_recording_is_replayed(entry: Entry, case: Any, backend: str) -> None:
     agree(entry, case, backend)
 
 
+@pytest.mark.quick(first=2)
 @pytest.mark.parametrize("entry, case, backend", every(lambda e: ("triton",) if e.triton else ()))
 def test_on_tritons_interpreter(entry: Entry, case: Any, backend: str) -> None:
     agree(entry, case, backend)
@@ -54,4 +73,10 @@ def test_masked_recordings_are_replayed_or_said_to_be_of_later_algorithms() -> N
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python tests/fidelity/page.py"
+    """Its numbers are what the entries say, which every replay above is held to."""
+    assert PAGE.read_text(encoding="utf-8") == page(on_page()), "python tests/fidelity/page.py"
+
+
+@pytest.mark.nightly
+def test_replaying_everything_writes_the_page() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page()

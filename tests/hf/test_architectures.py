@@ -49,6 +49,7 @@ def eagle_head() -> Any:
     return EagleHead(EagleConfig(**{**SIZES, **GROUPED, "num_hidden_layers": 1}))
 
 
+@pytest.mark.quick("llama", "gpt2", "gemma3")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_tokens_are_those_of_generate(name: str) -> None:
     """Plainly, and with a penalty, bans, a least length, several ends and stop strings in the mix."""

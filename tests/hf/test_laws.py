@@ -14,6 +14,7 @@ import torch
 from hf_models import PROMPT, V, llama
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from quick import examples
 from transformers import GenerationConfig
 
 import decgraph
@@ -69,7 +70,7 @@ def theirs(fields: dict[str, Any], prompt: torch.Tensor) -> Any:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(configurations(), st.lists(TOKEN, min_size=1, max_size=6), st.lists(TOKEN, max_size=3), st.integers(0, 2**32 - 1))
 def test_processed_probabilities_are_equal(fields: dict[str, Any], prompt: list[int], new: list[int], seed: int) -> None:
     logits = np.random.default_rng(seed).normal(0, 2.5, SIZE)
@@ -96,7 +97,7 @@ def test_processed_probabilities_are_equal(fields: dict[str, Any], prompt: list[
     np.testing.assert_allclose(rows.face("shaped")[0].numpy(), reference, rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.fixed_dictionaries({"temperature": st.sampled_from([0.4, 1.0, 1.9])}, optional={
         "top_k": st.integers(1, SIZE), "top_p": st.sampled_from([0.3, 0.62, 0.93]), "min_p": st.sampled_from([0.05, 0.4]),
@@ -187,6 +188,7 @@ def alike(own: Counter[Any], ours: Counter[Any]) -> float:
     return min(p_value(own, ours), p_value(*firsts))
 
 
+@pytest.mark.quick(first=2)
 @pytest.mark.parametrize("name", sorted(COUNTED))
 def test_generate_and_decgraph_draw_from_one_law(name: str) -> None:
     model = llama(11, initializer_range=0.4)

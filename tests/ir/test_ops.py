@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ir_modules import STRAIGHT
 from op_machine import Machine
 from op_operands import OPERANDS
+from quick import examples
 
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.reals import Log
@@ -253,7 +254,7 @@ STRANGE = [
 TYPES = [parse_type(t) for t, _ in OPERANDS.values()] + STRANGE
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from(STRAIGHT), st.randoms(use_true_random=False))
 def test_type_rules_refuse_with_an_op_error_and_nothing_else(sample: Any, random: Any) -> None:
     """The front end turns an OpError into a diagnostic; anything else would be a crash on somebody's program."""

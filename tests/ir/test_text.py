@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from ir_modules import all_ops, modules
+from quick import examples
 
 from decgraph.errors import InternalError
 from decgraph.ir.printing import data
@@ -106,7 +107,7 @@ def test_small_text_is_its_own_print() -> None:
     assert print_module(parse_module(SMALL)) == SMALL
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_generated_modules_print_and_read_back(module: Module) -> None:
     verify(module, level=2)
@@ -121,7 +122,7 @@ def test_generated_modules_print_and_read_back(module: Module) -> None:
     assert [op.attrs for op in all_ops(again)] == [op.attrs for op in all_ops(module)]
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_equality_sees_ops_and_not_names_or_places(module: Module) -> None:
     f = module.functions["f"]

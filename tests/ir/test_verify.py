@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ir_modules import modules
+from quick import examples
 
 from decgraph.errors import InternalError
 from decgraph.ir.text import parse_module
@@ -171,7 +172,7 @@ def test_a_narrower_operand_is_accepted_and_a_wider_is_not() -> None:
         verify(function(Op("map", (xs.value,), {"fn": "neg"}, (), (narrow,)), params=(xs,)))
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(modules(), st.data())
 def test_a_dropped_op_that_is_used_is_noticed(module: Module, data: st.DataObject) -> None:
     f = module.functions["f"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from ir_modules import all_ops, modules
+from quick import examples
 
 from decgraph.ir.effects import effects, is_pure, is_removable
 from decgraph.ir.text import equal, parse_module, print_module
@@ -106,7 +107,7 @@ def test_map_bodies_keeps_a_module_in_which_nothing_changes() -> None:
     assert len(map_bodies(module, lambda body: Region(body.args, (), ())).functions["f"].body.ops) == 0
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_a_clone_is_equal_and_shares_no_value(module: Module) -> None:
     f = module.functions["f"]
@@ -119,7 +120,7 @@ def test_a_clone_is_equal_and_shares_no_value(module: Module) -> None:
     verify(with_body_of(module, both), level=2)
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_inlining_each_region_where_it_stands_keeps_dominance(module: Module) -> None:
     f = module.functions["f"]

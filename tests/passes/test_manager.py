@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from ir_modules import modules
 from programs import NAMES as PROGRAMS
 from programs import program
+from quick import examples
 from small_programs import TEXTS, small
 
 import decgraph
@@ -59,7 +60,7 @@ def test_passes_give_valid_modules_and_change_them_once(name: str) -> None:
 
 
 @given(modules())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_passes_keep_any_module_valid(before: Module) -> None:
     """Modules of random ops, which mean nothing: what comes out is valid, and stays as it is."""
     made, _ = optimise(before)

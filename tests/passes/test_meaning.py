@@ -19,6 +19,7 @@ from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("name", ["speculative", "lookahead", "eagle2", "token_recycling"])
 def test_claims_are_proved_after_all_passes(name: str) -> None:
     """The exact checker runs fused calls and segments too; it computes every call from scratch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from shelf import FEW
 
 import decgraph
 from decgraph import stdlib
@@ -13,13 +14,13 @@ from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
 from decgraph.passes.manager import ORDER, optimise
 
-FEW = 2  # a table world and a free one; `--validate` looks at more
+WORLDS_EACH = 2  # a table world and a free one; `--validate` looks at more
 
 
 @cache
 def seen(name: str) -> list[tuple[World, Seen]]:
     before = decgraph.load(name).module
-    return [(w, observe(before, w)) for w in worlds(before.entry, FEW)]
+    return [(w, observe(before, w)) for w in worlds(before.entry, WORLDS_EACH)]
 
 
 def compare(name: str, made: Module) -> None:
@@ -28,6 +29,7 @@ def compare(name: str, made: Module) -> None:
         assert not found, f"{name}: {found}\n{world}"
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", stdlib.names())
 def test_all_passes_and_all_but_one(name: str) -> None:
     before = decgraph.load(name).module
@@ -40,6 +42,7 @@ def test_all_passes_and_all_but_one(name: str) -> None:
         texts.add(text)
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", stdlib.names())
 def test_one_pass_alone(name: str) -> None:
     before = decgraph.load(name).module
@@ -57,7 +60,7 @@ def test_batches(name: str) -> None:
     assert batch_differences(before, made, world) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", stdlib.names())
 def test_validation_of_every_pass(name: str) -> None:
     optimise(decgraph.load(name).module, validate=Validation(count=24))

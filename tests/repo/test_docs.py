@@ -8,7 +8,7 @@ A fenced block's first word is its language; the words after it say how to treat
     console                 lines that start with `$ decgraph` run in this process and must succeed
     console exit=1          ... must end with this code
     console output          ... and must print what follows; `...` stands for anything
-    no-run, slow            anywhere: not run, or run only by `make slow`
+    no-run, slow            anywhere: not run, or run only by `make nightly`
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ PAGES = [
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     if page.exists() and not {"internals", "recipes"} & set(page.parts)  # test_recipes.py follows those of recipes/
 ]
+
+
+QUICK = [page for page in PAGES if page.startswith(("README", "docs/tutorial", "docs/errors"))]
+"""The pages that `make test` runs; `make slow` runs the others."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ def same_text(expected: str, got: str) -> bool:
     return doctest.OutputChecker().check_output(bare(expected), bare(got), doctest.ELLIPSIS)
 
 
+@pytest.mark.quick(*QUICK)
 @pytest.mark.parametrize("page", PAGES)
 def test_python_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -141,6 +146,7 @@ def test_dec_blocks(page: str) -> None:
         assert set(codes) <= set(caught.value.codes), f"{block.where}: refused with {caught.value.codes}"
 
 
+@pytest.mark.quick(*QUICK)
 @pytest.mark.parametrize("page", PAGES)
 def test_console_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
@@ -149,7 +155,7 @@ def test_console_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", PAGES)
 def test_slow_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)

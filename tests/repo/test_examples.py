@@ -28,6 +28,7 @@ def test_every_example_has_a_test() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_comparing_algorithms() -> None:
     done = run("examples/compare.py", "import os\n")
     assert done.returncode == 0, done.stderr
@@ -37,6 +38,7 @@ def test_comparing_algorithms() -> None:
     assert all(float(figure) >= 1.0 for _, figure in figures)
 
 
+@pytest.mark.slow
 def test_inside_generate() -> None:
     done = run("examples/hf_generate.py", "import os\n")
     assert done.returncode == 0, done.stderr

@@ -16,12 +16,13 @@ READS_ONE = "def test_one(golden):\n    golden('one.txt', 'new\\n')\n"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project of one test, with this project's conftest.py."""
+    """A project of one test, with this project's conftest.py and what it imports."""
     (tmp_path / "tests" / "golden" / "x").mkdir(parents=True)
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\ntestpaths = tests\naddopts = -m 'not slow' -p no:cacheprovider\nmarkers = slow\n"
+        "[pytest]\ntestpaths = tests\naddopts = -m 'not slow and not nightly' -p no:cacheprovider\npythonpath = tests\n"
     )
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests" / "conftest.py")
+    for name in ("conftest.py", "quick.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     (tmp_path / "tests" / "test_x.py").write_text(READS_ONE)
     return tmp_path
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from shelf import NAMES, module, parameters, run, tables
+from shelf import FEW, NAMES, module, parameters, run, tables
 
 from decgraph.backends.registry import machine
 from decgraph.errors import DecError
@@ -83,6 +83,7 @@ def test_algorithms_obey_both(name: str) -> None:
     assert all(token % 2 == place % 2 for place, token in enumerate(odd.tokens))
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_backends_agree(name: str) -> None:
     """Where processors come in is seen in what is drafted, accepted and unmasked by the raw face."""

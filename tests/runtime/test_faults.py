@@ -99,6 +99,7 @@ def check(s: Session, sound: Session, *, cause: type[BaseException] | None = Non
     return runs[bad]
 
 
+@pytest.mark.quick("reference", "torch", ("triton", "InternalError"))
 @pytest.mark.parametrize(
     ("backend", "made"),
     [(b, made) for b in BACKENDS for made in (RAISED if b != "triton" else RAISED[1:9:7])],
@@ -119,6 +120,7 @@ def test_a_target_that_raises(backend: str, made: Callable[[], BaseException]) -
         assert "the model's own words" in str(failed.error) and "try: its own hint" in str(failed.error)
 
 
+@pytest.mark.quick("reference", "torch")
 @pytest.mark.parametrize(
     ("backend", "name"),
     [*product(BACKENDS[:2], ["speculative", "recursive_sd", "pearl", "block_verification"]), ("triton", "pearl")],
@@ -131,6 +133,7 @@ def test_a_drafter_that_raises(backend: str, name: str) -> None:
     check(s, sound, cause=Odd, line=f"{name}.dec")
 
 
+@pytest.mark.quick("reference", "torch")
 @pytest.mark.parametrize(
     ("backend", "name"), [*product(BACKENDS[:2], ["llada", "fast_dllm", "static_masked"]), ("triton", "fast_dllm")]
 )
@@ -187,6 +190,7 @@ def test_an_extern_that_raises(backend: str) -> None:
     assert sum(r.error is not None for r in together) == 1
 
 
+@pytest.mark.quick("reference", "torch")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_processor_or_an_until_that_raises(backend: str) -> None:
     models = {"target": TableModel(V, seed=1, vocab="V"), "drafter": TableModel(V, seed=2, vocab="V")}
@@ -257,6 +261,7 @@ def test_a_tokenizer_that_raises(backend: str) -> None:
     assert all("Odd: at the start" in str(r.error) for r in begun.generate([request] * 2))
 
 
+@pytest.mark.quick("reference", "torch")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_listener_that_raises_at_each_event_in_turn(backend: str) -> None:
     models = {"target": TableModel(V, seed=1, vocab="V"), "drafter": TableModel(V, seed=2, vocab="V")}

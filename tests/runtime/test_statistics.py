@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shelf import NAMES, V, parameters, tables
+from shelf import FEW, NAMES, V, parameters, tables
 
 import decgraph
 from decgraph.backends.registry import machine
@@ -74,6 +74,7 @@ def test_what_is_pruned_is_not_drafted(name: str) -> None:
         assert bound(name, backend).run(request(limit=9, seed=3)).stats.drafted == kept
 
 
+@pytest.mark.quick("eagle2", "speculative")
 @pytest.mark.parametrize("name", ONE_CALL)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_accepted_drafts_and_own_tokens_make_the_text(backend: str, name: str) -> None:
@@ -89,6 +90,7 @@ def test_accepted_drafts_and_own_tokens_make_the_text(backend: str, name: str) -
         assert sum(result.stats.accepted) + own == len(result.tokens), (fields, steps, result.stats)
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_backends_events_and_batches_say_the_same(name: str) -> None:
     asked = [Request(prompt=(0, 1 + i % 2), limit=7, seed=s, temperature=t, request_id=i, eos=frozenset(e))

@@ -105,7 +105,7 @@ def test_tokens_are_those_of_autoregressive(name: str) -> None:
     commits_the_same(name, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", by_mode("tokens"))
 def test_tokens_are_those_of_autoregressive_200_times(name: str) -> None:
     commits_the_same(name, 200)
@@ -125,7 +125,7 @@ def law(runs: int) -> Counter[tuple[int, ...]]:
     return counts("autoregressive", runs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", by_mode("distribution"))
 def test_short_continuations_have_the_law_of_autoregressive(name: str) -> None:
     """A two-sample chi-square test, rare outcomes pooled; a wrong law of a few per cent would show."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hf_modules import CONFIGS
 from hf_modules import module as hf_module
-from shelf import NAMES, claims, parameters, tables
+from shelf import FEW, NAMES, claims, parameters, tables
 
 import decgraph
 from decgraph.backends.registry import machine
@@ -50,6 +50,7 @@ def reads_all(s: Session) -> bool:
     return any(m.kind == "masked" for m in s.models.values()) or s.function.name == "beam_patience"
 
 
+@pytest.mark.quick(("torch", "True"))
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("backend", "passes"), [("reference", False), ("torch", False), ("torch", True)])
 def test_the_text_goes_to_the_last_position(backend: str, passes: bool, name: str) -> None:
@@ -79,12 +80,13 @@ def decoded_by_triton(name: str, asked: list[Request], passes: bool, widths: tup
             assert [r.tokens for r in together] == [r.tokens for r in wanted]
 
 
+@pytest.mark.quick(*FEW[:2])
 @pytest.mark.parametrize("name", NAMES)
 def test_in_the_interpreter_of_triton(name: str) -> None:
     decoded_by_triton(name, requests(C, [(C - 4, LONG, 0), (C - 3, 100, 1.0), (C, 5, 1.0)], 4), True, (2,))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("passes", [False, True])
 def test_in_the_interpreter_of_triton_with_and_without_passes(passes: bool, name: str) -> None:
@@ -115,6 +117,7 @@ def test_a_text_cut_by_the_context_is_that_of_a_longer_context(name: str) -> Non
         assert s.run(request).tokens == longer.run(request).tokens[: C + 1 - len(request.prompt)]
 
 
+@pytest.mark.quick("llama")
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
 def test_engines_of_every_architecture(kind: str) -> None:
     target, drafter = (from_module(hf_module(kind, seed), name=f"{kind}{seed}") for seed in (1, 2))
@@ -128,7 +131,7 @@ def test_engines_of_every_architecture(kind: str) -> None:
         check(s.generate(asked, batch=len(asked)), asked, end, False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_models(name: str) -> None:
     """Captured forwards, heads, adapters, features and memories at the real end of 1,024 positions."""

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shelf import NAMES, SMALL, module, parameters
+from shelf import NAMES, module, parameters
 
 from decgraph import stdlib
 from decgraph.dsl import syntax as s
@@ -37,7 +37,7 @@ def test_entry(name: str) -> None:
     entry = stdlib.entry(name)
     assert entry.name == name
     assert entry.file.name == f"{name}.dec"
-    assert entry.wave in (1, 2, 3, 4)
+    assert entry.wave in ((1, 2, 3, 4) if name in stdlib.shelf() else (0,))
     if name == "autoregressive":
         assert (entry.family, entry.source, entry.title, entry.claim) == ("baseline", "", "", "")
         return
@@ -48,14 +48,12 @@ def test_entry(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_title_is_the_catalogs_and_claim_is_the_texts(name: str) -> None:
-    assert name in stdlib.shelf(), "add it to stdlib/shelf.toml"
+def test_the_claim_is_the_texts(name: str) -> None:
     assert stdlib.entry(name).claim == "; ".join(c.text for c in module(name).entry.claims)
 
 
 def test_the_table_names_no_stranger() -> None:
-    assert set(stdlib.shelf()) == set(NAMES)
-    assert set(SMALL) <= set(NAMES)
+    assert set(stdlib.shelf()) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

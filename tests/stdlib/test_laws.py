@@ -38,6 +38,7 @@ def p_value(counts: Counter, expected: dict[tuple[int, ...], float], n: int) -> 
     return 0.5 * math.erfc(z / math.sqrt(2))
 
 
+@pytest.mark.quick("eesd")
 @pytest.mark.parametrize("name", [n for n, _ in IN_LAW])
 def test_law_of_the_first_tokens(name: str) -> None:
     models, prompt = tables(11), (2, 0)

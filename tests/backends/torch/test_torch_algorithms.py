@@ -4,7 +4,7 @@ sort, alone and in a ragged batch, with all passes, with none, and with each one
 from __future__ import annotations
 
 import pytest
-from shelf import NAMES
+from shelf import FEW, NAMES
 from worlds import ENTER_DEAD_ENDS, GRAMMAR, WORLDS, World, world
 
 from decgraph.passes.manager import ORDER
@@ -12,6 +12,7 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
 
 
+@pytest.mark.quick("free")
 @pytest.mark.parametrize(("seed", "free"), WORLDS, ids=["table", "free"])
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) -> None:
@@ -52,7 +53,7 @@ def test_grammars(name: str) -> None:
             assert want.error is None or masked or name in ENTER_DEAD_ENDS, want.error
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(5, 13))
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_what_the_reference_commits_in_more_worlds(name: str, seed: int) -> None:
@@ -69,6 +70,7 @@ def test_commits_what_the_reference_commits_in_more_worlds(name: str, seed: int)
         )
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("off", ORDER)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_pass_changes_a_token(name: str, off: str) -> None:

@@ -65,7 +65,7 @@ def test_near_ties_are_found(temperature: int) -> None:
     assert 0 < closest_of_step(session, request, 1).margin < TIE
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_the_references_tokens_but_for_near_ties(name: str, capsys: Any) -> None:
     reference, torch = sessions(name)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 
 from decgraph.backends.triton.prelude import philox, uniform, uniform32, word_at
 from decgraph.backends.triton.source import HEADER, load
@@ -59,7 +60,7 @@ def back(x: torch.Tensor) -> list[int]:
     return found
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(WORD, min_size=4, max_size=4), st.lists(WORD, min_size=2, max_size=2))
 def test_a_block_is_philox(counter: list[int], key: list[int]) -> None:
     out = torch.full((4,), -77, dtype=torch.int32)
@@ -67,7 +68,7 @@ def test_a_block_is_philox(counter: list[int], key: list[int]) -> None:
     assert back(out) == noise.philox(np.array(counter, np.uint32), np.array(key, np.uint32)).tolist()
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     seed=st.integers(0, 2**64 - 1),
     request=st.integers(0, 2**64 - 1),
@@ -90,7 +91,7 @@ def test_the_words_of_tokens(
 EDGES = [0, 1, 2, 2**31, 2**32 - 2, 2**32 - 1, 2**24 - 1, 2**24 + 1, 2**32 - 257, 2**32 - 129, 2**32 - 128, 12345, 7, 3, 5, 6]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(WORD, min_size=16, max_size=16))
 def test_uniforms(words: list[int]) -> None:
     out, out32 = torch.full((16,), float("nan"), dtype=torch.float64), torch.full((16,), float("nan"))
@@ -118,7 +119,7 @@ def hasher(n: int) -> object:
     return load("hashed", text)["hashed"]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(WORD, max_size=5))
 def test_hashes(words: list[int]) -> None:
     out = torch.full((1,), -77, dtype=torch.int32)

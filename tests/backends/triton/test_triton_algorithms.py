@@ -4,7 +4,7 @@ and events, under requests of every sort, driven by the host and, where a step c
 from __future__ import annotations
 
 import pytest
-from shelf import NAMES
+from shelf import FEW, NAMES
 from worlds import ENTER_DEAD_ENDS, GRAMMAR, WORLDS, world
 
 from decgraph.passes.plan import Plan
@@ -14,6 +14,7 @@ SOME = (0, 1, 2, 4, 6)
 """Sampled, greedy, truncated and penalised, constrained with ends, with stop strings."""
 
 
+@pytest.mark.quick(*((name, "free") for name in FEW))
 @pytest.mark.parametrize(("seed", "free"), WORLDS, ids=["table", "free"])
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) -> None:
@@ -23,7 +24,7 @@ def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) ->
     w.compare([got.get(r.request_id, want) for r, want in zip(w.requests, w.wanted)], "in kernels", passes=free)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("seed", "free"), WORLDS, ids=["table", "free"])
 @pytest.mark.parametrize("name", NAMES)
 def test_all_requests_alone_and_in_a_batch(name: str, seed: int, free: bool) -> None:
@@ -39,6 +40,7 @@ def test_all_requests_alone_and_in_a_batch(name: str, seed: int, free: bool) -> 
         )
 
 
+@pytest.mark.quick(*FEW[:2])
 @pytest.mark.parametrize("name", NAMES)
 def test_grammars(name: str) -> None:
     w = world(name, *WORLDS[0])

@@ -53,6 +53,7 @@ def session(name: str, place: Any, backend: str) -> Any:
     return load(name).session(held, backend=backend, **({"gamma": 2} if name == "speculative" else {}))
 
 
+@pytest.mark.quick(("autoregressive", "greedy"))
 @pytest.mark.parametrize("request_", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("name", ["autoregressive", "speculative"])
 def test_causal_models(name: str, request_: Request) -> None:
@@ -66,6 +67,7 @@ def test_causal_models(name: str, request_: Request) -> None:
         assert stepped.error is None and stepped.tokens == plain.tokens and launched.count > before
 
 
+@pytest.mark.slow
 def test_masked_models() -> None:
     sizes = {**lab.SIZES["tiny"].masked, "initializer_range": 0.2}
     request = Request((5, 9, 11, 40), limit=8, temperature=1, seed=3)

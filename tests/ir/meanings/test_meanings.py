@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from meanings import canvases, distributions, host, limits, models, paths, selection, stores, trees, vectors
 from meanings.registry import ELSEWHERE, LAWS, MEANINGS, REFUSED
 from meanings.running import check
+from quick import examples
 
 from decgraph.backends.torch import lowering
 from decgraph.ir.table import TABLE
@@ -43,7 +44,7 @@ def test_meanings_do_not_ask_the_op_table() -> None:
 
 
 @pytest.mark.parametrize("meaning", CASES)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_the_meaning(meaning: Any, data: st.DataObject) -> None:
     check(meaning(data.draw))

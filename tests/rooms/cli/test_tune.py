@@ -225,7 +225,7 @@ def test_doubts_are_said_and_the_profile_is_used(letters: None, here: Path, caps
         assert f"warning: p.toml: {word}" in err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["speculative", "prompt_lookup", "sequoia", "eagle2", "medusa_match", "recursive_sd"])
 def test_on_the_shipped_models(name: str, here: Path, capsys: Capture) -> None:
     assert tuned(name, "--seconds", "30", "--json", "--clock", "cpu", "--threads", "1") == 0

@@ -79,7 +79,7 @@ def test_compiled_gives_the_same(random_model: Callable[..., Any]) -> None:
     assert not said
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_compiled_by_inductor(random_model: Callable[..., Any]) -> None:
     program, runs = captured_program(random_model("gemma3_text"))
     fast = compiled(Step(program))

@@ -29,12 +29,14 @@ def kept(model: Any, without: set[str]) -> None:
     assert capture(model, without=frozenset(without), notice=reasons.append) is not None, (without, reasons)
 
 
+@pytest.mark.quick(first=4)
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt2"])
 @pytest.mark.parametrize("left_out", PASSES)
 def test_without_a_pass_values_are_kept(name: str, left_out: str, random_model: Callable[..., Any]) -> None:
     kept(random_model(name), {left_out})
 
 
+@pytest.mark.quick(first=4)
 @pytest.mark.parametrize("only", [*PASSES, None])
 def test_a_pass_alone_keeps_values(only: str | None, random_model: Callable[..., Any]) -> None:
     for name in ("qwen3", "gpt_neox", "opt", "phi3"):

@@ -26,6 +26,7 @@ def check(of: Any, asks: list[Ask], answers: list[Answer]) -> None:
         assert (answer.argmax(-1) == want.argmax(-1))[sure].all()
 
 
+@pytest.mark.quick("llama", "gpt2", "gemma3")
 @pytest.mark.parametrize("form", ["module", "captured"])
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_random_asks_give_the_modules_own_logits(kind: str, form: str) -> None:

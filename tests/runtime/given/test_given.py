@@ -101,6 +101,7 @@ def both(model: Any, asks: Sequence[Ask], value: Callable[[Ask], Memory | None],
             close(score.to_float().logits, expected)
 
 
+@pytest.mark.quick(first=5)
 @pytest.mark.parametrize("name", DERIVED)
 def test_the_targets_memory_while_decoding(form: str, target: HFCausal, plain: Plain, name: str) -> None:
     """Sequences of different lengths in changing company: trees grow, paths are accepted, the memory covers more each time or
@@ -146,6 +147,7 @@ def asked(given: Remembered, context: Sequence[int] = CONTEXT) -> Ask:
     return Ask("s", list(context), (), tokens, parents, uids, [-1, 0, 1, 2], given=given)
 
 
+@pytest.mark.quick(first=5)
 @pytest.mark.parametrize("name", DERIVED)
 def test_memories_of_every_other_kind(form: str, target: HFCausal, plain: Plain, name: str) -> None:
     """Restricted, joined, made on top of another, made by the derived model itself or by a third one, of a path that goes on

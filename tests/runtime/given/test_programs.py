@@ -85,6 +85,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.quick(("drafted 0.9", "target"), ("lossy 0.9", "skip"))
 @pytest.mark.parametrize("small, given", PAIRS)
 @pytest.mark.parametrize("text, temperature", KINDS)
 def test_backends_agree(folder: Path, text: str, small: str, given: str, temperature: float) -> None:
@@ -119,6 +120,7 @@ def decoded(plain: Plain, weights: Plain, halves: Any, given: str, prompt: tuple
     return tuple(text[len(prompt) :])
 
 
+@pytest.mark.quick(first=1, each="small")
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("small", [s for s in SMALL if s != "upto"])
 def test_greedy_tokens_are_a_plain_transformers(folder: Path, small: str, given: str) -> None:

@@ -182,6 +182,7 @@ def watching(kind: Any, seen: Seen) -> Any:
     return OfTorch if hasattr(kind, "evaluate_together") else OfReference
 
 
+@pytest.mark.quick(first=8)
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 @pytest.mark.parametrize("block, tau", [(4, 0.3), (5, 0.9), (12, 0.6)])
 @pytest.mark.parametrize("policy", POLICIES)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -225,7 +226,7 @@ def test_an_empty_prefix(dense: Any) -> None:
     assert np.abs(got.numpy() - dense(c.q, c.keys, c.values, c.visible, 0.25)).max() < 3e-6
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_anything_small(data: Any, dense: Any) -> None:
     held = data.draw(st.lists(st.integers(0, 80), min_size=1, max_size=3))

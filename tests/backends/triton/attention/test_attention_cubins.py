@@ -24,7 +24,7 @@ def test_the_most_used_ones() -> None:
     check(reports([s for s in specs() if s.name in names]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_of_them() -> None:
     check(reports(specs()))
 

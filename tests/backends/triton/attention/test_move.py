@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from torch import Tensor
 
 from decgraph.backends.triton.attention.move import Mover, move
@@ -86,7 +87,7 @@ def test_caches_of_other_shapes() -> None:
         Mover([torch.zeros(2, 3)])
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_any_path(data: st.DataObject) -> None:
     batch, depth = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 6))

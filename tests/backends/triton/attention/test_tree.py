@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from torch import Tensor
 
 from decgraph.backends.triton.attention.tree import ancestors, chains
@@ -38,7 +39,7 @@ def check(parents: list[list[int]], words: int, offset: int = 0, pending: list[i
             assert cells(got, b, n) == want, (b, n)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_any_tree(data: st.DataObject) -> None:
     batch, nodes, offset = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 70)), data.draw(st.integers(0, 34))

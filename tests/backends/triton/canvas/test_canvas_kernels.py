@@ -156,7 +156,7 @@ def fused(name: str, count: int, **more: Any) -> tuple[int, int, list[Kernel]]:
 EASY = ("fast_dllm", "llada", "prophet")
 
 
-@pytest.mark.parametrize("name", [n if n in EASY else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+@pytest.mark.parametrize("name", [n if n in EASY else pytest.param(n, marks=pytest.mark.nightly) for n in NAMES])
 def test_selection_and_unmasking_are_one_launch(name: str) -> None:
     """Of two sequences together, a turn's choice, its writing, who goes on and what is counted."""
     turns, launches, _ = fused(name, 2)
@@ -173,7 +173,7 @@ def test_a_kernel_reads_well() -> None:
     assert max(len(line) for line in text.splitlines()) < 400
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kernels_compile_without_spills() -> None:
     for r in reports([*specs(), *(s for name in NAMES for s in canvas_specs(name))]):
         assert not r.error and not r.spills, r

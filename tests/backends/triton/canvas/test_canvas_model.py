@@ -38,7 +38,7 @@ def cells(b: int, tokens: list[list[int]]) -> tuple[Any, ...]:
     return (*PROMPTS[b], *(MASK if t < 0 else t for t in tokens[b]))
 
 
-SLOW = pytest.mark.slow  # the interpreter has a program for every head of every cell
+SLOW = pytest.mark.nightly  # the interpreter has a program for every head of every cell
 
 
 @pytest.mark.parametrize(

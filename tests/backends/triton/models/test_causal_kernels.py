@@ -120,7 +120,7 @@ def test_what_is_fused(kind: str, norms_of_a_gpu: None) -> None:
                 assert (len(program.of("rms_norm")), len(program.of("sum_norm"))) == (1, 4)
 
 
-_SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "gpt2", "phi3", "cohere")]
+_SLOW = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ("llama", "gpt2", "phi3", "cohere")]
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", *_SLOW])

@@ -29,12 +29,12 @@ def test_a_few_compile() -> None:
     compiled([*made(128256)["draw_logits"].specs(64), *made(100, wide=True)["draw"].specs(8)], (90,))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_of_them_compile() -> None:
     compiled(specs(), (80, 90))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_those_of_every_algorithm_compile() -> None:
     wanted = specs_of(map(module, NAMES))
     assert len(wanted) > 40

@@ -14,7 +14,7 @@ from decgraph.backends.triton.rows import functions, launch
 from decgraph.backends.triton.tuned import Config
 from decgraph.runtime import noise
 
-DTYPES = (torch.float64, torch.float32, *(pytest.param(k, marks=pytest.mark.slow) for k in (torch.bfloat16, torch.float16)))
+DTYPES = (torch.float64, torch.float32, *(pytest.param(k, marks=pytest.mark.nightly) for k in (torch.bfloat16, torch.float16)))
 LAYOUTS = {"one block": None, "blocks": Config(16, splits=1), "split": Config(16, splits=3)}
 
 
@@ -55,7 +55,7 @@ def close(got: Tensor, want: Tensor, kind: torch.dtype) -> None:
     torch.testing.assert_close(got.double(), want.double(), atol=tolerance, rtol=10 * tolerance)
 
 
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.nightly
 SIZES = (33, *(pytest.param(n, marks=SLOW) for n in (3, 5, 31, 32, 127, 129, 1000)))
 
 

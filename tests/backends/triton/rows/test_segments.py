@@ -223,7 +223,7 @@ def test_a_new_def_becomes_one_kernel_with_no_python_written(tmp_path: Any) -> N
         assert got.tokens == want.tokens
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("request_", REQUESTS)
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16], ids=str)

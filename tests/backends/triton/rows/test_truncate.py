@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import examples
 from torch import Tensor
 
 from decgraph.backends.torch import shaping
@@ -30,7 +31,7 @@ def compare(x: Tensor, k: Any, p: Any, m: Any) -> None:
     torch.testing.assert_close(got, want, atol=1e-15 if x.dtype == torch.float64 else 1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", (3, *(pytest.param(n, marks=pytest.mark.slow) for n in (31, 33, 129, 300))))
+@pytest.mark.parametrize("size", (3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (31, 33, 129, 300))))
 @pytest.mark.parametrize("kind", (torch.float64, torch.float32), ids=str)
 def test_all_combinations(size: int, kind: torch.dtype) -> None:
     g = np.random.default_rng(size)
@@ -41,7 +42,7 @@ def test_all_combinations(size: int, kind: torch.dtype) -> None:
             compare(x.to(kind), k, p, [None, 0.05, 0.5][int(g.integers(3))])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     st.lists(st.integers(-3, 3), min_size=3, max_size=40),
     st.integers(1, 12),

@@ -204,6 +204,7 @@ def compare(rule: str, form: str, seeds: range) -> set[str]:
     return seen
 
 
+@pytest.mark.quick(first=2, each="rule")
 @pytest.mark.parametrize(("rule", "form"), QUICK)
 def test_kernels_walk_as_torch_does(rule: str, form: str) -> None:
     seen = compare(rule, form, range(5) if rule == "rejection" and form in ("without", "dead") else range(1))
@@ -211,7 +212,7 @@ def test_kernels_walk_as_torch_does(rule: str, form: str) -> None:
         assert 1 <= sum("leave no token" in s for s in seen) < len(seen)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("rule", "form"), ALL)
 def test_kernels_walk_as_torch_does_on_more_trees(rule: str, form: str) -> None:
     assert len(compare(rule, form, range(1, 9))) > (1 if form not in ("parts", "root") else 0)

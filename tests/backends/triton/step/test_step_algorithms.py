@@ -8,6 +8,7 @@ from step_runs import STATIC, Runs, parameters, requests
 from decgraph.runtime.request import Request
 
 
+@pytest.mark.quick("eagle2", "speculative")
 @pytest.mark.parametrize("name", STATIC)
 def test_sampled(name: str) -> None:
     runs, asked = Runs(name), requests(count=3 if name in ("autoregressive", "speculative") else 2)
@@ -82,7 +83,7 @@ def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert places == [t.data_ptr() for t in lasting]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("name", STATIC)
 def test_more_worlds(name: str, seed: int) -> None:

@@ -42,7 +42,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ("speculative", 1),
         ("eagle2", 0),
         *[
-            pytest.param(name, temperature, marks=pytest.mark.slow)
+            pytest.param(name, temperature, marks=pytest.mark.nightly)
             for name, temperature in (("recursive_sd", 0), ("eagle2", 1), ("medusa_match", 0), ("sequoia", 1), ("rsd_s", 1))
         ],
     ],

@@ -1,0 +1,54 @@
+"""What `make test` runs of a test with many cases, and what it leaves to `make slow`.
+
+`@pytest.mark.quick("eagle2", "eesd")` on a parametrised test: cases with one of these words among their parameters or in their
+ids are quick, all others are slow. A tuple asks for all of its words: `("eagle2", "torch")`.
+`@pytest.mark.quick(first=2)`: the first two cases are quick; with `each="backend"` those of every value of that parameter.
+A case that is marked `slow` or `nightly` itself stays so.
+
+`@settings(max_examples=examples(200))`: `make test` draws a quarter of the examples, `make slow` all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+EVERY_EXAMPLE = bool(os.environ.get("DECGRAPH_EVERY_EXAMPLE"))
+"""`make slow` sets it: hypothesis draws all the examples that a test asks for."""
+
+
+def examples(count: int) -> int:
+    """How many examples to draw of `count`."""
+    return count if EVERY_EXAMPLE else max(5, count // 4)
+
+
+def words_of(identifier: str, parameters: Iterable[Any]) -> set[str]:
+    """What a case can be chosen by: its id, the parts of its id, and those parameters that are words or numbers."""
+    return {str(p) for p in parameters if isinstance(p, str | int | float)} | set(identifier.split("-")) | {identifier}
+
+
+def slow_cases(items: Sequence[Any], *, whole: bool) -> list[Any]:
+    """The collected cases that their test's mark leaves to `make slow`.
+
+    whole: whether all cases of each test were collected; then words that choose none of them raise ValueError.
+    """
+    slow, quick, seen = [], set(), dict[tuple[str, str], int]()
+    marked = [(i, i.get_closest_marker("quick")) for i in items if hasattr(i, "callspec")]
+    for item, mark in [(i, m) for i, m in marked if m is not None]:
+        test, case = item.nodeid.split("[")[0], item.callspec
+        if "first" in mark.kwargs:
+            key = (test, str(case.params[mark.kwargs["each"]]) if "each" in mark.kwargs else "")
+            seen[key] = seen.get(key, 0) + 1
+            chosen = seen[key] <= mark.kwargs["first"]
+        else:
+            words = words_of(case.id, case.params.values())
+            fit = [w for w in mark.args if {w} <= words or (isinstance(w, tuple) and set(w) <= words)]
+            quick |= {(test, w) for w in fit}
+            chosen = bool(fit)
+        if not chosen:
+            slow.append(item)
+    wanted = {(i.nodeid.split("[")[0], w) for i, m in marked if m is not None for w in m.args}
+    if whole and wanted - quick:
+        raise ValueError(f"quick cases that are none: {sorted(map(str, wanted - quick))}")
+    return slow
