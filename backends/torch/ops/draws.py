@@ -162,3 +162,8 @@ def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
     if a.ndim == 0:
         return m.flip(float(a), key, 0)
     return np.array([m.flip(float(v), key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape)
+
+
+def law(m: Any, x: Any) -> Any:
+    """The distribution that each draw was taken from."""
+    return x.law(m.request, m.vocab_size)

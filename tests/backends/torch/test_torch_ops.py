@@ -16,7 +16,7 @@ from decgraph import DecError
 from decgraph.backends.indexes import Asked, Lru
 from decgraph.backends.reference.machine import Machine as ReferenceMachine
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
-from decgraph.backends.torch import lowering, program
+from decgraph.backends.torch import lowering, writer
 from decgraph.backends.torch.machine import Machine as TorchMachine
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.ir.table import TABLE, load
@@ -208,7 +208,7 @@ def test_what_is_refused_is_refused_by_name(name: str) -> None:
 
 def test_every_op_is_lowered_hosted_or_the_drivers() -> None:
     lowered = lowering.load()
-    driver = {n.removeprefix("op_") for n in dir(program._Writer) if n.startswith("op_")}
+    driver = {n.removeprefix("op_") for n in dir(writer.Writer) if n.startswith("op_")}
     assert set(lowered) <= set(OPS)
     for name in OPS:
         ways = (name in lowered) + (name.replace(".", "_") in driver)
