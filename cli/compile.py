@@ -13,6 +13,7 @@ import typer
 import decgraph
 from decgraph.cli import given, output, planning
 from decgraph.ir.values import Module
+from decgraph.runtime.session import check_params
 
 
 class Emit(StrEnum):
@@ -96,14 +97,34 @@ def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bo
         if find_spec(package) is None:
             raise decgraph.DecError(f"kernels need {package}, which is not installed", hint="pip install 'decgraph[models]'")
     from decgraph.backends.triton.kit import sources
+    from decgraph.backends.triton.step.evaluate import NotStatic
+    from decgraph.backends.triton.step.listing import lines_of, listing_of
 
-    texts, why = sources(module), why_driven(module, params)
+    texts, why, step = sources(module), why_driven(module, params), []
+    try:
+        listing = listing_of(module, module.main, device_tables(module), check_params(module.functions[module.main], params))
+        step, texts = lines_of(listing), listing.sources
+    except NotStatic:
+        pass
     if as_json:
-        output.emit_json({"name": name, "kernels": texts, "step": why})
+        output.emit_json({"name": name, "kernels": texts, "step": why, "launches": step})
         return
     print(f"# {name}: " + ("the whole step runs on the device" if why is None else f"steps are driven by the host: {why}"))
+    if step:
+        print("#\n# One decoding step, in the order of its launches, for B sequences side by side; one graph on CUDA:\n#")
+        print("\n".join(step))
+    elif why is None:
+        print("#\n# Its loops run on a canvas (backends/triton/step/canvas_run.py), whose launches are not listed.")
     for kernel, text in texts.items():
         print(f"\n# {kernel}\n{text.rstrip()}")
+
+
+def device_tables(module: Module) -> dict[str, Any]:
+    """Models of the kinds that a module asks for, which have a form on the device: tables over few tokens."""
+    from decgraph.check.worlds import models_for
+
+    models: dict[str, Any] = models_for(module.functions[module.main], 8, 3)
+    return models
 
 
 def why_driven(module: Module, params: Mapping[str, Any]) -> str | None:
@@ -111,12 +132,10 @@ def why_driven(module: Module, params: Mapping[str, Any]) -> str | None:
     models of the kinds that it asks for."""
     from decgraph.backends.triton.step.canvas_run import canvas_reason
     from decgraph.backends.triton.step.why import static_reason
-    from decgraph.check.worlds import models_for
     from decgraph.runtime.request import Request
-    from decgraph.runtime.session import check_params
 
     function = module.functions[module.main]
-    models = models_for(function, 8, 3)  # of the fourth world: tables that have a form on the device
+    models = device_tables(module)
     if any(model.kind == "masked" for model in models.values()):
         return canvas_reason(module, module.main, Request(prompt=(1, 2), limit=8), models)
     return static_reason(module, module.main, None, models, check_params(function, params))
@@ -129,13 +148,14 @@ def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> N
         raise decgraph.DecError(
             "the generated Python runs on torch, which is not installed", hint="pip install 'decgraph[models]'"
         )
-    from decgraph.backends.torch.program import programs_of
-
-    programs = programs_of(module)
     if as_graphs:
-        graphs = {s: str(segment.graph).strip() for p in programs for s, segment in p.segments.items()}
+        from decgraph.backends.torch.segments import graphs_of
+
+        graphs = {name: str(graph).strip() for name, graph in graphs_of(module).items()}
         text = "\n\n".join(f"{s}\n{graph}" for s, graph in graphs.items())
         output.emit_json({"name": name, "segments": graphs}) if as_json else print(text)
-    else:
-        text = "\n\n".join(p.text() for p in programs)
-        output.emit_json({"name": name, "python": text}) if as_json else print(text.rstrip())
+        return
+    from decgraph.backends.torch.program import printed
+
+    text = printed(module)
+    output.emit_json({"name": name, "python": text}) if as_json else print(text.rstrip())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,8 @@ from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.engine.ask import Ask, Remembered
 from decgraph.runtime.models.interface import Model
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""What a call is given besides its place, where it is given nothing."""
 _ROOT = np.zeros(1, dtype=np.int64)
 _FIRST = np.zeros((), dtype=np.int64)
 
@@ -63,7 +66,13 @@ class Calls(Engines):
         return tree.base.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
 
     def evaluate(
-        self, model: Model, place: Any, extra: dict[str, Any], *, part: Literal["heads"] | None = None, alone: bool = False
+        self,
+        model: Model,
+        place: Any,
+        extra: Mapping[str, Any] = NOTHING,
+        *,
+        part: Literal["heads"] | None = None,
+        alone: bool = False,
     ) -> Any:
         """The meaning of `model.eval`: a Call, whose value is the Dist. Raises DecError for a path."""
         if isinstance(place, Path):
@@ -143,7 +152,7 @@ class Calls(Engines):
             return tuple(self.tokens[:length])
         return (*self.tokens[:length], *(int(tree.token[n]) for n in tree.path_nodes(node)[1:]))
 
-    def memory(self, model: Model, place: Any, extra: dict[str, Any], *, alone: bool = False) -> Any:
+    def memory(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
         """The meaning of `model.memory`: of a context or node what was asked for, to be made when it is read (engines keep it
         anyway); of a canvas a Call. Raises DecError for an empty context, and for a model that shows no memory."""
         if isinstance(place, Canvas):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +58,9 @@ def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
     return out, ([base + i for i in at], torch.stack(weights), torch.tensor(masks, dtype=torch.float64))
 
 
-def asked(m: Engines, model: Any, canvases: list[Canvas], extra: dict[str, Any], rows: Any, keep: bool) -> tuple[Any, Any, Any]:
+def asked(
+    m: Engines, model: Any, canvases: list[Canvas], extra: Mapping[str, Any], rows: Any, keep: bool
+) -> tuple[Any, Any, Any]:
     """(engine, ask, absolute positions computed or None for all)."""
     engine = m.engine(model)
     first = canvases[0]
@@ -79,7 +82,7 @@ def asked(m: Engines, model: Any, canvases: list[Canvas], extra: dict[str, Any],
     return engine, ask, fresh
 
 
-def evaluate_canvas(m: Engines, model: Any, place: Canvas | Tree, extra: dict[str, Any]) -> Call:
+def evaluate_canvas(m: Engines, model: Any, place: Canvas | Tree, extra: Mapping[str, Any]) -> Call:
     """The meaning of `model.eval` on a canvas, at positions of one, or on every canvas of a tree."""
     tree = place if isinstance(place, Tree) else None
     nodes: list[Canvas] = [canvas_at(place, i) for i in range(len(place))] if isinstance(place, Tree) else [place]
@@ -114,7 +117,7 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | Tree, extra: dict[st
     return Call(engine, ask.sequence, ask, finish)
 
 
-def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: dict[str, Any]) -> Call | Answered:
+def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]) -> Call | Answered:
     """The meaning of `model.memory` of a canvas."""
     base = c.base.length
     at = extra.get("at")

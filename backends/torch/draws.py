@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,38 @@ from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, ids_on, locate
 from decgraph.backends.torch.transfer import fetched
 
 
-class Draws:
+class Drawn:
+    """What single draws and vectors of them have in common: they compare by their tokens, as the host's integers do."""
+
+    __slots__ = ()
+    tokens: Any
+    shape: Any
+    pick: Any
+    take: Any
+    __hash__ = object.__hash__
+    __array_ufunc__ = None  # NumPy leaves `array == draws` to __eq__ here
+
+    def __eq__(self, other: object) -> Any:
+        return self.tokens == (other.tokens if isinstance(other, Drawn) else other)
+
+    def __ne__(self, other: object) -> Any:
+        return self.tokens != (other.tokens if isinstance(other, Drawn) else other)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.pick(i) for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Any:
+        """The draws at nodes or positions."""
+        return self.take(index)
+
+
+class Draws(Drawn):
     """Tokens int64[*shape] (-1: nothing was left to draw), all drawn from rows of one call.
 
     rows, row int64[*shape], face: where each was drawn. rank, group int64[*shape] and members int64[G, k]: for draws without
@@ -132,7 +164,7 @@ class Draws:
         return Dist(Values(q, request, like=self.rows, index=self.row.reshape(-1)), flat)
 
 
-class Mixed:
+class Mixed(Drawn):
     """A vector of draws from different places: scalar Draws side by side (children in a tree grown several times)."""
 
     __slots__ = ("items",)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decgraph.backends.torch.lowering import Lowered, lower
 from decgraph.ir.values import Function, Op, Value
+
+if TYPE_CHECKING:
+    from decgraph.backends.torch.program import Program
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Kit:
     thing (rolls.py)."""
 
     rolls = True
+
+    def program(self, function: Function) -> Program | None:
+        """The driver of a function, where it is not to be generated."""
+        return None
 
     def lower(self, op: Op) -> Lowered:
         """The call that computes an op. Raises DecError for one that the backend cannot do."""

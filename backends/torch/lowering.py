@@ -181,12 +181,15 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 
 
 class Lowered:
-    """One op as a call: `fn(*args, **kwargs)`, with the machine as first argument where `machine` is set."""
+    """One op as a call: `fn(*args, **kwargs)`, with the machine as first argument where `machine` is set. own: whether `fn` is
+    an object of a backend (a kernel's launch) that no other program can name."""
 
-    __slots__ = ("fn", "name", "kwargs", "machine")
+    __slots__ = ("fn", "name", "kwargs", "machine", "own")
 
-    def __init__(self, fn: Callable[..., Any], name: str, kwargs: dict[str, Any], machine: bool = True) -> None:
-        self.fn, self.name, self.kwargs, self.machine = fn, name, kwargs, machine
+    def __init__(
+        self, fn: Callable[..., Any], name: str, kwargs: dict[str, Any], machine: bool = True, own: bool = True
+    ) -> None:
+        self.fn, self.name, self.kwargs, self.machine, self.own = fn, name, kwargs, machine, own
 
 
 def lower(op: Op) -> Lowered:
@@ -195,21 +198,21 @@ def lower(op: Op) -> Lowered:
     if op.opcode == "map" and all(not v.type.dims and v.type.elem in _SCALARS for v in op.operands):
         fn = op.attrs["fn"]
         if fn in _INFIX:
-            return Lowered(_INFIX[fn], fn, {}, machine=False)
+            return Lowered(_INFIX[fn], fn, {}, machine=False, own=False)
         if fn in _PLAIN:
-            return Lowered(_PLAIN[fn], fn, {}, machine=False)
+            return Lowered(_PLAIN[fn], fn, {}, machine=False, own=False)
     if op.opcode in PLANS:
-        return Lowered(_called(PLANS[op.opcode](op), _name(op)), _name(op), {})
+        return Lowered(_called(PLANS[op.opcode](op), _name(op)), _name(op), {}, own=False)
     if op.opcode in table:
         f = table[op.opcode]
         names, wants_op = _keywords(f)
         usual = {p.name: p.default for p in inspect.signature(f).parameters.values()}
         kwargs = {n: op.attrs[n] for n in names if n in op.attrs and op.attrs[n] != usual[n]}
         if wants_op:
-            return Lowered(_bound(f, op), _name(op), kwargs)
-        return Lowered(f, op.opcode.replace(".", "_"), kwargs)
+            return Lowered(_bound(f, op), _name(op), kwargs, own=False)
+        return Lowered(f, op.opcode.replace(".", "_"), kwargs, own=False)
     if op.opcode in HOSTED or op.opcode in TABLE and TABLE[op.opcode].unavailable:  # the machine says so when it is reached
-        return Lowered(_hosted(op), _name(op), {})
+        return Lowered(_hosted(op), _name(op), {}, own=False)
     raise DecError(f"the torch backend cannot run `{op.opcode}`")
 
 

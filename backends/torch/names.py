@@ -19,6 +19,8 @@ class Names:
         if base[0].isdigit():
             base = "v" + base
         name = f"{base}_" if keyword.iskeyword(base) or hasattr(builtins, base) else base
+        if name == "i":  # a counter within a counter
+            name = next((c for c in "ijk" if c not in self.taken), name)
         n = 2
         while name in self.taken:
             name, n = f"{base}_{n}", n + 1

@@ -6,7 +6,7 @@ becomes a tensor only where arithmetic needs one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,63 @@ class Values(Rows):
         return self.probs
 
 
-class Dist:
+class OverVocabulary:
+    """Numbers over the vocabulary that need not be a tensor yet; arithmetic and torch's functions take them for one.
+
+    Generated drivers write `torch.relu(p - q)`: of certain distributions that is a few entries (Sparse), of others a tensor.
+    """
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy leaves `array * p` to __rmul__
+
+    def dense(self) -> Tensor:
+        """The numbers as a tensor [..., V]."""
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return torch_function(fn, args, kwargs or {})
+
+    def __add__(self, other: Any) -> Any:
+        return torch_function(torch.add, (self, other))
+
+    def __sub__(self, other: Any) -> Any:
+        return torch_function(torch.sub, (self, other))
+
+    def __mul__(self, other: Any) -> Any:
+        return torch_function(torch.mul, (self, other))
+
+    def __truediv__(self, other: Any) -> Any:
+        return torch_function(torch.true_divide, (self, other))
+
+    def __radd__(self, other: Any) -> Any:
+        return torch_function(torch.add, (other, self))
+
+    def __rsub__(self, other: Any) -> Any:
+        return torch_function(torch.sub, (other, self))
+
+    def __rmul__(self, other: Any) -> Any:
+        return torch_function(torch.mul, (other, self))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return torch_function(torch.true_divide, (other, self))
+
+
+def torch_function(fn: Any, args: Any, kwargs: Any = {}) -> Any:  # noqa: B006 (read only)
+    """A function of torch on values over the vocabulary, on the device that one of them lies on: a distribution that no model
+    gave (`uniform(vocab)`, an index's) lies on the CPU."""
+    if fn in (torch.sub, torch.relu):
+        few = [Sparse.of(x) for x in args]
+        if few[0] is not None and few[-1] is not None:
+            return few[0].sub(few[1]) if fn is torch.sub and few[1] is not None else few[0].relu()
+    values = [x.dense() if isinstance(x, OverVocabulary) else torch.as_tensor(x) for x in args]
+    device = next((v.device for v in values if isinstance(v, Tensor) and v.device.type != "cpu"), None)
+    if device is not None:
+        values = [v.to(device) if isinstance(v, Tensor) else v for v in values]
+    return fn(*values, **kwargs)
+
+
+class Dist(OverVocabulary):
     """An array of distributions: rows `index` (int64[*shape]) of `rows`, seen by one face. `at` names what axis 0 ranges over
     (node ids or positions) where it is a part, `inner` what axis 1 does (positions, of canvases in a tree)."""
 
@@ -170,6 +226,41 @@ class Dist:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.index.shape
+
+    def __len__(self) -> int:
+        return self.index.shape[0]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Dist]:
+        return (self.pick(i) for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Any:
+        """p[x]: the probability of a token that was drawn, for each distribution; p[n]: the distributions at nodes or
+        positions."""
+        if hasattr(index, "tokens") or not self.index.ndim:
+            from decgraph.backends.torch.ops.distributions import probability
+
+            return probability(self, index)
+        return self.take(index)
+
+    @property
+    def raw(self) -> Dist:
+        """Before temperature and truncation."""
+        return self.seen("raw")
+
+    @property
+    def shaped(self) -> Dist:
+        """After them: what is drawn from."""
+        return self.seen("shaped")
+
+    @property
+    def logits(self) -> Dist:
+        return self.seen("logits")
+
+    def dense(self) -> Tensor:
+        return self.vector()
 
     def vector(self) -> Tensor:
         """Probabilities [*shape, V] on the device."""
@@ -199,7 +290,7 @@ class Dist:
         return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
 
 
-class Sparse:
+class Sparse(OverVocabulary):
     """Numbers over the vocabulary that are zero but for a few tokens: what arithmetic on point masses gives. The residual of
     a greedy verification is one, and costs no vector."""
 

@@ -9,17 +9,54 @@ from collections.abc import Mapping
 
 from decgraph.ir.values import Op, Value
 
-_ATOM = re.compile(r"\w[\w.]*(\([^()]*\))?|\([^()]*\)|-?[\d.e+-]+")
+_WORD = re.compile(r"\d[\d.e+-]*|\w[\w.]*|(?=\()")
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
 _SAME = re.compile(r"(\S+) (==|!=) (\S+)")
 
 
 def atom(text: str) -> str:
     """An expression as an operand: in brackets where it has parts."""
-    return text if _ATOM.fullmatch(text) else f"({text})"
+    return text if whole(text) else f"({text})"
+
+
+def whole(text: str) -> bool:
+    """Whether an expression is a name, a number, or calls, subscripts and attributes of one: nothing binds into it."""
+    start = _WORD.match(text)
+    at = start.end() if start else 0
+    if start is None or text[:at] == "not":
+        return False
+    while at < len(text):
+        if text[at] == "." and (word := re.match(r"\w+", text[at + 1 :])):
+            at += 1 + word.end()
+        elif text[at] in _PAIRS:
+            at = closing(text, at) + 1
+        else:
+            return False
+    return True
+
+
+def closing(text: str, at: int) -> int:
+    """Where the bracket that opens at a place closes."""
+    depth, quote = 0, ""
+    for n in range(at, len(text)):
+        c = text[n]
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c in _PAIRS:
+            depth += 1
+        elif c in _PAIRS.values():
+            depth -= 1
+            if not depth:
+                return n
+    return len(text)
 
 
 def negated(text: str) -> str:
     """What is true where a condition is not."""
+    if text in ("True", "False"):
+        return "False" if text == "True" else "True"
     same = _SAME.fullmatch(text)
     if same:
         return f"{same[1]} {'!=' if same[2] == '==' else '=='} {same[3]}"
@@ -35,7 +72,7 @@ _WORDS = {
     "draw.point": "point",
     "bernoulli": "coin",
     "normalize": "q",
-    "lookup": "p",
+    "lookup": "prob",
     "gather": "item",
     "len": "count",
     "as_int": "n",
@@ -48,6 +85,7 @@ _WORDS = {
     "index.ask": "found",
     "tree.new": "t",
     "tree.grow": "grown",
+    "tree.continue": "t",
     "positions": "cells",
     "model.memory": "memory",
     "segment": "value",
@@ -69,6 +107,8 @@ def hint_of(op: Op, names: Mapping[Value, str]) -> str:
     if op.attrs.get("fn") == "not":
         name = names.get(op.operands[0], "")
         return f"not_{name}" if name.isidentifier() else "not"
+    if op.opcode == "draw.get" and op.attrs["field"] == "law":
+        return "q"
     known = _WORDS.get(op.opcode)
     if known:
         return known

@@ -52,6 +52,22 @@ class Tree:
     def __len__(self) -> int:
         return len(self.parent)
 
+    @property
+    def nodes(self) -> Ids:
+        """All nodes, the root first."""
+        return np.arange(len(self))
+
+    @property
+    def drafted(self) -> Ids:
+        """All nodes but the root."""
+        return np.arange(1, len(self))
+
+    def tokens(self) -> Ids:
+        """The token of every node, int64[N]; the root's is the last committed one (0 where there is none)."""
+        out = self.token.copy()
+        out[0] = self.base.tokens[self.base.length - 1] if isinstance(self.base, Context) and self.base.length else 0
+        return out
+
     def path_nodes(self, node: int) -> list[int]:
         """Nodes from the root (included) down to `node`."""
         out = [node]
@@ -234,6 +250,12 @@ class Path:
     uids: tuple[int, ...] = ()
     draws: tuple[Any, ...] = ()
     base: int = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __bool__(self) -> bool:
+        return True
 
     def cut(self, where: slice) -> Path:
         """Part of its tokens, as a path of its own."""

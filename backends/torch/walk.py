@@ -16,7 +16,7 @@ from decgraph.runtime import trace
 Rule = Callable[[int, Any, Any], tuple[Any, Any, Any, Any]]
 
 
-def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str) -> Any:
+def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str = "node") -> Any:
     """The accepted path, or for a tree of canvases the canvas at the accepted node. rule(depth, evidence at the node, the
     draws below it) gives (accepts, child, emits, token); with scope "tree", rule(0, tree, evidence) gives a node."""
     edits = isinstance(t.base, Canvas)

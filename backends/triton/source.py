@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from decgraph.ir.values import Op
 
+HEARD: list[Callable[[str, str], None]] = []
+"""What is told of every launch: the kernel's name, and its text where it was generated (step/listing.py)."""
 HEADER = "import triton\nimport triton.language as tl\n"
 
 

@@ -102,7 +102,7 @@ def get(m: Any, c: Canvas, *, field: str) -> Any:
 
 
 @lowering("positions")
-def positions(m: Any, *xs: Any, kind: str, op: Any) -> Any:
+def positions(m: Any, *xs: Any, kind: str) -> Any:
     """Sets of positions."""
     if kind == "blocks":
         n, k = len(xs[0]), max(1, int(xs[1]))

@@ -108,20 +108,33 @@ def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:
     return fetched(table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].double())
 
 
-@lowering("lookup")
-def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
-    """p[x]: the entry of a token in each distribution, on the host."""
+def probability(p: Any, x: Any) -> Any:
+    """p[x] for a distribution and a token, or for as many tokens as distributions: float64 on the host (NumPy's, so that a
+    quotient by zero is an infinity)."""
     tokens = np.asarray(host(x))
+    if not isinstance(p, Dist):
+        p = tensor_of(p)
     if isinstance(p, Dist) and p.index.ndim == 0 and tokens.ndim == 0:
         ones = p.rows.points(p.face)
         if ones is not None:
             p.rows.looked_at(p.index)
             if not -p.rows.size <= int(tokens) < p.rows.size:
                 raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {p.rows.size}")
-            return 1.0 if int(ones[int(p.index)]) == int(tokens) % p.rows.size else 0.0
+            return np.float64(int(ones[int(p.index)]) == int(tokens) % p.rows.size)
         table = p.rows.face(p.face)
         p.rows.looked_at(p.index)
-        return number(table[int(p.index), int(tokens)])
+        return np.float64(number(table[int(p.index), int(tokens)]))
+    shape = p.shape if isinstance(p, Dist) else tuple(p.shape[:-1])
+    rows, tokens = np.broadcast_arrays(np.arange(int(np.prod(shape))).reshape(shape), tokens)
+    return entries(p, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
+
+
+@lowering("lookup")
+def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
+    """p[x]: the entry of a token in each distribution, on the host. What ranges over the same things is lined up."""
+    tokens = np.asarray(host(x))
+    if isinstance(p, Dist) and p.index.ndim == 0 and tokens.ndim == 0:
+        return probability(p, tokens)
     tp, tx = op.operands[0].type, op.operands[1].type
     if not isinstance(p, Dist):
         p = tensor_of(p)

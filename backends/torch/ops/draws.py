@@ -164,4 +164,9 @@ def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
     return np.array([m.flip(float(v), key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape)
 
 
+def law(m: Any, x: Any) -> Any:
+    """The distribution that each draw was taken from."""
+    return x.law(m.request, m.vocab_size)
+
+
 on_host("beta", why="one number, which the machine draws on the host")

@@ -8,19 +8,19 @@ from decgraph.backends.torch.lowering import lowering, on_host, written
 
 
 @lowering("model.derive")
-def derive(m: Any, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()) -> Any:
+def derived(m: Any, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()) -> Any:
     """A model that shares another's weights."""
     return m.derived(how, base, args, named)
 
 
 @lowering("memory.only")
-def only(m: Any, memory: Any, positions: Any, *, kind: str) -> Any:
+def restricted(m: Any, memory: Any, positions: Any, *, kind: str) -> Any:
     """A memory restricted to positions, or rid of them."""
     return m.restrict(memory, positions, kind)
 
 
 @lowering("memory.join")
-def join(m: Any, a: Any, b: Any) -> Any:
+def joined(m: Any, a: Any, b: Any) -> Any:
     """Two memories together; the right one wins."""
     return a.join(b)
 

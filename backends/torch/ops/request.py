@@ -54,13 +54,13 @@ def ended(m: Any, x: Any, tree: Tree | None = None) -> Any:
 
 
 @lowering("state.read")
-def read(m: Any, *, state: str) -> Any:
+def read_state(m: Any, *, state: str) -> Any:
     """The value of a state."""
     return m.read_state(state)
 
 
 @lowering("state.write")
-def write(m: Any, value: Any, *, state: str) -> None:
+def write_state(m: Any, value: Any, *, state: str) -> None:
     """Set a state."""
     m.write_state(state, value)
 

@@ -13,7 +13,7 @@ from decgraph.backends.triton.cubin import Spec
 from decgraph.backends.triton.rows.emit import Emitter, Kernel, kernel_texts
 from decgraph.backends.triton.rows.folds import power
 from decgraph.backends.triton.rows.program import RowProgram, reached
-from decgraph.backends.triton.source import load
+from decgraph.backends.triton.source import HEARD, load
 from decgraph.backends.triton.tuned import Config, config
 
 SMALLEST, LARGEST = 16, 4096
@@ -80,7 +80,9 @@ class Made:
             shape = {"vector": (rows, self.size), "number": (rows,)}.get(n.shape) or (rows, n.args[0].attrs["k"])
             kind = {"bool": torch.bool, "int": torch.int64}.get(n.type, self.real)
             out[name] = bound[f"{name}_out"] = torch.empty(shape, dtype=kind, device=device)
-        if not rows:
+        for hear in HEARD:
+            hear(self.program.name, text)
+        if not rows or device.type == "meta":
             return out
         turns = -(-self.size // (c.block * c.splits))
         for p in emitter.partials:

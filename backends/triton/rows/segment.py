@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.lowering import lower
-from decgraph.backends.torch.segments import build_segment, segment_name
+from decgraph.backends.torch.segments import segment_call, segment_name
 from decgraph.backends.triton.rows.build import HANDLERS, law
 from decgraph.backends.triton.rows.launch import Made
 from decgraph.backends.triton.rows.trace import Trace, Waiting
@@ -125,7 +125,7 @@ class VocabularyCall:
     @staticmethod
     def _torch(step: Op) -> tuple[Any, bool, dict[str, Any]]:
         if step.opcode == "segment":
-            return build_segment(step, {}).call, True, {}
+            return segment_call(step), True, {}
         low = lower(step)
         return low.fn, low.machine, {k: v for k, v in low.kwargs.items() if v is not None}
 

@@ -11,7 +11,9 @@ from typing import Any
 from decgraph.backends.triton.rules.emit import HELPERS, PARAMETERS, SIZES, Again
 from decgraph.backends.triton.rules.emit_columns import Columns, evidence
 from decgraph.backends.triton.rules.emit_rows import closed
+from decgraph.backends.triton.rules.tidy import tidied
 from decgraph.backends.triton.rules.values import (
+    RESERVED,
     Captured,
     Children,
     Column,
@@ -201,6 +203,7 @@ def _wrapped(line: str) -> list[str]:
 
 def _kernel(out: Text, name: str, body: str, doc: str) -> tuple[str, ...]:
     """Write a kernel with the parameters that its body names; their names, constexprs last."""
+    body = tidied(body, frozenset({*RESERVED, *PARAMETERS, *SIZES, *HELPERS}))
     words = set(re.findall(r"\w+", body))
     plain, sizes = [p for p in PARAMETERS if p in words], [s for s in SIZES if s in words]
     out.lines += ["", "", "@triton.jit"]

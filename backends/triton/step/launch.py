@@ -6,6 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
+from decgraph.backends.triton.source import HEARD
 from decgraph.backends.triton.step import kernels
 from decgraph.backends.triton.tuned import Config, config
 
@@ -28,6 +29,7 @@ def new_cells(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(tokens, positions, bits, rows) of a forward; see the kernel. ids, depth: int64[B or 1, count]; own: int32[B or 1,
     count, W]; with a count of 0 they hold one that is not read."""
+    launched("new_cells")
     b, n, w = int(length.shape[0]), count, int(own.shape[2])
     at = length.device
     ids, depth, own = ids.contiguous(), depth.contiguous(), own.contiguous()
@@ -81,6 +83,7 @@ def commit_tokens(
     count: Tensor,
 ) -> Tensor:
     """Append tokens, in place; int32[B], how many were kept. See the kernel. done, lost: bool[B]."""
+    launched("commit_tokens")
     b, n = int(tokens.shape[0]), int(tokens.shape[1])
     kept = torch.empty(b, dtype=torch.int32, device=length.device)
     if length.device.type != "meta":
@@ -108,6 +111,7 @@ def settle_cells(
     length: Tensor, held: Tensor, kept: Tensor, path: Tensor | None, cells: Tensor | None, *, span: int, back: int
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """(source, count) for a model's `move`, and what it holds then; see the kernel. Without a path source is None."""
+    launched("settle_cells")
     b, at = int(length.shape[0]), length.device
     deepest = 0 if path is None else int(path.shape[1])
     source = torch.empty((b, span + deepest), dtype=torch.int64, device=at)
@@ -139,6 +143,7 @@ def walked_path(
     packed: Tensor, head: int, depth: int, node_tokens: Tensor, done: Tensor, lost: Tensor, tested: Tensor, accepted: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(tokens, accepted nodes, tokens offered) of what a walk left; see the kernel."""
+    launched("walked_path")
     b, at = int(packed.shape[0]), packed.device
     tokens = torch.empty((b, depth + 1), dtype=torch.int64, device=at)
     count, offered = (torch.empty(b, dtype=torch.int32, device=at) for _ in range(2))
@@ -161,6 +166,12 @@ def walked_path(
             num_warps=1,
         )
     return tokens, count, offered
+
+
+def launched(name: str) -> None:
+    """Say that a kernel of kernels.py is launched."""
+    for hear in HEARD:
+        hear(name, "")
 
 
 def _stride(a: Tensor) -> int:

@@ -16,7 +16,7 @@ from decgraph import DecError
 from decgraph.backends.indexes import Asked, Lru
 from decgraph.backends.reference.machine import Machine as ReferenceMachine
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
-from decgraph.backends.torch import lowering, program
+from decgraph.backends.torch import lowering, writer
 from decgraph.backends.torch.machine import Machine as TorchMachine
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.ir.table import TABLE
@@ -222,8 +222,8 @@ def test_what_is_refused_is_refused_by_name(name: str) -> None:
 
 
 def test_every_op_is_lowered_hosted_written_or_refused() -> None:
-    """`load` refuses an op that is in none of the tables; what program.py writes is what it says it writes."""
-    written = {n.removeprefix("op_") for n in dir(program._Writer) if n.startswith("op_")}
+    """`load` refuses an op that is in none of the tables; what writer.py writes is what it says it writes."""
+    written = {n.removeprefix("op_") for n in dir(writer.Writer) if n.startswith("op_")}
     assert {name.replace(".", "_") for name in lowering.WRITTEN} == written
     tables = (lowering.LOWERINGS, lowering.PLANS, lowering.HOSTED, lowering.WRITTEN)
     assert sorted([*REFUSED, *(name for table in tables for name in table)]) == OPS

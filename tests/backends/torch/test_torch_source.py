@@ -1,27 +1,37 @@
-"""The generated Python: what it looks like, that errors, debuggers and profiles find their way in it, and that the segments are
-fx graphs that compute what the text computes."""
+"""The generated Python: what it looks like, that it is a module of its own, that errors, debuggers and profiles find their
+way in it, and that segments are fx graphs."""
 
 from __future__ import annotations
 
 import ast
 import cProfile
+import importlib.util
 import linecache
 import pstats
+import re
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from shelf import NAMES, module, parameters, tables
 from torch import fx
+from worlds import WORLDS, world
 
 from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine
-from decgraph.backends.torch.program import Program, program_of, programs_of
+from decgraph.backends.torch.generated import driven_by
+from decgraph.backends.torch.program import Program, printed, program_of
+from decgraph.backends.torch.segments import graphs_of
 from decgraph.backends.torch.texts import negated, summary
 from decgraph.cli.main import main
 from decgraph.dsl.lower import load_text
+from decgraph.errors import DecError
+from decgraph.ir.walk import functions_of
+from decgraph.passes.plan import Plan
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
@@ -39,19 +49,20 @@ def test_emit_python(name: str, golden: Callable[[str, str], None], capsys: pyte
 @pytest.mark.parametrize("name", NAMES)
 def test_the_text_is_python_that_says_where_it_comes_from(name: str, passes: bool) -> None:
     p = compiled(name, passes)
-    tree = ast.parse(p.text())
+    tree = ast.parse(p.source)
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    assert len(functions) == len(tree.body) and name in {f.name for f in functions}
+    others = {type(node) for node in tree.body} - {ast.FunctionDef}
+    assert others <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign} and name in {f.name for f in functions}
     driver = next(f for f in functions if f.name == name)
     doc = ast.get_docstring(driver) or ""
     assert doc.endswith(".") and doc.split("\n")[0] in " ".join(module(name).entry.doc.split())
-    marked = {int(line.rsplit(":", 1)[1]) for line in p.text().splitlines() if f"  # {name}.dec:" in line}
+    marked = {int(line.rsplit(":", 1)[1]) for line in p.source.splitlines() if f"  # {name}.dec:" in line}
     assert len(marked) >= 2
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             taken = [a.arg for a in function.args.args]
             assert len(set(taken)) == len(taken)
-    for line in p.text().splitlines():
+    for line in p.source.splitlines():
         code = line.split("  #")[0]
         assert "__" not in code and not code.endswith(" ") and "not not" not in code, line
 
@@ -61,18 +72,73 @@ def compiled(name: str, passes: bool = True) -> Program:
     return program_of(m, m.main)
 
 
+def imported(text: str, folder: Path, name: str) -> ModuleType:
+    """A printed text as a module: written to a file and imported as any other."""
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("passes", [False, True], ids=["plain", "passes"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_printed_file_decodes(name: str, passes: bool, tmp_path: Path) -> None:
+    """Imported from a file, with nothing of the program that printed it, alone and in a ragged batch."""
+    w = world(name, *WORLDS[0])
+    plan = Plan() if passes else Plan(passes=())
+    session = w.session("torch", plan)
+    module = imported(printed(session.module), tmp_path, f"printed_{name}")
+    drivers = [getattr(module, f.name) for f in functions_of(session.module)]
+    called: set[str] = set()
+    for driver in drivers:
+        setattr(module, driver.__name__, heard(driver, called))
+    alone = [driven_by(module, w.session("torch", plan)).run(r) for r in w.requests]
+    w.compare(alone, "printed", passes=passes)
+    together = driven_by(module, w.session("torch", plan)).generate(w.requests, batch=3, keep_events=True)
+    w.compare(together, "printed, three at a time", passes=passes, together=True)
+    assert name in called
+
+
+def heard(driver: Callable[..., Any], called: set[str]) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        called.add(driver.__name__)
+        return driver(*args)
+
+    return run
+
+
+def test_a_printed_file_without_the_algorithm_is_refused(tmp_path: Path) -> None:
+    w = world("speculative", *WORLDS[0])
+    other = imported(printed(load_algorithm("autoregressive").optimised()), tmp_path, "other")
+    with pytest.raises(DecError, match="has no function speculative"):
+        driven_by(other, w.session("torch", Plan())).run(w.requests[0])
+
+
+def test_a_printed_file_can_be_edited(tmp_path: Path) -> None:
+    """A drafter that is never believed: the same tokens, none of them drafted."""
+    w = world("speculative", *WORLDS[0])
+    session = w.session("torch", Plan())
+    text = printed(session.module)
+    edited, times = re.subn(r"drafter, t, 0, \w+, ", "drafter, t, 0, 0, ", text)
+    assert times == 1
+    module = imported(edited, tmp_path, "edited")
+    got = driven_by(module, session).run(w.requests[0])
+    assert got.tokens and not got.stats.drafted and w.wanted[0].stats.drafted
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_segments_are_fx_graphs(name: str) -> None:
-    p = compiled(name)
-    assert p.segments or name == "autoregressive"
-    for key, s in p.segments.items():
-        assert isinstance(s.module, fx.GraphModule)
-        s.graph.lint()
-        assert s.source in p.text() and s.call.__name__ in key
+    graphs = graphs_of(load_algorithm(name).optimised())
+    assert graphs or name == "autoregressive"
+    for graph in graphs.values():
+        graph.lint()
+        assert isinstance(fx.GraphModule({}, graph), fx.GraphModule)
 
 
-def test_a_graph_module_computes_what_its_text_does() -> None:
-    """The difference that a rule takes its residual from, once by the text and once by the graph."""
+def test_a_graph_computes_what_a_rule_takes_its_residual_from() -> None:
     import numpy as np
     import torch
 
@@ -80,7 +146,6 @@ def test_a_graph_module_computes_what_its_text_does() -> None:
     from decgraph.backends.torch.rows import Dist, Values
 
     m = load_algorithm("speculative").optimised()
-    p = program_of(m, m.main)
     models = {k: v for k, v in tables().items() if k in ("target", "drafter")}
     request = Request(prompt=(0, 1))
     run = Machine(m, m.main, models, {"gamma": 2}, request)
@@ -88,9 +153,9 @@ def test_a_graph_module_computes_what_its_text_does() -> None:
         Dist(Values(torch.tensor([w], dtype=torch.float64), request), np.asarray(0))
         for w in ([0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1])
     )
-    residual = next(s for s in p.segments.values() if s.name.startswith("p_at_"))
-    by_text, by_graph = residual.call(run, a, b), residual.module(run, a, b)
-    assert by_text.vector().tolist() == by_graph.vector().tolist() == pytest.approx([0, 0, 0.25, 0.75])
+    name = next(name for name in graphs_of(m) if name.startswith("p_at_"))
+    by_graph = fx.GraphModule({}, graphs_of(m)[name])(run, a, b)
+    assert by_graph.vector().tolist() == pytest.approx([0, 0, 0.25, 0.75])
 
 
 def run_program(text: str, **more: Any) -> Any:
@@ -121,7 +186,7 @@ def test_errors_in_segments_name_their_own_line() -> None:
     from decgraph.passes.manager import optimise
 
     made = optimise(m)[0]
-    assert program_of(made, made.main).segments
+    assert graphs_of(made)
     error = Session(made, {"target": TableModel(4, 1)}, machine=machine("torch")).run(Request(prompt=(0, 1))).error
     assert error is not None and str(error).startswith("error: mine.dec:9:") and "segment" not in str(error), error
 
@@ -169,7 +234,6 @@ def test_the_driver_is_seen_by_profiles_debuggers_and_tracebacks() -> None:
     profile.runcall(session.run, Request(prompt=(0, 1), limit=8))
     seen = {(file, name) for file, _, name in pstats.Stats(profile).stats}  # type: ignore[attr-defined]
     assert (p.filename, "speculative") in seen and (p.filename, "rejection") in seen
-    assert any(file == s.filename for s in p.segments.values() for file, _ in seen)
 
     stepped: list[str] = []
 
@@ -204,7 +268,7 @@ def test_the_driver_is_seen_by_profiles_debuggers_and_tracebacks() -> None:
 def test_emit_segments_prints_the_graphs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "speculative", "--emit", "segments"]) == 0
     text = capsys.readouterr().out
-    assert text.count("graph():") == len(compiled("speculative").segments) and "call_function" in text
+    assert text.count("graph():") == len(graphs_of(load_algorithm("speculative").optimised())) and "call_function" in text
     assert main(["compile", "speculative", "--emit", "segments", "--json"]) == 0
     assert '"segments"' in capsys.readouterr().out
 
@@ -213,7 +277,8 @@ def test_functions_run_inside_another_are_printed_first() -> None:
     from programs import program
 
     m = load_text(program("cntp"), "cntp.dec")
-    assert [p.name for p in programs_of(m)] == ["autoregressive", m.main]
+    text = printed(m)
+    assert 0 < text.index("def autoregressive(") < text.index(f"def {m.main}(")
 
 
 @pytest.mark.parametrize(

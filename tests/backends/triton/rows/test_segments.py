@@ -18,7 +18,7 @@ from decgraph.backends.torch.draws import Draws
 from decgraph.backends.torch.lowering import lower
 from decgraph.backends.torch.machine import Machine
 from decgraph.backends.torch.rows import Dist, Rows, Sparse, Values
-from decgraph.backends.torch.segments import build_segment
+from decgraph.backends.torch.segments import segment_call
 from decgraph.backends.triton.rows.segment import vocabulary
 from decgraph.backends.triton.rows.shown import shown
 from decgraph.bench.gpu.specs.rows import ops_on_rows
@@ -119,7 +119,7 @@ def ops(name: str) -> list[Op]:
 
 def torch_call(op: Op) -> Any:
     if op.opcode == "segment":
-        return build_segment(op, {}).call
+        return segment_call(op)
     low = lower(op)
     return lambda m, *xs: low.fn(m, *xs, **{k: v for k, v in low.kwargs.items() if v is not None})
 

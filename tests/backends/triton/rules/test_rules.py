@@ -305,7 +305,7 @@ def test_what_is_no_kernel_says_why_and_where() -> None:
 def test_source_is_readable_and_marked() -> None:
     source = compiled("rejection")[1].source
     assert "# walks.dec:5" in source
-    assert "acc_token" in source
+    assert "acc_node" in source and "acc_token" not in source, "only the child itself is read after the loop"
     assert all(len(line) <= 160 for line in source.splitlines())
 
 

@@ -1,0 +1,131 @@
+"""The head of a generated module: its imports, and the ops that are declared with the types that they compute by."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+from decgraph.backends.torch.lowering import LOWERINGS, Lowered
+from decgraph.backends.torch.names import Names
+from decgraph.backends.torch.texts import function_name
+from decgraph.ir.table import lookup
+from decgraph.ir.types import Dim, Type
+from decgraph.ir.values import Op
+
+OPS = "decgraph.backends.torch.ops"
+GENERATED = "decgraph.backends.torch.generated"
+SUPPORT = ("accept", "emit", "parse_dim", "parse_type", "reject", "typed_op", "until_done", "walk")
+MODULES = {"np": "import numpy as np", "torch": "import torch"}
+
+
+class Header:
+    """Everything that the functions of one generated module name from outside."""
+
+    def __init__(self, titles: Iterable[str] = ()) -> None:
+        self.titles = set(titles)  # the names of the module's own functions
+        self.imports: dict[str, str] = {}  # name to the module that it comes from; "" for a module of MODULES
+        self.declared: dict[str, str] = {}  # the text of a declaration to its name
+        self.brought: dict[str, Any] = {}  # objects that no import gives: kernels
+
+    def need(self, name: str, module: str = "") -> str:
+        """A name that is imported; returns what it is called here, where a function of the module has its name."""
+        called = f"{name}_" if name in self.titles else name
+        self.imports[called] = module
+        return called
+
+    def call(self, op: Op, low: Lowered, names: Names) -> str:
+        """What an op's lowering is called in the text."""
+        place = imported(op)
+        if place is not None and low.fn is LOWERINGS.get(op.opcode):
+            module, name = place
+            if qualified(op, name):
+                folder, _, file = module.rpartition(".")
+                return f"{self.need(file, folder)}.{name}"
+            return self.need(name, module)
+        if low.own:
+            return self.object(low.name, low.fn, names)
+        text = declaration(op)
+        if text not in self.declared:
+            self.declared[text] = names.fresh(function_name(low.name))
+        for name in ("typed_op", "parse_type", "parse_dim"):
+            if f"{name}(" in text:
+                self.need(name, GENERATED)
+        return self.declared[text]
+
+    def object(self, name: str, value: Any, names: Names) -> str:
+        """The name of an object of a backend, such as a kernel's launch, which the module is given when it is loaded."""
+        for known, held in self.brought.items():
+            if held is value:
+                return known
+        made = names.fresh(function_name(name))
+        self.brought[made] = value
+        return made
+
+    @staticmethod
+    def declared_line(name: str, text: str) -> list[str]:
+        """A declaration, on lines of its own where it is long."""
+        if len(name) + len(text) < 110:
+            return [f"{name} = {text}"]
+        head, _, rest = text.partition("(")
+        return [f"{name} = {head}(", *textwrap.wrap(rest[:-1], 110, initial_indent="    ", subsequent_indent="    "), ")"]
+
+    def text(self) -> str:
+        """The imports as isort orders them, and the declarations."""
+        lines = [MODULES[n] for n in sorted(self.imports) if n in MODULES]
+        by_module: dict[str, list[str]] = {}
+        for name, module in self.imports.items():
+            if module:
+                by_module.setdefault(module, []).append(name if name[:-1] not in self.titles else f"{name[:-1]} as {name}")
+        if lines and by_module:
+            lines.append("")
+        lines += [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(by_module.items())]
+        if self.declared:
+            lines += ["", *(one for text, name in self.declared.items() for one in self.declared_line(name, text))]
+        return "\n".join(lines)
+
+
+def imported(op: Op) -> tuple[str, str] | None:
+    """(module, function) of a lowering that needs nothing of its op but attributes."""
+    fn = LOWERINGS.get(op.opcode)
+    if fn is None or "op" in inspect.signature(fn).parameters:
+        return None
+    return fn.__module__, fn.__name__
+
+
+def qualified(op: Op, name: str) -> bool:
+    """Whether a lowering is called with its module's name: `trees.new`, since `new` alone says too little."""
+    return "." in op.opcode and op.opcode.rpartition(".")[2] == name
+
+
+def reserved(ops: Iterable[Op]) -> set[str]:
+    """The names that variables leave to the functions and modules that the ops of a function may need."""
+    out = {*SUPPORT, *MODULES, "law", "probability"}
+    for op in ops:
+        place = imported(op)
+        if place is not None:
+            out.add(place[0].rpartition(".")[2] if qualified(op, place[1]) else place[1])
+    return out
+
+
+def declaration(op: Op) -> str:
+    """`typed_op(...)` for an op; types are written as the IR prints them."""
+    types = tuple(v.type for v in op.operands)
+    parts = [f'"{op.opcode}"', *(f'"{t}"' for t in types)]
+    if tuple(lookup(op.opcode).type(types, op.attrs, ())) != tuple(r.type for r in op.results):
+        results = ", ".join(f'"{r.type}"' for r in op.results)
+        parts.append(f"results=({results},)")
+    parts += [f"{k}={attribute(v)}" for k, v in op.attrs.items() if v is not None]
+    return f"typed_op({', '.join(parts)})"
+
+
+def attribute(v: Any) -> str:
+    """The text of an attribute."""
+    if isinstance(v, tuple):
+        return f"({', '.join(map(attribute, v))}{',' if len(v) == 1 else ''})"
+    if isinstance(v, list):
+        return f"[{', '.join(map(attribute, v))}]"
+    if isinstance(v, Type | Dim):
+        return f'{"parse_type" if isinstance(v, Type) else "parse_dim"}("{v}")'
+    return f'"{v}"' if isinstance(v, str) and '"' not in v and v.isprintable() and "\\" not in v else repr(v)
