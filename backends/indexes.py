@@ -25,7 +25,7 @@ class Lru:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Continuations:
     """An index asked with a key: what `best_first` grows from."""
 
     index: Any  # Any: the backend's own index of text

@@ -9,9 +9,9 @@ from decgraph.backends.base import Backend
 from decgraph.errors import DecError
 
 BACKENDS: dict[str, tuple[str, str]] = {
-    "reference": ("decgraph.backends.reference.machine", "Machine"),
-    "torch": ("decgraph.backends.torch.machine", "Machine"),
-    "triton": ("decgraph.backends.triton.machine", "Machine"),
+    "reference": ("decgraph.backends.reference.machine", "ReferenceMachine"),
+    "torch": ("decgraph.backends.torch.machine", "TorchMachine"),
+    "triton": ("decgraph.backends.triton.machine", "TritonMachine"),
 }
 DEFAULT = "reference"
 

@@ -16,10 +16,10 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.constants import facts
-from decgraph.check.laws import (
+from decgraph.check.distributions import (
     AdversaryWins,
+    CheckedProgram,
     Law,
-    Program,
     Specification,
     Tally,
     continued_law,
@@ -62,12 +62,12 @@ class Case:
     others: tuple[Any, ...] | None = None
     flags: set[str] = field(default_factory=set)
 
-    def program(self) -> Program:
-        return Program(
+    def program(self) -> CheckedProgram:
+        return CheckedProgram(
             self.module, self.function.name, self.models, self.params, self.engine, self.externs, self.detokenizer, self.ran
         )
 
-    def spec(self) -> Program:
+    def spec(self) -> CheckedProgram:
         """The specification with its arguments: our models and parameters by the claim's names, its defaults else."""
         f = self.module.functions[self.claim.spec]
         models: dict[str, Any] = {}
@@ -78,7 +78,9 @@ class Case:
                 models[name] = got
             else:
                 params[name] = got
-        return Program(self.module, f.name, models, check_params(f, params), ExactMachine, self.externs, self.detokenizer)
+        return CheckedProgram(
+            self.module, f.name, models, check_params(f, params), ExactMachine, self.externs, self.detokenizer
+        )
 
     def setup(self) -> Callable[[ExactMachine], None]:
         """What puts a machine into the start: arbitrary carried values, and what earlier requests of the session left
@@ -150,7 +152,9 @@ def begun(case: Case) -> Case:
         return case
     lucky = World(coupled=True)
     program = (
-        case.spec() if case.claim.kind == "refines" else Program(case.module, case.function.name, case.models, case.params)
+        case.spec()
+        if case.claim.kind == "refines"
+        else CheckedProgram(case.module, case.function.name, case.models, case.params)
     )
     lucky.restart(ByChance(plan.seed))
     m = program.machine(case.request, lucky)

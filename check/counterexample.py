@@ -10,8 +10,8 @@ from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.distributions import Law, Tally, execute
 from decgraph.check.functions import Drawn
-from decgraph.check.laws import Law, Tally, execute
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
 from decgraph.runtime.parameters import written

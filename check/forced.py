@@ -16,11 +16,11 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import ByChance, begun
 from decgraph.check.coverage import demanded, missing, pinned
-from decgraph.check.laws import Tally, execute
+from decgraph.check.distributions import Tally, execute
 from decgraph.check.plans import chance_plan, first_plans, further_plans
 from decgraph.check.starts import NoValue
 from decgraph.check.survey import Survey, Tried
-from decgraph.check.worlds import Plan, narrow
+from decgraph.check.worlds import WorldPlan, narrow
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
 
@@ -77,7 +77,7 @@ def varied(survey: Survey, wanted: Sequence[Outcome]) -> None:
             left -= 1
 
 
-def sampled(survey: Survey, plan: Plan) -> set[Outcome]:
+def sampled(survey: Survey, plan: WorldPlan) -> set[Outcome]:
     """What a few runs in a world come to."""
     assert survey.ran is not None
     case = survey.make(plan)

@@ -11,7 +11,7 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
 from decgraph.check.claims import Case, decide, deep, masked
-from decgraph.check.laws import Tally
+from decgraph.check.distributions import Tally
 from decgraph.check.planting import Planting, Rewrite
 from decgraph.check.profile import Profile, profile
 from decgraph.check.worlds import least

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from decgraph.backends.reference.machine import Machine
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.ir.data.dist import resolve_path
 from decgraph.ir.values import Op
 
@@ -18,7 +18,7 @@ class Seen:
     rows: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
 
-class Watched(Machine):
+class Watched(ReferenceMachine):
     """The reference, writing down every row and memory that a model gives."""
 
     seen: Seen

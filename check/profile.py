@@ -12,7 +12,7 @@ from decgraph.backends.exact.choices import Choices
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import Case
-from decgraph.check.laws import execute
+from decgraph.check.distributions import execute
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draw

@@ -14,11 +14,11 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import Signer, Unknown, carried_on
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import ByChance, Failure, begun
-from decgraph.check.laws import execute
+from decgraph.check.distributions import execute
 from decgraph.check.starts import left_seen
 from decgraph.check.survey import Survey
 from decgraph.check.tables import Style
-from decgraph.check.worlds import Plan
+from decgraph.check.worlds import WorldPlan
 from decgraph.errors import DecError
 from decgraph.ir.values import Op
 
@@ -30,7 +30,7 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
     """(a failure from a state that a run reaches, or why that cannot be said; nothing where the claim holds in all of them)."""
     sorts = ("plain", "zeros", "mixed", "plain", "peaked", "plain")
     for n, sort in enumerate(sorts):
-        plan = Plan(
+        plan = WorldPlan(
             "reached",
             8000 + n,
             2 if n % 3 else vocab,
@@ -64,7 +64,7 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
     """In words, what a long text carries that its first steps did not; nothing where all values come up early."""
     followed = 0
     for n in range(6):
-        plan = Plan(
+        plan = WorldPlan(
             "sampled",
             8100 + n,
             2 if n % 2 else vocab,

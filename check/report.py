@@ -13,8 +13,8 @@ from decgraph.check.adversary import adversarial, controllers
 from decgraph.check.claims import Case
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
+from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.forced import harmless, searched
-from decgraph.check.laws import OutOfTime, Tally
 from decgraph.check.mutant import Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.plans import first_plans, further_plans

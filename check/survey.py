@@ -14,9 +14,9 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.constants import facts
-from decgraph.check.laws import OutOfTime, Tally
+from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.starts import SEEN, NoValue
-from decgraph.check.worlds import Plan, least, world
+from decgraph.check.worlds import WorldPlan, least, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
@@ -111,7 +111,7 @@ class Survey:
     from_any: Failure | None = None
     from_functions: Failure | None = None
     shown: Counter[Any] = field(default_factory=Counter)
-    shown_by: dict[Any, Plan] = field(default_factory=dict)
+    shown_by: dict[Any, WorldPlan] = field(default_factory=dict)
     no_value: str = ""
     seen_draws: bool = False
     erred: bool = False
@@ -126,7 +126,7 @@ class Survey:
         carried = known.stepwise and (known.states or known.carries)
         return self.from_any is None and not self.seen_draws and not self.no_value and (not carried or self.arbitrary > 0)
 
-    def make(self, plan: Plan) -> Case | None:
+    def make(self, plan: WorldPlan) -> Case | None:
         """The world of a plan, or None where it cannot be made."""
         try:
             return world(self.module, self.claim, plan, given=self.params, engine=self.engine, externs=self.externs)
@@ -140,7 +140,7 @@ class Survey:
             f"{why.splitlines()[0].removeprefix('error: ') if why else ''}"
         )
 
-    def run(self, plans: Sequence[Plan], progress: Callable[[str, int, int], None] | None = None) -> Failure | None:
+    def run(self, plans: Sequence[WorldPlan], progress: Callable[[str, int, int], None] | None = None) -> Failure | None:
         """Decide worlds until one fails."""
         for i, plan in enumerate(plans):
             if progress is not None:
@@ -153,7 +153,7 @@ class Survey:
                 return None
         return None
 
-    def one(self, plan: Plan) -> Failure | None:
+    def one(self, plan: WorldPlan) -> Failure | None:
         """Decide one world; its failure, unless that is one from carried values of any kind, which is kept aside."""
         case = self.make(plan)
         if case is None:

@@ -31,7 +31,7 @@ PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorldPlan:
     """What a world is made of.
 
     label: what it is there for, in a word or two. seed: of everything that is drawn. vocab: tokens. style: of the tables'
@@ -284,7 +284,7 @@ def layers_for(params: Mapping[str, ParamValue]) -> int:
 def world(
     module: Module,
     claim: Claim,
-    plan: Plan,
+    plan: WorldPlan,
     *,
     given: Mapping[str, ParamValue] | None = None,
     engine: Any = None,
@@ -344,7 +344,7 @@ def world(
     return replace(small, length=case.length, request=case.request) if plan.label in LATER else small
 
 
-def others_for(plan: Plan) -> tuple[Any, ...] | None:
+def others_for(plan: WorldPlan) -> tuple[Any, ...] | None:
     """The scores of other sequences' candidates in a batch, as logarithms of probabilities; in every third world an
     adversary's."""
     if plan.seed % 3 == 0:

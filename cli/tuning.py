@@ -109,7 +109,7 @@ class Job:
         and with the noise of the draw. None for masked models. Raises what the model says."""
         import numpy as np
 
-        from decgraph.runtime.models.engine.ask import Ask
+        from decgraph.runtime.models.engine.forward_call import ForwardCall
         from decgraph.runtime.models.engine.of import engine_of
         from decgraph.runtime.noise import exponentials, output_key
 
@@ -117,7 +117,7 @@ class Job:
         if target.kind != "causal":
             return None
         engine = engine_of(target)
-        (row,) = engine.answer([Ask("decgraph tune: a tie", list(path))])
+        (row,) = engine.answer([ForwardCall("decgraph tune: a tie", list(path))])
         engine.close("decgraph tune: a tie")
         if isinstance(row, decgraph.DecError):
             raise row

@@ -136,7 +136,7 @@ NODES: dict[str, tuple[type[s.Node], str]] = {
     "extern": (s.Extern, "name params returns where"), "import": (s.Import, "module names"),
     "refines": (s.Refines, "spec mode when"), "ensures": (s.Ensures, "expr"), "state": (s.State, "name type scope init"),
     "canvas": (s.Canvas, "name length grow_to"), "cache": (s.CachePolicy, "model policy"),
-    "model": (s.ModelDecl, "name value"), "noise": (s.Noise, "name dims kind"), "verify": (s.Verify, "tree rule against"),
+    "model": (s.ModelDecl, "name value"), "noise": (s.NoiseDecl, "name dims kind"), "verify": (s.Verify, "tree rule against"),
     "prune": (s.Prune, "tree to"), "commit": (s.Commit, "value"), "accept": (s.Accept, "value"), "emit": (s.Emit, "value"),
     "return": (s.Return, "values"), "break": (s.Break, "cond"), "draw": (s.Draw, "targets dist stream using"),
     "grow": (s.Grow, "what at columns"), "unmask": (s.Unmask, "target where with_"), "remask": (s.Remask, "target where"),

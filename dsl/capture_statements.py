@@ -334,7 +334,7 @@ def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt | None:
             r.fail(node, "a model is made of another", "small: Model = target.exit(2)")
         return S.ModelDecl(name, value, span=span, name_span=name_span)
     if named(base) == "Noise":
-        return S.Noise(name, tuple(r.dim(p) for p in parts), "race", span=span, name_span=name_span)
+        return S.NoiseDecl(name, tuple(r.dim(p) for p in parts), "race", span=span, name_span=name_span)
     if len(parts) != 1:
         r.fail(node, "a state has a type, with a scope around it", "next: State[PerSession[int]] = 0")
     kind_, scope = r.scoped(parts[0])

@@ -246,7 +246,7 @@ WORDS: dict[type, Callable[[Any], str]] = {
     S.Canvas: lambda s: f"{s.name} is a canvas of {expression(s.length)} masked positions after the prompt",
     S.CachePolicy: lambda s: f"{expression(s.model)} reuses what it computed before, by {expression(s.policy)}",
     S.ModelDecl: lambda s: f"{s.name} is the model {expression(s.value)}, which shares weights",
-    S.Noise: lambda s: f"{s.name} is noise that several draws share",
+    S.NoiseDecl: lambda s: f"{s.name} is noise that several draws share",
     S.State: state,
     S.Unmask: unmask,
     S.Remask: lambda s: f"mask {expression(s.target)} again" + (f" where {expression(s.where)}" if s.where is not None else ""),

@@ -80,7 +80,7 @@ class ModelDecl(Stmt, Named):
 
 
 @dataclass(frozen=True, slots=True)
-class Noise(Stmt, Named):
+class NoiseDecl(Stmt, Named):
     """`noise name[dims]: kind`."""
 
     name: str

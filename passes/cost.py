@@ -25,7 +25,7 @@ STORES = ("index.ask", "index.learn")
 
 
 @dataclass(frozen=True)
-class Call:
+class CallCost:
     """Calls of one model at one line: `times` in words, at most `most` of them in a step (None: no static bound). After
     reuse: which tokens are `asked` for and which of them `computed`."""
 
@@ -44,7 +44,7 @@ class Cost:
 
     name: str
     step: str
-    calls: tuple[Call, ...]
+    calls: tuple[CallCost, ...]
     capacities: tuple[str, ...]
     effects: tuple[str, ...]
     syncs: tuple[str, ...]
@@ -105,7 +105,7 @@ class _Walker:
                  within: tuple[str, ...] = ()) -> None:  # fmt: skip
         self.module, self.function, self.given, self.within = module, function, given or {}, (*within, function.name)
         self.made = definitions(function.body)
-        self.calls: list[Call] = []
+        self.calls: list[CallCost] = []
         self.capacities: dict[str, None] = {}
         self.effects: dict[str, None] = {}
         self.host: dict[str, None] = {}
@@ -215,7 +215,7 @@ class _Walker:
             case "model.eval" | "model.evals":
                 kept = self.kept.get(op)
                 said = (kept.asked, kept.computed) if kept is not None else ("", "")
-                self.calls.append(Call(self.model(op), self.places(op), turns.times(), turns.most, op.loc.line, *said))
+                self.calls.append(CallCost(self.model(op), self.places(op), turns.times(), turns.most, op.loc.line, *said))
             case "model.memory":
                 self.capacities[f"memory of {self.model(op)}: keys, values and features it computed (line {op.loc.line})"] = (
                     None

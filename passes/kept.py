@@ -16,7 +16,7 @@ from decgraph.passes.tree_fusion import parts_of
 
 
 @dataclass(frozen=True)
-class Kept:
+class Reuse:
     """One call: its store, line, what it asks for, what is computed of it, and why the rest is held."""
 
     store: str
@@ -29,12 +29,12 @@ class Kept:
         return f"{self.store}, line {self.line}: computes {self.computed} of {self.asked}"
 
 
-def kept(function: Function) -> list[Kept]:
+def kept(function: Function) -> list[Reuse]:
     """Every call of a step that continues a store, in order."""
     return list(kept_by_op(function).values())
 
 
-def kept_by_op(function: Function) -> dict[Op, Kept]:
+def kept_by_op(function: Function) -> dict[Op, Reuse]:
     """The same, by the op that calls."""
     return Analysis(function).run()
 
@@ -78,9 +78,9 @@ class Analysis:
         self.calls = [(op, inside) for op, inside in nested(self.step, False) if op.opcode in CALLS and op.attrs.get("reuse")]
         self.commits = [op for op, _ in nested(self.step, False) if op.opcode == "commit"]
 
-    def run(self) -> dict[Op, Kept]:
+    def run(self) -> dict[Op, Reuse]:
         seen: dict[str, list[Place]] = {}
-        out: dict[Op, Kept] = {}
+        out: dict[Op, Reuse] = {}
         for op, looped in self.calls:
             store = str(op.attrs["reuse"])
             before = seen.setdefault(store, [])
@@ -114,7 +114,7 @@ class Analysis:
         return Place("nodes", str(t.of[0]), which)
 
     # -- what is computed
-    def one(self, op: Op, store: str, places: list[Place], before: list[Place], looped: bool) -> Kept:
+    def one(self, op: Op, store: str, places: list[Place], before: list[Place], looped: bool) -> Reuse:
         if places[0].kind in ("canvas", "canvases"):
             return self.canvas(op, store, places, before)
         reasons: list[str] = ["held: the committed prefix"]
@@ -127,7 +127,7 @@ class Analysis:
         shown = " + ".join(t for t in terms if t) or "nothing"
         if op.attrs.get("part") == "heads" or op.opcode == "model.memory":
             reasons.append("read from the features that the last call left")
-        return Kept(store, op.loc.line, " and ".join(dict.fromkeys(p.asked() for p in places)), shown, tuple(reasons))
+        return Reuse(store, op.loc.line, " and ".join(dict.fromkeys(p.asked() for p in places)), shown, tuple(reasons))
 
     def pending(self, store: str, features: bool, reasons: list[str], places: list[Place]) -> str:
         """Committed tokens that the store does not hold when the step begins, by what the last step committed."""
@@ -172,19 +172,19 @@ class Analysis:
             return [f"{place.which} of {place.tree}, each node once"]
         return [f"the way to {place.which} of {place.tree}"]
 
-    def canvas(self, op: Op, store: str, places: list[Place], before: list[Place]) -> Kept:
+    def canvas(self, op: Op, store: str, places: list[Place], before: list[Place]) -> Reuse:
         """A masked model computes a canvas as a whole; the same canvas twice in a row is computed once."""
         others = [p for o, _ in self.calls if o is not op and o.attrs["reuse"] == store for p in self.places(o)]
         asked = " and ".join(p.asked() for p in places)
         if places[0].kind == "canvas" and any(p.kind == "canvases" for p in others):
             reason = "held: the canvas that was accepted is one of those that the last verification computed"
-            return Kept(store, op.loc.line, asked, "nothing", (reason,))
+            return Reuse(store, op.loc.line, asked, "nothing", (reason,))
         roots = {o.operands[0] for o in self.body.walk() if o.opcode == "tree.new" and o.attrs["tree"] == places[0].tree}
         if places[0].kind == "canvases" and any(o.operands[1] in roots for o, _ in self.calls if o.attrs["reuse"] == store):
             reason = "held: the canvas at the root, computed by the call before it or by the last verification"
             computed = f"(c + the cells of the canvas) for all but the root of {places[0].tree}"
-            return Kept(store, op.loc.line, asked, computed, (reason,))
-        return Kept(store, op.loc.line, asked, "all", ("held: a canvas that is the same as in the last call",))
+            return Reuse(store, op.loc.line, asked, computed, (reason,))
+        return Reuse(store, op.loc.line, asked, "all", ("held: a canvas that is the same as in the last call",))
 
 
 def nested(region: Region, looped: bool) -> Iterator[tuple[Op, bool]]:

@@ -63,7 +63,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Step:
+class PassRun:
     """What one pass did."""
 
     name: str
@@ -80,7 +80,7 @@ class Report:
     name: str
     plan: Plan
     ops: int
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PassRun, ...] = ()
     validated: bool = False
     made: Module | None = field(default=None, compare=False, repr=False)
 
@@ -141,7 +141,7 @@ def optimise(
         if validate is not None and made is not module:
             validate(module, made, name)
         notes = load(name).notes(module, made) if made.main in made.functions else []
-        step = Step(name, made is not module, size(made), seconds, tuple(notes))
+        step = PassRun(name, made is not module, size(made), seconds, tuple(notes))
         report = replace(report, steps=(*report.steps, step), validated=validate is not None)
         module = made
     return module, replace(report, made=module)

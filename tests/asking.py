@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from decgraph.runtime.models.engine.ask import Ask
+from decgraph.runtime.models.engine.forward_call import ForwardCall
 
 
 class Sequence:
@@ -23,7 +23,7 @@ class Sequence:
         self._held: set[int] = set()
         self.cells = 0  # that a perfect engine computes
 
-    def ask(self) -> Ask:
+    def ask(self) -> ForwardCall:
         """The present tree, some of its rows; counts what is new."""
         count = len(self.tokens)
         rows = [n for n in range(-1, count) if self.rng.random() < 0.6] or [-1]
@@ -37,7 +37,7 @@ class Sequence:
                 row = self.parents[row]
         self.cells += len(needed - self._held)
         self._held |= needed
-        return Ask(self.name, self.context, self.marks, self.tokens, self.parents, self.uids, rows)
+        return ForwardCall(self.name, self.context, self.marks, self.tokens, self.parents, self.uids, rows)
 
     def grow(self, cells: int, *, chain: bool = False) -> None:
         """More nodes below the present ones."""
@@ -97,7 +97,7 @@ def run(
     size: int,
     longest: int,
     steps: int,
-    answer: Callable[[list[Ask]], None],
+    answer: Callable[[list[ForwardCall]], None],
     close: Callable[[int], None],
     sequences: int = 4,
 ) -> int:

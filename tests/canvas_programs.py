@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import decgraph
-from decgraph.backends.torch.machine import Machine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import Vocab
@@ -91,7 +91,7 @@ def parameters(name: str, **params: Any) -> dict[str, Any]:
 
 def machines(
     name: str, model: Any, params: dict[str, Any], requests: Sequence[Request], *, known: bool = True
-) -> list[Machine]:
+) -> list[TorchMachine]:
     """A machine of the torch backend for each request; `known`: whether the passes know the parameters."""
     module = load(name).optimised(params if known else None)
-    return [Machine(module, name, {"model": model}, params, r) for r in requests]
+    return [TorchMachine(module, name, {"model": model}, params, r) for r in requests]

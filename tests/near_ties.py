@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.reference.machine import Machine
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.ir.data.dist import Dist
 from decgraph.runtime import noise
 
@@ -46,7 +46,7 @@ def leading(values: Any, k: int) -> float:
     return relative(top[:-1], top[1:]) if len(top) > 1 else np.inf
 
 
-class Margins(Machine):
+class Margins(ReferenceMachine):
     """The reference, with the margins of its decisions in `closest`."""
 
     def __init__(self, *args: Any, **more: Any) -> None:

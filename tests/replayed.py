@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten
 from unread import Unread
 
-from decgraph.backends.triton.step.canvas_turns import Recorder
+from decgraph.backends.triton.step.canvas_graphs import Recorder
 
 
 class _Tape(Unread):

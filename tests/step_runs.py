@@ -13,7 +13,7 @@ from unread import Unread
 
 from decgraph import stdlib
 from decgraph.backends.registry import machine
-from decgraph.backends.triton.step.laws import Shape
+from decgraph.backends.triton.step.distributions import Shape
 from decgraph.backends.triton.step.machine import Frame
 from decgraph.backends.triton.step.program import Outcome, StepProgram
 from decgraph.backends.triton.step.table import TableOnDevice

@@ -128,7 +128,7 @@ simple = st.one_of(
     st.builds(s.Canvas, names, expressions, maybe(expressions)),
     st.builds(s.CachePolicy, places, named_calls),
     st.builds(s.ModelDecl, names, expressions),
-    st.builds(s.Noise, names, some(expressions, 1), names),
+    st.builds(s.NoiseDecl, names, some(expressions, 1), names),
     st.builds(s.Verify, places, named_calls, expressions),
     st.builds(s.Prune, places, expressions),
     st.builds(s.Commit, expressions),

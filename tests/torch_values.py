@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from decgraph.backends.indexes import Asked
-from decgraph.backends.reference.values import Held as ReferenceHeld
+from decgraph.backends.indexes import Continuations
+from decgraph.backends.reference.values import ReferenceMemory as ReferenceHeld
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
-from decgraph.backends.torch.canvas_calls import Kept
+from decgraph.backends.torch.canvas_calls import CanvasMemory
 from decgraph.backends.torch.canvases import Canvas, Edit
-from decgraph.backends.torch.draws import Draws, joined
-from decgraph.backends.torch.rows import Dist, Values
+from decgraph.backends.torch.draws import TorchDraws, joined
+from decgraph.backends.torch.rows import TorchDist, TorchVectors
 from decgraph.backends.torch.stores import Suffixes
-from decgraph.backends.torch.trees import Context, Path, Tree
+from decgraph.backends.torch.trees import Context, TorchPath, TorchTree
 from decgraph.ir.data import canvas as ir_canvas
 from decgraph.ir.data import dist as ir_dist
 from decgraph.ir.data import tree as ir_tree
-from decgraph.runtime.models.engine.ask import Remembered
+from decgraph.runtime.models.engine.forward_call import Remembered
 from decgraph.runtime.models.interface import Model
 
 IMPOSSIBLE = ("none",)
@@ -34,14 +34,14 @@ def torch_value(value: Any, request: Any, *, tensors: bool = False) -> Any:
     if isinstance(value, ir_dist.Dist):
         rows = [torch.from_numpy(np.asarray(r.face(value.face), np.float64)) for r in value.rows.ravel()]
         index = np.arange(len(rows)).reshape(value.shape)
-        return Dist(Values(torch.stack(rows), request), index, value.face, value.at)
+        return TorchDist(TorchVectors(torch.stack(rows), request), index, value.face, value.at)
     if isinstance(value, ir_dist.Draw):
         return _draw(value, request)
     if isinstance(value, ir_dist.Draws):
         return _draw(value.items[()], request) if value.shape == () else joined([_draw(d, request) for d in value.flat()])
     if isinstance(value, ir_dist.Path):
         tokens = tuple(int(t) for t in value.tokens)
-        return Path(tokens, value.node, value.depth, value.emitted, (-1,) * len(tokens), (None,) * len(tokens))
+        return TorchPath(tokens, value.node, value.depth, value.emitted, (-1,) * len(tokens), (None,) * len(tokens))
     if isinstance(value, ir_tree.Tree):
         return _tree(value, request)
     if isinstance(value, ir_canvas.Canvas):
@@ -55,18 +55,18 @@ def torch_value(value: Any, request: Any, *, tensors: bool = False) -> Any:
     return value
 
 
-def _draw(d: ir_dist.Draw, request: Any) -> Draws:
-    rows = Values(torch.from_numpy(np.asarray(d.law_vector(), np.float64))[None], request)
+def _draw(d: ir_dist.Draw, request: Any) -> TorchDraws:
+    rows = TorchVectors(torch.from_numpy(np.asarray(d.law_vector(), np.float64))[None], request)
     race = None if d.race is None else np.asarray(d.race)
-    return Draws(np.asarray(d.token), rows, np.asarray(0), d.law_face, point=d.point, race=race)
+    return TorchDraws(np.asarray(d.token), rows, np.asarray(0), d.law_face, point=d.point, race=race)
 
 
-def _tree(t: ir_tree.Tree, request: Any) -> Tree:
+def _tree(t: ir_tree.Tree, request: Any) -> TorchTree:
     base = torch_value(t.base, request)
-    out = Tree.start(base)
+    out = TorchTree.start(base)
     for i, node in enumerate(t.nodes[1:]):
         edge = torch_value(node.edge, request)
-        draw = joined([edge]) if isinstance(edge, Draws) else None
+        draw = joined([edge]) if isinstance(edge, TorchDraws) else None
         out = out.grow(
             draw,
             np.zeros(1, dtype=np.int64),
@@ -103,7 +103,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, ir_dist.Draws):
         flat = [None if d is None else plain(d) for d in value.items.ravel()]
         return _shaped(flat, value.shape)
-    if isinstance(value, Draws):
+    if isinstance(value, TorchDraws):
         flat = (
             [_plain_torch_draw(value.ravel().pick(i)) for i in range(value.tokens.size)]
             if value.shape
@@ -114,9 +114,9 @@ def plain(value: Any) -> Any:
         return [plain(d) for d in value.items]
     if isinstance(value, ir_dist.Dist):
         return ("dist", _rounded(value.vector()), None if value.at is None else value.at.tolist())
-    if isinstance(value, Dist):
+    if isinstance(value, TorchDist):
         return ("dist", _rounded(value.vector().numpy()), None if value.at is None else np.asarray(value.at).tolist())
-    if isinstance(value, (ir_dist.Path, Path)):
+    if isinstance(value, (ir_dist.Path, TorchPath)):
         emitted = value.emitted if value.emitted is None else int(getattr(value.emitted, "token", value.emitted))
         return ("path", [ir_tree.edge_token(t) for t in value.tokens], value.node, value.depth, emitted)
     if isinstance(value, ir_tree.Tree):
@@ -130,7 +130,7 @@ def plain(value: Any) -> Any:
             value.frontier,
             _columns([n.columns for n in value.nodes]),
         )
-    if isinstance(value, Tree):
+    if isinstance(value, TorchTree):
         edges = value.edges[1:] if len(value.edges) == len(value) else value.token[1:].tolist()
         return _plain_tree(
             value.base,
@@ -155,12 +155,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, (ReferenceSuffixes, Suffixes)):
         texts = value.texts if isinstance(value, ReferenceSuffixes) else [tuple(a.tolist()) for a in value.arrays()]
         return ("index", value.depth, list(texts))
-    if isinstance(value, Asked):
+    if isinstance(value, Continuations):
         return ("asked", plain(value.index), value.key)
     if isinstance(value, Remembered):
         return ("memory", value.value, 0)
-    if isinstance(value, (Kept, ReferenceHeld)):
-        return ("memory", value.memory.memory if isinstance(value, Kept) else value.memory, value.base)
+    if isinstance(value, (CanvasMemory, ReferenceHeld)):
+        return ("memory", value.memory.memory if isinstance(value, CanvasMemory) else value.memory, value.base)
     if isinstance(value, Model):
         return ("model", value.name, value.family)
     if isinstance(value, torch.Tensor):
@@ -183,7 +183,7 @@ def _plain_draw(token: int, law: Any, point: bool, race: Any) -> tuple[Any, ...]
     return ("draw", token, _rounded(law), point, None if race is None else _rounded(race))
 
 
-def _plain_torch_draw(d: Draws) -> Any:
+def _plain_torch_draw(d: TorchDraws) -> Any:
     if int(d.tokens) < 0:
         return None
     return _plain_draw(int(d.tokens), d.law(_ANY, 3).vector().numpy(), d.point, None if d.race is None else float(d.race))

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from decgraph import stdlib
-from decgraph.backends.torch.draws import Draws, points
+from decgraph.backends.torch.draws import TorchDraws, points
 from decgraph.backends.torch.lowering import lower
-from decgraph.backends.torch.machine import Machine
-from decgraph.backends.torch.rows import Dist, Rows
-from decgraph.backends.torch.trees import Context, Tree
+from decgraph.backends.torch.machine import TorchMachine
+from decgraph.backends.torch.rows import Rows, TorchDist
+from decgraph.backends.torch.trees import Context, TorchTree
 from decgraph.backends.torch.walk import walk
 from decgraph.dsl.lower import load_text
 from decgraph.ir.values import Module, Op, Region, Value
@@ -103,13 +103,13 @@ class Case:
     """One request with a drafted tree and evidence over it."""
 
     request: Request
-    tree: Tree
-    evidence: Dist
+    tree: TorchTree
+    evidence: TorchDist
     size: int
 
-    def machine(self, module: Module, events: list[Any] | None = None) -> Machine:
+    def machine(self, module: Module, events: list[Any] | None = None) -> TorchMachine:
         """A machine that runs the request. events: what it reports goes there."""
-        return Machine(
+        return TorchMachine(
             module,
             module.main,
             {"target": TableModel(self.size, 1)},
@@ -135,7 +135,7 @@ def case(
     asked = Request(
         prompt=tuple(int(t) for t in rng.integers(0, size, 4)), seed=seed * 7 + 1, request_id=seed + 2**33, **request
     )
-    tree = Tree.start(Context(list(asked.prompt), 4))
+    tree = TorchTree.start(Context(list(asked.prompt), 4))
     base = rng.normal(size=(64, size))
     frontier, uid = [0], 0
     for width in shape:
@@ -175,21 +175,21 @@ def case(
         tree=tree,
         path=lambda i: (*asked.prompt, *(int(tree.token[n]) for n in tree.path_nodes(i)[1:])),
     )
-    evidence = Dist.all(rows)
+    evidence = TorchDist.all(rows)
     if part:
         kept = np.sort(np.concatenate(([0], np.flatnonzero(rng.random(len(tree)) < 0.6))))
         kept = np.unique(kept)
-        evidence = Dist(rows, kept, "shaped", kept)
+        evidence = TorchDist(rows, kept, "shaped", kept)
     return Case(asked, tree, evidence, size)
 
 
-def _drafted(rng: np.random.Generator, rows: Rows, kind: str, width: int) -> Draws:
+def _drafted(rng: np.random.Generator, rows: Rows, kind: str, width: int) -> TorchDraws:
     """`width` drafts from every row."""
     n, probs = rows.count, rows.face("shaped").double().numpy()
     row = np.broadcast_to(np.arange(n)[:, None], (n, width))
     if kind == "points":
         order = np.argsort(-probs, axis=-1, kind="stable")[:, :width]
-        return Draws(order, rows, row[:, : order.shape[1]], "shaped", point=True)
+        return TorchDraws(order, rows, row[:, : order.shape[1]], "shaped", point=True)
     tokens = np.full((n, width), -1, dtype=np.int64)
     for i in range(n):
         for j in range(width):
@@ -201,8 +201,8 @@ def _drafted(rng: np.random.Generator, rows: Rows, kind: str, width: int) -> Dra
                 with np.errstate(divide="ignore"):
                     tokens[i, j] = int(np.argmin(np.where(q > 0, times / np.maximum(q, 1e-300), np.inf)))
     if kind == "with":
-        return Draws(tokens, rows, row, "shaped")
-    return Draws(
+        return TorchDraws(tokens, rows, row, "shaped")
+    return TorchDraws(
         tokens,
         rows,
         row,
@@ -213,7 +213,7 @@ def _drafted(rng: np.random.Generator, rows: Rows, kind: str, width: int) -> Dra
     )
 
 
-def on_host(module: Module, c: Case, events: list[Any] | None = None, turn: int = 5) -> tuple[Any, Machine]:
+def on_host(module: Module, c: Case, events: list[Any] | None = None, turn: int = 5) -> tuple[Any, TorchMachine]:
     """The torch backend's walk: the path and the machine that it ran on."""
     m = c.machine(module, events)
     op = walk_of(module)

@@ -13,14 +13,14 @@ from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.races import Race
 from decgraph.backends.exact.reals import Log, real, shares
 from decgraph.backends.exact.world import BetaVariable, RaceKey, Unlikely, World, said
-from decgraph.backends.reference.machine import Machine
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Draws, Row
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Op
 
 
-class ExactDraws(Machine):
+class ExactDraws(ReferenceMachine):
     """The draws of a run whose noise is unknown: every draw is a choice of `world`."""
 
     num = EXACT

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from decgraph.backends.reference.randomness import Randomness
-from decgraph.backends.reference.values import Held
+from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.canvas import Soft as SoftCell
@@ -72,7 +72,7 @@ class Calls(Randomness):
             if isinstance(place, Tree)
             else ([int(i) for i in np.asarray(place).ravel()] if "tree" in extra else [0] * len(states))
         )
-        scores, computed = self.reached(op, model, states, given.memory if isinstance(given, Held) else given)
+        scores, computed = self.reached(op, model, states, given.memory if isinstance(given, ReferenceMemory) else given)
         self.count_call(model, len(states), sum(len(s) for s in states), computed)
         allow = extra.get("allow")
         rows = np.empty(len(states), dtype=object)
@@ -205,7 +205,7 @@ class Calls(Randomness):
                 out.append(x.token if isinstance(x, Draw) else int(x))
         return tuple(out)
 
-    def fresh(self, c: Canvas, at: Any, given: Held | None) -> tuple[list[int] | None, Any]:
+    def fresh(self, c: Canvas, at: Any, given: ReferenceMemory | None) -> tuple[list[int] | None, Any]:
         """Absolute positions that a call computes (None: all), and the memory it sees: with one, its cells, and the context
         where that is not held. Where that is everything, nothing of the memory is seen."""
         base = len(c.base)
@@ -273,21 +273,21 @@ class Calls(Randomness):
         return new
 
     # -- memories and derived models
-    def memory(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Held:
+    def memory(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> ReferenceMemory:
         """The meaning of `model.memory`. Raises DecError for an empty context."""
         given = extra.get("given")
         if isinstance(place, Canvas):
             at = extra.get("at")
             if at is not None and len(at) == 0 and given is None:
                 empty = Memory(model.family, len(place.base) + len(place), (LayerMemory({}, {}),) * model.layers)
-                return Held(empty, len(place.base))
+                return ReferenceMemory(empty, len(place.base))
             fresh, seen = self.fresh(place, at, given)
             cells = self.cells(place)
             # Most often it is that of the call before. Where it is not, it is a call of the model like any other.
             if self.made_of_canvases(model, {self.made(cells, fresh, seen)}, seen):
                 count = len(cells) if seen is None or fresh is None else len(fresh)
                 self.count_call(model, 0, count, count)
-            return Held(model.memory(cells, fresh, seen), len(place.base))
+            return ReferenceMemory(model.memory(cells, fresh, seen), len(place.base))
         states, _, _ = self.place_states(place, extra)
         path = resolve_path(states[0])
         if not path:
@@ -297,10 +297,10 @@ class Calls(Randomness):
             got, computed = store.memory(path)
             if computed:
                 self.count_call(model, 0, len(path), computed)
-            return Held(got, 0)
-        return Held(model.memory(path, None, given.memory if given is not None else None), 0)
+            return ReferenceMemory(got, 0)
+        return ReferenceMemory(model.memory(path, None, given.memory if given is not None else None), 0)
 
-    def restrict(self, mem: Held, positions: Any, kind: str) -> Held:
+    def restrict(self, mem: ReferenceMemory, positions: Any, kind: str) -> ReferenceMemory:
         return mem.restrict([int(i) for i in np.ravel(np.asarray(positions))], kind)
 
     def derive(self, op: Op, base: Any, args: tuple[Any, ...]) -> Any:

@@ -9,5 +9,5 @@ from decgraph.backends.reference.stores import Stores
 from decgraph.backends.reference.walk import Walk
 
 
-class Machine(Walk, Stores):
+class ReferenceMachine(Walk, Stores):
     """One request running one function of a module; its arguments are `Backend`'s."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from decgraph.backends import automata
 from decgraph.backends.automata import ids_of
-from decgraph.backends.indexes import Asked, Lru
+from decgraph.backends.indexes import Continuations, Lru
 from decgraph.backends.reference.effects import Effects
 from decgraph.backends.reference.values import Suffixes
 from decgraph.errors import DecError
@@ -39,7 +39,7 @@ class Stores(Effects):
         if what == "has":
             return index.find(ids_of(plain[0]), "last") is not None
         if what == "after":
-            return Asked(index, self.context_key(plain[0]))
+            return Continuations(index, self.context_key(plain[0]))
         if what == "path":
             found = index.path(
                 ids_of(plain[0]),
@@ -70,7 +70,7 @@ class Stores(Effects):
             return index.store(int(tokens_of(args[0])), ids_of(args[1]))
         return index.learn(ids_of(args[0]))
 
-    def best_first(self, asked: Asked, size: int, above: Any) -> Path:
+    def best_first(self, asked: Continuations, size: int, above: Any) -> Path:
         """The `size` likeliest continuations by the index's counts, as one tree is grown: here its best path."""
         heap: list[tuple[float, tuple[int, ...]]] = [(-1.0, ())]
         best: tuple[int, ...] = ()

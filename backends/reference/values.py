@@ -8,14 +8,14 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Held:
+class ReferenceMemory:
     """A model's memory, and where a canvas starts in it. Positions before `base` (the context) are never evicted by a
     canvas program: `only` and `without` speak of canvas positions."""
 
     memory: Any
     base: int
 
-    def restrict(self, positions: Sequence[int], kind: str) -> Held:
+    def restrict(self, positions: Sequence[int], kind: str) -> ReferenceMemory:
         """The memory with the canvas positions `positions` kept ("only") or dropped ("without")."""
         absolute = {self.base + int(i) for i in positions}
         context = range(self.base)
@@ -23,7 +23,7 @@ class Held:
             return replace(self, memory=self.memory.only(absolute | set(context)))
         return replace(self, memory=self.memory.without(absolute))
 
-    def join(self, other: Held) -> Held:
+    def join(self, other: ReferenceMemory) -> ReferenceMemory:
         return replace(self, memory=self.memory.join(other.memory))
 
 

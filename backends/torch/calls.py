@@ -11,13 +11,13 @@ import numpy as np
 from decgraph.backends.torch.canvas_calls import evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.engines import Engines
-from decgraph.backends.torch.pending import Answered, Call, Together
-from decgraph.backends.torch.rows import Dist, Rows
-from decgraph.backends.torch.trees import Context, Path, Tree
+from decgraph.backends.torch.pending import Answered, PendingCall, Together
+from decgraph.backends.torch.rows import Rows, TorchDist
+from decgraph.backends.torch.trees import Context, TorchPath, TorchTree
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import derive, halves
-from decgraph.runtime.models.engine.ask import Ask, Remembered
+from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.interface import Model
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -36,18 +36,18 @@ class Calls(Engines):
             calls = [self.evaluate(model, place, extra) for place, extra in parts]
         finally:
             self.uncounted = False
-        asked = [c for c in calls if isinstance(c, Call)]
+        asked = [c for c in calls if isinstance(c, PendingCall)]
         self.count_call(model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked))
         if not asked:
             return Answered(tuple(c.value for c in calls))
         asks = [c.ask for c in asked]
-        of_trees = [a for a in asks if isinstance(a, Ask)]
+        of_trees = [a for a in asks if isinstance(a, ForwardCall)]
         merged = _merged(of_trees) if len(of_trees) == len(asks) else None
         return Together(asked[0].engine, self.sequence(), asks if merged is None else [merged], calls, alone)
 
     def place(self, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int], tuple[int, ...], Any]:
         """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
-        if isinstance(place, Tree):
+        if isinstance(place, TorchTree):
             n = len(place)
             return place.base.length, place, range(1, n), list(range(-1, n - 1)), (n,), None
         if isinstance(place, Context):
@@ -75,16 +75,16 @@ class Calls(Engines):
         alone: bool = False,
     ) -> Any:
         """The meaning of `model.eval`: a Call, whose value is the Dist. Raises DecError for a path."""
-        if isinstance(place, Path):
+        if isinstance(place, TorchPath):
             raise DecError("a model is asked at a context, at nodes of a tree or on a canvas, not at a path")
-        if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
+        if isinstance(place, Canvas) or (isinstance(place, TorchTree) and isinstance(place.base, Canvas)):
             call = evaluate_canvas(self, model, place, extra)
             call.alone = alone
             return call
         length, tree, tail, wanted, shape, at = self.place(place, extra.get("tree"))
         if not wanted:
             none = np.zeros(shape if part is None else (*shape, 0), dtype=np.int64)
-            return Answered(Dist(Rows(_no_rows(self.vocab_size), self.request), none, "shaped", at))
+            return Answered(TorchDist(Rows(_no_rows(self.vocab_size), self.request), none, "shaped", at))
         tokens: list[int] = []
         parents: list[int] = []
         uids: list[int] = []
@@ -98,7 +98,7 @@ class Calls(Engines):
                 index[0] = -1
                 parents = [index[p] for p in tree.parent[ids].tolist()]
         context = self.tokens if length == len(self.tokens) else self.tokens[:length]
-        ask = Ask(
+        ask = ForwardCall(
             self.sequence(),
             context,
             self.marks,
@@ -113,12 +113,12 @@ class Calls(Engines):
         self.count_call(model, len(wanted), len(tail), heads=part is not None)
         if tree is None:
             nodes = _ROOT
-        elif isinstance(place, Tree):
+        elif isinstance(place, TorchTree):
             nodes = np.arange(len(tree))
         else:
             nodes = np.ravel(np.asarray(place, dtype=np.int64))
 
-        def finish(scores: Any) -> Dist:
+        def finish(scores: Any) -> TorchDist:
             if part == "heads":
                 n = int(scores.shape[0]) // len(wanted)  # a row for each head, node by node
                 deep = np.zeros(1, dtype=np.int64) if tree is None else tree.depth[nodes]
@@ -131,7 +131,7 @@ class Calls(Engines):
                     allow=_for_heads(extra.get("allow"), n),
                     label=model.name,
                 )
-                return Dist(rows, np.arange(len(wanted) * n).reshape(*shape, n), "shaped", at)
+                return TorchDist(rows, np.arange(len(wanted) * n).reshape(*shape, n), "shaped", at)
             rows = Rows(
                 scores,
                 self.request,
@@ -142,9 +142,9 @@ class Calls(Engines):
                 label=model.name,
                 path=lambda i: self.path_to(length, tree, int(nodes[i])),
             )
-            return Dist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
+            return TorchDist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
-        return Call(self.engine(model), self.sequence(), ask, finish, alone)
+        return PendingCall(self.engine(model), self.sequence(), ask, finish, alone)
 
     def path_to(self, length: int, tree: Any, node: int) -> tuple[int, ...]:
         """The tokens of the state at a node."""
@@ -157,7 +157,7 @@ class Calls(Engines):
         anyway); of a canvas a Call. Raises DecError for an empty context, and for a model that shows no memory."""
         if isinstance(place, Canvas):
             call = memory_of_canvas(self, model, place, extra)
-            if isinstance(call, Call):
+            if isinstance(call, PendingCall):
                 call.alone = alone
             return call
         if type(model).memory is Model.memory:
@@ -177,7 +177,7 @@ class Calls(Engines):
         """The paths of a place that `warp` names."""
         if isinstance(at[0], Context):
             return [at[0].ids()] * n
-        if isinstance(at[0], Tree):
+        if isinstance(at[0], TorchTree):
             return [self.path_to(at[0].base.length, at[0], i) for i in range(len(at[0]))]
         return [self.path_to(at[1].base.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
 
@@ -196,10 +196,10 @@ class Calls(Engines):
 
 
 def _cells(ask: Any) -> int:
-    return len(ask.tokens) if isinstance(ask, Ask) else int(ask.cells.numel())
+    return len(ask.tokens) if isinstance(ask, ForwardCall) else int(ask.cells.numel())
 
 
-def _merged(asks: list[Ask]) -> Ask | None:
+def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
     """One ask for several under the same context, their trees side by side; None where the contexts differ."""
     first = asks[0]
     if any(len(a.context) != len(first.context) or a.part != "logits" or a.given is not None for a in asks):
@@ -214,7 +214,7 @@ def _merged(asks: list[Ask]) -> Ask | None:
         parents += [p if p < 0 else p + n for p in a.parents]
         uids += a.uids
         rows += [r if r < 0 else r + n for r in a.rows]
-    return Ask(first.sequence, first.context, first.marks, tokens, parents, uids, rows, name=first.name)
+    return ForwardCall(first.sequence, first.context, first.marks, tokens, parents, uids, rows, name=first.name)
 
 
 def _for_heads(allow: Any, heads: int) -> Any:

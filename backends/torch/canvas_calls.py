@@ -11,29 +11,29 @@ import torch
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.engines import Engines
-from decgraph.backends.torch.pending import Answered, Call
-from decgraph.backends.torch.rows import Dist, Rows
-from decgraph.backends.torch.trees import Tree
-from decgraph.runtime.models.engine.masked_ask import CanvasAsk, fresh_of
+from decgraph.backends.torch.pending import Answered, PendingCall
+from decgraph.backends.torch.rows import Rows, TorchDist
+from decgraph.backends.torch.trees import TorchTree
+from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
 from decgraph.runtime.models.interface import Soft
 
 
 @dataclass(frozen=True)
-class Kept:
+class CanvasMemory:
     """A model's memory of a canvas, and where the canvas starts in it. Positions before `base` are never evicted by a canvas
     program: `only` and `without` speak of canvas positions."""
 
     memory: Any
     base: int
 
-    def restrict(self, positions: Any, kind: str) -> Kept:
+    def restrict(self, positions: Any, kind: str) -> CanvasMemory:
         """With the canvas positions kept ("only") or dropped ("without")."""
         absolute = self.base + np.ravel(np.asarray(positions, dtype=np.int64))
         if kind == "only":
             return replace(self, memory=self.memory.only(np.concatenate((np.arange(self.base), absolute))))
         return replace(self, memory=self.memory.without(absolute))
 
-    def join(self, other: Kept) -> Kept:
+    def join(self, other: CanvasMemory) -> CanvasMemory:
         return replace(self, memory=self.memory.join(other.memory))
 
 
@@ -69,7 +69,7 @@ def asked(
     fresh, seen = fresh_of(base, n, extra.get("at"), None if given is None else given.memory)
     made = [cells_of(m, engine, c) for c in canvases]
     cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
-    ask = CanvasAsk(
+    ask = CanvasCall(
         m.sequence(),
         cells,
         made[0][1] if len(made) == 1 else None,
@@ -82,10 +82,10 @@ def asked(
     return engine, ask, fresh
 
 
-def evaluate_canvas(m: Engines, model: Any, place: Canvas | Tree, extra: Mapping[str, Any]) -> Call:
+def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Mapping[str, Any]) -> PendingCall:
     """The meaning of `model.eval` on a canvas, at positions of one, or on every canvas of a tree."""
-    tree = place if isinstance(place, Tree) else None
-    nodes: list[Canvas] = [canvas_at(place, i) for i in range(len(place))] if isinstance(place, Tree) else [place]
+    tree = place if isinstance(place, TorchTree) else None
+    nodes: list[Canvas] = [canvas_at(place, i) for i in range(len(place))] if isinstance(place, TorchTree) else [place]
     order: dict[Any, int] = {}
     canvases: list[Canvas] = []
     for c in nodes:
@@ -103,33 +103,33 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | Tree, extra: Mapping
         cells = np.where(c.token < 0, m.mask_token, c.token)[: int(which[i % width])]
         return (*c.base.ids(), *(int(t) for t in cells))
 
-    def finish(answer: Any) -> Dist:
+    def finish(answer: Any) -> TorchDist:
         if counted and answer.computed:  # what the engine remembered is no call
             m.count_call(model, width * len(canvases), len(canvases) * each, answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
         everywhere = np.tile(which, len(canvases))
         rows = Rows(scores, m.request, positions=base + everywhere, nodes=everywhere, path=path, label=model.name)
         if tree is None:
-            return Dist(rows, np.arange(width), "shaped", None if at is None else which)
+            return TorchDist(rows, np.arange(width), "shaped", None if at is None else which)
         index = np.stack([order[c.key()] * width + np.arange(width) for c in nodes])
-        return Dist(rows, index, inner=None if at is None else which)
+        return TorchDist(rows, index, inner=None if at is None else which)
 
-    return Call(engine, ask.sequence, ask, finish)
+    return PendingCall(engine, ask.sequence, ask, finish)
 
 
-def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]) -> Call | Answered:
+def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]) -> PendingCall | Answered:
     """The meaning of `model.memory` of a canvas."""
     base = c.base.length
     at = extra.get("at")
     engine: Any = m.engine(model)  # Any: a `MaskedEngine`, as the model is masked
     if at is not None and len(at) == 0 and extra.get("given") is None:
-        return Answered(Kept(engine.empty(base + len(c)), base))
+        return Answered(CanvasMemory(engine.empty(base + len(c)), base))
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 
-    def finish(answer: Any) -> Kept:
+    def finish(answer: Any) -> CanvasMemory:
         if counted and answer.computed:  # most often it is of the call before, which the engine remembers
             m.count_call(model, 0, answer.computed, answer.computed)
-        return Kept(answer.memory, base)
+        return CanvasMemory(answer.memory, base)
 
-    return Call(engine, ask.sequence, ask, finish)
+    return PendingCall(engine, ask.sequence, ask, finish)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.rows import Ids
-from decgraph.backends.torch.trees import Tree
+from decgraph.backends.torch.trees import TorchTree
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Edit:
         return hash((self.position, self.token))
 
 
-def canvas_at(t: Tree, node: int) -> Canvas:
+def canvas_at(t: TorchTree, node: int) -> Canvas:
     """The canvas at a node: the root's with the edits made."""
     canvas: Canvas = t.base
     for n in t.path_nodes(node)[1:]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, ids_on, locate, picked_places
+from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, ids_on, locate, picked_places
 from decgraph.backends.torch.transfer import fetched
 
 
@@ -44,7 +44,7 @@ class Drawn:
         return self.take(index)
 
 
-class Draws(Drawn):
+class TorchDraws(Drawn):
     """Tokens int64[*shape] (-1: nothing was left to draw), all drawn from rows of one call.
 
     rows, row int64[*shape], face: where each was drawn. rank, group int64[*shape] and members int64[G, k]: for draws without
@@ -80,14 +80,14 @@ class Draws(Drawn):
     def shape(self) -> tuple[int, ...]:
         return self.tokens.shape
 
-    def pick(self, where: Any, at: Ids | None = None) -> Draws:
+    def pick(self, where: Any, at: Ids | None = None) -> TorchDraws:
         """Elements by a NumPy index."""
 
         def part(a: Ids | None) -> Ids | None:
             return None if a is None else np.asarray(a[where])
 
         at, inner = picked_places(where, at, self.inner)
-        return Draws(
+        return TorchDraws(
             np.asarray(self.tokens[where]),
             self.rows,
             part(self.row),
@@ -103,18 +103,18 @@ class Draws(Drawn):
             inner=inner,
         )
 
-    def take(self, index: Any) -> Draws:
+    def take(self, index: Any) -> TorchDraws:
         """Draws at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
         return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
 
-    def ravel(self) -> Draws:
+    def ravel(self) -> TorchDraws:
         return self if self.tokens.ndim == 1 else self._flat()
 
-    def _flat(self) -> Draws:
+    def _flat(self) -> TorchDraws:
         def flat(a: Ids | None) -> Ids | None:
             return None if a is None else a.reshape(-1)
 
-        return Draws(
+        return TorchDraws(
             self.tokens.reshape(-1),
             self.rows,
             flat(self.row),
@@ -146,13 +146,13 @@ class Draws(Drawn):
         got = fetched(table[at, tokens.clamp_min(0)]).reshape(self.tokens.shape)
         return np.where(self.tokens >= 0, got, 0.0)
 
-    def law(self, request: Any, size: int) -> Dist:
+    def law(self, request: Any, size: int) -> TorchDist:
         """The laws as distributions of their own."""
         flat = np.arange(self.tokens.size).reshape(self.tokens.shape)
         if self.point or self.rows is None or self.row is None:
-            return Dist(Values(None, request, ones=self.tokens.reshape(-1), size=size), flat)
+            return TorchDist(TorchVectors(None, request, ones=self.tokens.reshape(-1), size=size), flat)
         if self.rank is None or not self.rank.any():
-            return Dist(self.rows, self.row, self.face, self.at, self.inner)
+            return TorchDist(self.rows, self.row, self.face, self.at, self.inner)
         assert self.group is not None and self.members is not None
         table = self.rows.face(self.face)
         self.rows.looked_at(self.row)
@@ -161,7 +161,7 @@ class Draws(Drawn):
             q[i, ids_on(self.members[g, :r], q.device)] = 0
         later = ids_on(np.flatnonzero(self.rank.reshape(-1)), q.device)  # the first is drawn from the row itself
         q[later] /= shaping.total(q[later])
-        return Dist(Values(q, request, like=self.rows, index=self.row.reshape(-1)), flat)
+        return TorchDist(TorchVectors(q, request, like=self.rows, index=self.row.reshape(-1)), flat)
 
 
 class Mixed(Drawn):
@@ -169,7 +169,7 @@ class Mixed(Drawn):
 
     __slots__ = ("items",)
 
-    def __init__(self, items: list[Draws]) -> None:
+    def __init__(self, items: list[TorchDraws]) -> None:
         self.items = items
 
     @property
@@ -207,14 +207,14 @@ class Mixed(Drawn):
     def prob(self, seen: str = "raw") -> Ids:
         return np.array([float(d.prob(seen)) for d in self.items])
 
-    def law(self, request: Any, size: int) -> Dist:
+    def law(self, request: Any, size: int) -> TorchDist:
         vectors = [d.law(request, size).vector() for d in self.items]
-        return Dist.all(Values(torch.stack(vectors), request))
+        return TorchDist.all(TorchVectors(torch.stack(vectors), request))
 
 
 def joined(parts: list[Any]) -> Any:
     """Vectors of draws one after the other."""
-    items: list[Draws] = []
+    items: list[TorchDraws] = []
     for part in parts:
         if isinstance(part, Mixed):
             items += part.items
@@ -224,6 +224,6 @@ def joined(parts: list[Any]) -> Any:
     return Mixed(items)
 
 
-def points(tokens: Ids, *, tag: str = "") -> Draws:
+def points(tokens: Ids, *, tag: str = "") -> TorchDraws:
     """Certain drafts of no row."""
-    return Draws(np.asarray(tokens, dtype=np.int64), point=True, tag=tag)
+    return TorchDraws(np.asarray(tokens, dtype=np.int64), point=True, tag=tag)

@@ -10,9 +10,9 @@ import numpy as np
 
 from decgraph.backends.run import Run, Stop
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.stores import ids_of
-from decgraph.backends.torch.trees import Context, Path, Tree, path_of
+from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
 from decgraph.ir.opdef import OpError
 from decgraph.runtime import trace
@@ -91,9 +91,9 @@ class Effects(Run):
 
     def commit_tokens(self, x: Any, tree: Any) -> tuple[Sequence[int], Sequence[int]]:
         """What a commit commits: tokens, and the tree node each came from (-1: none). Raises DecError for a whole tree."""
-        if isinstance(x, Path):
+        if isinstance(x, TorchPath):
             return x.tokens, x.uids or (-1,) * len(x.tokens)
-        if isinstance(x, Tree):
+        if isinstance(x, TorchTree):
             raise DecError("commit takes a node or an accepted path, not a whole tree", hint="commit t.accepted")
         if isinstance(x, Canvas):
             tokens: Sequence[int] = x.decided_prefix()[max(0, len(self.tokens) - x.base.length) :]
@@ -114,7 +114,7 @@ class Effects(Run):
         values = list(values)
         tree = values.pop() if has_tree else None
         for v in values:
-            if tree is not None and not isinstance(v, Path | list):
+            if tree is not None and not isinstance(v, TorchPath | list):
                 self.results += [path_of(tree, int(n)).tokens for n in np.ravel(np.asarray(v))]
             elif isinstance(v, list):
                 self.results += [tuple(self.commit_tokens(p, None)[0]) for p in v]
@@ -132,7 +132,7 @@ class Effects(Run):
                 state = StopMachine.feed(state, int(t))
             return bool(state.done) or (self.window is not None and len(self.tokens) + len(tokens) > self.window)
 
-        if isinstance(x, Path):
+        if isinstance(x, TorchPath):
             return fires(x.tokens)
         if isinstance(x, Context):
             return fires(x.ids()[len(self.tokens) :])
@@ -157,12 +157,12 @@ class Effects(Run):
             return self.mask_token
         return min(r.eos) if r.eos else 0
 
-    def room(self, tree: Tree) -> int:
+    def room(self, tree: TorchTree) -> int:
         """How deep a tree may grow."""
         ends = [n for n in (self.window, tree.extent) if n is not None]
         return int(min(ends)) - tree.base.length if ends else 1 << 30
 
-    def full(self, tree: Tree | None, which: str) -> bool:
+    def full(self, tree: TorchTree | None, which: str) -> bool:
         """Whether nothing fits under the leaves, the frontier or the new nodes of a tree."""
         if tree is None or not isinstance(tree.base, Context):
             return False
@@ -199,7 +199,7 @@ class Effects(Run):
         return self.tally.stats()
 
     # -- events
-    def grew(self, tree: Tree, ids: Any, draws: Any, places: Any) -> None:
+    def grew(self, tree: TorchTree, ids: Any, draws: Any, places: Any) -> None:
         if self.listener is None:
             return
         probs = draws.prob()  # of the whole growth at once
@@ -209,11 +209,11 @@ class Effects(Run):
             label = rows.label if rows is not None else ""
             self.emit_event(trace.Drafted(n, int(tree.parent[n]), int(tree.token[n]), float(probs[i]), label or "point"))
 
-    def grew_edits(self, tree: Tree, ids: Any) -> None:
+    def grew_edits(self, tree: TorchTree, ids: Any) -> None:
         """The events of edits that were drafted."""
         for n in ids.tolist():
             value = tree.edges[n].value
-            drawn = isinstance(value, Draws)
+            drawn = isinstance(value, TorchDraws)
             label = value.rows.label if drawn and value.rows is not None else ""
             self.emit_event(
                 trace.Drafted(
@@ -221,7 +221,7 @@ class Effects(Run):
                 )
             )
 
-    def pruned(self, before: Tree, kept: Sequence[int]) -> None:
+    def pruned(self, before: TorchTree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""
         gone = set(range(1, len(before))) - set(kept)
         dropped = len(gone) if len(before.edges) == 1 else sum(before.edges[n] is None for n in gone)  # others are no draws

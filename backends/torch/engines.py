@@ -8,7 +8,7 @@ from typing import Literal
 from decgraph.backends.torch.effects import Effects
 from decgraph.backends.torch.pending import AnyEngine
 from decgraph.runtime import trace
-from decgraph.runtime.models.engine.ask import RollEngine
+from decgraph.runtime.models.engine.forward_call import RollEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 

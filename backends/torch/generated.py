@@ -81,18 +81,18 @@ def driven_by(printed: ModuleType, session: Session) -> Session:
     ends with a DecError.
     """
     from decgraph.backends.torch.kit import Kit
-    from decgraph.backends.torch.machine import Machine
-    from decgraph.backends.torch.program import Program
+    from decgraph.backends.torch.machine import TorchMachine
+    from decgraph.backends.torch.program import Driver
 
     class Printed(Kit):
-        def program(self, function: Function) -> Program:
+        def program(self, function: Function) -> Driver:
             wanted = [function.name, *(f"start_{s.name}" for s in function.states)]
             for name in wanted:
                 if not hasattr(printed, name):
                     raise DecError(f"{printed.__name__} has no function {name}", hint="print it again with --emit python")
             driver, *starts = (getattr(printed, name) for name in wanted)
             states = dict(zip((s.name for s in function.states), starts, strict=True))
-            return Program(function.name, "", str(printed.__file__), driver, states)
+            return Driver(function.name, "", str(printed.__file__), driver, states)
 
-    session.machine = type("PrintedMachine", (Machine,), {"kit": Printed(), "__doc__": Machine.__doc__})
+    session.machine = type("PrintedMachine", (TorchMachine,), {"kit": Printed(), "__doc__": TorchMachine.__doc__})
     return session

@@ -10,7 +10,7 @@ from decgraph.backends.torch.lowering import Lowered, lower
 from decgraph.ir.values import Function, Op, Value
 
 if TYPE_CHECKING:
-    from decgraph.backends.torch.program import Program
+    from decgraph.backends.torch.program import Driver
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Walker:
 
 class Kit:
     """The torch backend's own: every op by its lowering. `rolls`: whether chains of drafts are said to the machine as one
-    thing (rolls.py)."""
+    thing (draft_loops.py)."""
 
     rolls = True
 
-    def program(self, function: Function) -> Program | None:
+    def program(self, function: Function) -> Driver | None:
         """The driver of a function, where it is not to be generated."""
         return None
 

@@ -68,7 +68,7 @@ def on_host(*opcodes: str, why: str) -> None:
 
 
 def written(*opcodes: str) -> None:
-    """Ops that program.py writes Python for."""
+    """Ops that writer.py writes Python for."""
     WRITTEN.update(map(_once, opcodes))
 
 

@@ -12,15 +12,15 @@ import numpy as np
 from decgraph.backends import automata
 from decgraph.backends.base import Backend
 from decgraph.backends.run import Stop
+from decgraph.backends.torch.draft_loops import Rolls
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.pending import Pending
-from decgraph.backends.torch.program import Program, program_of
-from decgraph.backends.torch.rolls import Rolls
+from decgraph.backends.torch.program import Driver, program_of
 from decgraph.backends.torch.schedule import run_many
 from decgraph.backends.torch.sub_runs import drawn_later
 from decgraph.backends.torch.transfer import watch
-from decgraph.backends.torch.trees import Context, Path, path_of
+from decgraph.backends.torch.trees import Context, TorchPath, path_of
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
@@ -29,7 +29,7 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 
 
-class Machine(Rolls):
+class TorchMachine(Rolls):
     """One request running one compiled function; its arguments are `Backend`'s."""
 
     name = "torch"
@@ -37,7 +37,7 @@ class Machine(Rolls):
 
     def start_run(self) -> None:
         super().start_run()
-        self.program: Program = program_of(self.module, self.function.name, self.kit)
+        self.program: Driver = program_of(self.module, self.function.name, self.kit)
 
     # -- the backend
     @classmethod
@@ -117,12 +117,12 @@ class Machine(Rolls):
         args: dict[str, Any],
         tree: Any,
         counters: Sequence[Any],
-        until: Callable[[Path], Any],
-    ) -> Generator[Pending[Any], Any, Path]:
+        until: Callable[[TorchPath], Any],
+    ) -> Generator[Pending[Any], Any, TorchPath]:
         """Run another function on a scratch context until its condition holds: a generator of its model calls."""
         base = start.ids() if isinstance(start, Context) else (*self.tokens, *path_of(tree, int(start)).tokens)
         inner = self.inner_run(callee, site, base, bound, args, counters)
-        inner.until = lambda m: bool(until(Path(tuple(m.tokens[m.base :]), base=m.base)))
+        inner.until = lambda m: bool(until(TorchPath(tuple(m.tokens[m.base :]), base=m.base)))
         try:
             yield from inner.steps()
         except Stop:
@@ -132,7 +132,7 @@ class Machine(Rolls):
             self.tally.called(inner.tally)
         tokens = inner.committed_tokens()
         model = next(iter(inner.models.values()), None)
-        return Path(tokens, base=len(base), uids=(-1,) * len(tokens), draws=drawn_later(self.request, model, base, tokens))
+        return TorchPath(tokens, base=len(base), uids=(-1,) * len(tokens), draws=drawn_later(self.request, model, base, tokens))
 
     # -- what the host computes
     def automaton(self, op: Op, g: Any, args: Sequence[Any]) -> Any:

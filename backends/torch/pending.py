@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from decgraph.runtime.models.engine.ask import Ask, Engine, Roll, RollEngine
-from decgraph.runtime.models.engine.masked_ask import CanvasAsk, MaskedEngine
+from decgraph.runtime.models.engine.canvas_call import CanvasCall, MaskedEngine
+from decgraph.runtime.models.engine.forward_call import DraftLoop, Engine, ForwardCall, RollEngine
 
 AnyEngine = Engine | MaskedEngine
 E = TypeVar("E", bound=AnyEngine | None)
@@ -50,7 +50,7 @@ class Pending(ABC, Generic[E]):
 class _Asked(Pending[AnyEngine]):
     """Calls that are lists of requests to an engine."""
 
-    asks: Sequence[Ask | CanvasAsk]
+    asks: Sequence[ForwardCall | CanvasCall]
 
     @classmethod
     def answer_all(cls, calls: Sequence[_Asked]) -> list[Any]:
@@ -64,17 +64,17 @@ class _Asked(Pending[AnyEngine]):
 
 
 @dataclass
-class Call(_Asked):
+class PendingCall(_Asked):
     """One request to an engine, and what to do with its answer."""
 
     engine: AnyEngine
     sequence: Hashable
-    ask: Ask | CanvasAsk
+    ask: ForwardCall | CanvasCall
     finish: Callable[[Any], Any]
     alone: bool = False
 
     @property
-    def asks(self) -> Sequence[Ask | CanvasAsk]:  # type: ignore[override]  # read, never set
+    def asks(self) -> Sequence[ForwardCall | CanvasCall]:  # type: ignore[override]  # read, never set
         return [self.ask]
 
     def take(self, answer: Any) -> Any:
@@ -105,8 +105,8 @@ class Together(_Asked):
 
     engine: AnyEngine
     sequence: Hashable
-    asks: Sequence[Ask | CanvasAsk]
-    calls: Sequence[Call | Answered]
+    asks: Sequence[ForwardCall | CanvasCall]
+    calls: Sequence[PendingCall | Answered]
     alone: bool = False
 
     def take(self, answer: Any) -> Any:
@@ -114,14 +114,14 @@ class Together(_Asked):
         for part in answer:
             if isinstance(part, BaseException):
                 raise part
-        if len(self.asks) < sum(isinstance(c, Call) for c in self.calls):
+        if len(self.asks) < sum(isinstance(c, PendingCall) for c in self.calls):
             rows, answer, first = answer[0], [], 0
             for c in self.calls:
-                if isinstance(c, Call):
+                if isinstance(c, PendingCall):
                     answer.append(rows[first : first + len(c.ask.rows)])
                     first += len(c.ask.rows)
         left = iter(answer)
-        return tuple(c.finish(next(left)) if isinstance(c, Call) else c.value for c in self.calls)
+        return tuple(c.finish(next(left)) if isinstance(c, PendingCall) else c.value for c in self.calls)
 
 
 @dataclass
@@ -130,7 +130,7 @@ class RollCall(Pending[RollEngine]):
 
     engine: RollEngine
     sequence: Hashable
-    roll: Roll
+    roll: DraftLoop
     alone: bool = False
     chosen: list[int] = field(default_factory=list)
 

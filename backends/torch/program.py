@@ -26,7 +26,7 @@ _SERIAL = count(1)
 
 
 @dataclass
-class Program:
+class Driver:
     """A compiled function. `driver(m, *parameters)` is a generator of model calls; `starts` give states their first values;
     `source` is the text of the module that they are in."""
 
@@ -46,10 +46,10 @@ class Program:
         return None
 
 
-_PROGRAMS: WeakKeyDictionary[Function, dict[Kit, Program]] = WeakKeyDictionary()
+_PROGRAMS: WeakKeyDictionary[Function, dict[Kit, Driver]] = WeakKeyDictionary()
 
 
-def program_of(module: Module, name: str, kit: Kit = TORCH) -> Program:
+def program_of(module: Module, name: str, kit: Kit = TORCH) -> Driver:
     """The program of a function, compiled on first use."""
     f = module.functions[name]
     made = _PROGRAMS.setdefault(f, {})
@@ -58,7 +58,7 @@ def program_of(module: Module, name: str, kit: Kit = TORCH) -> Program:
     return made[kit]
 
 
-def compile_function(f: Function, kit: Kit = TORCH) -> Program:
+def compile_function(f: Function, kit: Kit = TORCH) -> Driver:
     """Generate and load the program of a function. Raises DecError for what the backend cannot do."""
     return loaded([f], kit)[0]
 
@@ -68,7 +68,7 @@ def printed(module: Module, kit: Kit = TORCH) -> str:
     return loaded(functions_of(module), kit)[0].source
 
 
-def loaded(functions: Sequence[Function], kit: Kit) -> list[Program]:
+def loaded(functions: Sequence[Function], kit: Kit) -> list[Driver]:
     """The functions as one Python module, loaded."""
     header = Header(function_name(f.name) for f in functions)
     writer, titles = Writer(header, kit), []
@@ -83,7 +83,7 @@ def loaded(functions: Sequence[Function], kit: Kit) -> list[Program]:
     scope = {"__name__": f"decgraph.generated.{functions[-1].name}", **header.brought}
     exec(compile(source, filename, "exec"), scope)  # our own text over our own functions
     return [
-        Program(f.name, source, filename, scope[driver], {s: scope[fn] for s, fn in starts.items()}, lines)
+        Driver(f.name, source, filename, scope[driver], {s: scope[fn] for s, fn in starts.items()}, lines)
         for f, (driver, starts) in zip(functions, titles, strict=True)
     ]
 

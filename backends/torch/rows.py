@@ -118,7 +118,7 @@ class Rows:
         return shaping.shaped(self)
 
 
-class Values(Rows):
+class TorchVectors(Rows):
     """Rows given by their probabilities: every face is the same. Places may be inherited."""
 
     __slots__ = ("probs", "ones")
@@ -210,7 +210,7 @@ def torch_function(fn: Any, args: Any, kwargs: Any = {}) -> Any:  # noqa: B006 (
     return fn(*values, **kwargs)
 
 
-class Dist(OverVocabulary):
+class TorchDist(OverVocabulary):
     """An array of distributions: rows `index` (int64[*shape]) of `rows`, seen by one face. `at` names what axis 0 ranges over
     (node ids or positions) where it is a part, `inner` what axis 1 does (positions, of canvases in a tree)."""
 
@@ -220,8 +220,8 @@ class Dist(OverVocabulary):
         self.rows, self.index, self.face, self.at, self.inner = rows, index, face, at, inner
 
     @staticmethod
-    def all(rows: Rows, at: Ids | None = None, face: str = "shaped") -> Dist:
-        return Dist(rows, np.arange(rows.count), face, at)
+    def all(rows: Rows, at: Ids | None = None, face: str = "shaped") -> TorchDist:
+        return TorchDist(rows, np.arange(rows.count), face, at)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -233,7 +233,7 @@ class Dist(OverVocabulary):
     def __bool__(self) -> bool:
         return True
 
-    def __iter__(self) -> Iterator[Dist]:
+    def __iter__(self) -> Iterator[TorchDist]:
         return (self.pick(i) for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
@@ -246,17 +246,17 @@ class Dist(OverVocabulary):
         return self.take(index)
 
     @property
-    def raw(self) -> Dist:
+    def raw(self) -> TorchDist:
         """Before temperature and truncation."""
         return self.seen("raw")
 
     @property
-    def shaped(self) -> Dist:
+    def shaped(self) -> TorchDist:
         """After them: what is drawn from."""
         return self.seen("shaped")
 
     @property
-    def logits(self) -> Dist:
+    def logits(self) -> TorchDist:
         return self.seen("logits")
 
     def dense(self) -> Tensor:
@@ -277,15 +277,15 @@ class Dist(OverVocabulary):
         certain: Ids = ones[self.index]
         return certain
 
-    def seen(self, face: str) -> Dist:
-        return Dist(self.rows, self.index, face, self.at, self.inner)
+    def seen(self, face: str) -> TorchDist:
+        return TorchDist(self.rows, self.index, face, self.at, self.inner)
 
-    def pick(self, where: Any, at: Ids | None = None) -> Dist:
+    def pick(self, where: Any, at: Ids | None = None) -> TorchDist:
         """Elements along axis 0 (an int, a slice, or int64 indices), or of several axes (a tuple)."""
         at, inner = picked_places(where, at, self.inner)
-        return Dist(self.rows, np.asarray(self.index[where]), self.face, at, inner)
+        return TorchDist(self.rows, np.asarray(self.index[where]), self.face, at, inner)
 
-    def take(self, index: Any) -> Dist:
+    def take(self, index: Any) -> TorchDist:
         """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
         return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
 
@@ -305,7 +305,7 @@ class Sparse(OverVocabulary):
         """A single certain distribution as numbers; None for what is not one."""
         if isinstance(x, Sparse):
             return x
-        if not isinstance(x, Dist) or x.index.ndim:
+        if not isinstance(x, TorchDist) or x.index.ndim:
             return None
         ones = x.rows.points(x.face)
         x.rows.looked_at(x.index)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.indexes import Asked, Lru
-from decgraph.backends.torch.draws import Draws, points
-from decgraph.backends.torch.trees import Context, Path
+from decgraph.backends.indexes import Continuations, Lru
+from decgraph.backends.torch.draws import points
+from decgraph.backends.torch.trees import Context, TorchPath
 from decgraph.errors import DecError
 
 
@@ -111,7 +111,7 @@ def ids_of(x: Any) -> tuple[int, ...]:
     """Token ids of a vector, a path or a context."""
     if isinstance(x, Context):
         return x.ids()
-    if isinstance(x, Path):
+    if isinstance(x, TorchPath):
         return x.tokens
     if isinstance(x, list):
         return tuple(t for part in x for t in ids_of(part))
@@ -137,7 +137,7 @@ def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]
     if what == "after":
         key = plain[0]
         scalar = not hasattr(key, "tokens") and np.ndim(key) == 0
-        return Asked(index, (tuple(m.tokens[-int(key) :]) if int(key) > 0 else ()) if scalar else ids_of(key))
+        return Continuations(index, (tuple(m.tokens[-int(key) :]) if int(key) > 0 else ()) if scalar else ids_of(key))
     if what == "path":
         context = plain[0].tokens[: plain[0].length][-index.depth :] if isinstance(plain[0], Context) else ids_of(plain[0])
         found = index.path(
@@ -167,4 +167,4 @@ def learn(index: Any, args: Sequence[Any]) -> Any:
     return index.learn(ids_of(args[0]))
 
 
-__all__ = ["Draws", "Suffixes", "ask", "ids_of", "learn", "new_index"]
+__all__ = ["Suffixes", "ask", "ids_of", "learn", "new_index"]

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.rows import Ids
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Tree:
+class TorchTree:
     """Node 0 is the root; ids are growth order. base: the committed tokens (a Context) or a Canvas.
 
     token, parent, depth, uid: int64[N]; the root's token is -1, uids are unique in a run and survive pruning. group, place:
@@ -41,9 +41,9 @@ class Tree:
     closes: frozenset[int] = frozenset()
 
     @staticmethod
-    def start(base: Any, extent: int | None = None, closes: frozenset[int] = frozenset()) -> Tree:
+    def start(base: Any, extent: int | None = None, closes: frozenset[int] = frozenset()) -> TorchTree:
         zero = np.zeros(1, dtype=np.int64)
-        return Tree(base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), extent=extent, closes=closes)
+        return TorchTree(base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), extent=extent, closes=closes)
 
     def closed(self, nodes: Ids) -> Any:
         """Which nodes end the text, so that nothing is grown under them."""
@@ -88,15 +88,15 @@ class Tree:
     def height(self) -> int:
         return int(self.depth.max())
 
-    def draw(self, node: int) -> Draws:
+    def draw(self, node: int) -> TorchDraws:
         """The draw that made a node."""
-        out: Draws = self.growths[int(self.group[node])].pick(int(self.place[node]))
+        out: TorchDraws = self.growths[int(self.group[node])].pick(int(self.place[node]))
         return out
 
     def draws(self, nodes: Ids) -> Any:
         """The draws that made several nodes, as one vector."""
         if len(nodes) == 0:
-            return Draws(_NONE, point=True)
+            return TorchDraws(_NONE, point=True)
         groups = self.group[nodes]
         if bool((groups == groups[0]).all()) and groups[0] >= 0:
             return self.growths[int(groups[0])].pick(self.place[nodes])
@@ -143,7 +143,7 @@ class Tree:
         logprob: np.ndarray,
         columns: dict[str, list[Any]],
         edges: Sequence[Any],
-    ) -> Tree:
+    ) -> TorchTree:
         """The tree with one new node for each of `parents` [n], in order; `place` [n] says which of `draws` made it, `tokens`,
         `depths`, `uids` and `logprob` are [n]. Never merges edges."""
         n, k = len(self), len(parents)
@@ -154,7 +154,7 @@ class Tree:
         def cat(a: Ids, b: Ids) -> Ids:
             return np.concatenate((a, b))
 
-        return Tree(
+        return TorchTree(
             self.base,
             cat(self.token, tokens),
             cat(self.parent, parents),
@@ -172,7 +172,7 @@ class Tree:
             self.closes,
         )
 
-    def only(self, kept: Ids, root: int = 0) -> Tree:
+    def only(self, kept: Ids, root: int = 0) -> TorchTree:
         """The tree of the nodes `kept` (in growth order, their parents among them, the first one the root)."""
         new_id = np.full(len(self), -1, dtype=np.int64)
         new_id[kept] = np.arange(len(kept))
@@ -199,7 +199,7 @@ class Tree:
             frontier=again(self.frontier),
         )
 
-    def keep(self, ids: Sequence[int] | Ids) -> Tree:
+    def keep(self, ids: Sequence[int] | Ids) -> TorchTree:
         """The tree of the root and those of `ids` whose ancestors are all kept."""
         wanted = np.zeros(len(self), dtype=bool)
         wanted[np.asarray(ids, dtype=np.int64)] = True
@@ -209,7 +209,7 @@ class Tree:
             wanted[level] &= wanted[self.parent[level]]
         return self.only(np.flatnonzero(wanted))
 
-    def below(self, node: int, base: Any) -> Tree:
+    def below(self, node: int, base: Any) -> TorchTree:
         """The subtree under `node`, rooted there, on the new base."""
         inside = np.zeros(len(self), dtype=bool)
         inside[node] = True
@@ -237,7 +237,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Path:
+class TorchPath:
     """Tokens below a node: what a verification accepted and emitted, or what a sub-run produced.
 
     tokens: host ints. uids: the tree node each came from (-1: none). draws: the draw of each (None where it is only a token).
@@ -257,9 +257,9 @@ class Path:
     def __bool__(self) -> bool:
         return True
 
-    def cut(self, where: slice) -> Path:
+    def cut(self, where: slice) -> TorchPath:
         """Part of its tokens, as a path of its own."""
-        return Path(self.tokens[where], uids=self.uids[where], draws=self.draws[where], base=self.base)
+        return TorchPath(self.tokens[where], uids=self.uids[where], draws=self.draws[where], base=self.base)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Context:
     __hash__ = None  # type: ignore[assignment]  # tokens go on growing
 
 
-def path_of(tree: Tree, node: int, emitted: int | None = None, draw: Any = None) -> Path:
+def path_of(tree: TorchTree, node: int, emitted: int | None = None, draw: Any = None) -> TorchPath:
     """The tokens from the root down to a node, and what was emitted there."""
     tokens: list[int] = []
     uids: list[int] = []
@@ -286,7 +286,7 @@ def path_of(tree: Tree, node: int, emitted: int | None = None, draw: Any = None)
     steps = len(tree.edges) == len(tree) and len(tree) > 1
     for n in tree.path_nodes(node)[1:]:
         edge = tree.edges[n] if steps else None
-        if isinstance(edge, Path):
+        if isinstance(edge, TorchPath):
             tokens += edge.tokens
             uids += [-1] * len(edge.tokens)
             draws += edge.draws or [None] * len(edge.tokens)
@@ -298,4 +298,4 @@ def path_of(tree: Tree, node: int, emitted: int | None = None, draw: Any = None)
         tokens.append(emitted)
         uids.append(-1)
         draws.append(draw)
-    return Path(tuple(tokens), node, int(tree.depth[node]), emitted, tuple(uids), tuple(draws))
+    return TorchPath(tuple(tokens), node, int(tree.depth[node]), emitted, tuple(uids), tuple(draws))

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
-from decgraph.backends.torch.draws import Draws, Mixed
-from decgraph.backends.torch.rows import Dist
-from decgraph.backends.torch.trees import Tree, path_of
+from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.rows import TorchDist
+from decgraph.backends.torch.trees import TorchTree, path_of
 from decgraph.runtime import trace
 
 Rule = Callable[[int, Any, Any], tuple[Any, Any, Any, Any]]
 
 
-def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str = "node") -> Any:
+def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node") -> Any:
     """The accepted path, or for a tree of canvases the canvas at the accepted node. rule(depth, evidence at the node, the
     draws below it) gives (accepts, child, emits, token); with scope "tree", rule(0, tree, evidence) gives a node."""
     edits = isinstance(t.base, Canvas)
@@ -36,7 +36,7 @@ def walk(m: Any, t: Tree, evidence: Any, rule: Rule, *, scope: str = "node") -> 
             draws[:] = [t.edges[int(c)] for c in children]
         else:
             draws = t.draws(children)
-            if isinstance(draws, Draws):
+            if isinstance(draws, TorchDraws):
                 draws.ids = children
         has, taken, emits, token = rule(depth, row, draws)
         if len(children):
@@ -66,7 +66,7 @@ def _child(children: Any, draws: Any, taken: Any) -> int:
             if d is taken:
                 return int(c)
         return int(children[[int(d.tokens) for d in draws.items].index(int(taken.tokens))])
-    if isinstance(draws, Draws):
+    if isinstance(draws, TorchDraws):
         return int(taken.ids) if taken.ids is not None else int(children[list(draws.tokens).index(int(taken.tokens))])
     for c, d in zip(children, draws):
         if d is taken:
@@ -82,7 +82,7 @@ _MISSING = _Missing()
 
 
 def _evidence_at(evidence: Any, node: int) -> Any:
-    if isinstance(evidence, Dist):
+    if isinstance(evidence, TorchDist):
         try:
             return evidence.take(node)
         except (LookupError, IndexError):
@@ -96,11 +96,11 @@ def _token(x: Any) -> int:
     return int(x.tokens) if hasattr(x, "tokens") else int(x)
 
 
-def _walked(t: Tree, node: int, emitted: Any) -> Any:
+def _walked(t: TorchTree, node: int, emitted: Any) -> Any:
     if isinstance(t.base, Canvas):
         return canvas_at(t, node)
     token = None if emitted is None else _token(emitted)
-    return path_of(t, node, token, emitted if isinstance(emitted, Draws) else None)
+    return path_of(t, node, token, emitted if isinstance(emitted, TorchDraws) else None)
 
 
 def decided(m: Any, made: Any) -> None:
@@ -108,7 +108,7 @@ def decided(m: Any, made: Any) -> None:
     m.unmasked([made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
 
 
-def report_step(m: Any, t: Tree, children: Any, child: int | None, depth: int) -> None:
+def report_step(m: Any, t: TorchTree, children: Any, child: int | None, depth: int) -> None:
     """The events of one node's children: which were rejected, and which was accepted."""
     for c in children:
         if c == child:
@@ -117,7 +117,7 @@ def report_step(m: Any, t: Tree, children: Any, child: int | None, depth: int) -
         m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "not the token that the target chose"))
 
 
-def report_tree(m: Any, t: Tree, end: int) -> None:
+def report_tree(m: Any, t: TorchTree, end: int) -> None:
     """The tally and the events of a rule over a whole tree that accepted the node `end`."""
     taken = t.path_nodes(end)[1:]
     for depth in range(len(taken)):

@@ -199,7 +199,7 @@ class Writer(Phrases):
             self.depth -= 1
 
     def rolled(self, op: Op, chain: Chain) -> None:
-        """A loop that drafts a chain, said to the machine as one thing (rolls.py)."""
+        """A loop that drafts a chain, said to the machine as one thing (draft_loops.py)."""
         lo, hi, tree = op.operands
         result = self.started(op, [tree])[0]
         counter = self.name(op.regions[0].args[0])

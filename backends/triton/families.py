@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from decgraph.backends.triton import tuned
-from decgraph.backends.triton.tuned import Asked, Config, Measured
+from decgraph.backends.triton.tuned import Config, LaunchRequest, Measured
 
 Run = Callable[[], object]
 
@@ -67,7 +67,7 @@ def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
                 yield Launch(f"{what}, {rows} rows of {vocabulary}", "rows", _vocabulary(what, rows, vocabulary, s.dtype))
 
 
-def candidates(asked: Asked) -> tuple[Config, ...]:
+def candidates(asked: LaunchRequest) -> tuple[Config, ...]:
     """Sizes to try for a launch, its default first: block and warps together, stages and splits by themselves, since every
     one of them is compiled, which takes longer than to measure it."""
     if asked.family == "product":
@@ -85,7 +85,7 @@ def candidates(asked: Asked) -> tuple[Config, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def questions(launch: Launch, device: torch.device) -> tuple[Run, list[Asked]]:
+def questions(launch: Launch, device: torch.device) -> tuple[Run, list[LaunchRequest]]:
     """A launch made ready, and the questions of its family that it asks."""
     run = launch.make(device)
     with tuned.hearing() as heard:
@@ -95,10 +95,10 @@ def questions(launch: Launch, device: torch.device) -> tuple[Run, list[Asked]]:
 
 def measure(
     launch: Launch, device: torch.device, *, fresh: bool = False, clock: Callable[[Run], float] | None = None
-) -> list[tuple[Asked, Measured | None]]:
+) -> list[tuple[LaunchRequest, Measured | None]]:
     """Measure a launch's candidates and keep the best; None for a question whose answer is kept already, unless `fresh`."""
     run, asked = questions(launch, device)
-    out: list[tuple[Asked, Measured | None]] = []
+    out: list[tuple[LaunchRequest, Measured | None]] = []
     for question in asked:
         if tuned.is_known(question.family, question.key) and not fresh:
             out.append((question, None))

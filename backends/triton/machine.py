@@ -18,14 +18,14 @@ import torch
 from triton import knobs
 
 from decgraph.backends.base import Backend
-from decgraph.backends.torch.machine import Machine as TorchMachine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.kit import KERNELS
 from decgraph.errors import DecError
 
 _LOG = logging.getLogger("decgraph")
 
 
-class Machine(TorchMachine):
+class TritonMachine(TorchMachine):
     """One request; its arguments are `Backend`'s."""
 
     name = "triton"

@@ -30,7 +30,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LaunchRequest:
     """A question that `config` was asked: a family, a shape, and what its default is."""
 
     family: str
@@ -101,17 +101,17 @@ def _config_of(value: Any) -> Config | None:
 def config(family: str, key: Sequence[Any], default: Config) -> Config:
     """The sizes measured for a kernel family at a shape on this device, or the default."""
     for asked in _HEARING:
-        asked.append(Asked(family, tuple(key), default))
+        asked.append(LaunchRequest(family, tuple(key), default))
     return _known().get(_spelt(family, key), default)
 
 
-_HEARING: list[list[Asked]] = []
+_HEARING: list[list[LaunchRequest]] = []
 
 
 @contextmanager
-def hearing() -> Iterator[list[Asked]]:
+def hearing() -> Iterator[list[LaunchRequest]]:
     """What `config` is asked inside: which launches there are, without knowing how their keys are made."""
-    asked: list[Asked] = []
+    asked: list[LaunchRequest] = []
     _HEARING.append(asked)
     try:
         yield asked

@@ -59,7 +59,7 @@ def stage(lab: Lab) -> Items:
 
 def prepared(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> tuple[Any, list[Any]]:
     """The program of a case on the device, and requests that it has room for."""
-    from decgraph.backends.triton.step.laws import Shape
+    from decgraph.backends.triton.step.distributions import Shape
     from decgraph.backends.triton.step.machine import Frame
     from decgraph.backends.triton.step.program import StepProgram, device_models
     from decgraph.backends.triton.step.why import needs_of

@@ -26,7 +26,7 @@ from decgraph.check.plans.lengths import deep, remembering, straddling
 from decgraph.check.plans.parameters import parameters, values_of
 from decgraph.check.plans.requests import requested
 from decgraph.check.plans.states import started
-from decgraph.check.worlds import Plan
+from decgraph.check.worlds import WorldPlan
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import ParamValue
 
@@ -34,13 +34,13 @@ RUNS = {"parameter": 200, "deep": 300, "searched": 300}  # most runs in worlds o
 QUICK = 10  # fewer worlds of the first kind than this, and of the others there are fewer too
 
 
-def first_plans(module: Module, claim: Claim, vocab: int, models: int, first: int = 0) -> list[Plan]:
+def first_plans(module: Module, claim: Claim, vocab: int, models: int, first: int = 0) -> list[WorldPlan]:
     """The `models` worlds of the first kind."""
     f = module.entry
     return [base(f, facts(module, f), claim, i, vocab) for i in range(first, first + models)]
 
 
-def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: Mapping[str, ParamValue]) -> list[Plan]:
+def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: Mapping[str, ParamValue]) -> list[WorldPlan]:
     """All the others, in the order in which they are decided."""
     f = module.entry
     known = facts(module, f)

@@ -8,14 +8,14 @@ from typing import Any
 
 from decgraph.check.constants import Facts
 from decgraph.check.tables import Style
-from decgraph.check.worlds import FEATURES, Plan
+from decgraph.check.worlds import FEATURES, WorldPlan
 from decgraph.ir.values import Claim, Function
 
 BASE_SORTS = ("plain", "plain", "zeros", "plain", "peaked", "mixed", "tails", "plain", "ties", "sure")
 HALF, DOUBLE = Fraction(1, 2), Fraction(2)
 
 
-def base(f: Function, known: Facts, claim: Claim, i: int, vocab: int) -> Plan:
+def base(f: Function, known: Facts, claim: Claim, i: int, vocab: int) -> WorldPlan:
     """World number i of the first kind."""
     sampled = claim.mode == "distribution"
     style = Style(BASE_SORTS[i % len(BASE_SORTS)], shared=i, window=1 if i % 4 == 3 and not known.masked else None)
@@ -25,7 +25,7 @@ def base(f: Function, known: Facts, claim: Claim, i: int, vocab: int) -> Plan:
         size, span = (vocab, 4) if greedy else (vocab, 2) if i % 3 == 0 else (2, 3 if i % 6 == 1 else 2)
         if span == 3:
             style = replace(style, rare=2)
-        return Plan(
+        return WorldPlan(
             "base",
             i,
             size,
@@ -41,7 +41,7 @@ def base(f: Function, known: Facts, claim: Claim, i: int, vocab: int) -> Plan:
     temperature: Any = 1
     if i % 7 == 5 or "repetition_penalty" in features:
         style, temperature = replace(style, sort="plain", power=2), (DOUBLE, HALF)[i % 2] if i % 7 == 5 else 1
-    return Plan(
+    return WorldPlan(
         "base",
         i,
         vocab,

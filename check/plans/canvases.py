@@ -7,14 +7,14 @@ from typing import Any
 
 from decgraph.check.constants import Facts
 from decgraph.check.tables import Style
-from decgraph.check.worlds import Plan
+from decgraph.check.worlds import WorldPlan
 from decgraph.ir.values import Claim
 
 CANVASES = ((1, 1), (3, 1), (5, 2), (6, 2), (6, 3), (8, 4), (4, 4), (7, 3))
 SAMPLED = ((2, 1, 0), (3, 1, 0), (3, 3, 2), (4, 2, 2), (4, 4, 3), (4, 4, 2), (6, 2, 10), (7, 7, 16), (8, 4, 16))
 
 
-def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     """Canvases of one to eight cells in up to seven blocks: greedy ones of several layers, sampled ones over two tokens."""
     if not known.masked:
         return
@@ -24,7 +24,7 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         for sort in free:
             for again in range(3):
                 n += 1
-                yield Plan(
+                yield WorldPlan(
                     "canvas",
                     6000 + n,
                     (vocab, 2, vocab)[again],
@@ -43,7 +43,7 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         for sort in free:
             for _ in range(2 if rare in (2, 3) else 1):
                 n += 1
-                yield Plan(
+                yield WorldPlan(
                     "canvas",
                     6000 + n,
                     2,
@@ -59,7 +59,7 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
     for cells, open_ in () if known.memory else ((4, 2), (5, 2), (7, 2), (8, 2)):  # certain until the last cells are open
         for block in (cells, (cells + 1) // 2):
             n += 1
-            yield Plan(
+            yield WorldPlan(
                 "canvas",
                 6000 + n,
                 2,

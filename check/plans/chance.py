@@ -8,12 +8,12 @@ from dataclasses import replace
 from decgraph.check.constants import LARGEST, facts
 from decgraph.check.plans.parameters import values_of
 from decgraph.check.tables import Style
-from decgraph.check.worlds import FEATURES, Plan
+from decgraph.check.worlds import FEATURES, WorldPlan
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Module
 
 
-def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
+def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> WorldPlan:
     """A world of any sort, for a search after what no other world has shown."""
     f = module.entry
     known = facts(module, f)
@@ -38,7 +38,7 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
         greedy = span > 4 or r.random() < 0.5
         style = replace(style, rare=style.rare or (2 if span > 2 and not greedy else 0))
         block = {known.block: r.randint(1, span)} if known.block else {}
-        return Plan(
+        return WorldPlan(
             "searched",
             9000 + seed,
             size if greedy else min(size, 3),
@@ -58,7 +58,7 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> Plan:
     length = r.choice(lengths)
     style = replace(style, power=power, point_from=length + 3 if huge else 0)
     greedy = r.random() < 0.2 or claim.mode == "greedy"
-    return Plan(
+    return WorldPlan(
         "searched",
         9000 + seed,
         size,

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from decgraph.check.constants import LARGEST, Facts
 from decgraph.check.tables import Style
-from decgraph.check.worlds import Plan
+from decgraph.check.worlds import WorldPlan
 from decgraph.ir.values import Claim
 
 
-def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     """Contexts as long, and vocabularies as large, as the numbers that the program names."""
     if known.masked:
         for n, size in enumerate(sorted({min(LARGEST, t + 2) for t in known.tokens + known.widths if t + 2 > vocab})):
-            yield Plan(
+            yield WorldPlan(
                 "vocabulary",
                 3500 + n,
                 size,
@@ -28,12 +28,12 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         return
     lengths = sorted({m for n in known.counts if 1 < n <= LARGEST for m in (n - 1, n, n + 1) if m > 3})
     for n, length in enumerate(lengths[:24]):
-        yield Plan(
+        yield WorldPlan(
             "context", 3000 + n, 2 if n % 2 else vocab, Style("plain", shared=n), prompt=length, limit=3, length=2, tight=True
         )
     sizes = sorted({min(LARGEST, t + 2) for t in known.tokens + known.widths if t + 2 > vocab})
     for n, size in enumerate(sizes[:8]):
-        yield Plan(
+        yield WorldPlan(
             "vocabulary",
             3500 + 2 * n,
             size,
@@ -44,9 +44,11 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
             prompt=3,
         )
         if any(w + 2 == size for w in known.widths):
-            yield Plan("vocabulary", 3501 + 2 * n, size, Style("tails", shared=n), limit=1, length=1, tight=True, runs=4000)
+            yield WorldPlan(
+                "vocabulary", 3501 + 2 * n, size, Style("tails", shared=n), limit=1, length=1, tight=True, runs=4000
+            )
     for n, size in enumerate((4, 6)):
-        yield Plan(
+        yield WorldPlan(
             "vocabulary",
             3600 + n,
             size,
@@ -58,14 +60,14 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         )
 
 
-def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     """Texts that are certain up to some token and open from there on, run to their end: late steps, deep drafts, long texts."""
     if known.masked:
         return
     reach = sorted({3, 5, 9, *(n for n in known.counts if 3 < n <= LARGEST), *(n + 1 for n in known.counts if 3 < n < LARGEST)})
     for n, late in enumerate(reach[:16]):
         size = 2 if n % 2 else vocab
-        yield Plan(
+        yield WorldPlan(
             "deep",
             4000 + n,
             size,
@@ -76,7 +78,7 @@ def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
             steps=None,
             tight=n % 2 == 0,
         )
-        yield Plan(
+        yield WorldPlan(
             "deep",
             4100 + n,
             size,
@@ -88,7 +90,7 @@ def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
             tight=n % 2 == 1,
         )
     for n in range(3):
-        yield Plan(
+        yield WorldPlan(
             "deep",
             4200 + n,
             2,
@@ -102,12 +104,12 @@ def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         )
 
 
-def remembering(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+def remembering(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     """Free models of several layers for causal programs that speak of memories, layers or derived models."""
     if known.masked or not known.memory:
         return
     for n in range(4):
-        yield Plan(
+        yield WorldPlan(
             "layers",
             7000 + n,
             vocab if n % 2 else 2,

@@ -8,7 +8,7 @@ from typing import Any
 
 from decgraph.check.constants import Facts, neighbours
 from decgraph.check.tables import Style
-from decgraph.check.worlds import Plan
+from decgraph.check.worlds import WorldPlan
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function
 from decgraph.runtime.arguments import ParamValue
@@ -63,7 +63,7 @@ def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
             yield p.name, Topology.of("3x2")
 
 
-def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[Plan]:
+def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
     """Every value that a parameter must be tried at: once where most rows are certain, once greedily, small ones as they
     are."""
     for n, (name, value) in enumerate(values_of(f, known)):
@@ -72,7 +72,7 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
         seed = 2000 + 3 * n
         pinned = ((name, value),)
         if known.masked:
-            yield Plan(
+            yield WorldPlan(
                 "parameter",
                 seed,
                 vocab,
@@ -84,7 +84,7 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
                 span=4,
                 params=pinned,
             )
-            yield Plan(
+            yield WorldPlan(
                 "parameter",
                 seed + 1,
                 2,
@@ -98,7 +98,7 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             continue
         big = value > 3 if isinstance(value, int) and not isinstance(value, bool) else isinstance(value, Topology)
         if not big:
-            yield Plan(
+            yield WorldPlan(
                 "parameter",
                 seed,
                 vocab,
@@ -108,13 +108,13 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
                 params=pinned,
                 tight=True,
             )
-            yield Plan(
+            yield WorldPlan(
                 "parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned, tight=True
             )
             continue
         if isinstance(value, int) and value > 12:  # drafts far beyond the text, which are long: certain from there on
             style = Style("plain", shared=seed, rare=0 if value > FAR else 4, point_from=5)
-            yield Plan(
+            yield WorldPlan(
                 "parameter",
                 seed,
                 vocab,
@@ -129,7 +129,7 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             )
             continue
         limit = value + 2 if isinstance(value, int) else 6
-        yield Plan(
+        yield WorldPlan(
             "parameter",
             seed,
             vocab,
@@ -142,10 +142,12 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             runs=250,
         )
         if not isinstance(value, int) or value <= 12:
-            yield Plan("parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True)
+            yield WorldPlan(
+                "parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True
+            )
         if value <= 7 if isinstance(value, int) else False:
             late = 2 + value - 1
-            yield Plan(
+            yield WorldPlan(
                 "parameter",
                 seed + 2,
                 2,

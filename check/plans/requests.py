@@ -8,11 +8,11 @@ from dataclasses import replace
 from decgraph.check.constants import Facts
 from decgraph.check.plans.base import DOUBLE, HALF
 from decgraph.check.tables import Style
-from decgraph.check.worlds import FEATURES, Plan
+from decgraph.check.worlds import FEATURES, WorldPlan
 from decgraph.ir.values import Claim
 
 
-def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
+def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     """Everything that a request can ask for, one thing at a time and some together."""
     sets: list[tuple[str, ...]] = [(name,) for name in FEATURES]
     sets += [
@@ -27,7 +27,7 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
         style = Style("plain", shared=5000 + n, power=power)
         if known.masked:
             if n % 2 == 0:
-                yield Plan(
+                yield WorldPlan(
                     "request",
                     5000 + n,
                     vocab,
@@ -40,10 +40,10 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
                     features=features,
                 )
             continue
-        yield Plan("request", 5000 + n, vocab, style, features=features, limit=3, length=2, tight=True)
+        yield WorldPlan("request", 5000 + n, vocab, style, features=features, limit=3, length=2, tight=True)
         if any("penalty" in name for name in features):
             for k in range(2):
-                yield Plan(
+                yield WorldPlan(
                     "request",
                     5050 + 2 * n + k,
                     vocab,
@@ -59,7 +59,7 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
     for n, t in enumerate((DOUBLE, HALF, DOUBLE)):
         style = Style(("plain", "plain", "zeros")[n], shared=5100 + n, power=2)
         span = 2 if known.masked else 0
-        yield Plan(
+        yield WorldPlan(
             "request",
             5100 + n,
             2 if known.masked else vocab,
@@ -74,7 +74,7 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[Plan]:
             runs=2000,
         )
     for n in range(0 if known.masked else 3):
-        yield Plan(
+        yield WorldPlan(
             "window",
             5200 + n,
             vocab if n else 2,

@@ -8,20 +8,20 @@ from decgraph.check.constants import Facts, carried_types
 from decgraph.check.plans.parameters import defaults
 from decgraph.check.starts import wholes
 from decgraph.check.tables import Style
-from decgraph.check.worlds import Plan
+from decgraph.check.worlds import WorldPlan
 from decgraph.ir.values import Claim, Function
 
 LATER = (("top_k",), ("bans",), ("repetition_penalty",), ("min_length",))
 
 
-def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) -> Iterator[Plan]:
+def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) -> Iterator[WorldPlan]:
     """Steps from other states than the first."""
     if known.masked or not known.stepwise:
         return
     sampled = claim.mode == "distribution"
     sorts = ("plain", "zeros", "peaked", "plain")
     for n in range(3 * rounds):
-        yield Plan(
+        yield WorldPlan(
             "resumed",
             1000 + n,
             vocab,
@@ -35,7 +35,7 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
     if known.states or known.carries:
         turns = len(wholes(known)) if any(t.elem == "int" and not t.dims for t in carried_types(f)) else 0
         for n in range(max(9 * rounds, min(60, 2 * turns))):
-            yield Plan(
+            yield WorldPlan(
                 "carried",
                 1100 + n,
                 vocab if n % 2 else 2,
@@ -49,7 +49,7 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
                 params=defaults(f, known) if n % 3 == 2 else (),
             )
         for n in range(3 if sampled else 0):
-            yield Plan(
+            yield WorldPlan(
                 "steps",
                 1200 + n,
                 2,
@@ -62,7 +62,7 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
                 runs=1500,
             )
         for n, features in enumerate(LATER if sampled else ()):  # what a request asks for holds in the next step, too
-            yield Plan(
+            yield WorldPlan(
                 "steps",
                 1250 + n,
                 vocab,
@@ -76,7 +76,7 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
             )
     if known.session or known.batch:
         for n in range(3 * rounds):
-            yield Plan(
+            yield WorldPlan(
                 "session",
                 1300 + n,
                 vocab if n % 2 else 2,

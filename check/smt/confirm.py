@@ -11,7 +11,7 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Enough, Unlikely, World
 from decgraph.backends.run import Stop
 from decgraph.check.smt.diagrams import Tokens
-from decgraph.check.smt.laws import PROMPT, Setting, request
+from decgraph.check.smt.distributions import PROMPT, Setting, request
 from decgraph.check.smt.points import Point
 from decgraph.errors import DecError
 from decgraph.runtime.models.table import TableModel

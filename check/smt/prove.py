@@ -10,8 +10,8 @@ from typing import Any
 from decgraph.check.algorithm import find
 from decgraph.check.smt.confirm import difference, tokens_differ
 from decgraph.check.smt.diagrams import leaves
+from decgraph.check.smt.distributions import Runs, Setting
 from decgraph.check.smt.field import Field, OutOfTime
-from decgraph.check.smt.laws import Runs, Setting
 from decgraph.check.smt.numbers import Beyond
 from decgraph.check.smt.points import Point
 from decgraph.check.smt.report import PROVED, REFUTED, Model, Obligation, SmtReport

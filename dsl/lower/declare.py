@@ -163,7 +163,7 @@ def model_decl(lw: Lowering, s: S.ModelDecl) -> None:
     lw.env[s.name] = v
 
 
-def noise_decl(lw: Lowering, s: S.Noise) -> None:
+def noise_decl(lw: Lowering, s: S.NoiseDecl) -> None:
     """`noise g[positions, vocab]: race`: one noise that several draws share."""
     if s.kind != "race":
         lw.fail(s.span, f"there is no noise of kind `{s.kind}`", "noise g[positions, vocab]: race", code="E308")

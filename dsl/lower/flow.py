@@ -47,7 +47,7 @@ def assigned(body: Iterable[S.Node], drafting: str = "%tree") -> list[str]:
                 found = [_root(n.tree)]
             case S.Unmask() | S.Remask():
                 found = [_root(n.target)]
-            case S.Canvas() | S.ModelDecl() | S.Noise():
+            case S.Canvas() | S.ModelDecl() | S.NoiseDecl():
                 found = [n.name]
             case S.Do(call=S.Call(func=S.Attr(value=value))):
                 found = [_root(value)]

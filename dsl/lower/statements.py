@@ -368,6 +368,6 @@ TABLE: dict[type, Callable[[Lowering, Any], object]] = {
     S.Across: across,
     S.Canvas: canvas_decl,
     S.ModelDecl: model_decl,
-    S.Noise: noise_decl,
+    S.NoiseDecl: noise_decl,
     S.CachePolicy: declare,
 }

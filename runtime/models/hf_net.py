@@ -29,7 +29,7 @@ ATTENTION = "decgraph_positions"
 
 
 @dataclass(frozen=True)
-class Held:
+class SeenRows:
     """The rows of one layer that are seen but not computed: keys and values [n, heads, dim], positions
     int64[n], and `visible` bool[fresh, n]."""
 
@@ -49,7 +49,7 @@ class Tape:
 
     positions: Tensor
     visible: Tensor
-    held: dict[int, Held] = field(default_factory=dict)
+    held: dict[int, SeenRows] = field(default_factory=dict)
     states: dict[int, Tensor] = field(default_factory=dict)
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.hf_net import Held, Net, Tape
+from decgraph.runtime.models.hf_net import Net, SeenRows, Tape
 from decgraph.runtime.models.interface import Cell, LayerMemory, Memory, Path
 
 _FIRST = 256  # nodes a forest has room for at first
@@ -68,7 +68,7 @@ class Forest:
             where = torch.tensor([self.positions[n] for n in seen])
             visible = torch.from_numpy(self._sees[old : len(self)][:, seen])
             for layer, keys in self._keys.items():
-                own = Held(keys[rows], self._values[layer][rows], where, visible)
+                own = SeenRows(keys[rows], self._values[layer][rows], where, visible)
                 held[layer] = joined(held[layer], own) if layer in held else own
         tape = Tape(positions, torch.from_numpy(self._sees[old : len(self), old : len(self)]), held)
         last = net.run(torch.tensor([self.tokens[n] for n in fresh]), tape)
@@ -122,9 +122,9 @@ def _append(kept: Tensor | None, new: Tensor, used: int) -> Tensor:
     return kept
 
 
-def joined(a: Held, b: Held) -> Held:
+def joined(a: SeenRows, b: SeenRows) -> SeenRows:
     """Both layers' held rows."""
-    return Held(
+    return SeenRows(
         torch.cat([a.keys, b.keys]),
         torch.cat([a.values, b.values]),
         torch.cat([a.positions, b.positions]),
@@ -132,16 +132,16 @@ def joined(a: Held, b: Held) -> Held:
     )
 
 
-def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int, Held]:
+def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int, SeenRows]:
     """A memory's rows by layer, for queries at `positions` int64[n], which see what is before them. Positions
     in `fresh` are overridden and left out."""
-    out: dict[int, Held] = {}
+    out: dict[int, SeenRows] = {}
     dropped = set(fresh)
     for layer, rows in enumerate(given.layers):
         where = [i for i in sorted(rows.kv) if i not in dropped]
         if where:
             at = torch.tensor(where)
-            out[layer] = Held(
+            out[layer] = SeenRows(
                 torch.stack([rows.kv[i][0] for i in where]),
                 torch.stack([rows.kv[i][1] for i in where]),
                 at,

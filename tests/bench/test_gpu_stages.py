@@ -63,13 +63,13 @@ def test_the_masked_iteration(lab: Lab) -> None:
 
 
 def test_tokens_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    from decgraph.backends.triton.machine import Machine
+    from decgraph.backends.triton.machine import TritonMachine
 
     row = tokens.tables(Lab(CPU, SIZES["tiny"]), "triton", ["speculative"])
     assert row["right"], row["wrong"]
     assert row["says"] == "1 algorithms, 0 of 2 runs differ from the reference"
-    right = Machine.committed_tokens
-    monkeypatch.setattr(Machine, "committed_tokens", lambda self: right(self)[:-1])
+    right = TritonMachine.committed_tokens
+    monkeypatch.setattr(TritonMachine, "committed_tokens", lambda self: right(self)[:-1])
     assert len(tokens.tables(Lab(CPU, SIZES["tiny"]), "triton", ["autoregressive"])["wrong"]) == 2
 
 

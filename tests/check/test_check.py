@@ -8,7 +8,7 @@ import pytest
 
 from decgraph.check import check_algorithm, survey
 from decgraph.check.algorithm import find
-from decgraph.check.laws import Tally
+from decgraph.check.distributions import Tally
 from decgraph.errors import DecError
 
 WIDE = """

@@ -11,8 +11,8 @@ import pytest
 from shelf import module
 
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.backends.reference.machine import Machine
-from decgraph.check.laws import Law, Program, Tally, whole_law
+from decgraph.backends.reference.machine import ReferenceMachine
+from decgraph.check.distributions import CheckedProgram, Law, Tally, whole_law
 from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.runtime.request import Request
 
@@ -36,7 +36,7 @@ class Cut(ExactMachine):
     cuts = 0
 
     def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
-        return Machine.bounds(self, until)
+        return ReferenceMachine.bounds(self, until)
 
     def fits(self, tree: Any, parent: int) -> bool:
         inside = super().fits(tree, parent)
@@ -50,11 +50,11 @@ def models(seed: int) -> dict[str, Any]:
     return {"target": target, "drafter": TableModel(V, seed + 9, name="drafter", window=2), "head": TableFeatures(target, seed)}
 
 
-def program(name: str, seed: int, engine: type[ExactMachine]) -> Program:
+def program(name: str, seed: int, engine: type[ExactMachine]) -> CheckedProgram:
     made = module(name)
     wanted = [p.name for p in made.entry.params if p.value.type.elem == "model"]
     params = {p.name: p.default for p in made.entry.params if p.name not in wanted} | PARAMS[name]
-    return Program(made, name, {n: models(seed)[n] for n in wanted}, params, engine)
+    return CheckedProgram(made, name, {n: models(seed)[n] for n in wanted}, params, engine)
 
 
 def by_hand(seed: int, request: Request, done: tuple[int, ...] = ()) -> Law:

@@ -18,7 +18,7 @@ from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.reals import Log, NotSeparated, exp, power, rounded_down
 from decgraph.backends.exact.run import exact_machine
 from decgraph.backends.exact.world import World
-from decgraph.backends.reference.machine import Machine
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.data.numbers import FLOAT, MAP_FUNCTIONS
@@ -156,7 +156,7 @@ def outcome(text: str, machine: str = "exact") -> Any:
         if machine == "exact":
             return exact_machine(module, "numbers", {"target": model}, params, request, World(coupled=False)).run()
         with np.errstate(all="ignore"):
-            return Machine(module, "numbers", {"target": model}, {"a": 0.5, "n": 3}, request).run()
+            return ReferenceMachine(module, "numbers", {"target": model}, {"a": 0.5, "n": 3}, request).run()
     except (DecError, NotSeparated) as error:
         return error
 

@@ -8,9 +8,9 @@ import pytest
 
 from decgraph.backends.exact.choices import Choices, TooMany, runs
 from decgraph.backends.exact.world import World
-from decgraph.check.laws import (
+from decgraph.check.distributions import (
     AdversaryWins,
-    Program,
+    CheckedProgram,
     Tally,
     combine,
     continued_law,
@@ -19,7 +19,7 @@ from decgraph.check.laws import (
     total_variation,
     whole_law,
 )
-from decgraph.check.laws import Specification as Spec
+from decgraph.check.distributions import Specification as Spec
 from decgraph.dsl.lower import load_text
 from decgraph.dsl.lower.library import shelf
 from decgraph.runtime.models.table import TableModel
@@ -28,7 +28,7 @@ from decgraph.runtime.request import Request
 P, Q = (F(1, 2), F(1, 3), F(1, 6)), (F(1, 6), F(1, 3), F(1, 2))
 
 
-def program(name: str, **params: int) -> Program:
+def program(name: str, **params: int) -> CheckedProgram:
     found = shelf(name)
     assert found is not None
     module = load_text(found[1].text, found[1].path)
@@ -37,7 +37,7 @@ def program(name: str, **params: int) -> Program:
         "drafter": TableModel(3, table={(): Q}, name="drafter", window=0),
     }
     names = {p.name for p in module.entry.params}
-    return Program(module, name, {k: v for k, v in models.items() if k in names}, params)
+    return CheckedProgram(module, name, {k: v for k, v in models.items() if k in names}, params)
 
 
 def test_a_draft_is_accepted_with_one_minus_the_total_variation() -> None:

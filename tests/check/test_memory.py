@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from decgraph.check.algorithm import find
 from decgraph.check.claims import decide
-from decgraph.check.laws import Tally
+from decgraph.check.distributions import Tally
 from decgraph.check.report import cases
 from decgraph.check.worlds import models_for
 from decgraph.runtime.models.free import FreeModel

@@ -12,7 +12,7 @@ import pytest
 from decgraph.check import check_algorithm
 from decgraph.check.algorithm import find
 from decgraph.check.claims import decide
-from decgraph.check.laws import Tally
+from decgraph.check.distributions import Tally
 from decgraph.check.report import cases
 
 # The machine of backends/exact/run.py draws from weights that are reals (`real`), which is not this file's to see to.

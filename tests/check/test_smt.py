@@ -10,7 +10,7 @@ import pytest
 
 from decgraph.backends.exact.choices import runs
 from decgraph.backends.exact.world import World
-from decgraph.check.laws import Program, execute
+from decgraph.check.distributions import CheckedProgram, execute
 from decgraph.check.smt import SmtReport, prove, prove_rule, smt_report
 from decgraph.check.smt.field import Field
 from decgraph.check.smt.poly import ONE, Poly
@@ -144,7 +144,7 @@ def laws(text: str, rows: dict[Any, Any], size: int) -> dict[tuple[int, ...], Fr
 
     def one(choices: Any) -> tuple[int, ...]:
         world.restart(choices)
-        return execute(Program(module, module.main, models, {}).machine(request, world, 1)).committed_tokens()
+        return execute(CheckedProgram(module, module.main, models, {}).machine(request, world, 1)).committed_tokens()
 
     for choices, tokens in runs(one, 5000):
         out[tokens[:1]] = out.get(tokens[:1], Fraction(0)) + choices.weight()

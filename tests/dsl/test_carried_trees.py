@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from decgraph.backends.reference.machine import Machine
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.dsl.lower import load_text
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
@@ -30,6 +30,6 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_verified_without_a_draft(body: str) -> None:
     models = {"target": TableModel(5, seed=1, name="target"), "drafter": TableModel(5, seed=2, name="drafter")}
-    m = Machine(load_text(PROGRAM.format(body=body)), "waits", models, {}, Request(prompt=(1, 2), limit=6, seed=3))
+    m = ReferenceMachine(load_text(PROGRAM.format(body=body)), "waits", models, {}, Request(prompt=(1, 2), limit=6, seed=3))
     m.run()
     assert len(m.committed_tokens()) == 6

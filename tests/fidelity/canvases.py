@@ -93,12 +93,12 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
     if not hasattr(kind, "evaluate_together"):
         return _watched_reference(kind, calls)
     from decgraph.backends.torch.canvases import Canvas
-    from decgraph.backends.torch.trees import Tree
+    from decgraph.backends.torch.trees import TorchTree
 
     class Watched(kind):  # type: ignore[misc]
         def evaluate(self, model: Any, place: Any, extra: Any, **how: Any) -> Any:
             call = super().evaluate(model, place, extra, **how)
-            root = place.base if isinstance(place, Tree) else place
+            root = place.base if isinstance(place, TorchTree) else place
             assert isinstance(root, Canvas)
             ask = call.ask
             length = ask.cells.shape[-1]

@@ -20,8 +20,8 @@ from decgraph import stdlib
 from decgraph.backends.exact.choices import Choices
 from decgraph.backends.exact.world import World
 from decgraph.backends.torch import noise as torch_noise
-from decgraph.backends.torch.machine import Machine as Torch
-from decgraph.check.laws import Program, execute
+from decgraph.backends.torch.machine import TorchMachine as Torch
+from decgraph.check.distributions import CheckedProgram, execute
 from decgraph.dsl.lower import load_text
 from decgraph.ir.data.dist import Draw
 from decgraph.runtime.models.table import TableModel
@@ -234,7 +234,7 @@ def exactly(text: str, models: Mapping[str, Any], script: Script, params: Mappin
     named = {v.value.name: models[v.value.name] for v in module.functions[module.main].params if v.value.name in models}
     world = World(coupled=False)
     world.restart(Replay(script))
-    machine = execute(Program(module, module.main, named, params).machine(Request(START, limit=30), world, 1))
+    machine = execute(CheckedProgram(module, module.main, named, params).machine(Request(START, limit=30), world, 1))
     tokens = tuple(machine.committed_tokens())
     return Step(tokens, script.odds, script.last or {tokens[-1]: F(1)})
 

@@ -11,7 +11,7 @@ import pytest
 from op_machine import misfit
 
 import decgraph.stdlib
-from decgraph.backends.reference.machine import Machine
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.check.worlds import models_for, params_for, request_for
 from decgraph.dsl.lower import load_text
 from decgraph.ir.opdef import OpDef
@@ -60,7 +60,7 @@ def test_values_are_of_their_types(file: Path) -> None:
     seen: Counter[str] = Counter()
     for seed in SEEDS if module.main else ():
         function = module.functions[module.main]
-        machine = Machine(
+        machine = ReferenceMachine(
             module, module.main, models_for(function, 3, seed), params_for(function, seed), request_for(3, seed, 4)
         )
         machine.table = {name: checked(row, seen) for name, row in TABLE.items()}

@@ -9,7 +9,7 @@ import pytest
 from shelf import parameters, tables
 
 import decgraph
-from decgraph.backends.reference.machine import Machine
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.ir.values import Module
 from decgraph.passes.cost import cost_of
 from decgraph.passes.kept import kept
@@ -36,7 +36,7 @@ def steps(module: Module, name: str, limit: int = 24) -> Iterator[Step]:
     """The steps of a run, the last one left out: it is cut."""
     models = {p.name: tables()[p.name] for p in module.entry.params if p.value.type.elem == "model"}
     events: list[object] = []
-    m = Machine(
+    m = ReferenceMachine(
         module,
         name,
         models,
@@ -131,7 +131,7 @@ def test_freedave_asks_for_no_canvas_twice() -> None:
     events: list[object] = []
     for m in (decgraph.load(name).module, module):
         count: list[object] = []
-        Machine(
+        ReferenceMachine(
             m,
             name,
             {"model": tables()["model"]},

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.torch.draws import Draws, Mixed, points
+from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.lowering import host, lowering, on_host
-from decgraph.backends.torch.rows import Dist, locate
+from decgraph.backends.torch.rows import TorchDist, locate
 from decgraph.ir.opdef import OpError
 
 
@@ -57,7 +57,7 @@ def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = Fals
 
 def soft_values(x: Any, n: int) -> list[Any]:
     """One embedding per position: weights over the vocabulary."""
-    if isinstance(x, Dist):
+    if isinstance(x, TorchDist):
         a = x.vector()
         return [a] * n if a.ndim == 1 else [a[i] for i in range(n)]
     return [x] * n if getattr(x, "ndim", 0) <= 1 else [x[i] for i in range(n)]
@@ -67,7 +67,7 @@ def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
     """A token for each position, and the draws they are: lined up with them, read at them, or the same for all."""
     n = len(ids)
     over_all = bool(t.dims) and t.dims[0].kind == "cells"
-    if isinstance(x, Draws | Mixed):
+    if isinstance(x, TorchDraws | Mixed):
         if not x.shape:
             return np.full(n, int(x.tokens)), x
         if over_all:

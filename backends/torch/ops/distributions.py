@@ -10,14 +10,14 @@ from torch import Tensor
 
 from decgraph.backends.torch import shaping
 from decgraph.backends.torch.lowering import host, lowering
-from decgraph.backends.torch.rows import Dist, Rows, Sparse, Values, ids_on
+from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors, ids_on
 from decgraph.backends.torch.transfer import fetched, number
 from decgraph.ir.ops.common import numeric, spread
 
 
 def tensor_of(x: Any) -> Tensor:
     """A value over the vocabulary as a tensor of probabilities (or numbers) [..., V]."""
-    if isinstance(x, Dist):
+    if isinstance(x, TorchDist):
         return x.vector()
     if isinstance(x, Sparse):
         return x.dense()
@@ -26,19 +26,19 @@ def tensor_of(x: Any) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(host(x)))
 
 
-def dist_of(m: Any, probs: Tensor, like: Any = None) -> Dist:
+def dist_of(m: Any, probs: Tensor, like: Any = None) -> TorchDist:
     """Probabilities [*shape, V] as a dist that keeps the places of `like`, where it has them."""
     shape = tuple(probs.shape[:-1])
     flat = probs.reshape(int(np.prod(probs.shape[:-1])), probs.shape[-1])
     index = np.arange(flat.shape[0]).reshape(shape)
-    if isinstance(like, Dist) and like.shape == shape:
-        rows = Values(flat, m.request, like=like.rows, index=like.index.reshape(-1))
-        return Dist(rows, index, "shaped", like.at, like.inner)
-    return Dist(Values(flat, m.request), index)
+    if isinstance(like, TorchDist) and like.shape == shape:
+        rows = TorchVectors(flat, m.request, like=like.rows, index=like.index.reshape(-1))
+        return TorchDist(rows, index, "shaped", like.at, like.inner)
+    return TorchDist(TorchVectors(flat, m.request), index)
 
 
 @lowering("face")
-def see(m: Any, q: Dist, *, face: str) -> Dist:
+def see(m: Any, q: TorchDist, *, face: str) -> TorchDist:
     """Another face of the same rows."""
     return q.seen(face)
 
@@ -51,12 +51,12 @@ def softmax(m: Any, s: Any, *, op: Any) -> Any:
 
 
 @lowering("normalize")
-def normalize(m: Any, w: Any) -> Dist:
+def normalize(m: Any, w: Any) -> TorchDist:
     """Weights over their sum; zeros stay zeros."""
     if isinstance(w, Sparse):
         if len(w.entries) == 1:
             token = next(iter(w.entries))
-            return Dist(Values(None, m.request, ones=np.array([token]), size=w.size), np.zeros((), dtype=np.int64))
+            return TorchDist(TorchVectors(None, m.request, ones=np.array([token]), size=w.size), np.zeros((), dtype=np.int64))
         w = w.dense()
     a = tensor_of(w)
     mass = shaping.total(a)
@@ -64,9 +64,9 @@ def normalize(m: Any, w: Any) -> Dist:
 
 
 @lowering("warp")
-def warp(m: Any, s: Any, *at: Any) -> Dist:
+def warp(m: Any, s: Any, *at: Any) -> TorchDist:
     """The request's constraints and shaping over scores or a mixed distribution, at its place."""
-    is_dist = isinstance(s, Dist)
+    is_dist = isinstance(s, TorchDist)
     a = tensor_of(s)
     shape = tuple(a.shape[:-1])
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
@@ -90,12 +90,12 @@ def warp(m: Any, s: Any, *at: Any) -> Dist:
     if is_dist and s.rows.nodes is not None:
         rows.nodes = s.rows.nodes[s.index.reshape(-1)]
     index = np.arange(int(flat.shape[0])).reshape(shape)
-    return Dist(rows, index, "shaped", s.at, s.inner) if is_dist else Dist(rows, index)
+    return TorchDist(rows, index, "shaped", s.at, s.inner) if is_dist else TorchDist(rows, index)
 
 
 def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:
     """The entries of tokens in flattened rows, float64 on the host."""
-    if isinstance(p, Dist):
+    if isinstance(p, TorchDist):
         index = p.index.reshape(-1)[flat_rows]
         ones = p.rows.points(p.face)
         if ones is not None:
@@ -112,9 +112,9 @@ def probability(p: Any, x: Any) -> Any:
     """p[x] for a distribution and a token, or for as many tokens as distributions: float64 on the host (NumPy's, so that a
     quotient by zero is an infinity)."""
     tokens = np.asarray(host(x))
-    if not isinstance(p, Dist):
+    if not isinstance(p, TorchDist):
         p = tensor_of(p)
-    if isinstance(p, Dist) and p.index.ndim == 0 and tokens.ndim == 0:
+    if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
         ones = p.rows.points(p.face)
         if ones is not None:
             p.rows.looked_at(p.index)
@@ -124,7 +124,7 @@ def probability(p: Any, x: Any) -> Any:
         table = p.rows.face(p.face)
         p.rows.looked_at(p.index)
         return np.float64(number(table[int(p.index), int(tokens)]))
-    shape = p.shape if isinstance(p, Dist) else tuple(p.shape[:-1])
+    shape = p.shape if isinstance(p, TorchDist) else tuple(p.shape[:-1])
     rows, tokens = np.broadcast_arrays(np.arange(int(np.prod(shape))).reshape(shape), tokens)
     return entries(p, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
 
@@ -133,13 +133,13 @@ def probability(p: Any, x: Any) -> Any:
 def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
     """p[x]: the entry of a token in each distribution, on the host. What ranges over the same things is lined up."""
     tokens = np.asarray(host(x))
-    if isinstance(p, Dist) and p.index.ndim == 0 and tokens.ndim == 0:
+    if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
         return probability(p, tokens)
     tp, tx = op.operands[0].type, op.operands[1].type
-    if not isinstance(p, Dist):
+    if not isinstance(p, TorchDist):
         p = tensor_of(p)
     front = tp.dims if tp.elem in ("dist", "scores") else numeric(tp).dims[:-1]
-    shape = p.shape if isinstance(p, Dist) else tuple(p.shape[:-1])
+    shape = p.shape if isinstance(p, TorchDist) else tuple(p.shape[:-1])
     rows = np.arange(int(np.prod(shape))).reshape(shape)
     if shape != tokens.shape:
         long = front if len(front) >= len(tx.dims) else tx.dims
@@ -163,7 +163,7 @@ def info(m: Any, *ps: Any, kind: str) -> Any:
 
 
 @lowering("renorm")
-def renorm(m: Any, p: Any, k: Any, *, kind: str) -> Dist:
+def renorm(m: Any, p: Any, k: Any, *, kind: str) -> TorchDist:
     """The k most probable tokens, or the smallest prefix with mass k, renormalised."""
     a = tensor_of(p)
     order = torch.sort(a, dim=-1, descending=True, stable=True).indices

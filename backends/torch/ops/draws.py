@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch import noise as stream
-from decgraph.backends.torch.draws import Draws, Mixed, points
+from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
-from decgraph.backends.torch.rows import Dist, Rows
+from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.ir.ops.draws import NoiseKey, index_for
 from decgraph.runtime import noise as runtime_noise
 
@@ -23,12 +23,12 @@ def noise(m: Any, *counters: Any, kind: str, site: str) -> NoiseKey:
     return NoiseKey(site, tuple(int(c) for c in counters), kind)
 
 
-def as_dist(m: Any, q: Any) -> Dist:
+def as_dist(m: Any, q: Any) -> TorchDist:
     """A dist, or probabilities [*dims, V] as one."""
-    return q if isinstance(q, Dist) else dist_of(m, tensor_of(q))
+    return q if isinstance(q, TorchDist) else dist_of(m, tensor_of(q))
 
 
-def place_of(q: Dist, n: int) -> tuple[Any, Any]:
+def place_of(q: TorchDist, n: int) -> tuple[Any, Any]:
     """(position, node) of row n of a flattened dist."""
     r = int(q.index.reshape(-1)[n])
     rows = q.rows
@@ -38,7 +38,7 @@ def place_of(q: Dist, n: int) -> tuple[Any, Any]:
 class _Keys:
     """The Philox keys of a draw's rows, made when a race needs them."""
 
-    def __init__(self, m: Any, q: Dist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
+    def __init__(self, m: Any, q: TorchDist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
         self.m, self.q, self.key, self.lane = m, q, key, lane
         self.shape = q.shape
 
@@ -50,19 +50,19 @@ class _Keys:
 
 
 @lowering("draw")
-def draw(m: Any, q: Any, key: NoiseKey) -> Draws:
+def draw(m: Any, q: Any, key: NoiseKey) -> TorchDraws:
     """One draw from each distribution. Where a distribution is a point its token wins whatever the noise."""
     q = as_dist(m, q)
     ones = q.points()
     if ones is not None and (type(q.rows) is Rows or bool((ones >= 0).all())):
-        return Draws(np.asarray(ones), q.rows, q.index, q.face, at=q.at, inner=q.inner)
+        return TorchDraws(np.asarray(ones), q.rows, q.index, q.face, at=q.at, inner=q.inner)
     vectors = stream.fetched(q.vector())
     tokens = stream.races(vectors.reshape(-1, vectors.shape[-1]), _Keys(m, q, key)).reshape(q.shape)  # type: ignore[arg-type]
-    return Draws(tokens, q.rows, q.index, q.face, at=q.at, inner=q.inner)
+    return TorchDraws(tokens, q.rows, q.index, q.face, at=q.at, inner=q.inner)
 
 
 @lowering("draw.many")
-def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> Draws:
+def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchDraws:
     """k draws from each distribution, with or without replacement; short groups end in -1."""
     q, k = as_dist(m, q), max(0, int(k))
     vectors = stream.fetched(q.vector()).reshape(int(np.prod(q.shape)), int(q.rows.size))
@@ -83,7 +83,7 @@ def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> Draws:
     row = np.broadcast_to(q.index[..., None], shape)
     rank = None if replace else np.broadcast_to(np.arange(k), shape)
     group = None if replace else np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape)
-    return Draws(
+    return TorchDraws(
         tokens.reshape(shape),
         q.rows,
         row,
@@ -97,7 +97,7 @@ def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> Draws:
 
 
 @lowering("draw.race")
-def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> Draws:
+def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
     """Every token of each distribution in the order of its race key."""
     q = as_dist(m, q)
     vectors = stream.fetched(q.vector()).reshape(-1, int(q.rows.size))
@@ -118,7 +118,7 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> Draws:
     for i, (g, r) in enumerate(zip(groups, races, strict=True)):
         tokens[i, : len(g)], raced[i, : len(g)] = g, r
     shape = (*q.shape, size)
-    return Draws(
+    return TorchDraws(
         tokens.reshape(shape),
         q.rows,
         np.broadcast_to(q.index[..., None], shape),
@@ -133,7 +133,7 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> Draws:
 
 
 @lowering("draw.point")
-def draw_point(m: Any, tokens: Any, *, tag: str = "") -> Draws:
+def draw_point(m: Any, tokens: Any, *, tag: str = "") -> TorchDraws:
     """Certain drafts."""
     return points(np.asarray(host(tokens)), tag=tag)
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.selection import keys_of
 from decgraph.backends.torch.ops.vectors import on_device
-from decgraph.backends.torch.rows import Dist
+from decgraph.backends.torch.rows import TorchDist
 from decgraph.ir.table import lookup
 
 
@@ -21,19 +21,19 @@ def sort(m: Any, x: Any, *by: Any, descending: bool = False) -> Any:
     """The candidates in the order of their keys, or a vector's own values."""
     keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
     order = np.asarray(m.num.order(keys, descending), dtype=np.int64)
-    return x.pick(order) if isinstance(x, Draws | Mixed) else np.asarray(host(x))[order]
+    return x.pick(order) if isinstance(x, TorchDraws | Mixed) else np.asarray(host(x))[order]
 
 
 @lowering("compact")
 def compact(m: Any, v: Any, c: Any, *, op: Any) -> Any:
     """The elements at which a condition holds, in order."""
-    if not isinstance(v, Dist | Draws | Mixed):
+    if not isinstance(v, TorchDist | TorchDraws | Mixed):
         return lookup("compact").meaning(m, op, v, np.asarray(host(c)))[0]
     c, n = np.asarray(host(c)), v.shape[0]
     keep = np.arange(n) if c.ndim == 0 and bool(c) else np.flatnonzero(c) if c.ndim else np.zeros(0, dtype=np.int64)
     if c.ndim and len(c) != n:
         raise ValueError(f"`where`: {n} elements and {len(c)} conditions")
-    at = v.at if v.at is not None else (np.arange(n) if isinstance(v, Dist) else None)
+    at = v.at if v.at is not None else (np.arange(n) if isinstance(v, TorchDist) else None)
     return v.pick(keep, None if at is None else at[keep])
 
 
@@ -43,8 +43,8 @@ def take_first(m: Any, x: Any, k: Any, *, op: Any) -> Any:
     k = max(0, int(k))
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
         return np.flatnonzero(np.asarray(host(x)))[:k]
-    if isinstance(x, Dist | Draws | Mixed):
-        at = x.at if x.at is not None else (np.arange(x.shape[0]) if isinstance(x, Dist) else None)
+    if isinstance(x, TorchDist | TorchDraws | Mixed):
+        at = x.at if x.at is not None else (np.arange(x.shape[0]) if isinstance(x, TorchDist) else None)
         return x.pick(slice(None, k), None if at is None else at[:k])
     return x[:k]
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch.canvases import Edit
-from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.trees import grow
-from decgraph.backends.torch.rows import Values
-from decgraph.backends.torch.trees import Path, Tree
+from decgraph.backends.torch.rows import TorchVectors
+from decgraph.backends.torch.trees import TorchPath, TorchTree
 
 
 @lowering("edit")
@@ -23,10 +23,10 @@ def edit(m: Any, i: Any, x: Any) -> Any:
     """Edits of a canvas: decide a position with a token or draw; vectors make a vector of edits."""
     at = np.asarray(i)
     if at.ndim == 0:
-        return Edit(int(at), x if isinstance(x, Draws) else int(host(x)))
+        return Edit(int(at), x if isinstance(x, TorchDraws) else int(host(x)))
     out = np.empty(len(at), dtype=object)
     for n, p in enumerate(at):
-        if isinstance(x, Draws | Mixed):
+        if isinstance(x, TorchDraws | Mixed):
             value = x.pick(n) if x.shape else x
         else:
             value = int(np.broadcast_to(np.asarray(x), at.shape)[n])
@@ -41,7 +41,7 @@ def edit_get(m: Any, e: Any, *, field: str) -> Any:
 
 
 @lowering("path.get")
-def path_get(m: Any, p: Path, *, field: str) -> Any:
+def path_get(m: Any, p: TorchPath, *, field: str) -> Any:
     """A field of a path."""
     if field in ("token", "path"):
         return np.array(p.tokens, dtype=np.int64)
@@ -53,7 +53,7 @@ def path_get(m: Any, p: Path, *, field: str) -> Any:
 
 
 @lowering("tree.best_first")
-def best_first(m: Any, t: Tree, asked: Any, size: Any, above: Any) -> tuple[Tree, Any]:
+def best_first(m: Any, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple[TorchTree, Any]:
     """Grow a tree under its root by what an index says comes next, the likeliest node first."""
     heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
 
@@ -63,7 +63,7 @@ def best_first(m: Any, t: Tree, asked: Any, size: Any, above: Any) -> tuple[Tree
         probs = np.zeros((1, m.vocab_size))
         for token, count in counts.items():
             probs[0, token] = count / total
-        rows = Values(torch.from_numpy(probs), m.request)
+        rows = TorchVectors(torch.from_numpy(probs), m.request)
         for token, count in sorted(counts.items()):
             p = mass * Fraction(count, total)
             if p >= Fraction(above):
@@ -73,7 +73,7 @@ def best_first(m: Any, t: Tree, asked: Any, size: Any, above: Any) -> tuple[Tree
     tree, ids = t, list[int]()
     while heap and len(ids) < int(size):
         mass, path, parent, rows = heapq.heappop(heap)
-        draw = Draws(np.array([path[-1]]), rows, np.zeros(1, dtype=np.int64), "raw", point=True, tag="index")
+        draw = TorchDraws(np.array([path[-1]]), rows, np.zeros(1, dtype=np.int64), "raw", point=True, tag="index")
         tree, new = grow(m, tree, draw, np.array([parent]), has_at=True)
         if not len(new):
             continue

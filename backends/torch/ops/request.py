@@ -8,7 +8,7 @@ import numpy as np
 
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.stores import ids_of
-from decgraph.backends.torch.trees import Context, Path, Tree, path_of
+from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, path_of
 
 
 @lowering("context")
@@ -42,13 +42,13 @@ def done(m: Any) -> bool:
 
 
 @lowering("commit")
-def commit(m: Any, x: Any, tree: Tree | None = None) -> None:
+def commit(m: Any, x: Any, tree: TorchTree | None = None) -> None:
     """Feed tokens to the stop machine."""
     m.commit(x, tree)
 
 
 @lowering("ended")
-def ended(m: Any, x: Any, tree: Tree | None = None) -> Any:
+def ended(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
     """Whether the stop machine fires on the way."""
     return m.ended(x, tree)
 
@@ -72,13 +72,13 @@ def returned(m: Any, *values: Any, has_tree: bool = False) -> None:
 
 
 @lowering("completes")
-def completes(m: Any, path: Path, s: str) -> bool:
+def completes(m: Any, path: TorchPath, s: str) -> bool:
     """Whether the text of a path holds a string."""
     return s in text_of(m, path)
 
 
 @lowering("text_of")
-def text_of(m: Any, x: Any, tree: Tree | None = None) -> Any:
+def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
     """The text of tokens, or of nodes' paths."""
     from decgraph.errors import DecError
 

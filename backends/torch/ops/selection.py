@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.draws import as_dist
 from decgraph.backends.torch.ops.vectors import on_device
-from decgraph.backends.torch.rows import Dist, Values, ids_on, take
+from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, take
 from decgraph.backends.torch.transfer import fetched, remote
 
 
@@ -40,16 +40,16 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
 
 
 @lowering("topk")
-def topk(m: Any, q: Any, k: Any) -> Draws:
+def topk(m: Any, q: Any, k: Any) -> TorchDraws:
     """The k most probable tokens of each distribution, as draws without randomness."""
     q = as_dist(m, q)
     # The order of probabilities is that of the logits; where those are float32, equal ones alone are equal.
-    by_logits = q.face in ("raw", "logits") and not isinstance(q.rows, Values)
+    by_logits = q.face in ("raw", "logits") and not isinstance(q.rows, TorchVectors)
     vectors = take(q.rows.constrained(), q.index) if by_logits else q.vector()
     q.rows.looked_at(q.index)
     tokens = best_tokens(vectors.reshape(-1, q.rows.size), int(k))
     shape = (*q.shape, tokens.shape[1])
-    return Draws(
+    return TorchDraws(
         tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face, point=True, at=q.at, inner=q.inner
     )
 
@@ -57,7 +57,7 @@ def topk(m: Any, q: Any, k: Any) -> Draws:
 def element(xs: Any, i: int) -> Any:
     return (
         xs.pick(i)
-        if isinstance(xs, Dist | Draws | Mixed)
+        if isinstance(xs, TorchDist | TorchDraws | Mixed)
         else (xs[i].item() if isinstance(xs, np.ndarray) and xs.ndim == 1 and xs.dtype != object else xs[i])
     )
 
@@ -72,7 +72,7 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
     down = fn == "max"
     if not by:
-        if isinstance(x, Dist) and down and x.points() is not None:
+        if isinstance(x, TorchDist) and down and x.points() is not None:
             ones = x.points()
             return int(ones) if ones is not None and ones.ndim == 0 else ones
         if on_device(x):
@@ -93,9 +93,9 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
 @lowering("select.top")
 def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = False) -> Any:
     """The k candidates with the largest keys, best first (or in their own order)."""
-    flat = x.ravel() if isinstance(x, Draws | Mixed) else x if isinstance(x, list) else np.ravel(host(x))
-    n = flat.shape[0] if isinstance(flat, Draws | Mixed) else len(flat)
-    live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, Draws | Mixed) else np.arange(n)
+    flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(host(x))
+    n = flat.shape[0] if isinstance(flat, TorchDraws | Mixed) else len(flat)
+    live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, TorchDraws | Mixed) else np.arange(n)
     keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
     if len(keys[0]) == n:
         picked = [key[live] for key in keys]
@@ -107,7 +107,7 @@ def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = F
     chosen = live[np.asarray(m.num.order(picked, True)[: max(0, int(k))], dtype=np.int64)]
     if order == "kept":
         chosen = np.sort(chosen)
-    if isinstance(flat, Draws | Mixed):
+    if isinstance(flat, TorchDraws | Mixed):
         return flat.pick(chosen)
     return [flat[int(i)] for i in chosen] if isinstance(flat, list) else np.asarray(flat)[chosen]
 

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.draws import Draws, Mixed, joined
+from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import host, lowering, on_host, planned
 from decgraph.backends.torch.ops.vectors import elements, on_device, plain, stacked, vector
-from decgraph.backends.torch.rows import Dist, Values, ids_on, locate
+from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, locate
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import Path
+from decgraph.backends.torch.trees import TorchPath
 from decgraph.ir.ops.common import numeric, spread
 from decgraph.ir.ops.limits import allowed, joined_length
 from decgraph.ir.values import Op
@@ -34,7 +34,7 @@ def gather(op: Op) -> Any:
 
         def inner(m: Any, v: Any, b: Any) -> Any:
             at = np.asarray(host(b))
-            return Dist(v.rows, v.index[:, locate(v.inner, at)], v.face, v.at, at)
+            return TorchDist(v.rows, v.index[:, locate(v.inner, at)], v.face, v.at, at)
 
         return inner
 
@@ -47,8 +47,8 @@ def gather(op: Op) -> Any:
             where = np.asarray(host(ix[0]))
         else:
             where = tuple(spread(np.asarray(host(i)), t.dims, want) for i, t in zip(ix, types, strict=True))
-        if isinstance(v, Dist | Draws | Mixed):
-            if isinstance(where, tuple) and isinstance(v, Dist | Draws):
+        if isinstance(v, TorchDist | TorchDraws | Mixed):
+            if isinstance(where, tuple) and isinstance(v, TorchDist | TorchDraws):
                 where = tuple(
                     locate(at, i) if t.elem in ("node", "position") else i
                     for i, t, at in zip(where, types, (v.at, v.inner, *[None] * len(where)), strict=False)
@@ -67,26 +67,26 @@ def gather(op: Op) -> Any:
 def cut(m: Any, v: Any, *ends: Any, has_lo: bool = False, has_hi: bool = False) -> Any:
     """v[lo:hi] of the first dimension."""
     where = slice(int(host(ends[0])) if has_lo else None, int(host(ends[-1])) if has_hi else None)
-    if isinstance(v, Dist | Draws | Mixed):
+    if isinstance(v, TorchDist | TorchDraws | Mixed):
         return v.pick(where, None if v.at is None else v.at[where])
-    return v.cut(where) if isinstance(v, Path) else v[where]
+    return v.cut(where) if isinstance(v, TorchPath) else v[where]
 
 
 def _listed(x: Any) -> list[Any]:
     if isinstance(x, list):
         return list(x)
-    return elements(x) if isinstance(x, Draws | Mixed | Dist) else (list(x) if np.ndim(x) else [x])
+    return elements(x) if isinstance(x, TorchDraws | Mixed | TorchDist) else (list(x) if np.ndim(x) else [x])
 
 
-def path_of_tokens(x: Any) -> Path:
+def path_of_tokens(x: Any) -> TorchPath:
     """Tokens, draws or a context as a path."""
-    if isinstance(x, Path):
+    if isinstance(x, TorchPath):
         return x
-    if isinstance(x, Draws | Mixed):
+    if isinstance(x, TorchDraws | Mixed):
         flat = x if x.shape else x.pick(np.s_[None])
-        return Path(tuple(flat.tokens.tolist()), uids=(-1,) * flat.shape[0], draws=tuple(elements(flat)))
+        return TorchPath(tuple(flat.tokens.tolist()), uids=(-1,) * flat.shape[0], draws=tuple(elements(flat)))
     tokens = ids_of(x)
-    return Path(tokens, uids=(-1,) * len(tokens), draws=(None,) * len(tokens))
+    return TorchPath(tokens, uids=(-1,) * len(tokens), draws=(None,) * len(tokens))
 
 
 @lowering("concat")
@@ -96,19 +96,19 @@ def concat(m: Any, a: Any, b: Any, *, op: Any) -> Any:
     allowed(joined_length(a, b), "this vector")
     if want.elem == "path":
         pa, pb = path_of_tokens(a), path_of_tokens(b)
-        return Path(pa.tokens + pb.tokens, uids=pa.uids + pb.uids, draws=pa.draws + pb.draws)
+        return TorchPath(pa.tokens + pb.tokens, uids=pa.uids + pb.uids, draws=pa.draws + pb.draws)
     if want.elem == "list":
         return _listed(a) + _listed(b)
     for one, other, n in ((a, b, 1), (b, a, 0)):
         if isinstance(one, list) and not one:
             return other if op.operands[n].type.dims else stacked(m, [other])
-    if isinstance(a, Draws | Mixed) and isinstance(b, Draws | Mixed):
+    if isinstance(a, TorchDraws | Mixed) and isinstance(b, TorchDraws | Mixed):
         return joined([a, b])
-    if isinstance(a, Dist) and isinstance(b, Dist):
+    if isinstance(a, TorchDist) and isinstance(b, TorchDist):
         flat = [x.pick(np.s_[None]) if x.index.ndim == 0 else x for x in (a, b)]
         if a.rows is b.rows and a.face == b.face:
-            return Dist(a.rows, np.concatenate([x.index for x in flat]), a.face)
-        return Dist.all(Values(torch.cat([x.vector() for x in flat]), m.request))
+            return TorchDist(a.rows, np.concatenate([x.index for x in flat]), a.face)
+        return TorchDist.all(TorchVectors(torch.cat([x.vector() for x in flat]), m.request))
     if on_device(a) or on_device(b):
         va, vb = vector(a), vector(b)
         return torch.cat([x if x.ndim == max(va.ndim, vb.ndim) else x[None] for x in (va, vb)])
@@ -127,9 +127,9 @@ def listing(m: Any, *items: Any, op: Any) -> Any:
 @lowering("len")
 def length(m: Any, x: Any) -> int:
     """How many there are."""
-    if isinstance(x, Path):
+    if isinstance(x, TorchPath):
         return len(x.tokens)
-    return int(x.shape[0]) if isinstance(x, Dist | Draws | Mixed | Tensor | np.ndarray) else len(x)
+    return int(x.shape[0]) if isinstance(x, TorchDist | TorchDraws | Mixed | Tensor | np.ndarray) else len(x)
 
 
 on_host("tile", why="short vectors of counters and zeros are made on the host")

@@ -11,13 +11,13 @@ from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Mixed, joined, points
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.trees import column_of
-from decgraph.backends.torch.rows import Dist, Values
-from decgraph.backends.torch.trees import Tree
+from decgraph.backends.torch.rows import TorchDist, TorchVectors
+from decgraph.backends.torch.trees import TorchTree
 from decgraph.backends.torch.walk import canvas_at
 
 
 @lowering("tree.get")
-def get(m: Any, t: Tree, *, column: str, op: Any) -> Any:
+def get(m: Any, t: TorchTree, *, column: str, op: Any) -> Any:
     """A column over all nodes."""
     c = column
     if c in ("parent", "depth"):
@@ -41,11 +41,11 @@ def get(m: Any, t: Tree, *, column: str, op: Any) -> Any:
         if c == "draw":
             return joined([root, t.draws(np.arange(1, len(t)))]) if len(t) > 1 else Mixed([root])
         if len(t) == 1:
-            return Dist.all(Values(None, m.request, ones=np.array([last]), size=m.vocab_size))
+            return TorchDist.all(TorchVectors(None, m.request, ones=np.array([last]), size=m.vocab_size))
         laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
         import torch
 
-        return Dist.all(Values(torch.stack([d.vector() for d in laws]), m.request))
+        return TorchDist.all(TorchVectors(torch.stack([d.vector() for d in laws]), m.request))
     values = t.columns.get(c, [None] * len(t))
     if op.results[0].type.elem == "list":
         return list(values)
@@ -58,7 +58,7 @@ def get(m: Any, t: Tree, *, column: str, op: Any) -> Any:
 
 
 @lowering("tree.set")
-def put(m: Any, t: Tree, ns: Any, values: Any, *, column: str) -> Tree:
+def put(m: Any, t: TorchTree, ns: Any, values: Any, *, column: str) -> TorchTree:
     """Set a column at nodes."""
     ids = np.ravel(np.asarray(ns, dtype=np.int64))
     each = column_of(values, len(ids), np.arange(len(ids)))
@@ -73,13 +73,13 @@ def put(m: Any, t: Tree, ns: Any, values: Any, *, column: str) -> Tree:
 
 
 @lowering("tree.front")
-def front(m: Any, t: Tree, ns: Any) -> Tree:
+def front(m: Any, t: TorchTree, ns: Any) -> TorchTree:
     """The tree with another frontier."""
     return replace(t, frontier=np.ravel(np.asarray(ns, dtype=np.int64)))
 
 
 @lowering("tree.nodes")
-def nodes(m: Any, t: Tree, *n: Any, which: str) -> Any:
+def nodes(m: Any, t: TorchTree, *n: Any, which: str) -> Any:
     """Nodes of a tree."""
     if which == "root":
         return 0
@@ -95,7 +95,7 @@ def nodes(m: Any, t: Tree, *n: Any, which: str) -> Any:
 
 
 @lowering("tree.size")
-def size(m: Any, t: Tree, *, what: str) -> int:
+def size(m: Any, t: TorchTree, *, what: str) -> int:
     """How many drafted nodes, or how deep."""
     return len(t) - 1 if what == "size" else t.height()
 
@@ -104,7 +104,7 @@ _FOLDS: dict[str, Any] = {"all": np.logical_and, "any": np.logical_or, "sum": np
 
 
 @lowering("tree.down")
-def down(m: Any, t: Tree, v: Any, *, fn: str) -> Any:
+def down(m: Any, t: TorchTree, v: Any, *, fn: str) -> Any:
     """Fold a column along each path from the root, level by level."""
     a = np.asarray(host(v))
     out = a.copy()
@@ -116,7 +116,7 @@ def down(m: Any, t: Tree, v: Any, *, fn: str) -> Any:
 
 
 @lowering("tree.up")
-def up(m: Any, t: Tree, v: Any, *, fn: str) -> Any:
+def up(m: Any, t: TorchTree, v: Any, *, fn: str) -> Any:
     """Fold a column over each node's subtree, level by level from below."""
     out = np.asarray(host(v)).copy()
     for d in range(t.height(), 0, -1):

@@ -8,37 +8,37 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, Edit
-from decgraph.backends.torch.draws import Draws, Mixed
+from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import host, lowering, written
-from decgraph.backends.torch.rows import Dist
+from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import Path, Tree
+from decgraph.backends.torch.trees import TorchPath, TorchTree
 from decgraph.ir.ops.limits import room_for_nodes
 
 
 @lowering("tree.new")
-def new(m: Any, base: Any = None, *, until: tuple[str, ...] = ()) -> Tree:
+def new(m: Any, base: Any = None, *, until: tuple[str, ...] = ()) -> TorchTree:
     """A tree of a root alone."""
-    return Tree.start(m.context() if base is None else base, *m.bounds(until))
+    return TorchTree.start(m.context() if base is None else base, *m.bounds(until))
 
 
 @lowering("tree.continue")
-def resume(m: Any, t: Tree | None, *, until: tuple[str, ...] = ()) -> Tree:
+def resume(m: Any, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> TorchTree:
     """A carried tree, on the context as it is now."""
     extent, closes = m.bounds(until)
     if t is None:
-        return Tree.start(m.context(), extent, closes)
+        return TorchTree.start(m.context(), extent, closes)
     leaves = t.leaves()
     return replace(t, base=m.context(), frontier=leaves, new=leaves, extent=extent, closes=closes)
 
 
 @lowering("tree.grow")
 def grow(
-    m: Any, t: Tree, what: Any, *rest: Any, has_at: bool = False, columns: tuple[str, ...] = (), chain: bool = False
-) -> tuple[Tree, Any]:
+    m: Any, t: TorchTree, what: Any, *rest: Any, has_at: bool = False, columns: tuple[str, ...] = (), chain: bool = False
+) -> tuple[TorchTree, Any]:
     """The tree with the draws (edits, steps) grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if has_at else (None, rest)
-    if isinstance(what, Draws | Mixed):
+    if isinstance(what, TorchDraws | Mixed):
         draws = what if isinstance(what, Mixed) or what.shape else what.pick(np.s_[None])
         flat = draws.ravel()
         room_for_nodes(len(t), len(flat.tokens))
@@ -101,7 +101,7 @@ def grow(
     return tree, tree.new
 
 
-def until_closed(t: Tree, parent: int, places: Any, tokens: Any) -> Any:
+def until_closed(t: TorchTree, parent: int, places: Any, tokens: Any) -> Any:
     """The beginning of a chain that ends with the first token that ends the text."""
     if bool(t.closed(np.array([parent]))[0]):
         return places[:0]
@@ -110,7 +110,7 @@ def until_closed(t: Tree, parent: int, places: Any, tokens: Any) -> Any:
 
 
 def _edge_token(e: Any) -> int:
-    if isinstance(e, Path):
+    if isinstance(e, TorchPath):
         return e.tokens[-1] if e.tokens else 0
     return e.token if isinstance(e, Edit) else 0
 
@@ -122,7 +122,7 @@ def _edge_log(e: Any) -> float:
         return float(np.log(e.value.prob()))
 
 
-def _parents(t: Tree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[Any, Any]:
+def _parents(t: TorchTree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[Any, Any]:
     """The parent of every draw, and the leading row each stands in."""
     n = len(flat.tokens)
     if chain:
@@ -147,10 +147,10 @@ def _parents(t: Tree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[Any, 
     return np.full(n, front[0] if len(front) else 0, dtype=np.int64), leading
 
 
-def _attached(t: Tree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
+def _attached(t: TorchTree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
     """Steps, edits and soft cells with their parents."""
     items = list(what) if isinstance(what, list) or isinstance(what, np.ndarray) and what.dtype == object else [what]
-    if isinstance(what, Path) or not isinstance(what, list | np.ndarray):
+    if isinstance(what, TorchPath) or not isinstance(what, list | np.ndarray):
         node = int(np.ravel(np.asarray(at))[0]) if at is not None else int(t.frontier[0])
         return items, np.array([node]), np.zeros(1, dtype=np.int64)
     if isinstance(what, list):
@@ -164,8 +164,8 @@ def _attached(t: Tree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
 
 def column_of(value: Any, n: int, rows: Any) -> list[Any]:
     """A column's values, one per edge: elementwise, by row, or the same for all."""
-    value = host(value) if isinstance(value, Draws | Mixed) else value
-    if isinstance(value, Dist):
+    value = host(value) if isinstance(value, TorchDraws | Mixed) else value
+    if isinstance(value, TorchDist):
         value = fetched(value.vector())
     if isinstance(value, list | tuple) or np.ndim(value):
         flat = list(value) if isinstance(value, list | tuple) else list(np.ravel(np.asarray(value)))
@@ -174,7 +174,7 @@ def column_of(value: Any, n: int, rows: Any) -> list[Any]:
 
 
 @lowering("tree.keep")
-def keep(m: Any, t: Tree, ns: Any) -> Tree:
+def keep(m: Any, t: TorchTree, ns: Any) -> TorchTree:
     """Prune to nodes."""
     tree = t.keep(np.ravel(np.asarray(ns, dtype=np.int64)))
     place = {int(uid): n for n, uid in enumerate(t.uid)}
@@ -183,10 +183,10 @@ def keep(m: Any, t: Tree, ns: Any) -> Tree:
 
 
 @lowering("tree.reroot")
-def reroot(m: Any, t: Tree, path: Path) -> Tree:
+def reroot(m: Any, t: TorchTree, path: TorchPath) -> TorchTree:
     """After a commit: the tree below the accepted node; nothing where a token was emitted instead."""
     if path.emitted is not None or m.done():
-        return Tree.start(m.context())
+        return TorchTree.start(m.context())
     return t.below(path.node, m.context())
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.draws import Draws, Mixed, joined
+from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import host, lowering, on_host, planned
-from decgraph.backends.torch.rows import Dist, Sparse, Values
+from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import Context, Path
+from decgraph.backends.torch.trees import Context, TorchPath
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup
@@ -52,12 +52,12 @@ _MAPS: dict[str, Any] = {
 
 def on_device(x: Any) -> bool:
     """Whether a value holds numbers over the vocabulary."""
-    return isinstance(x, Dist | Tensor | Sparse)
+    return isinstance(x, TorchDist | Tensor | Sparse)
 
 
 def vector(x: Any, device: Any = None) -> Any:
     """A value as a tensor."""
-    if isinstance(x, Dist):
+    if isinstance(x, TorchDist):
         return x.vector()
     if isinstance(x, Sparse):
         return x.dense()
@@ -96,7 +96,7 @@ def elementwise(op: Op) -> Any:
 
     def call(m: Any, *xs: Any) -> Any:
         if not any(on_device(x) for x in xs):
-            if any(isinstance(x, Path | Context) for x in xs):
+            if any(isinstance(x, TorchPath | Context) for x in xs):
                 same = all(ids_of(a) == ids_of(xs[0]) for a in xs)
                 return same if fn == "eq" else not same
             return plain(meaning(m, op, *[host(x) for x in xs])[0])
@@ -137,7 +137,7 @@ def reduce(m: Any, x: Any, *, op: Any) -> Any:
     if not on_device(x):
         return plain(lookup("reduce").meaning(m, op, host(x))[0])
     axis = _axis(op.attrs, t)
-    if op.attrs["fn"] == "max" and isinstance(x, Dist) and t.dims[axis].kind == "vocab" and x.points() is not None:
+    if op.attrs["fn"] == "max" and isinstance(x, TorchDist) and t.dims[axis].kind == "vocab" and x.points() is not None:
         return plain(np.ones(x.shape))
     out = _folded(op.attrs["fn"], vector(x), axis)
     return out if any(d.kind == "vocab" for d in op.result.type.dims) else plain(fetched(out))
@@ -156,7 +156,7 @@ def scan(m: Any, x: Any, *, op: Any) -> Any:
 
 def elements(xs: Any) -> list[Any]:
     """The elements of a vector, list or topology."""
-    if isinstance(xs, Dist | Draws | Mixed):
+    if isinstance(xs, TorchDist | TorchDraws | Mixed):
         return [xs.pick(i) for i in range(xs.shape[0])]
     if isinstance(xs, np.ndarray) and xs.ndim == 1:
         return xs.tolist()
@@ -168,18 +168,18 @@ def stacked(m: Any, items: list[Any]) -> Any:
     if not items:
         return np.zeros(0, dtype=np.int64)
     first = items[0]
-    if all(isinstance(x, Dist) for x in items):
+    if all(isinstance(x, TorchDist) for x in items):
         if all(x.rows is first.rows and x.face == first.face for x in items):
-            return Dist(first.rows, np.stack([x.index for x in items]), first.face)
+            return TorchDist(first.rows, np.stack([x.index for x in items]), first.face)
         probs = torch.stack([x.vector() for x in items])
         shape = tuple(probs.shape[:-1])
         flat = probs.reshape(-1, probs.shape[-1])
-        return Dist(Values(flat, m.request), np.arange(len(flat)).reshape(shape))
-    if all(isinstance(x, Draws) and not x.shape for x in items):
+        return TorchDist(TorchVectors(flat, m.request), np.arange(len(flat)).reshape(shape))
+    if all(isinstance(x, TorchDraws) and not x.shape for x in items):
         return joined(items)
     if any(isinstance(x, Tensor) for x in items):
         return torch.stack([vector(x) for x in items])
-    if all(isinstance(x, bool | int | float | np.generic | np.ndarray | Draws | Mixed) for x in items):
+    if all(isinstance(x, bool | int | float | np.generic | np.ndarray | TorchDraws | Mixed) for x in items):
         return np.stack([np.asarray(host(x)) for x in items])
     out = np.empty(len(items), dtype=object)
     for i, x in enumerate(items):

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.draws import Draws
+from decgraph.backends.torch.draws import TorchDraws
 from decgraph.backends.torch.lowering import host
 from decgraph.backends.torch.ops.draws import _Keys
-from decgraph.backends.torch.rows import Dist, Sparse, Values
+from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors
 from decgraph.backends.triton.rows import forms
 from decgraph.backends.triton.rows.emit import MAPS
 from decgraph.backends.triton.rows.program import Node
@@ -47,7 +47,7 @@ def wide_axis(op: Op, n: int = 0) -> bool:
 
 def certain(x: Any) -> bool:
     """Whether every row of a value is known to be a point."""
-    return isinstance(x, Sparse) or isinstance(x, Dist) and forms.points_of(x.rows, x.face) is not None
+    return isinstance(x, Sparse) or isinstance(x, TorchDist) and forms.points_of(x.rows, x.face) is not None
 
 
 def empty(x: Any) -> bool:
@@ -65,7 +65,7 @@ def reachable(x: Any) -> bool:
     """Whether a value's rows lie where kernels run. What the host made (an index, places of a canvas) stays there."""
     if isinstance(x, Vector):
         return True
-    t = x.rows.scores if isinstance(x, Dist) else x
+    t = x.rows.scores if isinstance(x, TorchDist) else x
     return isinstance(t, Tensor) and (t.device.type != "cpu" or os.environ.get("TRITON_INTERPRET") == "1")
 
 
@@ -101,8 +101,8 @@ def lookup(t: Trace, op: Op, name: str, p: Any, x: Any) -> Any:
         tokens = spread(tokens, tx.dims, long) if tokens.ndim else tokens
         rows = spread(rows, front, long) if front else rows
         rows, tokens = np.broadcast_arrays(rows, tokens)
-        if isinstance(p, Dist):
-            p = Dist(p.rows, p.index.reshape(-1)[rows], p.face)
+        if isinstance(p, TorchDist):
+            p = TorchDist(p.rows, p.index.reshape(-1)[rows], p.face)
         else:
             p = p.reshape(-1, p.shape[-1])[torch.from_numpy(np.array(rows.reshape(-1)))].reshape(*rows.shape, p.shape[-1])
     g, node = t.vector(p, name)
@@ -186,17 +186,17 @@ def _noise(t: Trace, g: Group, keys: Any, name: str) -> Node:
 @handler("draw")
 def draw(t: Trace, op: Op, name: str, q: Any, key: Any) -> Any:
     """One draw from each distribution."""
-    if not isinstance(q, Dist) or idle(q):
+    if not isinstance(q, TorchDist) or idle(q):
         return None
     keys = _Keys(t.m, q, key)
     g, node = t.dist(q, name)
     found = [keys[i] for i in range(q.index.size)]
     token = g.program.race(node, _noise(t, g, found, f"{name}_noise"))
 
-    def finish(tokens: np.ndarray) -> Draws:
+    def finish(tokens: np.ndarray) -> TorchDraws:
         if (tokens < 0).any():
             raise ValueError("a draw from a distribution without mass")
-        return Draws(tokens, q.rows, q.index, q.face, at=q.at, inner=q.inner)
+        return TorchDraws(tokens, q.rows, q.index, q.face, at=q.at, inner=q.inner)
 
     return t.numbers(g, finish, token)
 
@@ -205,7 +205,7 @@ def draw(t: Trace, op: Op, name: str, q: Any, key: Any) -> Any:
 def draw_many(t: Trace, op: Op, name: str, q: Any, k: Any, key: Any) -> Any:
     """k draws from each distribution."""
     k = int(host(k))
-    if not isinstance(q, Dist) or idle(q) or not 0 < k <= MOST:
+    if not isinstance(q, TorchDist) or idle(q) or not 0 < k <= MOST:
         return None
     n = int(q.index.size)
     shape = (*q.shape, k)
@@ -214,19 +214,19 @@ def draw_many(t: Trace, op: Op, name: str, q: Any, k: Any, key: Any) -> Any:
     if op.attrs["replace"]:
         from decgraph.backends.torch.ops.draws import place_of
 
-        g, node = t.dist(Dist(q.rows, row, q.face), name)
+        g, node = t.dist(TorchDist(q.rows, row, q.face), name)
         found = [t.m.key(key, (i, j), *place_of(q, i)) for i in range(n) for j in range(k)]
         token = g.program.race(node, _noise(t, g, found, f"{name}_noise"))
-        return t.numbers(g, lambda tokens: Draws(_some(tokens), q.rows, row, q.face, at=q.at, inner=q.inner), token)
+        return t.numbers(g, lambda tokens: TorchDraws(_some(tokens), q.rows, row, q.face, at=q.at, inner=q.inner), token)
     g, node = t.dist(q, name)
     r = g.program
     logs = r.map("log", node)
     values, tokens = r.fold("best", r.race_key(logs, _noise(t, g, [keys[i] for i in range(n)], f"{name}_noise")), k=k)
 
-    def finish(times: np.ndarray, found: np.ndarray) -> Draws:
+    def finish(times: np.ndarray, found: np.ndarray) -> TorchDraws:
         got = np.where(times > -np.inf, found, -1)
         group = np.broadcast_to(np.arange(n).reshape(q.shape)[..., None], shape)
-        return Draws(
+        return TorchDraws(
             got,
             q.rows,
             row,
@@ -250,12 +250,12 @@ def _some(tokens: np.ndarray) -> np.ndarray:
 @handler("topk")
 def topk(t: Trace, op: Op, name: str, q: Any, k: Any) -> Any:
     """The k most probable tokens, as draws without randomness. The scores decide where there are scores."""
-    if not isinstance(q, Dist) or idle(q):
+    if not isinstance(q, TorchDist) or idle(q):
         return None
     k = min(int(host(k)), q.rows.size)
     if not 0 < k <= MOST:
         return None
-    q = q.seen("logits") if q.face == "raw" and not isinstance(q.rows, Values) else q
+    q = q.seen("logits") if q.face == "raw" and not isinstance(q.rows, TorchVectors) else q
     g, node = t.dist(q, name)
     if node.kind == "softmax" and not g.program.wide:
         node = node.args[0]
@@ -268,7 +268,7 @@ def topk(t: Trace, op: Op, name: str, q: Any, k: Any) -> Any:
     seen = "raw" if face == "raw" else q.face
     return t.numbers(
         g,
-        lambda tokens: Draws(
+        lambda tokens: TorchDraws(
             tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), seen, point=True, at=q.at, inner=q.inner
         ),
         *nodes,
@@ -335,7 +335,7 @@ def normalize(t: Trace, op: Op, name: str, w: Any) -> Any:
     if idle(w):
         return None
     g, node = t.vector(w, name)
-    return t.rows(g, g.program.normalized(node), dist=True, like=w if isinstance(w, Dist) else None)
+    return t.rows(g, g.program.normalized(node), dist=True, like=w if isinstance(w, TorchDist) else None)
 
 
 @handler("softmax")
@@ -346,7 +346,7 @@ def softmax(t: Trace, op: Op, name: str, s: Any) -> Any:
     g, node = t.vector(s, name)
     if node.kind == "row" and not node.attrs["scores"]:  # what lies beyond the end must not weigh
         node = g.program.map("add", node, g.program.literal(0.0))
-    return t.rows(g, g.program.softmax(node), dist=True, like=s if isinstance(s, Dist) else None)
+    return t.rows(g, g.program.softmax(node), dist=True, like=s if isinstance(s, TorchDist) else None)
 
 
 def law(t: Trace, op: Op, x: Any) -> Any:

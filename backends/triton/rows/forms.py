@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.draws import Draws
-from decgraph.backends.torch.rows import Dist, Ids, Rows, Values, ids_on
+from decgraph.backends.torch.draws import TorchDraws
+from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, ids_on
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.triton.rows import functions
 from decgraph.runtime.noise import Key
@@ -51,7 +51,7 @@ def truncates(rows: Rows) -> bool:
 
 def points_of(rows: Rows, face: str) -> Ids | None:
     """The one token with mass in each row, int64[N], where a face is known to be a point; see Rows.points."""
-    if isinstance(rows, Values) or face != "shaped" or not rows.request.greedy:
+    if isinstance(rows, TorchVectors) or face != "shaped" or not rows.request.greedy:
         return rows.points(face)
     if rows._points is None:
         rows._points = fetched(functions.argmax(shaped_logits(rows)))
@@ -60,7 +60,7 @@ def points_of(rows: Rows, face: str) -> Ids | None:
 
 def table_of(rows: Rows, face: str) -> Tensor:
     """Probabilities [N, V] of a face (or for "logits" the constrained scores), made once."""
-    if isinstance(rows, Values) or face == "logits":
+    if isinstance(rows, TorchVectors) or face == "logits":
         return rows.face(face)
     held = rows._faces
     if face not in held:
@@ -83,7 +83,7 @@ def table_of(rows: Rows, face: str) -> Tensor:
     return held[face]
 
 
-def law_of(m: Any, x: Draws) -> Dist:
+def law_of(m: Any, x: TorchDraws) -> TorchDist:
     """The laws of draws; those without replacement are made by a kernel, and only for draws that are not the first."""
     size = m.vocab_size
     if x.point or x.rows is None or x.row is None or x.rank is None or not x.rank.any():
@@ -95,7 +95,7 @@ def law_of(m: Any, x: Draws) -> Dist:
     members = ids_on(x.members[x.group.reshape(-1)], table.device)
     left = functions.without(table[ids_on(flat, table.device)], members, ids_on(x.rank.reshape(-1), table.device))
     index = np.arange(x.tokens.size).reshape(x.tokens.shape)
-    return Dist(Values(left, m.request, like=x.rows, index=flat), index)
+    return TorchDist(TorchVectors(left, m.request, like=x.rows, index=flat), index)
 
 
 def picked(table: Tensor, index: Ids) -> tuple[Tensor, Tensor | None]:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.draws import Draws
-from decgraph.backends.torch.rows import Dist, Rows, Values
+from decgraph.backends.torch.draws import TorchDraws
+from decgraph.backends.torch.rows import Rows, TorchDist, TorchVectors
 from decgraph.backends.triton.rows.launch import Made
 from decgraph.backends.triton.rows.segment import VocabularyCall
 from decgraph.backends.triton.rows.trace import Group, Trace, Waiting, structure
@@ -61,7 +61,7 @@ class _Shown(VocabularyCall):
         return _Dry(m, self.name, self.made)
 
     def run(self, m: Any, trace: Trace, step: Op, args: list[Any]) -> Any:
-        if step.opcode == "face" or step.opcode == "gather" and isinstance(args[0], Dist):
+        if step.opcode == "face" or step.opcode == "gather" and isinstance(args[0], TorchDist):
             return super().run(m, trace, step, args)
         if step.opcode == "draw.get" and step.attrs["field"] == "law":
             return super().run(m, trace, step, args)
@@ -74,10 +74,10 @@ class _Shown(VocabularyCall):
         if t.elem in ("dist", "scores"):
             index = np.arange(int(np.prod(shape))).reshape(shape) % EACH
             face = t.of[1] if t.elem == "dist" and len(t.of) > 1 else "logits"
-            return Dist(self.source, index if shape else np.zeros((), np.int64), str(face))
+            return TorchDist(self.source, index if shape else np.zeros((), np.int64), str(face))
         if t.elem == "draw":
             zeros = np.zeros(shape, np.int64)
-            return Draws(zeros, self.source, zeros)
+            return TorchDraws(zeros, self.source, zeros)
         if t.elem == "noise":
             return NoiseKey("site", ())
         if t.dims and t.dims[-1].kind == "vocab":
@@ -111,7 +111,7 @@ class _Dry(Trace):
             rows = torch.empty(*w.shape, w.group.size, device="meta")
             flat = rows.reshape(-1, w.group.size)
             index = np.arange(int(flat.shape[0])).reshape(w.shape)
-            return Dist(Values(flat, self.m.request), index) if w.dist else rows
+            return TorchDist(TorchVectors(flat, self.m.request), index) if w.dist else rows
         arrays = [
             np.zeros(
                 (*w.shape, *([n.args[0].attrs["k"]] if n.shape == "several" else [])),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch.ops.distributions import dist_of
-from decgraph.backends.torch.rows import Dist, Sparse, Values
+from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors
 from decgraph.backends.torch.transfer import fetched, remote
 from decgraph.backends.triton.rows import forms
 from decgraph.backends.triton.rows.launch import Made
@@ -132,7 +132,7 @@ class Trace:
         g.given[name] = torch.from_numpy(a.copy())
         return g.program.token(name) if ints else g.program.number(name)
 
-    def dist(self, d: Dist, name: str) -> tuple[Group, Node]:
+    def dist(self, d: TorchDist, name: str) -> tuple[Group, Node]:
         """The probabilities (or logits) of an array of distributions. Raises DecError for a row that may not be read."""
         rows, index = d.rows, d.index
         points = forms.points_of(rows, d.face)
@@ -142,8 +142,14 @@ class Trace:
             g.device = g.device or rows.scores.device
             g.program.wide |= rows.scores.dtype == torch.float64
             return g, g.program.point(self.column(g, points[index], f"{name}_token", ints=True))
-        held = None if isinstance(rows, Values) else rows._faces.get(d.face)
-        if isinstance(rows, Values) or d.face == "shaped" and forms.truncates(rows) or held is not None and d.face != "logits":
+        held = None if isinstance(rows, TorchVectors) else rows._faces.get(d.face)
+        if (
+            isinstance(rows, TorchVectors)
+            or d.face == "shaped"
+            and forms.truncates(rows)
+            or held is not None
+            and d.face != "logits"
+        ):
             table = forms.table_of(rows, d.face)
             node = self.table(g, table, index, name, scores=False)
         else:
@@ -160,7 +166,7 @@ class Trace:
             x = x.value
         if isinstance(x, Vector):
             return x.group, x.nodes[0]
-        if isinstance(x, Dist):
+        if isinstance(x, TorchDist):
             return self.dist(x, name)
         if isinstance(x, Sparse):
             x = x.dense()

@@ -14,9 +14,9 @@ from decgraph.backends.triton.rules.values import (
     Draw,
     Feature,
     Nodes,
-    Noise,
     Nothing,
     Row,
+    RuleNoise,
     Scalar,
     Unsupported,
     Vec,
@@ -414,23 +414,23 @@ class Emitter:
         kind = op.attrs["kind"]
         numbers = tuple(self.scalar(v, op) for v in op.operands)
         if kind == OUTPUT:
-            self.env[op.result] = Noise(kind, self.site(OUTPUT), (), numbers[0] if numbers else None)
+            self.env[op.result] = RuleNoise(kind, self.site(OUTPUT), (), numbers[0] if numbers else None)
         else:
-            self.env[op.result] = Noise(kind, self.site(str(op.attrs["site"])), numbers)
+            self.env[op.result] = RuleNoise(kind, self.site(str(op.attrs["site"])), numbers)
 
     def site(self, name: str) -> int:
         if name not in self.sites:
             self.sites.append(name)
         return self.sites.index(name)
 
-    def noise(self, v: Value, op: Op) -> Noise:
+    def noise(self, v: Value, op: Op) -> RuleNoise:
         x = self.env.get(v)
-        if not isinstance(x, Noise):
+        if not isinstance(x, RuleNoise):
             raise Unsupported("a noise that was named elsewhere", op)
         self.needs.add("noise")
         return x
 
-    def keys(self, noise: Noise, op: Op, row: Row | None, name: str) -> str:
+    def keys(self, noise: RuleNoise, op: Op, row: Row | None, name: str) -> str:
         """The five words of a key, as the arguments of a race or a coin; writes the lines that make them."""
         c0, c1 = self.fresh(f"{name}_c0"), self.fresh(f"{name}_c1")
         self.text.line(f"{c0} = tl.load(words + b * S + {noise.site}).to(tl.uint32)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from decgraph.backends.triton.rules.emit_rows import FOLDS, Rows
+from decgraph.backends.triton.rules.emit_rows import FOLDS, RowEmitter
 from decgraph.backends.triton.rules.values import Children, Column, Draw, Feature, Nodes, Row, Scalar, TreeOf, Unsupported, Vec
 from decgraph.ir.values import Op
 
@@ -17,7 +17,7 @@ STARTS = {"all": "1", "any": "0", "sum": "0.0"}
 STEPS = {"all": "({} & {})", "any": "({} | {})", "sum": "({} + {})", "max": "tl.maximum({}, {})", "min": "tl.minimum({}, {})"}
 
 
-class Columns(Rows):
+class Columns(RowEmitter):
     """Ops on columns."""
 
     def column(self, x: Any, op: Op) -> Column:

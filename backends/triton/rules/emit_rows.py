@@ -50,7 +50,7 @@ ELEMENTWISE = {
 CONDITIONS = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
 
 
-class Rows(Emitter):
+class RowEmitter(Emitter):
     """Ops on rows of probabilities."""
 
     # -- numbers over the vocabulary
@@ -387,4 +387,4 @@ def closed(f: Feature, point: str) -> str | None:
     return None
 
 
-__all__ = ["ELEMENTWISE", "Rows", "closed", "number", "replaced"]
+__all__ = ["ELEMENTWISE", "RowEmitter", "closed", "number", "replaced"]

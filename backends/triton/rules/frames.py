@@ -20,9 +20,9 @@ from decgraph.backends.triton.rules.values import (
     Draw,
     Feature,
     Nodes,
-    Noise,
     Nothing,
     Row,
+    RuleNoise,
     Scalar,
     TreeOf,
     Unsupported,
@@ -83,7 +83,7 @@ def captures(
             name = "output" if known.kind == "output" else f"captured {len(sites)}"
             if known.kind != "output" or "output" not in sites:
                 sites.append(name)
-            env[v] = Noise(known.kind, sites.index(name), numbers, index)
+            env[v] = RuleNoise(known.kind, sites.index(name), numbers, index)
         elif t.elem == "none":
             env[v] = Nothing()
         elif t.dims or t.elem not in ("int", "token", "position", "node", "real", "prob", "bool"):

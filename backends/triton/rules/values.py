@@ -122,7 +122,7 @@ class TreeOf:
 
 
 @dataclass(frozen=True)
-class Noise:
+class RuleNoise:
     """A noise: its kind, the column of its site in `words`, counters, and the index of the output stream where given."""
 
     kind: str
@@ -148,7 +148,7 @@ class Feature:
     name: str
     kind: str
     vec: Row | Vec
-    noise: Noise | None = None
+    noise: RuleNoise | None = None
     op: Op | None = None
     key: Any = field(default=None, repr=False)
 
@@ -211,7 +211,7 @@ __all__ = [
     "Draw",
     "Feature",
     "Nodes",
-    "Noise",
+    "RuleNoise",
     "Nothing",
     "Row",
     "Scalar",

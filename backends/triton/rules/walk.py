@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
-from decgraph.backends.torch.draws import Draws, Mixed
-from decgraph.backends.torch.rows import Dist, Values
+from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.rows import TorchDist, TorchVectors
 from decgraph.backends.torch.shaping import nothing_left
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import Tree, path_of
+from decgraph.backends.torch.trees import TorchTree, path_of
 from decgraph.backends.torch.walk import decided, report_step, report_tree
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
 from decgraph.backends.triton.rules.device import Given, Walked, site_word
@@ -33,7 +33,7 @@ FAULTS = {
 RAISED: dict[int, type[Exception]] = {1: DecError, 2: ValueError, 3: OpError, 4: ValueError, 5: LookupError}
 
 
-def called(rule: CompiledRule, m: Any, t: Tree, evidence: Any, *captured: Any) -> Any:
+def called(rule: CompiledRule, m: Any, t: TorchTree, evidence: Any, *captured: Any) -> Any:
     """The walk of one request in the torch driver: the accepted path, or the canvas at the accepted node, with the tally and
     the events of backends/torch/walk.py."""
     keys = dict(zip(rule.captured, captured, strict=True))
@@ -67,7 +67,7 @@ def _kind(key: NoiseKey) -> Captured:
     return Captured(key.kind, 0 if output else len(key.counters), output and key.index is not None)
 
 
-def _report(m: Any, t: Tree, path: list[int], tests: np.ndarray, visited: int, emitted: int) -> None:
+def _report(m: Any, t: TorchTree, path: list[int], tests: np.ndarray, visited: int, emitted: int) -> None:
     """The tally and the events of a walk, in the order of its tests. A node behind the visited ones ended it."""
     for depth, node in enumerate(path[:visited]):
         children = t.children(node)
@@ -91,7 +91,7 @@ class _Evidence:
     """A request's evidence as the kernels read it. table: [R, V], or points: int64[R] where it is certain; row: int64[N], which
     row is which node's (-1: none); token: int64[N]."""
 
-    def __init__(self, m: Any, t: Tree, q: Dist, whole: bool) -> None:
+    def __init__(self, m: Any, t: TorchTree, q: TorchDist, whole: bool) -> None:
         self.m, self.q, self.tree = m, q, t
         self.points = q.rows.points(q.face)
         self.table = q.rows.face(q.face) if self.points is None else None
@@ -126,7 +126,7 @@ class _Evidence:
         """Whether every row has but one token."""
         return self.table is not None and bool(((self.table > 0).sum(-1) <= 1).all())
 
-    def emission(self, token: int, node: int, slot: int, mass: float, walked: Walked) -> Draws | None:
+    def emission(self, token: int, node: int, slot: int, mass: float, walked: Walked) -> TorchDraws | None:
         """The emitted token as the draw it was; None for one that was not drawn."""
         if slot == -4:
             return None
@@ -135,18 +135,18 @@ class _Evidence:
             return self.tree.draw((-16 - slot) // 2)
         if slot <= -16:
             law = self.tree.draw((-17 - slot) // 2).law(request, size)
-            return Draws(tokens, law.rows, law.index, law.face)
+            return TorchDraws(tokens, law.rows, law.index, law.face)
         if slot == -1:
-            return Draws(tokens, self.q.rows, np.asarray(self.row[node]), self.q.face)
+            return TorchDraws(tokens, self.q.rows, np.asarray(self.row[node]), self.q.face)
         if slot < 0 or walked.scratch is None:
-            return Draws(tokens, Values(None, request, ones=np.array([token]), size=size), np.asarray(0))
-        return Draws(tokens, _Scratch(walked.scratch[slot * size : (slot + 1) * size], mass, request), np.asarray(0))
+            return TorchDraws(tokens, TorchVectors(None, request, ones=np.array([token]), size=size), np.asarray(0))
+        return TorchDraws(tokens, _Scratch(walked.scratch[slot * size : (slot + 1) * size], mass, request), np.asarray(0))
 
 
 class _Edits:
     """The edits of a tree of canvases, and those that the evidence makes, as numbers; see `Given`."""
 
-    def __init__(self, m: Any, t: Tree, evidence: Any) -> None:
+    def __init__(self, m: Any, t: TorchTree, evidence: Any) -> None:
         self.device = _device(torch.device("cpu"))
         self.table, self.size = None, int(m.vocab_size)
         made = [evidence[n] if n < len(evidence) else None for n in range(len(t))]
@@ -161,7 +161,7 @@ class _Edits:
         raise Unsupported("a draw from an edit")
 
 
-class _Scratch(Values):
+class _Scratch(TorchVectors):
     """The scratch row that a token was drawn from, divided by its mass when somebody looks."""
 
     __slots__ = ("mass",)
@@ -199,7 +199,7 @@ class _Cargo:
         return {name: words[at:].view(dtype)[:n][None] for name, (at, n, dtype) in self.places.items()}
 
 
-def _given(rule: CompiledRule, m: Any, t: Tree, held: Any, keys: dict[Any, Any]) -> Given:
+def _given(rule: CompiledRule, m: Any, t: TorchTree, held: Any, keys: dict[Any, Any]) -> Given:
     """One request's tree, laws and noise as what the kernels take."""
     needs, cargo, table = rule.needs, _Cargo(), held.table
     cargo.put("token", held.token)
@@ -257,7 +257,7 @@ def _number(keys: dict[Any, Any], x: Any) -> int:
     return int(v.tokens) if hasattr(v, "tokens") else int(v)
 
 
-def _laws(m: Any, t: Tree) -> tuple[np.ndarray | None, Tensor | None]:
+def _laws(m: Any, t: TorchTree) -> tuple[np.ndarray | None, Tensor | None]:
     """The row of every node's law, int32[N] (-1: its token), and the laws, [M, V]. One vector for each draw of a growth that is
     not certain; draws that were drawn from the same row with replacement share it."""
     law_row = np.full(len(t), -1, dtype=np.int32)
@@ -282,14 +282,14 @@ def _laws(m: Any, t: Tree) -> tuple[np.ndarray | None, Tensor | None]:
     return (law_row, torch.cat(parts)) if parts else (None, None)
 
 
-def _together(drawn: Any, nodes: np.ndarray) -> list[tuple[np.ndarray, Draws]]:
+def _together(drawn: Any, nodes: np.ndarray) -> list[tuple[np.ndarray, TorchDraws]]:
     """Draws of one growth in vectors that know their laws together."""
     if isinstance(drawn, Mixed):
         return [(nodes[i : i + 1], d.pick(np.s_[None])) for i, d in enumerate(drawn.items)]
     return [(nodes, drawn)]
 
 
-def _column(t: Tree, which: str) -> np.ndarray:
+def _column(t: TorchTree, which: str) -> np.ndarray:
     if which == "prob":
         return t.probs()
     out = np.full(len(t), 1.0 if which == "point" else -np.inf)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.step.canvas_rows import Rows, Values, vector
+from decgraph.backends.triton.step.canvas_rows import CanvasRows, CanvasVectors, vector
 from decgraph.backends.triton.step.canvas_step import form
-from decgraph.backends.triton.step.canvas_values import Dist, Draws, Live, Num, both
+from decgraph.backends.triton.step.canvas_values import CanvasDist, CanvasDraws, Live, Num, both
 from decgraph.backends.triton.step.canvas_vectors import numbers, packed, size_of
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.ir.values import Op
@@ -36,9 +36,9 @@ def compact(s: Any, op: Op, v: Any, c: Any) -> Any:
                 live = live if np.array_equal(v, np.arange(live.shape[1])) else live.gather(1, at[None].expand(s.batch, -1))
             else:
                 live = live.gather(1, at.data.clamp(0, live.shape[1] - 1))
-    if isinstance(v, Draws):
+    if isinstance(v, CanvasDraws):
         return v.alive(both(v.live, live.expand(s.batch, size_of(v))))
-    if isinstance(v, Dist):
+    if isinstance(v, CanvasDist):
         return replace(v, live=both(v.live, live.expand(s.batch, v.size)))
     if isinstance(v, np.ndarray):
         return Live(v, live.expand(s.batch, len(v)))
@@ -99,7 +99,7 @@ def sort(s: Any, op: Op, x: Any, *by: Any) -> Live:
     if not any(getattr(v, "on_device", False) for v in (x, *by)):
         out: Live = s.hosted(op, [x, *by])
         return out
-    if len(by) > 1 or isinstance(x, Dist | Draws):
+    if len(by) > 1 or isinstance(x, CanvasDist | CanvasDraws):
         raise NotStatic("sorting by several keys", op)
     values = numbers(s, x, op)
     if isinstance(values, Tensor):
@@ -115,10 +115,10 @@ def arg(s: Any, op: Op, x: Any, *by: Any) -> Any:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
     down = op.attrs["fn"] == "max"
     if not by:
-        if isinstance(x, Dist):
-            if isinstance(x.rows, Values) and x.rows.ones is not None and down:
+        if isinstance(x, CanvasDist):
+            if isinstance(x.rows, CanvasVectors) and x.rows.ones is not None and down:
                 return Live(x.rows.ones, x.live)
-            if isinstance(x.rows, Rows) and down and (x.face != "shaped" or x.rows.shaper.greedy):
+            if isinstance(x.rows, CanvasRows) and down and (x.face != "shaped" or x.rows.shaper.greedy):
                 best = x.rows.points(x.ids) if x.face == "shaped" else x.rows.logits(x.ids).argmax(-1)
             else:
                 best = vector(x).argmax(-1) if down else vector(x).argmin(-1)

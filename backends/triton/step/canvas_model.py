@@ -19,15 +19,15 @@ from torch import Tensor
 
 from decgraph.backends.triton.attention.attend import attend_canvas
 from decgraph.backends.triton.step.canvas_symbols import plain
-from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant, picked
+from decgraph.backends.triton.step.canvas_values import DeviceCanvas, DeviceCanvasMemory, constant, picked
 from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
 from decgraph.backends.triton.step.causal_stream import stream
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.errors import InternalError
-from decgraph.runtime.models.capture.program import Program
+from decgraph.runtime.models.capture.program import CapturedGraph
+from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.step import Part as StepPart
-from decgraph.runtime.models.capture.step import Step
 from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
 from decgraph.runtime.models.engine.masked_memory import Store
 
@@ -61,8 +61,8 @@ class CanvasModel(Protocol):
         ...
 
     def call(
-        self, canvas: DeviceCanvas, at: Ids | None, given: Memory | None, keep: bool, active: Tensor | None
-    ) -> tuple[Scores, Memory | None]:
+        self, canvas: DeviceCanvas, at: Ids | None, given: DeviceCanvasMemory | None, keep: bool, active: Tensor | None
+    ) -> tuple[Scores, DeviceCanvasMemory | None]:
         """Scores at the canvas positions `at` (None: all), and, with `keep`, the caches afterwards.
 
         Without a memory everything is computed; with one, the cells and the prompt where `given` does not hold it.
@@ -70,7 +70,7 @@ class CanvasModel(Protocol):
         """
         ...
 
-    def nothing(self) -> Memory:
+    def nothing(self) -> DeviceCanvasMemory:
         """The memory that holds nothing."""
         ...
 
@@ -113,14 +113,14 @@ def canvas_attention(
 class CanvasStep(DeviceStep):
     """A captured forward with a canvas's attention; `fused`: and one kernel for what stands between two of its products."""
 
-    def __init__(self, program: Program, part: StepPart | None, fused: bool) -> None:
+    def __init__(self, program: CapturedGraph, part: StepPart | None, fused: bool) -> None:
         super().__init__(program, part, canvas_attention)
         self.fused = fused
 
-    def _like(self, part: StepPart) -> Step:
+    def _like(self, part: StepPart) -> CapturedForward:
         return CanvasStep(self.program, part, self.fused)
 
-    def _adapt(self, program: Program) -> None:
+    def _adapt(self, program: CapturedGraph) -> None:
         if self.fused:
             fuse(program)
             stream(program)
@@ -192,13 +192,13 @@ class HFCanvas:
         self.pad.copy_(torch.from_numpy(pad))
         self.ragged = bool(pad.any())
 
-    def nothing(self) -> Memory:
+    def nothing(self) -> DeviceCanvasMemory:
         """See `CanvasModel`."""
-        return Memory(self.name, np.zeros(self.length, dtype=bool), False, self.serial)
+        return DeviceCanvasMemory(self.name, np.zeros(self.length, dtype=bool), False, self.serial)
 
     def call(
-        self, canvas: DeviceCanvas, at: Ids | None, given: Memory | None, keep: bool, active: Tensor | None
-    ) -> tuple[Scores, Memory | None]:
+        self, canvas: DeviceCanvas, at: Ids | None, given: DeviceCanvasMemory | None, keep: bool, active: Tensor | None
+    ) -> tuple[Scores, DeviceCanvasMemory | None]:
         """See `CanvasModel`."""
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
         active, cells = plain(active), plain(canvas.tokens)
@@ -223,7 +223,7 @@ class HFCanvas:
             self.serial += 1
             held = np.zeros(self.length, dtype=bool) if whole or given is None else given.held.copy()
             held[wanted if not whole else slice(None)] = True
-            memory = Memory(self.name, held, True, self.serial)
+            memory = DeviceCanvasMemory(self.name, held, True, self.serial)
         return _States(self, states, place), memory
 
     def _forward(self, ids: Tensor, fresh: Ids, seen: Ids, kept: bool, active: Tensor | None) -> Tensor:

@@ -17,7 +17,7 @@ from decgraph.backends.torch import shaping
 from decgraph.backends.triton.step.canvas_decide import decide
 from decgraph.backends.triton.step.canvas_model import Scores
 from decgraph.backends.triton.step.canvas_symbols import plain
-from decgraph.backends.triton.step.canvas_values import Dist, Draws, Live, Noise, Num, constant
+from decgraph.backends.triton.step.canvas_values import CanvasDist, CanvasDraws, CanvasNoise, Live, Num, constant
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.keys import site_word, words_for
 from decgraph.runtime.request import Request
@@ -67,7 +67,7 @@ class Shaper:
         return None
 
 
-class Rows:
+class CanvasRows:
     """The rows of one call by the request's shaping. base: int64[B], the position of canvas cell 0. check: told of the largest
     scores [B, N] of rows that are read; one that is not finite is a fault (nothing is left of the row, or no number)."""
 
@@ -171,7 +171,7 @@ class Rows:
         return self.face(name, ids).gather(-1, tokens[..., None])[..., 0]
 
 
-class Values:
+class CanvasVectors:
     """Rows given by their probabilities [B, N, V], or by their certain tokens int64[B, N]: every face is the same."""
 
     def __init__(self, probs: Tensor | None, *, ones: Tensor | None = None, size: int = 0) -> None:
@@ -206,7 +206,7 @@ def onehot(tokens: Tensor, size: int, dtype: torch.dtype) -> Tensor:
     return out.scatter_(-1, tokens.clamp_min(0)[..., None], 1.0)
 
 
-def vector(d: Dist) -> Tensor:
+def vector(d: CanvasDist) -> Tensor:
     """[B, N, V]: the probabilities of distributions."""
     made: Tensor = d.rows.face(d.face, np.atleast_1d(d.ids))
     return made
@@ -225,7 +225,7 @@ class Stream:
         self.none = torch.zeros(batch, dtype=torch.int32, device=device)
         self.nothing = torch.zeros(1, 1, 0, dtype=torch.int64, device=device)
 
-    def words(self, key: Noise, lane: Any, which: Ids | None = None, base: Tensor | None = None) -> Tensor:
+    def words(self, key: CanvasNoise, lane: Any, which: Ids | None = None, base: Tensor | None = None) -> Tensor:
         """int32[B, N, 3]: the key words of N draws. lane: int64[N] or a tensor [B, N], which draw of the site each is. For the
         stream `output`: which, int64[N], the canvas cells that they are at, behind `base`, int64[B]."""
         lanes = plain(lane) if isinstance(lane, Tensor) else constant(lane, self.device)[None]
@@ -304,17 +304,17 @@ def tokens_of(x: Any, stream: Stream) -> Tensor:
     """int64[B, N]: the tokens of draws or of a vector of tokens; dead ones are any."""
     if isinstance(x, Live):
         return plain(x.data) if isinstance(x.data, Tensor) else constant(x.data, stream.device)[None].expand(stream.batch, -1)
-    assert isinstance(x, Draws)
+    assert isinstance(x, CanvasDraws)
     if x.tokens is None:
         assert x.dist is not None and x.key is not None
         x.tokens = drawn(x.dist, x.key, x.lane, stream)
     return x.tokens
 
 
-def drawn(d: Dist, key: Noise, lane: Any, stream: Stream) -> Tensor:
+def drawn(d: CanvasDist, key: CanvasNoise, lane: Any, stream: Stream) -> Tensor:
     """int64[B, N]: one draw of each distribution."""
     rows, ids = d.rows, d.ids
-    if isinstance(rows, Values):
+    if isinstance(rows, CanvasVectors):
         if rows.ones is not None:
             return rows.ones
         return stream.race(rows.face(d.face, ids), stream.words(key, lane))

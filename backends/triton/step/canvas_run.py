@@ -17,11 +17,11 @@ import torch
 
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.triton.step import canvas_choices, canvas_vectors, canvases
+from decgraph.backends.triton.step.canvas_graphs import CudaRecorder, Recorder
 from decgraph.backends.triton.step.canvas_model import CanvasModel, HFCanvas
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
 from decgraph.backends.triton.step.canvas_step import CANVAS, CanvasEvaluator
 from decgraph.backends.triton.step.canvas_table import TableCanvas
-from decgraph.backends.triton.step.canvas_turns import CudaRecorder, Recorder
 from decgraph.backends.triton.step.canvas_values import skeleton
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.keys import halves

@@ -16,11 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.step.canvas_graphs import MODEL_OPS, Recorder, Turn, accumulates, asks, kept_calls, settle
 from decgraph.backends.triton.step.canvas_model import CanvasModel
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
 from decgraph.backends.triton.step.canvas_symbols import Symbol, plain
-from decgraph.backends.triton.step.canvas_turns import MODEL_OPS, Recorder, Turn, accumulates, asks, kept_calls, settle
-from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Live, Memory, Num, constant, leaves, rebuilt, skeleton
+from decgraph.backends.triton.step.canvas_values import (
+    DeviceCanvas,
+    DeviceCanvasMemory,
+    Live,
+    Num,
+    constant,
+    leaves,
+    rebuilt,
+    skeleton,
+)
 from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, registrar
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.values import Function, Op, Region
@@ -313,7 +322,7 @@ class CanvasEvaluator(Evaluator):
 
     def _current(self, value: Any) -> Any:
         """What a replay leaves: memories are of the writing that has just happened."""
-        if not isinstance(value, Memory):
+        if not isinstance(value, DeviceCanvasMemory):
             return value
         model = next(m for m in self.models.values() if m.name == value.model)
         model.serial += 1

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.step.canvas_model import Scores
 from decgraph.backends.triton.step.canvas_symbols import plain
-from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory, constant
+from decgraph.backends.triton.step.canvas_values import DeviceCanvas, DeviceCanvasMemory, constant
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel
@@ -54,13 +54,13 @@ class TableCanvas:
                 rows.append([s.to_float().logits for s in self.model.eval_canvas(canvas, list(at))])
             self.table[b].copy_(torch.from_numpy(np.array(rows)))
 
-    def nothing(self) -> Memory:
+    def nothing(self) -> DeviceCanvasMemory:
         """See `CanvasModel`."""
-        return Memory(self.name, np.zeros(self.length, dtype=bool), False, self.serial)
+        return DeviceCanvasMemory(self.name, np.zeros(self.length, dtype=bool), False, self.serial)
 
     def call(
-        self, canvas: DeviceCanvas, at: np.ndarray | None, given: Memory | None, keep: bool, active: Tensor | None
-    ) -> tuple[Scores, Memory | None]:
+        self, canvas: DeviceCanvas, at: np.ndarray | None, given: DeviceCanvasMemory | None, keep: bool, active: Tensor | None
+    ) -> tuple[Scores, DeviceCanvasMemory | None]:
         """See `CanvasModel`."""
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
         active = plain(active)
@@ -76,7 +76,7 @@ class TableCanvas:
         if keep:
             self.serial += 1
             self.held.copy_(tokens if active is None else torch.where(active[:, None], tokens, self.held))
-            memory = Memory(self.name, np.ones(self.length, dtype=bool), True, self.serial)
+            memory = DeviceCanvasMemory(self.name, np.ones(self.length, dtype=bool), True, self.serial)
         powers = constant(self.states ** np.arange(self.length)[::-1], self.device)
         index = ((tokens + 1) * powers).sum(1)
         sequences = constant(np.arange(self.batch), self.device)

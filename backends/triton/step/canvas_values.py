@@ -62,7 +62,7 @@ class DeviceCanvas:
 
 
 @dataclass(frozen=True)
-class Memory:
+class DeviceCanvasMemory:
     """What a model's caches hold. held: bool[n], of the canvas, the same for all; prompt: whether the prompts' cells are;
     serial: which writing of the caches this is of: an older one was overwritten."""
 
@@ -72,7 +72,7 @@ class Memory:
     serial: int
     on_device = False
 
-    def restrict(self, positions: Any, kind: str) -> Memory:
+    def restrict(self, positions: Any, kind: str) -> DeviceCanvasMemory:
         """With the canvas positions kept ("only") or dropped ("without")."""
         mask = np.zeros(len(self.held), dtype=bool)
         mask[np.ravel(np.asarray(positions, dtype=np.int64))] = True
@@ -80,7 +80,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Noise:
+class CanvasNoise:
     """Which noise: a site with its loop counters (numbers, or Nums), or the stream `output`, at the rows' own positions or at
     an index (a number or a Num)."""
 
@@ -92,7 +92,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Dist:
+class CanvasDist:
     """Distributions: rows `ids` (NumPy int64[N]; int64[] for a single one) of `rows` by one face. at: the positions that axis
     0 is of, where it is a part (NumPy int64[N])."""
 
@@ -107,12 +107,12 @@ class Dist:
     def size(self) -> int:
         return len(self.ids) if self.ids.ndim else 1
 
-    def pick(self, where: Ids, live: Tensor | None = None, at: Ids | None = None) -> Dist:
+    def pick(self, where: Ids, live: Tensor | None = None, at: Ids | None = None) -> CanvasDist:
         """Elements along axis 0, by their places; `at`: the positions that they are."""
         return replace(self, ids=self.ids[where], live=live, at=at)
 
 
-class Draws:
+class CanvasDraws:
     """One draw of each distribution, made when something looks (a program that draws everywhere and reads a block pays for
     the block). lane: which draw of its site each is, NumPy int64[N] or a tensor [B, N]. tokens: int64[B, N], where they are
     known already. point: certain drafts."""
@@ -121,8 +121,8 @@ class Draws:
 
     def __init__(
         self,
-        dist: Dist | None = None,
-        key: Noise | None = None,
+        dist: CanvasDist | None = None,
+        key: CanvasNoise | None = None,
         lane: Any = None,
         *,
         tokens: Tensor | None = None,
@@ -133,12 +133,12 @@ class Draws:
         self.dist, self.key, self.lane, self.tokens = dist, key, lane, tokens
         self.live, self.at, self.point = live, at, point
 
-    def pick(self, where: Ids, live: Tensor | None = None, at: Ids | None = None) -> Draws:
+    def pick(self, where: Ids, live: Tensor | None = None, at: Ids | None = None) -> CanvasDraws:
         """Elements by their places; `at`: the positions that they are."""
         lane = self.lane
         if lane is not None:
             lane = lane[where] if isinstance(lane, np.ndarray) else lane[:, where]
-        return Draws(
+        return CanvasDraws(
             None if self.dist is None else self.dist.pick(where, live, at),
             self.key,
             lane,
@@ -148,9 +148,9 @@ class Draws:
             point=self.point,
         )
 
-    def alive(self, live: Tensor | None) -> Draws:
+    def alive(self, live: Tensor | None) -> CanvasDraws:
         """The same draws, fewer of them there."""
-        out = Draws(
+        out = CanvasDraws(
             None if self.dist is None else replace(self.dist, live=live),
             self.key,
             self.lane,
@@ -257,7 +257,7 @@ def skeleton(value: Any) -> Any:
         return ("canvas", skeleton(value.tokens))
     if isinstance(value, Edit):
         return ("edit", skeleton(value.position), skeleton(value.token))
-    if isinstance(value, Memory):
+    if isinstance(value, DeviceCanvasMemory):
         return ("memory", value.model, value.held.tobytes(), value.prompt)
     if isinstance(value, np.ndarray):
         return ("array", value.tobytes(), value.shape, value.dtype.str)

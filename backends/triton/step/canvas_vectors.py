@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch.ops.vectors import _MAPS
-from decgraph.backends.triton.step.canvas_rows import Rows, tokens_of, vector
+from decgraph.backends.triton.step.canvas_rows import CanvasRows, tokens_of, vector
 from decgraph.backends.triton.step.canvas_step import form
-from decgraph.backends.triton.step.canvas_values import Dist, Draws, Edit, Live, Num, both, picked
+from decgraph.backends.triton.step.canvas_values import CanvasDist, CanvasDraws, Edit, Live, Num, both, picked
 from decgraph.backends.triton.step.canvases import located
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.ir.ops.common import align, numeric
@@ -33,10 +33,10 @@ def packed(x: Live) -> Live:
 
 def numbers(s: Any, x: Any, op: Op) -> Any:
     """A value in arithmetic: a Live, a Num, or a tensor without the axis of sequences for what the host knows."""
-    if isinstance(x, Dist):
+    if isinstance(x, CanvasDist):
         data = vector(x)
         return Live(data if x.ids.ndim else data[:, 0], x.live)
-    if isinstance(x, Draws):
+    if isinstance(x, CanvasDraws):
         return Live(tokens_of(x, s.stream), x.live)
     if isinstance(x, Live):
         return x if isinstance(x.data, Tensor) else replace(x, data=s.constant(x.data)[None].expand(s.batch, -1))
@@ -123,7 +123,13 @@ def reduce(s: Any, op: Op, x: Any) -> Any:
         return s.hosted(op, [x])
     t, fn = numeric(op.operands[0].type), op.attrs["fn"]
     axis = _axis(op.attrs, t)
-    if fn == "max" and isinstance(x, Dist) and t.dims[axis].kind == "vocab" and x.face == "raw" and isinstance(x.rows, Rows):
+    if (
+        fn == "max"
+        and isinstance(x, CanvasDist)
+        and t.dims[axis].kind == "vocab"
+        and x.face == "raw"
+        and isinstance(x.rows, CanvasRows)
+    ):
         return Live(s.lazy(1.0 / x.rows.mass(x.ids)), x.live)
     x = numbers(s, x, op)
     live = x.live
@@ -195,13 +201,13 @@ def gather(s: Any, op: Op, v: Any, *ix: Any) -> Any:
     if isinstance(v, np.ndarray):
         return _of_array(s, op, v, i) if away else s.hosted(op, [v, i])
     named = op.operands[1].type.elem in ("node", "position")
-    if isinstance(v, Dist | Draws) and not away and np.ndim(i):
+    if isinstance(v, CanvasDist | CanvasDraws) and not away and np.ndim(i):
         return _picked(v, np.asarray(i, dtype=np.int64), None, named, op)
-    if isinstance(v, Dist | Draws) and isinstance(i, Live) and isinstance(i.data, np.ndarray):
+    if isinstance(v, CanvasDist | CanvasDraws) and isinstance(i, Live) and isinstance(i.data, np.ndarray):
         return _picked(v, i.data, i.live, named, op)
-    if isinstance(v, Dist):
+    if isinstance(v, CanvasDist):
         raise NotStatic("which distributions are meant depends on data", op)
-    if isinstance(v, Draws) and named and v.at is not None:
+    if isinstance(v, CanvasDraws) and named and v.at is not None:
         i = _placed(s, op, v, i)
     return _of_vector(s, op, numbers(s, v, op), i)
 
@@ -215,7 +221,7 @@ def _picked(v: Any, ids: np.ndarray, live: Tensor | None, named: bool, op: Op) -
     return v.pick(where, both(live, None if v.live is None else picked(v.live, where)), ids)
 
 
-def _placed(s: Any, op: Op, v: Draws, i: Any) -> Any:
+def _placed(s: Any, op: Op, v: CanvasDraws, i: Any) -> Any:
     """The places among the draws of a part of positions that depend on data. What lies outside of the part is a fault."""
     if v.live is not None:
         raise NotStatic("draws over a part whose length depends on data are found by a position that does", op)
@@ -275,7 +281,7 @@ def cut(s: Any, op: Op, v: Any, *ends: Any) -> Any:
     return Live(x.data[:, lo:], None if x.live is None else x.live[:, lo:], x.packed)
 
 
-def size_of(v: Draws) -> int:
+def size_of(v: CanvasDraws) -> int:
     return v.dist.size if v.dist is not None else int(v.tokens.shape[1])  # type: ignore[union-attr]  # one of the two is there
 
 
@@ -285,9 +291,9 @@ def length(s: Any, op: Op, x: Any) -> Any:
     live = getattr(x, "live", None)
     if live is not None:
         return Num(live.sum(1), int(live.shape[1]))
-    if isinstance(x, Live | Dist):
+    if isinstance(x, Live | CanvasDist):
         return x.size
-    return size_of(x) if isinstance(x, Draws) else len(x)
+    return size_of(x) if isinstance(x, CanvasDraws) else len(x)
 
 
 @form("tile")

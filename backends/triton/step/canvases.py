@@ -11,17 +11,17 @@ from torch import Tensor
 
 from decgraph.backends.torch.lowering import lower
 from decgraph.backends.torch.rows import locate
-from decgraph.backends.triton.step.canvas_rows import Rows, Values, onehot, tokens_of, vector
+from decgraph.backends.triton.step.canvas_rows import CanvasRows, CanvasVectors, onehot, tokens_of, vector
 from decgraph.backends.triton.step.canvas_step import form
 from decgraph.backends.triton.step.canvas_symbols import plain, written
 from decgraph.backends.triton.step.canvas_values import (
+    CanvasDist,
+    CanvasDraws,
+    CanvasNoise,
     DeviceCanvas,
-    Dist,
-    Draws,
+    DeviceCanvasMemory,
     Edit,
     Live,
-    Memory,
-    Noise,
     Num,
     both,
 )
@@ -100,7 +100,7 @@ def _values(s: Any, op: Op, x: Any, ids: Tensor) -> Tensor:
     dims = op.operands[2].type.dims
     if isinstance(x, Num):
         return x.data.long()[:, None].expand(ids.shape)
-    if isinstance(x, Draws | Live):
+    if isinstance(x, CanvasDraws | Live):
         tokens = tokens_of(x, s.stream)
         if not dims:
             return tokens[:, :1].expand(ids.shape)
@@ -145,7 +145,7 @@ def commit(s: Any, op: Op, c: Any, *tree: Any) -> None:
 
 # -- models
 @form("model.eval")
-def evaluate(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> Dist:
+def evaluate(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> CanvasDist:
     """The distributions of a canvas's cells."""
     if not isinstance(c, DeviceCanvas):
         raise NotStatic("a masked model is asked for a canvas only", op)
@@ -153,16 +153,16 @@ def evaluate(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> Dist:
     s.calls[s.name_of(model)] += 1 if s.active is None else plain(s.active).long()
     scores, _ = _called(s, op, model, c, at, given)
     which = np.arange(len(c)) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
-    rows = Rows(scores, s.shaper, s.base, which, s.check)
-    return Dist(rows, np.arange(len(which)), "shaped", None, None if at is None else which)
+    rows = CanvasRows(scores, s.shaper, s.base, which, s.check)
+    return CanvasDist(rows, np.arange(len(which)), "shaped", None, None if at is None else which)
 
 
 @form("model.memory")
-def memory(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> Memory:
+def memory(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> DeviceCanvasMemory:
     """A model's memory of a canvas."""
     at, given = _asked(op, extra)
     if at is not None and not len(at) and given is None:
-        empty: Memory = model.nothing()
+        empty: DeviceCanvasMemory = model.nothing()
         return empty
     _, kept = _called(s, op, model, c, at, given)
     assert kept is not None
@@ -170,14 +170,14 @@ def memory(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> Memory:
 
 
 @form("memory.only")
-def only(s: Any, op: Op, held: Memory, ps: Any) -> Memory:
+def only(s: Any, op: Op, held: DeviceCanvasMemory, ps: Any) -> DeviceCanvasMemory:
     """A memory restricted to positions, or rid of them."""
     if isinstance(ps, Live | Num):
         raise NotStatic("which cells are held depends on data", op)
     return held.restrict(ps, op.attrs["kind"])
 
 
-def _asked(op: Op, extra: tuple[Any, ...]) -> tuple[Any, Memory | None]:
+def _asked(op: Op, extra: tuple[Any, ...]) -> tuple[Any, DeviceCanvasMemory | None]:
     """(positions or None, memory or None) of a call."""
     named = dict(zip(op.attrs["with"], extra, strict=True))
     if set(named) - {"at", "given"}:
@@ -188,7 +188,7 @@ def _asked(op: Op, extra: tuple[Any, ...]) -> tuple[Any, Memory | None]:
     return at, named.get("given")
 
 
-def _called(s: Any, op: Op, model: Any, c: DeviceCanvas, at: Any, given: Memory | None) -> Any:
+def _called(s: Any, op: Op, model: Any, c: DeviceCanvas, at: Any, given: DeviceCanvasMemory | None) -> Any:
     """(scores, memory): one forward for a call's scores and its memory."""
     key = (
         id(model),
@@ -203,41 +203,41 @@ def _called(s: Any, op: Op, model: Any, c: DeviceCanvas, at: Any, given: Memory 
 
 # -- noise and draws
 @form("noise")
-def noise(s: Any, op: Op, *counters: Any) -> Noise:
+def noise(s: Any, op: Op, *counters: Any) -> CanvasNoise:
     """The name of a noise; nothing is drawn yet."""
     kind, site = op.attrs["kind"], op.attrs["site"]
     if kind == "output":
         if counters and isinstance(counters[0], Live):
             raise NotStatic("an output index for each cell", op)
-        return Noise(kind, site, (), counters[0] if counters else None)
-    return Noise(kind, site, counters)
+        return CanvasNoise(kind, site, (), counters[0] if counters else None)
+    return CanvasNoise(kind, site, counters)
 
 
 @form("face")
-def face(s: Any, op: Op, d: Dist) -> Dist:
+def face(s: Any, op: Op, d: CanvasDist) -> CanvasDist:
     """Another face of the same rows."""
     return replace(d, face=op.attrs["face"])
 
 
 @form("draw")
-def draw(s: Any, op: Op, q: Any, key: Noise) -> Draws:
+def draw(s: Any, op: Op, q: Any, key: CanvasNoise) -> CanvasDraws:
     """One draw from each distribution. Which draw of its site an element is, is its place among those that are there."""
-    if not isinstance(q, Dist):
+    if not isinstance(q, CanvasDist):
         raise NotStatic("a draw from numbers that no distribution is", op)
     lane: Any = np.arange(q.size)
     if q.live is not None:
         lane = q.live.long().cumsum(1) - 1
-    return Draws(q, key, lane, live=q.live, at=q.at)
+    return CanvasDraws(q, key, lane, live=q.live, at=q.at)
 
 
 @form("draw.point")
-def point(s: Any, op: Op, x: Any) -> Draws:
+def point(s: Any, op: Op, x: Any) -> CanvasDraws:
     """Certain drafts."""
-    return Draws(tokens=tokens_of(x, s.stream), live=getattr(x, "live", None), point=True)
+    return CanvasDraws(tokens=tokens_of(x, s.stream), live=getattr(x, "live", None), point=True)
 
 
 @form("draw.get")
-def draw_get(s: Any, op: Op, x: Draws) -> Any:
+def draw_get(s: Any, op: Op, x: CanvasDraws) -> Any:
     """The tokens of draws, or their laws."""
     field = op.attrs["field"]
     if field == "token":
@@ -245,17 +245,21 @@ def draw_get(s: Any, op: Op, x: Draws) -> Any:
     if field == "law" and x.point:
         assert x.tokens is not None
         size = op.result.type
-        values = Values(None, ones=x.tokens, size=s.fields["vocab_size"])
-        return Dist(values, np.arange(x.tokens.shape[1]), "shaped", x.live) if size.dims else Dist(values, np.zeros((), int))
+        values = CanvasVectors(None, ones=x.tokens, size=s.fields["vocab_size"])
+        return (
+            CanvasDist(values, np.arange(x.tokens.shape[1]), "shaped", x.live)
+            if size.dims
+            else CanvasDist(values, np.zeros((), int))
+        )
     if field == "law" and x.dist is not None:
         return x.dist
     raise NotStatic(f"a draw's .{field} is the host's", op)
 
 
 @form("draw.many")
-def draw_many(s: Any, op: Op, q: Any, k: Any, key: Noise) -> Live:
+def draw_many(s: Any, op: Op, q: Any, k: Any, key: CanvasNoise) -> Live:
     """All of a few numbered places in the order of their race: a shuffle."""
-    if op.attrs["replace"] or not isinstance(q, Dist) or q.ids.ndim or not isinstance(q.rows, Values):
+    if op.attrs["replace"] or not isinstance(q, CanvasDist) or q.ids.ndim or not isinstance(q.rows, CanvasVectors):
         raise NotStatic("several draws of one distribution of a canvas", op)
     probs = vector(q)[:, 0]
     words = s.stream.words(key, np.zeros(1, dtype=np.int64))
@@ -269,7 +273,7 @@ def draw_many(s: Any, op: Op, q: Any, k: Any, key: Noise) -> Live:
 
 
 @form("bernoulli")
-def bernoulli(s: Any, op: Op, p: Any, key: Noise) -> Live:
+def bernoulli(s: Any, op: Op, p: Any, key: CanvasNoise) -> Live:
     """True with the given probabilities."""
     if not isinstance(p, Live) or p.live is not None:
         raise NotStatic("a coin for a number of cells that depends on data", op)
@@ -282,7 +286,7 @@ def bernoulli(s: Any, op: Op, p: Any, key: Noise) -> Live:
 @form("lookup")
 def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
     """float64: the probability of a token in each distribution."""
-    if not isinstance(p, Dist) or not p.ids.ndim:
+    if not isinstance(p, CanvasDist) or not p.ids.ndim:
         raise NotStatic("looking up in what is not a vector of distributions", op)
     tokens = tokens_of(x, s.stream)
     if tokens.shape[1] != p.size:
@@ -293,20 +297,20 @@ def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
 @form("info")
 def info(s: Any, op: Op, p: Any, *more: Any) -> Live:
     """The entropy of each distribution, in nats."""
-    if more or not isinstance(p, Dist) or not p.ids.ndim:
+    if more or not isinstance(p, CanvasDist) or not p.ids.ndim:
         raise NotStatic("this information about distributions is the host's", op)
     return Live(s.lazy(torch.special.entr(vector(p)).sum(-1)), p.live)
 
 
 @form("normalize")
-def normalize(s: Any, op: Op, w: Any) -> Dist:
+def normalize(s: Any, op: Op, w: Any) -> CanvasDist:
     """Weights over their sum, as a distribution."""
     if not isinstance(w, Live) or w.data.ndim != 2:
         raise NotStatic("weights of several rows", op)
     data = w.data.double() if w.live is None else torch.where(w.live, w.data, 0).double()
     mass = data.sum(-1, keepdim=True)
     probs = data / torch.where(mass > 0, mass, 1.0)
-    return Dist(Values(probs[:, None]), np.zeros((), dtype=np.int64))
+    return CanvasDist(CanvasVectors(probs[:, None]), np.zeros((), dtype=np.int64))
 
 
 def located(at: Any, ids: Any) -> np.ndarray:

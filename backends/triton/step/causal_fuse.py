@@ -22,7 +22,7 @@ from typing import Any
 from torch import fx
 
 from decgraph.backends.triton.step.causal_kernels import gated, place_heads, sum_norm
-from decgraph.runtime.models.capture.program import Program, argument, dtype_of, either, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, argument, dtype_of, either, is_op, shape_of
 
 _CASTS = ("type_as", "to", "float", "contiguous")
 
@@ -39,7 +39,7 @@ class Heads:
     rotary: tuple[fx.Node, fx.Node] | None = None
 
 
-def fuse(program: Program) -> None:
+def fuse(program: CapturedGraph) -> None:
     """All passes."""
     for node in program.of("attention"):
         _placed(program, node)
@@ -50,7 +50,7 @@ def fuse(program: Program) -> None:
     program.sweep()
 
 
-def _placed(program: Program, node: fx.Node) -> None:
+def _placed(program: CapturedGraph, node: fx.Node) -> None:
     query, key, value = node.args[:3]
     if not is_op(key, "put") or not is_op(value, "put") or not isinstance(query, fx.Node):
         return
@@ -145,7 +145,7 @@ def _rows_of_table(node: Any, size: int) -> fx.Node | None:
     return rows if shape_of(rows) == ("B", "T", size) else None
 
 
-def _summed(program: Program, node: fx.Node) -> None:
+def _summed(program: CapturedGraph, node: fx.Node) -> None:
     """The residual sum before a norm, taken out of the product that it was put into: the sum starts with a copy there."""
     product, sizes, weight, eps = node.args
     shape, layer = shape_of(node), node.meta["layer"]
@@ -166,7 +166,7 @@ def _summed(program: Program, node: fx.Node) -> None:
     program.replace(node, normed)
 
 
-def _gated(program: Program, node: fx.Node) -> None:
+def _gated(program: CapturedGraph, node: fx.Node) -> None:
     if len(node.args) != 2:
         return
     pair = either(node, lambda a: is_op(a, "silu", "gelu"))

@@ -18,8 +18,8 @@ from decgraph.backends.triton.step.causal_cells import Cells, Placed
 from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.backends.triton.step.causal_stream import stream
 from decgraph.runtime.models.capture.make import capture
-from decgraph.runtime.models.capture.program import Program
-from decgraph.runtime.models.capture.step import Part, Step, Variant
+from decgraph.runtime.models.capture.program import CapturedGraph
+from decgraph.runtime.models.capture.step import CapturedForward, Part, Variant
 
 _WITHOUT = frozenset({"groups", "masks"})
 
@@ -68,11 +68,11 @@ def dense_attention(
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=attn_mask.dense, scale=scale, enable_gqa=enable_gqa)
 
 
-class DeviceStep(Step):
+class DeviceStep(CapturedForward):
     """The step with `attention` in it; `masks` maps kinds to sites. With the template's kernel other kernels come too
     (causal_fuse.py). Unlike a captured step's, results are ordinary tensors. Not to be used while gradients are wanted."""
 
-    def __init__(self, program: Program, part: Part | None, attention: Attention) -> None:
+    def __init__(self, program: CapturedGraph, part: Part | None, attention: Attention) -> None:
         super().__init__(program, part)
         self.attention = attention
 
@@ -92,10 +92,10 @@ class DeviceStep(Step):
             run = self._runs[variant] = self._made(variant)
         return run(ids, positions, write, keys, values, masks)
 
-    def _like(self, part: Part) -> Step:
+    def _like(self, part: Part) -> CapturedForward:
         return DeviceStep(self.program, part, self.attention)
 
-    def _adapt(self, program: Program) -> None:
+    def _adapt(self, program: CapturedGraph) -> None:
         if self.attention is kernel_attention:
             fuse(program)
             stream(program)

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
-from decgraph.runtime.models.capture.program import Program
-from decgraph.runtime.models.capture.step import Step
+from decgraph.runtime.models.capture.program import CapturedGraph
+from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.engine.exits import normed
 from decgraph.runtime.models.engine.heads import LayerStep, layer_base
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, ModuleStep
@@ -113,7 +113,7 @@ def adapted(target: HFCausal, whole: Weights, layer: int, module: Any, attention
     return replace(below, step=step, layout=layout, context=least(whole.context, reach))
 
 
-def layer_step(module: Any, name: str, attention: Attention) -> tuple[Step, Layout, int | None]:
+def layer_step(module: Any, name: str, attention: Attention) -> tuple[CapturedForward, Layout, int | None]:
     """A head's single layer on states [B, T, width], and how many positions it has rows for (None: any number). Raises
     DecError if it cannot be captured."""
     made = device_step(layer_base(module), attention)
@@ -122,7 +122,7 @@ def layer_step(module: Any, name: str, attention: Attention) -> tuple[Step, Layo
     return made.since(0), LayerStep(module).layout, reach_of(made.program)
 
 
-def reach_of(program: Program) -> int | None:
+def reach_of(program: CapturedGraph) -> int | None:
     """How many positions a captured forward has tables for; None if it computes what it needs of them."""
     return program.reach if any(name.startswith("table_") for name in program.tensors) else None
 

@@ -19,7 +19,7 @@ from decgraph.backends.triton.attention.runs import product
 from decgraph.backends.triton.attention.sizes import power
 from decgraph.backends.triton.step.causal_kernels import ACTIVATIONS, activated, gated, sum_norm
 from decgraph.backends.triton.tuned import Config, config
-from decgraph.runtime.models.capture.program import Program, dtype_of, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_op, shape_of
 
 FAMILY = "product"
 TORCH = Config(block=1, warps=1, stages=1)
@@ -176,7 +176,7 @@ def key_of(rows: int, matrix: Tensor) -> tuple[int, int, int, str]:
     return rows_of_tile(rows), matrix.shape[1], matrix.shape[0], str(matrix.dtype).removeprefix("torch.")
 
 
-def stream(program: Program) -> None:
+def stream(program: CapturedGraph) -> None:
     """Pass: products with a matrix of the model's are asked of `streamed`, with the norm or the gate before them.
 
     before   h, y = sum_norm(h, more, weight, eps); mm(y, w)          mm(gated(rows, ...), w)
@@ -198,7 +198,7 @@ def stream(program: Program) -> None:
     program.sweep()
 
 
-def _normed(program: Program, node: fx.Node, both: fx.Node, matrix: fx.Node) -> None:
+def _normed(program: CapturedGraph, node: fx.Node, both: fx.Node, matrix: fx.Node) -> None:
     with program.before(both):
         made = program.graph.call_function(normed_product, (*both.args, matrix))
         made.meta.update(both.meta, op="normed_product")

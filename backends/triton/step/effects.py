@@ -10,16 +10,16 @@ from torch import Tensor
 
 from decgraph.backends.triton.step.evaluate import NotStatic, device
 from decgraph.backends.triton.step.launch import commit_tokens
-from decgraph.backends.triton.step.values import Context, Draws, Noise, Path
+from decgraph.backends.triton.step.values import Context, DeviceDraws, DeviceNoise, DevicePath
 
 
 @device("noise")
-def noise(s: Any, op: Any, *counters: Any) -> Noise:
+def noise(s: Any, op: Any, *counters: Any) -> DeviceNoise:
     """The name of a noise; nothing is drawn yet."""
     kind = op.attrs["kind"]
     if kind == "output":
-        return Noise(kind, "output", (), counters[0] if counters else None)
-    return Noise(kind, op.attrs["site"], tuple(counters))
+        return DeviceNoise(kind, "output", (), counters[0] if counters else None)
+    return DeviceNoise(kind, op.attrs["site"], tuple(counters))
 
 
 @device("context")
@@ -68,11 +68,11 @@ def done(s: Any, op: Any) -> Tensor:
 @device("commit")
 def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
     """Append tokens, and stop exactly where runtime/stop.py does."""
-    path = x if isinstance(x, Path) else None
+    path = x if isinstance(x, DevicePath) else None
     if path is not None:
         tokens, count = path.tokens, path.length
-    elif isinstance(x, Draws | Tensor) and tree is None:
-        flat = (x.tokens if isinstance(x, Draws) else x).long()
+    elif isinstance(x, DeviceDraws | Tensor) and tree is None:
+        flat = (x.tokens if isinstance(x, DeviceDraws) else x).long()
         tokens = flat[:, None] if flat.ndim == 1 else flat.flatten(1)
         count = s.constant(np.full(s.frame.batch, int(tokens.shape[1]), dtype=np.int32))
     else:

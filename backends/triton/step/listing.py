@@ -19,10 +19,10 @@ from decgraph.backends.triton.rows import functions
 from decgraph.backends.triton.rules.device import Given, Walked
 from decgraph.backends.triton.source import HEARD
 from decgraph.backends.triton.step import kernels
+from decgraph.backends.triton.step.distributions import Laws, Shape
 from decgraph.backends.triton.step.keys import key_words
-from decgraph.backends.triton.step.laws import Laws, Shape
 from decgraph.backends.triton.step.machine import Frame
-from decgraph.backends.triton.step.values import Noise
+from decgraph.backends.triton.step.values import DeviceNoise
 from decgraph.backends.triton.step.why import META, Probe, Shapes, needs_of
 from decgraph.ir.values import Module, Op
 
@@ -61,7 +61,7 @@ class Listing(Probe):
     def make_laws(self, model: Any) -> Laws:
         return Laws(Shape(), model.vocab_size, META, wide=False)
 
-    def key_words(self, noise: Noise, rows: int, positions: Tensor | None, lanes: Any = None) -> Tensor:
+    def key_words(self, noise: DeviceNoise, rows: int, positions: Tensor | None, lanes: Any = None) -> Tensor:
         self.launches.append((self.at, "key_words", SAYS["key_words"]))
         self.sources.setdefault("key_words", source_of(key_words))
         return super().key_words(noise, rows, positions, lanes)

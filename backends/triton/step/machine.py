@@ -17,11 +17,11 @@ from torch import Tensor
 
 from decgraph.backends.triton.kit import compiled_rule
 from decgraph.backends.triton.rules.device import Given, Walked, site_words
+from decgraph.backends.triton.step.cache import DeviceCache
+from decgraph.backends.triton.step.distributions import Laws, Shape
 from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, known, load
-from decgraph.backends.triton.step.held import Held
 from decgraph.backends.triton.step.keys import halves, site_word, words_for
-from decgraph.backends.triton.step.laws import Laws, Shape
-from decgraph.backends.triton.step.values import Dist, Noise, Rows
+from decgraph.backends.triton.step.values import DeviceDist, DeviceNoise, DeviceRows
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function, Module, Op
@@ -40,7 +40,7 @@ class Frame:
     ends: int = 1
 
 
-class Step(Evaluator):
+class DeviceStep(Evaluator):
     """One program on the device. models: `DeviceModel`s by parameter name."""
 
     num: Any = FLOAT
@@ -64,12 +64,12 @@ class Step(Evaluator):
         self.most_pending: dict[str, int] = {}
         self.tally = Counts(self)
         self._constants: dict[Any, Tensor] = {}
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, DeviceCache] = {}
         self.names: dict[int, str] = {}
         for p in self.function.params:
             if p.value.type.elem == "model":
                 model = models[p.name]
-                self.held.setdefault(p.name, Held(self, p.name, model))
+                self.held.setdefault(p.name, DeviceCache(self, p.name, model))
                 self.names[id(model)] = p.name
                 self.env[p.value] = model
             else:
@@ -164,7 +164,7 @@ class Step(Evaluator):
         """Whether a captured turn reads nothing that the prologue makes: else it is captured again for other requests."""
         made = {v for op in self.before for v in op.results}
         read = {v for op in self.loop.regions[1].walk() for v in op.operands}
-        return all(known(self.env.get(v)) or isinstance(self.env.get(v), Noise) for v in made & read)
+        return all(known(self.env.get(v)) or isinstance(self.env.get(v), DeviceNoise) for v in made & read)
 
     def spans(self) -> dict[str, int]:
         """The most tokens that each model may have pending now."""
@@ -232,7 +232,7 @@ class Step(Evaluator):
             self.site_columns[sites] = site_words(self.ids, sites, self.device)
         return self.site_columns[sites]
 
-    def key_words(self, noise: Noise, rows: int, positions: Tensor | None, lanes: np.ndarray | None = None) -> Tensor:
+    def key_words(self, noise: DeviceNoise, rows: int, positions: Tensor | None, lanes: np.ndarray | None = None) -> Tensor:
         """int32[B, rows, 3]: the key of every row's noise. positions: int64[B, rows] for the stream `output`."""
         out = torch.empty((self.frame.batch, rows, 3), dtype=torch.int32, device=self.device)
         if self.meta:
@@ -259,7 +259,7 @@ class Step(Evaluator):
             out, self.request, self.constant(np.array([site_word(site)])), self.turn, counters, where, turn_at=turn_at
         )
 
-    def face(self, rows: Rows, name: str) -> Tensor:
+    def face(self, rows: DeviceRows, name: str) -> Tensor:
         """Probabilities [B, R, V] of rows by a face (for "logits" the scores)."""
         if rows.given or name == "logits":
             return rows.scores
@@ -268,7 +268,7 @@ class Step(Evaluator):
             rows.faces[name] = self.laws.probs(flat, name).unflatten(0, rows.scores.shape[:2])
         return rows.faces[name]
 
-    def points(self, rows: Rows, name: str) -> Tensor | None:
+    def points(self, rows: DeviceRows, name: str) -> Tensor | None:
         """int64[B, R]: the certain token of each row, where a face is a point: the shaped one of a greedy request."""
         if rows.given or name != "shaped" or not self.frame.shape.greedy:
             return None
@@ -277,12 +277,12 @@ class Step(Evaluator):
             rows.faces["points"] = self.laws.best(flat).unflatten(0, rows.scores.shape[:2])
         return rows.faces["points"]
 
-    def vector(self, q: Dist) -> Tensor:
+    def vector(self, q: DeviceDist) -> Tensor:
         """Probabilities [B, *shape, V]."""
         return take(self, self.face(q.rows, q.face), q.index)
 
 
-def take(s: Step, values: Tensor, index: Any) -> Tensor:
+def take(s: DeviceStep, values: Tensor, index: Any) -> Tensor:
     """values[b, index[b]]: rows of a tensor [B, R, ...] at an index, NumPy int64[*shape] or int64[B, *shape]."""
     if isinstance(index, Tensor):
         flat = index.flatten(1)
@@ -327,7 +327,7 @@ class Counts:
 
     deepest = 64
 
-    def __init__(self, s: Step) -> None:
+    def __init__(self, s: DeviceStep) -> None:
         self.both, self.before = (s.buffer((2, s.frame.batch, self.deepest), torch.int64) for _ in range(2))
         self.tested, self.accepted = self.both
         self.kept, self.offered = (s.buffer((s.frame.batch,), torch.int32) for _ in range(2))

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from decgraph.backends.triton.step.evaluate import NotStatic, device
-from decgraph.backends.triton.step.values import Context, Dist, Nodes, Rows, Tree
+from decgraph.backends.triton.step.values import Context, DeviceDist, DeviceRows, DeviceTree, Nodes
 
 ROOT = np.zeros(1, dtype=np.int64)
 
@@ -28,7 +28,7 @@ def count_call(s: Any, held: Any, what: str = "") -> None:
 
 
 @device("model.eval")
-def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Dist:
+def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> DeviceDist:
     """The distributions of a model at a place."""
     extra = dict(zip(op.attrs.get("with", ()), rest, strict=True))
     if "allow" in extra or "at" in extra:
@@ -39,7 +39,7 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Dist:
     count_call(s, held)
     given = extra.get("given")
     # Derived models are none of the function's own (below), so a memory of the model's family is what it keeps anyway.
-    if given is not None and not (isinstance(given, Memory) and given.family == str(op.operands[0].type.of[2])):
+    if given is not None and not (isinstance(given, DeviceMemory) and given.family == str(op.operands[0].type.of[2])):
         raise NotStatic("a memory of another model", op)
     return at_place(s, op, held, place, extra.get("tree"), None if given is None else given.length)
 
@@ -51,7 +51,7 @@ def evaluate_together(s: Any, op: Any, *operands: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Memory:
+class DeviceMemory:
     """What a model holds of the committed tokens up to a length, int64[B]."""
 
     family: str
@@ -60,16 +60,16 @@ class Memory:
 
 
 @device("model.memory")
-def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Memory:
+def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> DeviceMemory:
     """What a model has of a context: it keeps it anyway."""
     if not isinstance(place, Context) or rest:
         raise NotStatic("a memory of something else than the context", op)
     if place.parent:
         s.flag(s.length < 2)
-    return Memory(str(op.operands[0].type.of[2]), (s.length - int(place.parent)).long())
+    return DeviceMemory(str(op.operands[0].type.of[2]), (s.length - int(place.parent)).long())
 
 
-def heads(s: Any, op: Any, held: Any, place: Any) -> Dist:
+def heads(s: Any, op: Any, held: Any, place: Any) -> DeviceDist:
     """The guesses of a model's own heads at the context's parent, whose state the model has kept."""
     if not isinstance(place, Context) or not place.parent or held.span > 1 or held.asked:
         raise NotStatic("heads asked at another place than the context's parent, before the model is", op)
@@ -77,34 +77,34 @@ def heads(s: Any, op: Any, held: Any, place: Any) -> Dist:
     count_call(s, held, ".heads")
     scores = held.model.heads((s.length.long() - 2).clamp(min=0))
     n = int(scores.shape[1])
-    rows = Rows(scores, positions=s.length.long()[:, None] + s.steps(n))
-    return Dist(rows, np.arange(n))
+    rows = DeviceRows(scores, positions=s.length.long()[:, None] + s.steps(n))
+    return DeviceDist(rows, np.arange(n))
 
 
-def at_place(s: Any, op: Any, held: Any, place: Any, tree: Any, given: Tensor | None) -> Dist:
+def at_place(s: Any, op: Any, held: Any, place: Any, tree: Any, given: Tensor | None) -> DeviceDist:
     """A causal model's rows at the context, at all nodes of a tree, or at some."""
     if isinstance(place, Context):
         if place.parent:
             raise NotStatic("a call at the context's parent", op)
-        rows = Rows(held.ask(None, ROOT, given), positions=positions_at(s, None, ROOT), nodes=ROOT)
-        return Dist(rows, np.zeros((), dtype=np.int64))
-    if isinstance(place, Tree):
+        rows = DeviceRows(held.ask(None, ROOT, given), positions=positions_at(s, None, ROOT), nodes=ROOT)
+        return DeviceDist(rows, np.zeros((), dtype=np.int64))
+    if isinstance(place, DeviceTree):
         nodes = np.arange(place.size)
         scores = held.ask(place, nodes, given) if place.origin is None else held.ask_pruned(place, given)
-        return Dist(Rows(scores, positions=positions_at(s, place, nodes), nodes=nodes, tree=place), nodes)
-    if not isinstance(tree, Tree) or tree.origin is not None:
+        return DeviceDist(DeviceRows(scores, positions=positions_at(s, place, nodes), nodes=nodes, tree=place), nodes)
+    if not isinstance(tree, DeviceTree) or tree.origin is not None:
         raise NotStatic("a call at nodes of a tree that data pruned", op)
     if isinstance(place, Nodes):
         scores = held.ask_chosen(tree, place, given)
-        rows = Rows(scores, positions=positions_at(s, tree, place), nodes=place, tree=tree)
-        return Dist(rows, np.arange(place.count), at=place)
+        rows = DeviceRows(scores, positions=positions_at(s, tree, place), nodes=place, tree=tree)
+        return DeviceDist(rows, np.arange(place.count), at=place)
     ids = np.asarray(place, dtype=np.int64)
     flat = ids.reshape(-1)
-    rows = Rows(held.ask(tree, flat, given), positions=positions_at(s, tree, flat), nodes=flat, tree=tree)
-    return Dist(rows, np.arange(len(flat)).reshape(ids.shape), at=ids if ids.ndim == 1 else None)
+    rows = DeviceRows(held.ask(tree, flat, given), positions=positions_at(s, tree, flat), nodes=flat, tree=tree)
+    return DeviceDist(rows, np.arange(len(flat)).reshape(ids.shape), at=ids if ids.ndim == 1 else None)
 
 
-def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
+def positions_at(s: Any, tree: DeviceTree | None, nodes: Any) -> Tensor:
     """int64[B, R]: the index of the token that would be drawn after each node."""
     length: Tensor = s.length.long()[:, None]
     if tree is None:

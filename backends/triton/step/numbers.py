@@ -12,29 +12,29 @@ from torch import Tensor
 from decgraph.backends.torch.ops.vectors import _MAPS, _folded
 from decgraph.backends.triton.step.evaluate import NotStatic, device, known
 from decgraph.backends.triton.step.machine import take
-from decgraph.backends.triton.step.values import Context, Dist, Draws, Nodes, Path
+from decgraph.backends.triton.step.values import Context, DeviceDist, DeviceDraws, DevicePath, Nodes
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 
 
 def tensor(s: Any, x: Any, op: Any = None) -> Tensor:
     """A value as a tensor [B or 1, *dims]."""
-    if isinstance(x, Dist):
+    if isinstance(x, DeviceDist):
         out: Tensor = s.vector(x)
         return out
-    if isinstance(x, Draws):
+    if isinstance(x, DeviceDraws):
         return x.tokens
     if isinstance(x, Nodes):
         return x.ids
     if isinstance(x, Tensor):
         return x
-    if isinstance(x, Context | Path) or not known(x):
+    if isinstance(x, Context | DevicePath) or not known(x):
         raise NotStatic(f"a {type(x).__name__.lower()} as numbers", op)
     made: Tensor = s.constant(np.asarray(x)[None])
     return made
 
 
-def flat_draws(s: Any, x: Draws) -> Draws:
+def flat_draws(s: Any, x: DeviceDraws) -> DeviceDraws:
     """Draws as one vector [n]."""
 
     def flat(a: Any) -> Any:
@@ -79,9 +79,9 @@ def length(s: Any, op: Any, x: Any) -> Any:
     """How many there are, which the host knows."""
     if isinstance(x, Nodes):
         return x.count
-    if isinstance(x, Dist | Draws):
+    if isinstance(x, DeviceDist | DeviceDraws):
         return x.shape[0]
-    if isinstance(x, Path):
+    if isinstance(x, DevicePath):
         return x.length.long()
     return int(x.shape[1]) if isinstance(x, Tensor) else s.hosted(op, [x])
 
@@ -119,9 +119,9 @@ def _host_lined(a: np.ndarray, have: tuple[Any, ...], want: tuple[Any, ...]) -> 
 def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
     """Elements along the first axes of a value: by the host's index (a number, an array, a tuple of arrays), or by a tensor of
     each sequence's own, [B] or [B, *k]."""
-    if isinstance(v, Dist):
+    if isinstance(v, DeviceDist):
         return replace(v, index=picked(s, v.index, index), at=None)
-    if isinstance(v, Draws):
+    if isinstance(v, DeviceDraws):
         tokens = picked(s, v.tokens, index)
         row = v.row if v.row is None or isinstance(v.row, Tensor) else np.broadcast_to(v.row, v.shape)
         row, rank, race = (None if a is None else picked(s, a, index) for a in (row, v.rank, v.race))
@@ -138,7 +138,7 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
 
 def picked(s: Any, a: Any, index: Any) -> Any:
     """`pick` of an array [d, ...] of the host's, or of a tensor [B, d, ...]."""
-    if isinstance(index, Draws):
+    if isinstance(index, DeviceDraws):
         index = index.tokens.clamp(min=0)
     if isinstance(index, Nodes):
         index = index.ids
@@ -164,7 +164,7 @@ def cut(s: Any, op: Any, v: Any, *ends: Any) -> Any:
     if known(v):
         return s.hosted(op, [v, *ends])
     where = slice(int(ends[0]) if op.attrs.get("has_lo") else None, int(ends[-1]) if op.attrs.get("has_hi") else None)
-    n = v.count if isinstance(v, Nodes) else v.shape[0] if isinstance(v, Dist | Draws) else int(v.shape[1])
+    n = v.count if isinstance(v, Nodes) else v.shape[0] if isinstance(v, DeviceDist | DeviceDraws) else int(v.shape[1])
     return pick(s, v, np.arange(n)[where], op)
 
 
@@ -200,7 +200,7 @@ def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
     down = op.attrs["fn"] == "max"
     if by:
         raise NotStatic("a choice by several keys", op)
-    if isinstance(x, Dist) and down:
+    if isinstance(x, DeviceDist) and down:
         ones = s.points(x.rows, x.face)
         if ones is not None:
             return picked(s, ones, x.index)
@@ -215,12 +215,12 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
         return s.hosted(op, [x, k, *by])
     if not known(k) or len(by) > 1:
         raise NotStatic("a choice of as many as data says, or by several keys", op)
-    flat = flat_draws(s, x) if isinstance(x, Draws) else x
+    flat = flat_draws(s, x) if isinstance(x, DeviceDraws) else x
     n = (
         flat.count
         if isinstance(flat, Nodes)
         else flat.shape[0]
-        if isinstance(flat, Draws)
+        if isinstance(flat, DeviceDraws)
         else len(flat)
         if isinstance(flat, np.ndarray)
         else int(flat.shape[1])

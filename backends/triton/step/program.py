@@ -18,7 +18,7 @@ from torch import Tensor
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.heads import FeaturesOnDevice
-from decgraph.backends.triton.step.machine import Frame, Step
+from decgraph.backends.triton.step.machine import DeviceStep, Frame
 from decgraph.backends.triton.step.why import Needs
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -63,7 +63,7 @@ class StepProgram:
         every: int | None = None,
         graphs: bool | None = None,
     ) -> None:
-        self.step = Step(module, function, models, params, frame)
+        self.step = DeviceStep(module, function, models, params, frame)
         self.needs = needs
         self.every = every or (EVERY if frame.device.type == "cuda" else 1)
         self.graphs = frame.device.type == "cuda" if graphs is None else graphs

@@ -11,38 +11,38 @@ from torch import Tensor
 
 from decgraph.backends.triton.step.evaluate import NotStatic, device
 from decgraph.backends.triton.step.machine import take
-from decgraph.backends.triton.step.values import Dist, Draws, Nodes, Noise, Rows
+from decgraph.backends.triton.step.values import DeviceDist, DeviceDraws, DeviceNoise, DeviceRows, Nodes
 
 
-def as_dist(q: Any, op: Any) -> Dist:
+def as_dist(q: Any, op: Any) -> DeviceDist:
     """A distribution; numbers over the vocabulary float[B, *dims, V] as one."""
-    if isinstance(q, Dist):
+    if isinstance(q, DeviceDist):
         return q
     if not isinstance(q, Tensor):
         raise NotStatic("a distribution that the host made", op)
     return dist_of(q)
 
 
-def dist_of(probs: Tensor, like: Any = None) -> Dist:
+def dist_of(probs: Tensor, like: Any = None) -> DeviceDist:
     """Probabilities [B, *shape, V] as a dist at the places of `like`, where it has them."""
     shape = tuple(probs.shape[1:-1])
     flat = probs.flatten(1, -2) if probs.ndim > 2 else probs[:, None]
     index = np.arange(int(flat.shape[1])).reshape(shape)
-    rows = Rows(flat, given=True)
-    if isinstance(like, Dist) and like.shape == shape and not isinstance(like.index, Tensor):
+    rows = DeviceRows(flat, given=True)
+    if isinstance(like, DeviceDist) and like.shape == shape and not isinstance(like.index, Tensor):
         where = like.index.reshape(-1)
         if like.rows.positions is not None and not isinstance(like.rows.nodes, Tensor):
             rows.positions = like.rows.positions[:, where]
-    return Dist(rows, index, "shaped", like.at if isinstance(like, Dist) else None)
+    return DeviceDist(rows, index, "shaped", like.at if isinstance(like, DeviceDist) else None)
 
 
-def picked(s: Any, q: Dist, values: Tensor) -> Tensor:
+def picked(s: Any, q: DeviceDist, values: Tensor) -> Tensor:
     """Rows of values [B, R, ...] that a dist names, [B, n, ...] with its shape flattened."""
     index = q.index.flatten(1) if isinstance(q.index, Tensor) else q.index.reshape(-1)
     return take(s, values, index)
 
 
-def source(s: Any, q: Dist) -> tuple[Tensor, bool]:
+def source(s: Any, q: DeviceDist) -> tuple[Tensor, bool]:
     """What a draw from a dist starts from: its logits [B, n, V], or probabilities (True)."""
     if q.face == "shaped" or q.rows.given:
         return picked(s, q, q.rows.scores), q.rows.given
@@ -55,39 +55,39 @@ def repeated(s: Any, n: int) -> Tensor:
     return out
 
 
-def placed(s: Any, q: Dist) -> Tensor | None:
+def placed(s: Any, q: DeviceDist) -> Tensor | None:
     """int64[B, n]: the position of every row of a dist."""
     return None if q.rows.positions is None else picked(s, q, q.rows.positions.expand(s.frame.batch, -1))
 
 
-def shaped(q: Dist, tokens: Tensor, *more: int) -> Tensor:
+def shaped(q: DeviceDist, tokens: Tensor, *more: int) -> Tensor:
     """[B, n, *more] in the shape of a dist."""
     return tokens.reshape(int(tokens.shape[0]), *q.shape, *more)
 
 
 @device("face")
-def see(s: Any, op: Any, q: Dist) -> Dist:
+def see(s: Any, op: Any, q: DeviceDist) -> DeviceDist:
     """Another face of the same rows."""
     return replace(q, face=op.attrs["face"])
 
 
 @device("draw")
-def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
+def draw(s: Any, op: Any, q: Any, key: DeviceNoise) -> DeviceDraws:
     """One draw from each distribution."""
     q = as_dist(q, op)
     ones = s.points(q.rows, q.face)
     if ones is not None:
-        return Draws(shaped(q, picked(s, q, ones)), q.rows, q.index, q.face, at=q.at)
+        return DeviceDraws(shaped(q, picked(s, q, ones)), q.rows, q.index, q.face, at=q.at)
     values, given = source(s, q)
     n = int(values.shape[1])
     words = s.key_words(key, n, placed(s, q))
     tokens = s.laws.draw(values.flatten(0, 1), given, words.flatten(0, 1), repeated(s, n))
     tokens = shaped(q, tokens.unflatten(0, (s.frame.batch, n)))
-    return Draws(tokens, q.rows, q.index, q.face, at=q.at)
+    return DeviceDraws(tokens, q.rows, q.index, q.face, at=q.at)
 
 
 @device("draw.many")
-def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
+def draw_many(s: Any, op: Any, q: Any, k: Any, key: DeviceNoise) -> DeviceDraws:
     """k draws from each distribution."""
     q, k = as_dist(q, op), int(k)
     values, given = source(s, q)
@@ -107,7 +107,7 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
                 positions = positions.repeat_interleave(k, 1)
             words = s.key_words(key, n * k, positions, lanes)
             tokens = s.laws.draw(flat.repeat_interleave(k, 0), given, words.flatten(0, 1), repeated(s, n * k))
-        return Draws(shaped(q, tokens.reshape(s.frame.batch, n, k), k), q.rows, row, q.face, at=q.at)
+        return DeviceDraws(shaped(q, tokens.reshape(s.frame.batch, n, k), k), q.rows, row, q.face, at=q.at)
     if greedy is not None:
         raise NotStatic("draws without replacement of a greedy request", op)
     words = s.key_words(key, n, placed(s, q))
@@ -117,11 +117,11 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
     if members is None:
         raise NotStatic("draws without replacement of some rows of a call", op)
     rank = np.broadcast_to(np.arange(k), (*q.shape, k))
-    return Draws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=members, at=q.at)
+    return DeviceDraws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=members, at=q.at)
 
 
 @device("draw.race")
-def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
+def draw_race(s: Any, op: Any, q: Any, key: DeviceNoise, under: Any = None) -> DeviceDraws:
     """Tokens of each distribution in the order of their race keys: as many as anything chooses of them (`chosen`)."""
     q = as_dist(q, op)
     k = min(chosen(s, op), q.rows.size)
@@ -140,7 +140,7 @@ def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
         raise NotStatic("races of some rows of a call", op)
     row = np.broadcast_to(q.index[..., None], (*q.shape, k))
     rank = np.broadcast_to(np.arange(k), (*q.shape, k))
-    return Draws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=tokens, race=shaped(q, keys, k), at=q.at)
+    return DeviceDraws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=tokens, race=shaped(q, keys, k), at=q.at)
 
 
 def chosen(s: Any, op: Any) -> int:
@@ -152,7 +152,7 @@ def chosen(s: Any, op: Any) -> int:
     return max(int(n) for n in sizes)
 
 
-def path_logs(s: Any, q: Dist) -> Tensor:
+def path_logs(s: Any, q: DeviceDist) -> Tensor:
     """float64[B, R]: the log-probability, by the dist's face, of the path to the node of each of its call's rows."""
     tree, nodes = q.rows.tree, q.rows.nodes
     known = s.constant(np.zeros((s.frame.batch, 1)))
@@ -173,17 +173,17 @@ def conditioned(keys: Tensor, ceiling: Tensor) -> Tensor:
 
 
 @device("draw.point")
-def draw_point(s: Any, op: Any, tokens: Any) -> Draws:
+def draw_point(s: Any, op: Any, tokens: Any) -> DeviceDraws:
     """Certain drafts."""
-    if isinstance(tokens, Draws):
+    if isinstance(tokens, DeviceDraws):
         tokens = tokens.tokens
     if not isinstance(tokens, Tensor):
         tokens = s.constant(np.asarray(tokens, dtype=np.int64)[None]).expand(s.frame.batch, *np.shape(tokens))
-    return Draws(tokens.long(), point=True)
+    return DeviceDraws(tokens.long(), point=True)
 
 
 @device("draw.get")
-def draw_get(s: Any, op: Any, x: Draws) -> Any:
+def draw_get(s: Any, op: Any, x: DeviceDraws) -> Any:
     """A field of draws."""
     field = op.attrs["field"]
     if field == "token":
@@ -195,7 +195,7 @@ def draw_get(s: Any, op: Any, x: Draws) -> Any:
     raise NotStatic(f"the {field} of draws", op)
 
 
-def probs_of(s: Any, x: Draws, seen: str = "raw") -> Tensor:
+def probs_of(s: Any, x: DeviceDraws, seen: str = "raw") -> Tensor:
     """float64[B, *shape]: the probability of each token in the raw (or another) face of where it was drawn; 1 for tokens of no
     row."""
     if x.rows is None:
@@ -212,7 +212,7 @@ def probs_of(s: Any, x: Draws, seen: str = "raw") -> Tensor:
 
 
 @device("topk")
-def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
+def topk(s: Any, op: Any, q: Any, k: Any) -> DeviceDraws:
     """The k most probable tokens of each distribution, as draws without randomness."""
     q = as_dist(q, op)
     k = min(int(k), q.rows.size)
@@ -226,4 +226,4 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
         if isinstance(q.index, Tensor)
         else np.broadcast_to(q.index[..., None], (*q.shape, k))
     )
-    return Draws(shaped(q, tokens, k), q.rows, row, q.face, point=True, at=q.at)
+    return DeviceDraws(shaped(q, tokens, k), q.rows, row, q.face, point=True, at=q.at)

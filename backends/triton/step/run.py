@@ -8,7 +8,7 @@ reason: those are for the driver (`machine.run()` or `run_many`). These are left
 
 - programs whose steps are not of static shape, or with models that have no form on the device (why.py says why);
 - machines somebody listens to, sub-runs, and requests with penalties, automata, processors, stop strings, `until`, a least
-  length (laws.py, `Shape.of`), or so close to the context's end that a tree would not fit;
+  length (distributions.py, `Shape.of`), or so close to the context's end that a tree would not fit;
 - requests at which something happened that only the driver does right: nothing was left to draw, a coin of 0 / 0, a turn that
   committed nothing. The driver says what is wrong, or goes on where a step could not.
 
@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
+from decgraph.backends.triton.step.distributions import Shape
 from decgraph.backends.triton.step.evaluate import NotStatic
-from decgraph.backends.triton.step.laws import Shape
 from decgraph.backends.triton.step.machine import Frame
 from decgraph.backends.triton.step.program import Outcome, StepProgram, device_models
 from decgraph.backends.triton.step.why import Needs, needs_of
@@ -36,7 +36,7 @@ KEPT = 2
 """Programs that are kept with a model, each with its models' caches."""
 
 
-class Kept:
+class CachedStep:
     """What is kept with a main model: also the modules and models that keys name by their ids, so that ids stay theirs."""
 
     def __init__(self) -> None:
@@ -44,9 +44,9 @@ class Kept:
         self.needs: OrderedDict[Any, tuple[Any, Needs | NotStatic]] = OrderedDict()
 
 
-def kept(model: Any) -> Kept:
+def kept(model: Any) -> CachedStep:
     """What is kept with a main model."""
-    return memo_of(model).once("steps", Kept)
+    return memo_of(model).once("steps", CachedStep)
 
 
 def forget(model: Any) -> None:

@@ -13,11 +13,11 @@ from decgraph.backends.triton.step.effects import last_token
 from decgraph.backends.triton.step.evaluate import NotStatic, device
 from decgraph.backends.triton.step.numbers import flat_draws
 from decgraph.backends.triton.step.rows import probs_of
-from decgraph.backends.triton.step.values import Context, Draws, Growth, LogProbs, Nodes, Tree
+from decgraph.backends.triton.step.values import Context, DeviceDraws, DeviceTree, Growth, LogProbs, Nodes
 
 
 @device("tree.new")
-def new(s: Any, op: Any, base: Any = None) -> Tree:
+def new(s: Any, op: Any, base: Any = None) -> DeviceTree:
     """A tree of a root alone."""
     base = Context(s.length) if base is None else base
     if not isinstance(base, Context) or base.parent:
@@ -25,14 +25,14 @@ def new(s: Any, op: Any, base: Any = None) -> Tree:
     zero = np.zeros(1, dtype=np.int64)
     token = s.constant(np.full((s.frame.batch, 1), -1, dtype=np.int64))
     logprob = LogProbs(s.constant(np.zeros((s.frame.batch, 1))))
-    return Tree(base, token, zero, zero, zero - 1, epoch=s.epoch, logprob=logprob, until=op.attrs.get("until", ()))
+    return DeviceTree(base, token, zero, zero, zero - 1, epoch=s.epoch, logprob=logprob, until=op.attrs.get("until", ()))
 
 
 @device("tree.grow")
-def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
+def grow(s: Any, op: Any, t: DeviceTree, what: Any, *rest: Any) -> tuple[DeviceTree, Any]:
     """The tree with draws grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
-    if not isinstance(what, Draws):
+    if not isinstance(what, DeviceDraws):
         raise NotStatic("only draws are grown on the device", op)
     if t.origin is not None:
         raise NotStatic("growth of a tree that data has pruned", op)
@@ -76,7 +76,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     return tree, ids
 
 
-def certain(x: Draws) -> bool:
+def certain(x: DeviceDraws) -> bool:
     """Whether there is a token for every draw, whatever the data."""
     return x.point
 
@@ -89,7 +89,7 @@ def batched(s: Any, a: Any) -> Tensor:
     return out
 
 
-def depths(t: Tree, parents: Any, above: Any, op: Any) -> np.ndarray:
+def depths(t: DeviceTree, parents: Any, above: Any, op: Any) -> np.ndarray:
     """int64[n]: the depths of new nodes, which the host knows where all that they may hang from are equally deep."""
     if isinstance(parents, np.ndarray) and (t.fixed or not isinstance(above, Nodes)):
         first = t.size
@@ -104,7 +104,7 @@ def depths(t: Tree, parents: Any, above: Any, op: Any) -> np.ndarray:
     return np.full(int(parents.shape[-1]), 1 + int(levels[0]), dtype=np.int64)
 
 
-def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any]:
+def parents_of(s: Any, t: DeviceTree, what: DeviceDraws, at: Any, op: Any) -> tuple[Any, Any]:
     """The parent of every draw, int64[n] or int64[B, n], and the nodes that these are among."""
     shape = what.shape
     n = int(np.prod(shape))
@@ -141,9 +141,9 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any
     return np.full(n, front[0]), front[:1]
 
 
-def spread(s: Any, value: Any, n: int, what: Draws) -> Tensor:
+def spread(s: Any, value: Any, n: int, what: DeviceDraws) -> Tensor:
     """A column's values [B, n]: one for each draw, one for each row, or the same for all."""
-    if isinstance(value, Draws):
+    if isinstance(value, DeviceDraws):
         value = value.tokens
     if not isinstance(value, Tensor):
         value = s.constant(np.broadcast_to(np.asarray(value, dtype=np.float64), (1,)))[None].expand(s.frame.batch, -1)
@@ -156,7 +156,7 @@ def spread(s: Any, value: Any, n: int, what: Draws) -> Tensor:
     return flat.index_select(1, s.constant(np.arange(n) // width))
 
 
-def column(s: Any, t: Tree, name: str) -> Tensor:
+def column(s: Any, t: DeviceTree, name: str) -> Tensor:
     """An author's column as it is, zeros where it was never set."""
     if name in t.columns:
         return t.columns[name]
@@ -164,7 +164,7 @@ def column(s: Any, t: Tree, name: str) -> Tensor:
 
 
 @device("tree.get")
-def get(s: Any, op: Any, t: Tree) -> Any:
+def get(s: Any, op: Any, t: DeviceTree) -> Any:
     """A column over all nodes, [B, N]; parent and depth as NumPy where the host knows them."""
     c = op.attrs["column"]
     if c in ("parent", "depth"):
@@ -182,7 +182,7 @@ def get(s: Any, op: Any, t: Tree) -> Any:
     raise NotStatic(f"the column {c}", op)
 
 
-def live(s: Any, t: Tree) -> Tensor | None:
+def live(s: Any, t: DeviceTree) -> Tensor | None:
     """bool[B, N]: the nodes that the driver drafts, which ends at the request's limit and under tokens that end the text
     (ir/places.py); None: all. A step drafts on, since its trees are as large in every turn."""
     if "limit" not in t.until:
@@ -201,7 +201,7 @@ def live(s: Any, t: Tree) -> Tensor | None:
     return out & ~behind
 
 
-def probs(s: Any, t: Tree) -> Tensor:
+def probs(s: Any, t: DeviceTree) -> Tensor:
     """float64[B, N - 1]: the raw probability of every drafted token where it was drawn."""
     if not t.growths:
         return s.constant(np.zeros((s.frame.batch, 0)))
@@ -209,7 +209,7 @@ def probs(s: Any, t: Tree) -> Tensor:
     return out if t.origin is None else out.gather(1, (t.origin[:, 1:] - 1).clamp(min=0))
 
 
-def logprobs(s: Any, t: Tree) -> Tensor:
+def logprobs(s: Any, t: DeviceTree) -> Tensor:
     """float64[B, N]: cumulative log-probabilities."""
     assert t.logprob is not None, "after a choice by data"
     known = t.logprob.known
@@ -225,7 +225,7 @@ def logprobs(s: Any, t: Tree) -> Tensor:
 
 
 @device("tree.set")
-def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
+def put(s: Any, op: Any, t: DeviceTree, ns: Any, value: Any) -> DeviceTree:
     """Set a column at nodes that the host knows."""
     name = op.attrs["column"]
     if isinstance(ns, Nodes) or name == "logprob":
@@ -246,13 +246,13 @@ def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
 
 
 @device("tree.front")
-def front(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
+def front(s: Any, op: Any, t: DeviceTree, ns: Any) -> DeviceTree:
     """The tree with another frontier."""
     return replace(t, frontier=ns if isinstance(ns, Nodes) else np.ravel(np.asarray(ns, dtype=np.int64)))
 
 
 @device("tree.nodes")
-def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
+def nodes(s: Any, op: Any, t: DeviceTree, *n: Any) -> Any:
     """Nodes of a tree, as the host's where its structure is."""
     which = op.attrs["which"]
     if which == "root":
@@ -269,7 +269,7 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
 
 
 @device("tree.size")
-def size(s: Any, op: Any, t: Tree) -> int:
+def size(s: Any, op: Any, t: DeviceTree) -> int:
     """How many drafted nodes, or how deep."""
     if op.attrs["what"] == "size":
         return t.size - 1
@@ -279,7 +279,7 @@ def size(s: Any, op: Any, t: Tree) -> int:
 
 
 @device("tree.keep")
-def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
+def keep(s: Any, op: Any, t: DeviceTree, ns: Any) -> DeviceTree:
     """Prune to nodes and the root. On the device their ancestors have to be among them: where they are not, the driver prunes
     further."""
     if t.origin is not None:

@@ -34,7 +34,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Noise:
+class DeviceNoise:
     """Which noise: a site with its loop counters (a tensor int32[B] where it is the turn's), or the stream `output`, at the
     row's own position or at an index [B, ...]."""
 
@@ -45,7 +45,7 @@ class Noise:
     on_device = True
 
 
-class Rows:
+class DeviceRows:
     """R distributions of every sequence. scores: [B, R, V], logits, or probabilities where `given`. positions: int64[B, R],
     the index of the token that would be drawn. nodes: the nodes of `tree` that they are of (NumPy int64[R] or Nodes), else
     None. Faces are made when something looks."""
@@ -66,11 +66,11 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Dist:
+class DeviceDist:
     """An array of distributions: rows `index` (NumPy int64[*shape], or a tensor int64[B, *shape]) of `rows` by one face. at:
     what axis 0 ranges over, where it is a part of a tree (NumPy int64[n] or Nodes)."""
 
-    rows: Rows
+    rows: DeviceRows
     index: Any
     face: str = "shaped"
     at: Any = None
@@ -82,13 +82,13 @@ class Dist:
 
 
 @dataclass(frozen=True)
-class Draws:
+class DeviceDraws:
     """Tokens int64[B, *shape], and the law of each. rows, row (NumPy int64[*shape] or a tensor [B, *shape]), face: where each
     was drawn; rows None: nowhere. rank (as row) and members int64[B, R, k], by row: for draws without replacement the law is
     the row less the earlier members. point: certain drafts. race: race keys float[B, *shape]."""
 
     tokens: Tensor
-    rows: Rows | None = None
+    rows: DeviceRows | None = None
     row: Any = None
     face: str = "shaped"
     rank: Any = None
@@ -108,7 +108,7 @@ class Growth:
     """One growth of a tree: `draws` (of shape [n]) became the nodes `first` .. `first + n - 1`, as growth ids. above: the nodes
     that they hang from are among these (NumPy int64[n], or Nodes)."""
 
-    draws: Draws
+    draws: DeviceDraws
     first: int
     count: int
     above: Any
@@ -123,7 +123,7 @@ class LogProbs:
 
 
 @dataclass(frozen=True)
-class Tree:
+class DeviceTree:
     """Node 0 is the root; ids are growth order.
 
     token: int64[B, N], the root's -1. parent: NumPy int64[N] where growth by counts says it, else int64[B, N]; depth as well.
@@ -179,12 +179,12 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Path:
+class DevicePath:
     """What a verification accepted. nodes: int64[B, D], the accepted nodes from the root's child on (-1 behind them); count:
     int32[B], how many; tokens: int64[B, D + 1], theirs and then the emitted one; length: int32[B], how many tokens there are.
     tree: of what; node: int64[B], the last accepted."""
 
-    tree: Tree
+    tree: DeviceTree
     nodes: Tensor
     count: Tensor
     tokens: Tensor

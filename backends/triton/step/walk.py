@@ -15,20 +15,20 @@ from decgraph.backends.triton.step.evaluate import NotStatic, device
 from decgraph.backends.triton.step.launch import walked_path
 from decgraph.backends.triton.step.machine import take
 from decgraph.backends.triton.step.trees import batched, live, probs
-from decgraph.backends.triton.step.values import Dist, Draws, Noise, Path, Tree
+from decgraph.backends.triton.step.values import DeviceDist, DeviceDraws, DeviceNoise, DevicePath, DeviceTree
 
 
 @device("tree.walk")
-def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
+def walk(s: Any, op: Any, t: DeviceTree, evidence: Any, *more: Any) -> DevicePath:
     """The accepted path."""
     rule, keys = s.rule(op), {}
     for v in rule.captured:
         keys[v] = s.env[v]
-    noises = {v: k for v, k in keys.items() if isinstance(k, Noise)}
+    noises = {v: k for v, k in keys.items() if isinstance(k, DeviceNoise)}
     rule = rule.variant({v: Captured(k.kind, len(k.counters), k.index is not None) for v, k in noises.items()})
     if not rule.supported:
         raise NotStatic("a rule that is no kernel", op)
-    if not isinstance(evidence, Dist) or evidence.face != "shaped":
+    if not isinstance(evidence, DeviceDist) or evidence.face != "shaped":
         raise NotStatic("a verification against something else than a distribution's shaped face", op)
     token = t.token if op.attrs["scope"] == "node" else torch.cat([last_token(s)[:, None], t.token[:, 1:]], 1)
     given: dict[str, Any] = {
@@ -64,10 +64,10 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *more: Any) -> Path:
         walked.packed, walked.HEAD, depth, t.token, s.done, s.lost, s.tally.tested, s.tally.accepted
     )
     s.unchecked = [] if t.origin is None else s.unchecked  # a token that is none has been seen
-    return Path(t, walked.nodes, count, tokens, offered, walked.node)
+    return DevicePath(t, walked.nodes, count, tokens, offered, walked.node)
 
 
-def evidence_of(s: Any, t: Tree, q: Dist, op: Any) -> dict[str, Any]:
+def evidence_of(s: Any, t: DeviceTree, q: DeviceDist, op: Any) -> dict[str, Any]:
     """The columns of `Given` for the distributions that a tree is verified against."""
     out: dict[str, Any] = {}
     points = s.points(q.rows, q.face)
@@ -85,7 +85,7 @@ def evidence_of(s: Any, t: Tree, q: Dist, op: Any) -> dict[str, Any]:
     return out | {"row": batched(s, row)}
 
 
-def laws_of(s: Any, t: Tree) -> dict[str, Any]:
+def laws_of(s: Any, t: DeviceTree) -> dict[str, Any]:
     """The columns of `Given` for the laws of a tree's draws: rows of a call, or vectors of their own for those drawn without
     replacement. Certain draws have none: their law is the point mass at their token."""
     tables: list[Tensor] = []
@@ -112,7 +112,7 @@ def laws_of(s: Any, t: Tree) -> dict[str, Any]:
     return {"q": (torch.cat(tables, 1) if len(tables) > 1 else tables[0]).contiguous(), "law_row": row.to(torch.int32)}
 
 
-def named(s: Any, t: Tree, name: str, op: Any) -> Tensor:
+def named(s: Any, t: DeviceTree, name: str, op: Any) -> Tensor:
     """float64[B, N]: a column that a rule reads of its draws."""
     b = s.frame.batch
     if t.origin is not None:
@@ -138,7 +138,7 @@ def counter(s: Any, keys: Any, x: Any, op: Any) -> Tensor:
 
 def number(s: Any, v: Any) -> Tensor:
     """[B]: a number for each sequence."""
-    if isinstance(v, Draws):
+    if isinstance(v, DeviceDraws):
         return v.tokens
     if isinstance(v, Tensor):
         return v

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.rules.device import Given, Walked
+from decgraph.backends.triton.step.distributions import Laws, Shape
 from decgraph.backends.triton.step.evaluate import NotStatic
-from decgraph.backends.triton.step.laws import Laws, Shape
-from decgraph.backends.triton.step.machine import Frame, Step
+from decgraph.backends.triton.step.machine import DeviceStep, Frame
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
@@ -109,7 +109,7 @@ def _tokens(scores: Tensor, *more: int) -> Tensor:
     return torch.empty((len(scores), *more), dtype=torch.int64, device=META)
 
 
-class Probe(Step):
+class Probe(DeviceStep):
     """A step of which only shapes are computed."""
 
     meta = True

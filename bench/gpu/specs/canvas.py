@@ -15,7 +15,7 @@ from decgraph.backends.triton.step.canvas_decide import decision
 from decgraph.backends.triton.step.canvas_kernels import heard
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
 from decgraph.backends.triton.step.canvas_step import CanvasEvaluator
-from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Memory
+from decgraph.backends.triton.step.canvas_values import DeviceCanvas, DeviceCanvasMemory
 from decgraph.ir.values import Function, Module
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
@@ -41,9 +41,9 @@ class _Chance:
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
         """Nothing depends on a prompt."""
 
-    def nothing(self) -> Memory:
+    def nothing(self) -> DeviceCanvasMemory:
         """See `CanvasModel`."""
-        return Memory(self.name, np.zeros(LENGTH, dtype=bool), False, 0)
+        return DeviceCanvasMemory(self.name, np.zeros(LENGTH, dtype=bool), False, 0)
 
     def call(self, canvas: DeviceCanvas, at: Any, given: Any, keep: bool, active: Tensor | None) -> tuple[Any, Any]:
         """See `CanvasModel`."""
@@ -51,7 +51,7 @@ class _Chance:
         if self.left < 0:
             raise _Enough
         size = LENGTH if at is None else len(at)
-        memory = Memory(self.name, np.ones(LENGTH, dtype=bool), True, 0) if keep else None
+        memory = DeviceCanvasMemory(self.name, np.ones(LENGTH, dtype=bool), True, 0) if keep else None
         return _Scores(torch.randn(len(canvas.tokens), size, _FEW, device=self.device)), memory
 
 

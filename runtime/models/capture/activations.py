@@ -16,10 +16,10 @@ from typing import Any
 
 from torch import fx
 
-from decgraph.runtime.models.capture.program import Program, dtype_of, either, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, either, is_op, shape_of
 
 
-def activations(program: Program) -> None:
+def activations(program: CapturedGraph) -> None:
     for node in program.of("mul"):
         x = _gelu(node)
         if x is not None:

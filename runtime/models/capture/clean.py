@@ -18,19 +18,19 @@ import torch
 from torch import fx
 
 from decgraph.runtime.models.capture.ops import POINTWISE, run
-from decgraph.runtime.models.capture.program import EFFECTS, Program, dtype_of, is_op, shape_of
+from decgraph.runtime.models.capture.program import EFFECTS, CapturedGraph, dtype_of, is_op, shape_of
 
 _FOLDED_BYTES = 1 << 20  # larger results are left to be computed
 
 
-def clean(program: Program) -> None:
+def clean(program: CapturedGraph) -> None:
     neutral(program)
     fold(program)
     share(program)
     program.sweep()
 
 
-def neutral(program: Program) -> None:
+def neutral(program: CapturedGraph) -> None:
     """Removes nodes that give their operand back."""
     for node in list(program.graph.nodes):
         operand = _operand(node)
@@ -65,7 +65,7 @@ def _is(value: Any, number: int) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == number
 
 
-def fold(program: Program) -> None:
+def fold(program: CapturedGraph) -> None:
     """Computes nodes of constants alone."""
     for node in list(program.graph.nodes):
         if (
@@ -85,7 +85,7 @@ def fold(program: Program) -> None:
         program.replace(node, program.constant(f"folded_{len(program.tensors)}_{node.name}", made))
 
 
-def share(program: Program) -> None:
+def share(program: CapturedGraph) -> None:
     """One node for equal calls of equal arguments."""
     seen: dict[Any, fx.Node] = {}
     for node in list(program.graph.nodes):

@@ -13,24 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.capture.program import Program
-from decgraph.runtime.models.capture.step import Part, Step, Variant
+from decgraph.runtime.models.capture.program import CapturedGraph
+from decgraph.runtime.models.capture.step import CapturedForward, Part, Variant
 
 _log = logging.getLogger("decgraph.capture")
 
 
-def compiled(step: Step, *, backend: str = "inductor", notice: Callable[[str], None] = _log.warning) -> Step:
+def compiled(
+    step: CapturedForward, *, backend: str = "inductor", notice: Callable[[str], None] = _log.warning
+) -> CapturedForward:
     """The same step, compiled when it is first called. Where that fails (no compiler on this machine, say), `notice`
     gets the reason and the step runs as it is."""
     return _Compiled(step.program, step.part, backend, notice)
 
 
-class _Compiled(Step):
-    def __init__(self, program: Program, part: Part | None, backend: str, notice: Callable[[str], None]) -> None:
+class _Compiled(CapturedForward):
+    def __init__(self, program: CapturedGraph, part: Part | None, backend: str, notice: Callable[[str], None]) -> None:
         super().__init__(program, part)
         self.backend, self.notice = backend, notice
 
-    def _like(self, part: Part) -> Step:
+    def _like(self, part: Part) -> CapturedForward:
         return _Compiled(self.program, part, self.backend, self.notice)
 
     def _made(self, variant: Variant) -> Any:

@@ -16,10 +16,10 @@ from typing import Any
 
 from torch import fx
 
-from decgraph.runtime.models.capture.program import Program, argument, dtype_of, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, argument, dtype_of, is_op, shape_of
 
 
-def cuts(program: Program) -> None:
+def cuts(program: CapturedGraph) -> None:
     for node in list(program.graph.nodes):
         if is_op(node, "getitem") and node.users and shape_of(node) == shape_of(node.args[0]) and _slice(node) is not None:
             program.replace(node, node.args[0])
@@ -34,7 +34,7 @@ def cuts(program: Program) -> None:
     program.sweep()
 
 
-def _without_nothing(program: Program, cat: fx.Node) -> None:
+def _without_nothing(program: CapturedGraph, cat: fx.Node) -> None:
     dim = cat.args[1]
     parts = [p for p in cat.args[0] if (shape_of(p) or (1,))[-1] != 0]
     if dim != -1 or len(parts) == len(cat.args[0]):
@@ -70,7 +70,7 @@ def _slice(node: fx.Node) -> slice | None:
     return index[1] if index[1].step is None and all(e is None or isinstance(e, int) for e in ends) else None
 
 
-def _split(program: Program, node: fx.Node) -> None:
+def _split(program: CapturedGraph, node: fx.Node) -> None:
     """Slices of this tensor, as a split."""
     shape = shape_of(node)
     if shape is None or not shape or not isinstance(shape[-1], int):

@@ -18,10 +18,10 @@ from typing import Any
 
 from torch import fx
 
-from decgraph.runtime.models.capture.program import Program, dtype_of, is_op, only_user, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_op, only_user, shape_of
 
 
-def groups(program: Program) -> None:
+def groups(program: CapturedGraph) -> None:
     repeated: dict[tuple[fx.Node, int], fx.Node] = {}
     for node in program.of("attention"):
         if node.kwargs.get("enable_gqa"):
@@ -29,7 +29,7 @@ def groups(program: Program) -> None:
     program.sweep()
 
 
-def _fold(program: Program, node: fx.Node, repeated: dict[tuple[fx.Node, int], fx.Node]) -> None:
+def _fold(program: CapturedGraph, node: fx.Node, repeated: dict[tuple[fx.Node, int], fx.Node]) -> None:
     query, key, value = node.args[:3]
     mask, shape = node.kwargs.get("attn_mask"), shape_of(query)
     merged = only_user(node)

@@ -19,12 +19,12 @@ import torch
 from torch import fx
 
 from decgraph.runtime.models.capture.ops import POINTWISE
-from decgraph.runtime.models.capture.program import Program, dtype_of, is_op, only_user, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_op, only_user, shape_of
 
 _TOGETHER = POINTWISE | {"roll", "vector_norm"}
 
 
-def heads(program: Program) -> None:
+def heads(program: CapturedGraph) -> None:
     for split in program.of("split"):
         _view_first(program, split)
     program.sweep()
@@ -42,13 +42,13 @@ def _items(split: fx.Node) -> list[fx.Node] | None:
     return items if [n.args[1] for n in items] == list(range(len(sizes))) else None
 
 
-def _item(program: Program, split: fx.Node, place: int, like: fx.Node) -> fx.Node:
+def _item(program: CapturedGraph, split: fx.Node, place: int, like: fx.Node) -> fx.Node:
     part = program.make("getitem", (split, place), shape=shape_of(like), dtype=dtype_of(like), layer=like.meta["layer"])
     part.meta["op"] = "item"
     return part
 
 
-def _view_first(program: Program, split: fx.Node) -> None:
+def _view_first(program: CapturedGraph, split: fx.Node) -> None:
     """Views of all parts as heads become one view of the whole."""
     items, whole = _items(split), split.args[0]
     if items is None or split.args[2] != -1 or len(shape_of(whole) or ()) not in (2, 3) or not isinstance(whole, fx.Node):
@@ -73,7 +73,7 @@ def _view_first(program: Program, split: fx.Node) -> None:
 class _Neighbours:
     """The first two items of a split into heads, and what is done to both."""
 
-    def __init__(self, program: Program, split: fx.Node) -> None:
+    def __init__(self, program: CapturedGraph, split: fx.Node) -> None:
         self.program, self.split = program, split
         self.twins: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}  # of one's: the other's, and the two together
 

@@ -18,12 +18,12 @@ from typing import Any
 from torch import fx
 
 from decgraph.runtime.models.capture.ops import POINTWISE
-from decgraph.runtime.models.capture.program import Program, Shape, argument, dtype_of, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, Shape, argument, dtype_of, is_op, shape_of
 
 _LAST = {"vector_norm", "rms_norm", "layer_norm"}
 
 
-def layout(program: Program) -> None:
+def layout(program: CapturedGraph) -> None:
     plain: dict[fx.Node, fx.Node] = {}  # a transposed tensor: what it is the transposition of
     for node in list(program.graph.nodes):
         if is_op(node, "transpose") and node.args[1:] in ((1, 2), (2, 1)) and len(shape_of(node) or ()) == 4:
@@ -60,7 +60,7 @@ def _row_wise(node: fx.Node) -> bool:
     return op in POINTWISE or op in _LAST
 
 
-def _operands(program: Program, node: fx.Node, plain: dict[fx.Node, fx.Node]) -> tuple[Any, ...] | None:
+def _operands(program: CapturedGraph, node: fx.Node, plain: dict[fx.Node, fx.Node]) -> tuple[Any, ...] | None:
     if node.meta["op"] == "cat":
         parts = node.args[0]
         if not all(p in plain for p in parts):
@@ -78,7 +78,7 @@ def _operands(program: Program, node: fx.Node, plain: dict[fx.Node, fx.Node]) ->
     return tuple(found)
 
 
-def _made(program: Program, node: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _made(program: CapturedGraph, node: fx.Node, args: tuple[Any, ...]) -> fx.Node:
     """The same operation in the other layout."""
     shape = shape_of(node)
     if shape is not None:
@@ -90,7 +90,7 @@ def _made(program: Program, node: fx.Node, args: tuple[Any, ...]) -> fx.Node:
     return made
 
 
-def _turned(program: Program, table: fx.Node) -> fx.Node | None:
+def _turned(program: CapturedGraph, table: fx.Node) -> fx.Node | None:
     """Rows [B, 1, T, d], broadcast over heads in the other layout, [B, T, 1, d]; None if this is something else."""
     if not is_op(table, "unsqueeze") or table.args[1] != 1:
         return None

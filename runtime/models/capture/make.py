@@ -20,13 +20,13 @@ from decgraph.runtime.models.capture.masks import masks
 from decgraph.runtime.models.capture.merge import merge
 from decgraph.runtime.models.capture.norms import norms
 from decgraph.runtime.models.capture.products import products
-from decgraph.runtime.models.capture.program import Program, Refused
+from decgraph.runtime.models.capture.program import CapturedGraph, Refused
 from decgraph.runtime.models.capture.projections import projections
 from decgraph.runtime.models.capture.record import Sample, probe, record
 from decgraph.runtime.models.capture.residual import residual
 from decgraph.runtime.models.capture.rotary import rotary
 from decgraph.runtime.models.capture.rows import rows
-from decgraph.runtime.models.capture.step import Step
+from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.tables import tables
 
 # Sizes (B, T, S) of the recordings: several cells of several sequences twice, and one of one, because that is where
@@ -40,7 +40,7 @@ _COARSE = 5e-2
 _log = logging.getLogger("decgraph.capture")
 
 # Each pass, in order, with the name it is switched off by.
-PASSES: dict[str, Callable[[Program, frozenset[int]], None]] = {
+PASSES: dict[str, Callable[[CapturedGraph, frozenset[int]], None]] = {
     "cuts": lambda program, tied: cuts(program),
     "norms": lambda program, tied: norms(program),
     "activations": lambda program, tied: activations(program),
@@ -57,7 +57,9 @@ PASSES: dict[str, Callable[[Program, frozenset[int]], None]] = {
 }
 
 
-def capture(module: Any, *, without: frozenset[str] = frozenset(), notice: Callable[[str], None] = _log.warning) -> Step | None:
+def capture(
+    module: Any, *, without: frozenset[str] = frozenset(), notice: Callable[[str], None] = _log.warning
+) -> CapturedForward | None:
     """A causal or masked transformers model, or its base module, as a captured step; None if it cannot be had.
 
     The step's results equal the module's: both were run on the same random inputs when this returns (float32: within
@@ -86,7 +88,7 @@ class Run:
     states: list[Tensor]
 
 
-def captured_program(module: Any, without: frozenset[str] = frozenset()) -> tuple[Program, list[Run]]:
+def captured_program(module: Any, without: frozenset[str] = frozenset()) -> tuple[CapturedGraph, list[Run]]:
     """The program of a module after passes, and the module's own runs to compare it with. Raises Refused."""
     base = getattr(module, "base_model", module)
     layers = layers_of(base)
@@ -116,9 +118,9 @@ def captured_program(module: Any, without: frozenset[str] = frozenset()) -> tupl
     return program, [Run(b, a, r.outputs, r.states) for b, a, r in zip(before, after, recordings)]
 
 
-def _captured(module: Any, without: frozenset[str]) -> Step:
+def _captured(module: Any, without: frozenset[str]) -> CapturedForward:
     program, runs = captured_program(module, without)
-    step = Step(program)
+    step = CapturedForward(program)
     every = step.tapped(*range(step.layers + 1))
     for place, run in enumerate(runs):
         fresh = run.before.copy()

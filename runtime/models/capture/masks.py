@@ -17,10 +17,10 @@ from collections.abc import Collection
 import torch
 from torch import fx
 
-from decgraph.runtime.models.capture.program import Program, dtype_of, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_op, shape_of
 
 
-def masks(program: Program) -> None:
+def masks(program: CapturedGraph) -> None:
     found = program.input("masks")
     for mask in list(found.users):
         dtypes = {dtype_of(u.args[0]) for u in mask.users}
@@ -33,7 +33,7 @@ def masks(program: Program) -> None:
         mask.replace_all_uses_with(added, delete_user_cb=lambda user, made=added: user is not made)
 
 
-def unmask(program: Program, kinds: Collection[object]) -> None:
+def unmask(program: CapturedGraph, kinds: Collection[object]) -> None:
     """Attention without masks where those of these kinds hide nothing."""
     if not kinds:
         return
@@ -46,7 +46,7 @@ def unmask(program: Program, kinds: Collection[object]) -> None:
     program.sweep()
 
 
-def _number(program: Program, name: str, value: float, dtype: torch.dtype) -> fx.Node:
+def _number(program: CapturedGraph, name: str, value: float, dtype: torch.dtype) -> fx.Node:
     name = f"mask_{name}_{str(dtype).removeprefix('torch.')}"
     if name in program.named:
         return program.named[name]

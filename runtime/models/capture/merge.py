@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from decgraph.runtime.models.capture.ops import FUNCTIONS, METHODS, canonical
-from decgraph.runtime.models.capture.program import DIMENSIONS, Program, Refused, Shape
-from decgraph.runtime.models.capture.record import Call, Recording, Ref
+from decgraph.runtime.models.capture.program import DIMENSIONS, CapturedGraph, Refused, Shape
+from decgraph.runtime.models.capture.record import RecordedCall, Recording, Ref
 
 INPUTS = ("ids", "positions", "write", "keys", "values", "masks")
 
 
-def merge(recordings: Sequence[Recording], sizes: Sequence[tuple[int, int, int]], base: nn.Module) -> Program:
+def merge(recordings: Sequence[Recording], sizes: Sequence[tuple[int, int, int]], base: nn.Module) -> CapturedGraph:
     """One program for recordings at (B, T, S) `sizes`. Raises Refused where they took different ways."""
     return _Merging(recordings, sizes, base).program()
 
@@ -32,7 +32,7 @@ class _Merging:
         self.values = {dim: tuple((b, t, s, b * t)[i] for b, t, s in sizes) for i, dim in enumerate(DIMENSIONS)}
         first = recordings[0]
         self.graph = fx.Graph()
-        self.made = Program(self.graph, {}, kinds=first.kinds, windows=first.windows)
+        self.made = CapturedGraph(self.graph, {}, kinds=first.kinds, windows=first.windows)
         self.inputs: dict[str, fx.Node] = {}
         for name in INPUTS:
             self.inputs[name] = self.graph.placeholder(name)
@@ -45,7 +45,7 @@ class _Merging:
         self.nodes: dict[int, fx.Node] = {}
         self.parts: dict[tuple[Any, ...], fx.Node] = {}  # weights, caches and items of results, each made once
 
-    def program(self) -> Program:
+    def program(self) -> CapturedGraph:
         calls = [r.calls for r in self.recordings]
         if len({len(c) for c in calls}) != 1:
             raise Refused("its code takes another way for other sizes")
@@ -58,7 +58,7 @@ class _Merging:
         self.made.sweep()
         return self.made
 
-    def node(self, index: int, calls: Sequence[Call]) -> None:
+    def node(self, index: int, calls: Sequence[RecordedCall]) -> None:
         first = calls[0]
         if any(c.func is not first.func and c.func != first.func for c in calls):
             raise Refused("its code takes another way for other sizes")
@@ -91,7 +91,7 @@ class _Merging:
                 part.meta.update(op="item", shape=shape, dtype=first.out[item].dtype, layer=first.layer)
                 self.parts["call", index, item] = part
 
-    def other(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, fx.Node]:
+    def other(self, call: RecordedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, fx.Node]:
         """A call that has no canonical spelling, as it was made."""
         func = call.func
         name = str(getattr(func, "__name__", func))

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from decgraph.runtime.models.capture.program import Program, argument, dtype_of, either, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, argument, dtype_of, either, is_op, shape_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Norm:
     eps: float
 
 
-def norms(program: Program) -> None:
+def norms(program: CapturedGraph) -> None:
     for node in list(program.graph.nodes):
         if is_op(node, "mul") and node.users:
             found = _weighted(program, node)
@@ -46,7 +46,7 @@ def norms(program: Program) -> None:
     program.sweep()
 
 
-def _weighted(program: Program, node: fx.Node) -> _Norm | None:
+def _weighted(program: CapturedGraph, node: fx.Node) -> _Norm | None:
     pair = either(node, lambda a: program.tensor(a) is not None)
     if pair is None:
         return None
@@ -87,7 +87,7 @@ def _plain(node: Any) -> _Norm | None:
     return _Norm(x, None, float(eps)) if last and squared and isinstance(x, fx.Node) else None
 
 
-def _rewrite(program: Program, node: fx.Node, norm: _Norm) -> None:
+def _rewrite(program: CapturedGraph, node: fx.Node, norm: _Norm) -> None:
     shape, dtype, layer = shape_of(norm.x), dtype_of(norm.x), node.meta["layer"]
     if shape is None or not isinstance(shape[-1], int):
         return
@@ -105,7 +105,7 @@ def _rewrite(program: Program, node: fx.Node, norm: _Norm) -> None:
     program.replace(node, new)
 
 
-def _floor(program: Program, size: int, eps: float) -> fx.Node:
+def _floor(program: CapturedGraph, size: int, eps: float) -> fx.Node:
     """sqrt(size eps)."""
     name = f"norm_floor_{size}_{eps}".replace(".", "_").replace("-", "_")
     if name in program.named:
@@ -113,7 +113,7 @@ def _floor(program: Program, size: int, eps: float) -> fx.Node:
     return program.constant(name, torch.tensor(math.sqrt(size * eps), dtype=torch.float32, device=program.device))
 
 
-def _scaled(program: Program, weight: fx.Node | None, size: int) -> fx.Node | float:
+def _scaled(program: CapturedGraph, weight: fx.Node | None, size: int) -> fx.Node | float:
     """The weight times the square root of its size."""
     if weight is None:
         return math.sqrt(size)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, fx, nn
 
-from decgraph.runtime.models.capture.program import Program, argument, dtype_of, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, argument, dtype_of, shape_of
 from decgraph.runtime.models.capture.storage import turned
 
 
-def products(program: Program, tied: frozenset[int] = frozenset()) -> None:
+def products(program: CapturedGraph, tied: frozenset[int] = frozenset()) -> None:
     """`tied`: ids of tensors that the module also uses elsewhere; they stay where they are."""
     for node in program.of("linear"):
         x, weight = node.args[0], node.args[1]
@@ -33,7 +33,7 @@ def products(program: Program, tied: frozenset[int] = frozenset()) -> None:
     program.sweep()
 
 
-def transposed(program: Program, weight: object, tied: frozenset[int]) -> fx.Node:
+def transposed(program: CapturedGraph, weight: object, tied: frozenset[int]) -> fx.Node:
     """The node of a weight's transposition [in, out]."""
     assert isinstance(weight, fx.Node)
     name = f"{weight.target}_t"

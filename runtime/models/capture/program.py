@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 @dataclass
-class Program:
+class CapturedGraph:
     """graph: placeholders ids, positions, write, keys, values, masks; the output is (last, (entering, ...)), the
     last hidden states and the states entering layer 0, 1, ... and leaving the last. tensors: what `get_attr` nodes
     name. kinds: the mask that each layer's attention uses. windows: the sliding window of each layer, or None."""
@@ -177,7 +177,7 @@ def either(node: fx.Node, test: Callable[[Any], bool]) -> tuple[Any, Any] | None
     return (a, b) if test(a) else (b, a) if test(b) else None
 
 
-def dependants(program: Program, seeds: Iterable[fx.Node]) -> set[fx.Node]:
+def dependants(program: CapturedGraph, seeds: Iterable[fx.Node]) -> set[fx.Node]:
     """Every node whose inputs are all among `seeds`, constants, or other such nodes, and at least one is not constant."""
     inside = set(seeds)
     constant = {n for n in program.graph.nodes if n.op == "get_attr"}

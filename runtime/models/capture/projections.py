@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from torch import fx
 
 from decgraph.runtime.models.capture.products import plain
-from decgraph.runtime.models.capture.program import Program, argument, dtype_of, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, argument, dtype_of, shape_of
 from decgraph.runtime.models.capture.storage import joined, turned
 
 
-def projections(program: Program, tied: frozenset[int] = frozenset()) -> None:
+def projections(program: CapturedGraph, tied: frozenset[int] = frozenset()) -> None:
     """`tied`: ids of tensors that the module also uses elsewhere."""
     groups: dict[fx.Node, list[fx.Node]] = defaultdict(list)
     for node in program.of("linear"):
@@ -35,7 +35,7 @@ def projections(program: Program, tied: frozenset[int] = frozenset()) -> None:
     program.sweep()
 
 
-def _joinable(program: Program, nodes: Sequence[fx.Node], tied: frozenset[int]) -> bool:
+def _joinable(program: CapturedGraph, nodes: Sequence[fx.Node], tied: frozenset[int]) -> bool:
     weights = [program.tensor(n.args[1]) for n in nodes]
     biases = [argument(n, 2, "bias") for n in nodes]
     if any(not plain(w) or w is None or w.dim() != 2 or id(w) in tied for w in weights):
@@ -47,7 +47,7 @@ def _joinable(program: Program, nodes: Sequence[fx.Node], tied: frozenset[int]) 
     return all(program.tensor(b) is not None for b in biases)
 
 
-def _join(program: Program, nodes: Sequence[fx.Node]) -> None:
+def _join(program: CapturedGraph, nodes: Sequence[fx.Node]) -> None:
     first = nodes[0]
     weights = [program.tensor(n.args[1]) for n in nodes]
     widths = tuple(int(w.shape[0]) for w in weights if w is not None)

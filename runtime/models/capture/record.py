@@ -46,7 +46,7 @@ class Ref:
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One recorded call: arguments with `Ref` for tensors, its results, and whether the result is its first operand."""
 
     func: Callable[..., Any]
@@ -84,7 +84,7 @@ class Recording:
     """What one forward did: its calls in order, the last hidden states, the states entering every layer and leaving the
     last, and for each layer the kind of mask and the window that its attention asked for."""
 
-    calls: list[Call]
+    calls: list[RecordedCall]
     last: Ref
     entering: list[Ref]
     kinds: list[str]
@@ -130,7 +130,7 @@ class Recorder(TorchFunctionMode):
 
     sample: Sample
     names: dict[int, str]
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
     places: dict[int, Ref] = field(default_factory=dict)
     loose: dict[str, Tensor] = field(default_factory=dict)
     kinds: list[str] = field(default_factory=list)
@@ -180,7 +180,9 @@ class Recorder(TorchFunctionMode):
         if raw.startswith(("rand", "bernoulli", "multinomial", "normal")):
             raise Refused(f"it draws random numbers ({raw})")
         same = next((self.place(t) for t in given if t is out), None)
-        call = Call(func, _refs(args, self), _refs(kwargs, self), tuple(made) if out is not made[0] else out, same, self.layer)
+        call = RecordedCall(
+            func, _refs(args, self), _refs(kwargs, self), tuple(made) if out is not made[0] else out, same, self.layer
+        )
         for item, tensor in enumerate(made):
             self._kept.append(tensor)
             self.places[id(tensor)] = Ref("call", len(self.calls), item if out is not made[0] else None)

@@ -15,10 +15,10 @@ from __future__ import annotations
 from torch import fx
 
 from decgraph.runtime.models.capture.products import plain, transposed
-from decgraph.runtime.models.capture.program import Program, argument, dtype_of, is_op, only_user, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, argument, dtype_of, is_op, only_user, shape_of
 
 
-def residual(program: Program, tied: frozenset[int] = frozenset()) -> None:
+def residual(program: CapturedGraph, tied: frozenset[int] = frozenset()) -> None:
     """`tied`: ids of tensors that the module also uses elsewhere."""
     for node in program.of("add"):
         shape = shape_of(node)
@@ -36,7 +36,7 @@ def residual(program: Program, tied: frozenset[int] = frozenset()) -> None:
     program.sweep()
 
 
-def _fits(program: Program, node: fx.Node, product: object) -> bool:
+def _fits(program: CapturedGraph, node: fx.Node, product: object) -> bool:
     return (
         isinstance(product, fx.Node)
         and is_op(product, "linear")

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from decgraph.runtime.models.capture.program import Program, dtype_of, either, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, either, is_op, shape_of
 
 
-def rotary(program: Program) -> None:
+def rotary(program: CapturedGraph) -> None:
     for node in program.of("add"):
         found = _rotation(node)
         if found is not None:
@@ -61,7 +61,7 @@ def _halves(cat: fx.Node) -> fx.Node | None:
     return x if (high.args[1], low.args[1]) == wanted else None
 
 
-def _rewrite(program: Program, node: fx.Node, x: fx.Node, cos: fx.Node, sin: fx.Node) -> None:
+def _rewrite(program: CapturedGraph, node: fx.Node, x: fx.Node, cos: fx.Node, sin: fx.Node) -> None:
     shape = shape_of(x)
     assert shape is not None and isinstance(shape[-1], int)
     meta: dict[str, Any] = {"shape": shape, "dtype": dtype_of(node), "layer": node.meta["layer"]}
@@ -79,7 +79,7 @@ def _rewrite(program: Program, node: fx.Node, x: fx.Node, cos: fx.Node, sin: fx.
     program.replace(node, new)
 
 
-def _signed(program: Program, sin: fx.Node, signs: fx.Node) -> fx.Node:
+def _signed(program: CapturedGraph, sin: fx.Node, signs: fx.Node) -> fx.Node:
     """The sines times the signs, before they are broadcast over heads: there they are rows that a table can hold."""
     if is_op(sin, "unsqueeze"):
         inner = _signed(program, sin.args[0], signs)

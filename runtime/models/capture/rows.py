@@ -18,12 +18,12 @@ from typing import Any
 from torch import fx
 
 from decgraph.runtime.models.capture.ops import POINTWISE
-from decgraph.runtime.models.capture.program import Program, Shape, argument, dtype_of, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, Shape, argument, dtype_of, is_op, shape_of
 
 _LAST = {"linear", "rms_norm", "layer_norm", "vector_norm"}
 
 
-def rows(program: Program) -> None:
+def rows(program: CapturedGraph) -> None:
     flat: set[fx.Node] = set()
     back: dict[fx.Node, fx.Node] = {}
     for node in list(program.graph.nodes):
@@ -86,7 +86,7 @@ def _fits(operand: fx.Node, flat: set[fx.Node]) -> bool:
     return shape is not None and len(shape) <= 1 and all(isinstance(s, int) for s in shape)
 
 
-def _flatten(program: Program, node: fx.Node, flat: set[fx.Node]) -> None:
+def _flatten(program: CapturedGraph, node: fx.Node, flat: set[fx.Node]) -> None:
     op, shape = node.meta["op"], shape_of(node)
     if op in ("split", "chunk"):
         node.args = (node.args[0], node.args[1], -1)
@@ -108,7 +108,7 @@ def _flatten(program: Program, node: fx.Node, flat: set[fx.Node]) -> None:
     node.meta["shape"] = _matrix(shape)
 
 
-def _unflattened(program: Program, node: fx.Node, back: dict[fx.Node, fx.Node]) -> fx.Node:
+def _unflattened(program: CapturedGraph, node: fx.Node, back: dict[fx.Node, fx.Node]) -> fx.Node:
     if node not in back:
         shape = shape_of(node)
         assert shape is not None

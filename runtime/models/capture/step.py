@@ -13,7 +13,7 @@ from torch import Tensor, fx
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.capture.masks import unmask
-from decgraph.runtime.models.capture.program import EFFECTS, Program, is_op, shape_of
+from decgraph.runtime.models.capture.program import EFFECTS, CapturedGraph, is_op, shape_of
 from decgraph.runtime.models.capture.writes import writes
 
 # Whether there is one sequence, and the kinds of masks that hide nothing.
@@ -31,20 +31,20 @@ class Part:
     taps: tuple[int, ...] = ()
 
 
-class Step:
+class CapturedForward:
     """One cached forward of a causal or masked model as straight-line code over its weights.
 
     `kinds` and `windows` say which mask each layer uses and how wide its sliding window is (None: none); `width` is
     the size of a state. `step.graph` and `step.code` show what runs. Not to be used while gradients are wanted.
     """
 
-    def __init__(self, program: Program, part: Part | None = None) -> None:
+    def __init__(self, program: CapturedGraph, part: Part | None = None) -> None:
         self.program = program
         self.kinds, self.windows = tuple(program.kinds), tuple(program.windows)
         self.layers = len(program.kinds)
         self.part = replace(part or Part(), last=self.layers if part is None or part.last < 0 else part.last)
         self._runs: dict[Variant, Any] = {}
-        self._derived: dict[Part, Step] = {}
+        self._derived: dict[Part, CapturedForward] = {}
 
     def __call__(
         self,
@@ -70,22 +70,22 @@ class Step:
         with torch.inference_mode():
             return run(ids, positions, write, keys, values, masks)
 
-    def tapped(self, *layers: int) -> Step:
+    def tapped(self, *layers: int) -> CapturedForward:
         """The same forward, giving also the states that enter these layers (`self.layers`: that leave the last)."""
         return self._derive(replace(self.part, taps=layers))
 
-    def upto(self, layer: int, *, norm: bool = False) -> Step:
+    def upto(self, layer: int, *, norm: bool = False) -> CapturedForward:
         """Only the layers before this one: the states entering it; with `norm`, after the model's final norm (an exit)."""
         return self._derive(replace(self.part, last=layer, norm=norm))
 
-    def since(self, layer: int) -> Step:
+    def since(self, layer: int) -> CapturedForward:
         """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids.
 
         `since(0)` takes embeddings.
         """
         return self._derive(replace(self.part, first=layer))
 
-    def _derive(self, part: Part) -> Step:
+    def _derive(self, part: Part) -> CapturedForward:
         low = max(part.first, 0)
         if not (-1 <= part.first <= self.layers and low <= part.last <= self.layers):
             raise DecError(f"a model of {self.layers} layers has no layers {low}..{part.last - 1}")
@@ -96,8 +96,8 @@ class Step:
             self._derived[part]._derived = self._derived
         return self._derived[part]
 
-    def _like(self, part: Part) -> Step:
-        return Step(self.program, part)
+    def _like(self, part: Part) -> CapturedForward:
+        return CapturedForward(self.program, part)
 
     @property
     def graph(self) -> fx.GraphModule:
@@ -122,7 +122,7 @@ class Step:
         program = self._specialised(variant)
         return fx.GraphModule(program.tensors, program.graph, class_name="Captured")
 
-    def _specialised(self, variant: Variant) -> Program:
+    def _specialised(self, variant: Variant) -> CapturedGraph:
         program = _copied(self.program)
         _cut(program, self.part)
         self._adapt(program)
@@ -131,7 +131,7 @@ class Step:
         _near_use(program)
         return program
 
-    def _adapt(self, program: Program) -> None:
+    def _adapt(self, program: CapturedGraph) -> None:
         """What else is to be done to a part of the forward, before it is said how caches are written."""
 
     def _made(self, variant: Variant) -> Any:
@@ -143,7 +143,7 @@ class Step:
         return space["forward"].__get__(SimpleNamespace(**program.tensors))
 
 
-def _direct(program: Program) -> Program:
+def _direct(program: CapturedGraph) -> CapturedGraph:
     """Splits by widths as torch's own function: the tensor's method is Python and costs as much as what follows it."""
     made = _copied(program)
     for node in made.graph.nodes:
@@ -152,11 +152,11 @@ def _direct(program: Program) -> Program:
     return made
 
 
-def _source(program: Program) -> str:
+def _source(program: CapturedGraph) -> str:
     return str(program.graph.python_code("self").src).strip()
 
 
-def _copied(program: Program) -> Program:
+def _copied(program: CapturedGraph) -> CapturedGraph:
     graph = fx.Graph()
     places: dict[fx.Node, fx.Node] = {}
     for node in program.graph.nodes:
@@ -169,7 +169,7 @@ def _copied(program: Program) -> Program:
     return made
 
 
-def _cut(program: Program, part: Part) -> None:
+def _cut(program: CapturedGraph, part: Part) -> None:
     """Leaves of a whole forward what `part` names."""
     result, entering = program.output.args[0]
     entering = list(entering)
@@ -188,7 +188,7 @@ def _cut(program: Program, part: Part) -> None:
     program.sweep()
 
 
-def _instead(program: Program, old: fx.Node, new: fx.Node) -> None:
+def _instead(program: CapturedGraph, old: fx.Node, new: fx.Node) -> None:
     """Every use of one state becomes a use of another, as rows and as [B, T, width]."""
     inner, outer = _rows(old), _rows(new)
     if inner is not None and outer is None:
@@ -208,7 +208,7 @@ def _rows(state: fx.Node) -> fx.Node | None:
     return inner if isinstance(inner, fx.Node) and shape is not None and shape[0] == "BT" else None
 
 
-def _given(program: Program, state: fx.Node) -> None:
+def _given(program: CapturedGraph, state: fx.Node) -> None:
     """Makes a state the graph's input in place of token ids."""
     ids = program.input("ids")
     with program.before(ids):
@@ -228,7 +228,7 @@ def _given(program: Program, state: fx.Node) -> None:
     program.graph.erase_node(ids)
 
 
-def _near_use(program: Program) -> None:
+def _near_use(program: CapturedGraph) -> None:
     """Every weight and input is read where it is first used, for a reader's sake."""
     order = {node: place for place, node in enumerate(program.graph.nodes)}
     for node in list(program.graph.nodes):

@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, fx
 
 from decgraph.runtime.models.capture.ops import VIEWS, run
-from decgraph.runtime.models.capture.program import Program, dependants, dtype_of, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, dependants, dtype_of, shape_of
 
 _SHARE = 32  # tables take at most this part of the weights' bytes, ...
 _ALWAYS = 4 << 20  # ... or this many
 _MARGIN = 512  # positions past the end: drafts of a sequence that is about to end reach beyond it
 
 
-def tables(program: Program) -> None:
+def tables(program: CapturedGraph) -> None:
     positions = program.input("positions")
     inside = dependants(program, [positions, *_sizes(program)])
     asked = [n for n in program.graph.nodes if n in inside and _worth(program, n, inside)]
@@ -54,11 +54,11 @@ def tables(program: Program) -> None:
     program.sweep()
 
 
-def _sizes(program: Program) -> list[fx.Node]:
+def _sizes(program: CapturedGraph) -> list[fx.Node]:
     return [n for dim, n in program.dims.items() if dim != "S"]
 
 
-def _worth(program: Program, node: fx.Node, inside: set[fx.Node]) -> bool:
+def _worth(program: CapturedGraph, node: fx.Node, inside: set[fx.Node]) -> bool:
     """Whether this is the last step, views aside, of a computation of several steps that others read."""
     shape = shape_of(node)
     dtype = dtype_of(node)
@@ -96,7 +96,7 @@ def _row(node: fx.Node) -> int:
     return size
 
 
-def _computed(program: Program, asked: list[fx.Node], inside: set[fx.Node], rows: int) -> list[Tensor]:
+def _computed(program: CapturedGraph, asked: list[fx.Node], inside: set[fx.Node], rows: int) -> list[Tensor]:
     """Their values at positions 0 .. rows - 1 of one sequence."""
     known: dict[fx.Node, Any] = {
         program.input("positions"): torch.arange(rows, device=program.device)[None],

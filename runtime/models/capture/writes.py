@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from torch import fx
 
-from decgraph.runtime.models.capture.program import Program, dtype_of, is_op, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_op, shape_of
 
 
-def writes(program: Program, *, one: bool) -> None:
+def writes(program: CapturedGraph, *, one: bool) -> None:
     found = program.of("put")
     if not found:
         return
@@ -45,7 +45,7 @@ def writes(program: Program, *, one: bool) -> None:
     program.sweep()
 
 
-def _heads_second(program: Program, new: fx.Node) -> fx.Node:
+def _heads_second(program: CapturedGraph, new: fx.Node) -> fx.Node:
     """[B, H, T, D] as [B, T, H, D]."""
     if is_op(new, "transpose") and new.args[1:] in ((1, 2), (2, 1)) and isinstance(new.args[0], fx.Node):
         return new.args[0]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.engine.cache import ROWS
-from decgraph.runtime.models.engine.slots import Plan
+from decgraph.runtime.models.engine.slots import SlotPlan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
 
 _POSITIONS, _WRITE, _LIMIT = 1, 2, 3  # rows of a table of cells; 0 are the tokens
@@ -27,7 +27,7 @@ class Batch:
     length: int
 
 
-def rows_of(plans: Sequence[Plan], takes: Sequence[int]) -> int:
+def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
     """How many rows a forward over those cells sees, a spare one for padding among them."""
     rows = max(
         plan.rows if plan.done + take == plan.total else plan.start + plan.done + take for plan, take in zip(plans, takes)
@@ -37,7 +37,7 @@ def rows_of(plans: Sequence[Plan], takes: Sequence[int]) -> int:
     return -(-(rows + 1) // ROWS) * ROWS
 
 
-def batch_of(plans: Sequence[Plan], takes: Sequence[int], cells: int, layout: Layout, steps: Tensor) -> Batch:
+def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], cells: int, layout: Layout, steps: Tensor) -> Batch:
     """The next `takes[b]` cells of every plan, padded to `cells` of them. `steps` is 0, 1, 2, ... on the device.
 
     A padded cell writes to the last row, which nobody sees, and sees row 0. A cell of the chain sees the rows up to
@@ -71,7 +71,7 @@ def batch_of(plans: Sequence[Plan], takes: Sequence[int], cells: int, layout: La
     return Batch(ids, positions, write, masks, length)
 
 
-def _columns(plan: Plan, take: int) -> tuple[list[int], list[int], list[int], list[int]]:
+def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int], list[int]]:
     """Tokens, positions, rows and limits of the plan's next cells."""
     first, end = plan.done, plan.done + take
     row, split = plan.start + first, plan.base
@@ -83,7 +83,7 @@ def _columns(plan: Plan, take: int) -> tuple[list[int], list[int], list[int], li
     return plan.ids[first:end], plan.positions[first:end], write, [w + 1 for w in write]
 
 
-def _from_device(plan: Plan, take: int, ids: Tensor) -> None:
+def _from_device(plan: SlotPlan, take: int, ids: Tensor) -> None:
     """Puts tokens that never left the device where they belong."""
     first = max(plan.done - len(plan.fresh), 0)
     count = plan.done + take - len(plan.fresh) - first
@@ -97,7 +97,7 @@ def _from_device(plan: Plan, take: int, ids: Tensor) -> None:
         ids[here:take] = plan.tokens[torch.tensor(nodes, device=ids.device)]
 
 
-def _tails(plans: Sequence[Plan], takes: Sequence[int], table: np.ndarray, window: int | None) -> dict[str, np.ndarray]:
+def _tails(plans: Sequence[SlotPlan], takes: Sequence[int], table: np.ndarray, window: int | None) -> dict[str, np.ndarray]:
     """By layer type, bool[B, cells, widest tail]: what every new cell sees of its slot's tail."""
     width = max(plan.span for plan in plans)
     steps = np.arange(width)

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.capture.compiled import compiled
-from decgraph.runtime.models.capture.step import Step as CapturedStep
-from decgraph.runtime.models.engine.ask import Answer, Ask, Counted, Roll
+from decgraph.runtime.models.capture.step import CapturedForward as CapturedStep
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import ROWS, Part, Store, TooLarge
-from decgraph.runtime.models.engine.rolling import roll
-from decgraph.runtime.models.engine.slots import TAIL, Plan, Slot, plan
+from decgraph.runtime.models.engine.draft_loop import roll
+from decgraph.runtime.models.engine.forward_call import Answer, Counted, DraftLoop, ForwardCall
+from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, Step
 from decgraph.runtime.models.interface import check_size
 
@@ -69,7 +69,7 @@ class CausalEngine:
     # What callers use.
 
     @torch.no_grad()
-    def answer(self, asks: list[Ask]) -> list[Answer]:
+    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
         """Logits float32 [rows, V] per ask; in its place the DecError of an ask that cannot be answered: an
         over-long path, a token that is none, logits that are not numbers, no memory. The others are answered."""
         for ask in asks:
@@ -79,7 +79,7 @@ class CausalEngine:
             return self.memories.answer(asks, self._answer, self.counted)
         return self._answer(asks)
 
-    def _answer(self, asks: list[Ask]) -> list[Answer]:
+    def _answer(self, asks: list[ForwardCall]) -> list[Answer]:
         answers = self.read(asks, self.states(asks))
         for n, made in enumerate(answers):
             if isinstance(made, NotNumbers):
@@ -87,12 +87,12 @@ class CausalEngine:
         return answers
 
     @torch.no_grad()
-    def roll(self, rolls: Sequence[Roll]) -> list[Tensor | Exception]:
+    def roll(self, rolls: Sequence[DraftLoop]) -> list[Tensor | Exception]:
         """Chains of cells, all of one length: scores float32 [cells, V] per roll, or its error; see `Roll`."""
         return roll(self, rolls)
 
     def read(
-        self, asks: Sequence[Ask], states: Sequence[Answer], head: Callable[[Tensor], Tensor] | None = None
+        self, asks: Sequence[ForwardCall], states: Sequence[Answer], head: Callable[[Tensor], Tensor] | None = None
     ) -> list[Answer]:
         """The logits that last states stand for: one read-out for all asks. To be called without gradients."""
         answers = list(states)
@@ -119,7 +119,7 @@ class CausalEngine:
                 first += len(rows)
         return answers
 
-    def states(self, asks: Sequence[Ask]) -> list[Answer]:
+    def states(self, asks: Sequence[ForwardCall]) -> list[Answer]:
         """The last hidden states [rows, width] per ask, after the final norm; or the ask's DecError. To be called
         without gradients."""
         self.counted.asks += len(asks)
@@ -140,16 +140,16 @@ class CausalEngine:
         return [answer for answer in out if answer is not None]
 
     @torch.no_grad()
-    def features(self, ask: Ask, length: int) -> Tensor:
+    def features(self, ask: ForwardCall, length: int) -> Tensor:
         """The last states [length, width] of the context's first positions, computed where they are missing. A view
         of the cache: use it before the next call. Raises the ask's DecError."""
         if not self.holds(ask, length):
-            answer = self.states([Ask(ask.sequence, ask.context[:length], ask.marks, name=ask.name)])[0]
+            answer = self.states([ForwardCall(ask.sequence, ask.context[:length], ask.marks, name=ask.name)])[0]
             if isinstance(answer, DecError):
                 raise answer
         return self.store.state(self._slots[ask.sequence].number, 0, length)
 
-    def holds(self, ask: Ask, length: int) -> bool:
+    def holds(self, ask: ForwardCall, length: int) -> bool:
         """Whether the context's first positions are held, accepted cells among them."""
         slot = self._slots.get(ask.sequence)
         if slot is None:
@@ -203,7 +203,7 @@ class CausalEngine:
         slot.stamp = self._clock
         return slot
 
-    def _follow(self, slot: Slot, ask: Ask) -> None:
+    def _follow(self, slot: Slot, ask: ForwardCall) -> None:
         self.counted.moved += slot.commit(ask.context, ask.marks, self.store.move)
 
     def _room(self, slots: Sequence[Slot], rows: int) -> None:
@@ -236,9 +236,9 @@ class CausalEngine:
 
     # Running.
 
-    def _group(self, asks: list[tuple[int, Ask]], out: list[Answer | None]) -> None:
+    def _group(self, asks: list[tuple[int, ForwardCall]], out: list[Answer | None]) -> None:
         """Answers asks of different sequences into `out`; halves the batch where it does not fit."""
-        plans: list[tuple[int, Plan]] = []
+        plans: list[tuple[int, SlotPlan]] = []
         for n, ask in asks:
             try:
                 plans.append((n, self._plan(ask)))
@@ -264,7 +264,7 @@ class CausalEngine:
                 f"{self.name!r} has no room for {ask.request}: {why}", hint="a larger cache budget, or a shorter prompt"
             )
 
-    def _plan(self, ask: Ask) -> Plan:
+    def _plan(self, ask: ForwardCall) -> SlotPlan:
         slot = self._slot(ask.sequence)
         if not slot.covers(ask):
             self._follow(slot, ask)
@@ -278,7 +278,7 @@ class CausalEngine:
                 self._drop(ask.sequence)
             raise
 
-    def _compute(self, plans: Sequence[Plan]) -> None:
+    def _compute(self, plans: Sequence[SlotPlan]) -> None:
         """Forwards until no plan has cells left. Before that, what the cells are made of is made below."""
         if self.below is not None:
             for p in plans:
@@ -305,7 +305,7 @@ class CausalEngine:
             self._forward(group, [self._take(p) for p in group], plans)
             pending = [p for p in pending if p.done < p.total]
 
-    def _alone_in_line(self, ask: Ask) -> Answer | None:
+    def _alone_in_line(self, ask: ForwardCall) -> Answer | None:
         """One sequence whose few new cells see exactly the rows before their own: most calls of a run by itself. What the
         other path does, with fewer tensors. None where the ask is another."""
         try:
@@ -338,17 +338,17 @@ class CausalEngine:
             return states if len(want) == count else states[want[0] : want[0] + len(want)]
         return self.store.states(number, made.want)
 
-    def _take(self, p: Plan) -> int:
+    def _take(self, p: SlotPlan) -> int:
         """How many cells of a plan the next forward can compute."""
         return min(p.total - p.done, self.chunk)
 
-    def _longest(self, pending: Sequence[Plan]) -> list[Plan]:
+    def _longest(self, pending: Sequence[SlotPlan]) -> list[SlotPlan]:
         """Those that need at least half of what the longest one needs in the next forward."""
         most = self._take(pending[-1])
         group = [p for p in pending if 2 * self._take(p) >= most]
         return group[-max(_CELLS // most, 1) :]
 
-    def _forward(self, plans: list[Plan], takes: list[int], together: Sequence[Plan]) -> None:
+    def _forward(self, plans: list[SlotPlan], takes: list[int], together: Sequence[SlotPlan]) -> None:
         """One forward over the next cells of plans; `together` are all of the batch, which must keep what they hold."""
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
@@ -379,12 +379,12 @@ class CausalEngine:
         self.counted.computed += sum(takes)
         self.counted.padding += count * cells - sum(takes)
 
-    def _run(self, batch: Batch, part: Part, plans: Sequence[Plan], takes: Sequence[int]) -> Tensor:
+    def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward itself: new last states [B, T, width]."""
         given = batch.ids if self.below is None else self.inputs(batch, plans, takes)
         return self.step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
 
-    def inputs(self, batch: Batch, plans: Sequence[Plan], takes: Sequence[int]) -> Tensor:
+    def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """What the engine below has for the cells of a forward: [B, T, width], zeros for padding."""
         assert self.below is not None
         store = self.below.store
@@ -399,7 +399,7 @@ class CausalEngine:
             row[:take] = store.states(p.below.slot.number, rows)
         return out
 
-    def _wanted(self, made: Plan) -> Tensor:
+    def _wanted(self, made: SlotPlan) -> Tensor:
         """A copy: the cache may be moved before all asks have their rows."""
         want = made.want
         self.counted.rows += len(want)
@@ -407,7 +407,7 @@ class CausalEngine:
             return self.store.state(made.slot.number, want[0] if want else 0, len(want)).clone()
         return self.store.states(made.slot.number, want)
 
-    def _not_numbers(self, ask: Ask, row: int) -> NotNumbers:
+    def _not_numbers(self, ask: ForwardCall, row: int) -> NotNumbers:
         slot = self._slots.get(ask.sequence)
         if slot is not None:  # its cells may hold what is not a number: compute them again, should it be asked
             slot.forget()
@@ -415,7 +415,7 @@ class CausalEngine:
         where = _position(ask, ask.rows[row])
         return NotNumbers(f"{self.name!r} gave logits that are not numbers at position {where}, in {ask.request}")
 
-    def _alone(self, ask: Ask, error: NotNumbers) -> Answer:
+    def _alone(self, ask: ForwardCall, error: NotNumbers) -> Answer:
         """The error at the first row that is wrong by itself: in one forward, what is not a number in one cell comes
         through the mask of those that do not see it."""
         for row in sorted(ask.rows, key=lambda row: _position(ask, row)):
@@ -430,7 +430,7 @@ class NotNumbers(DecError):
     """A model gave logits that are NaN or +inf, or nothing but -inf."""
 
 
-def _position(ask: Ask, row: int) -> int:
+def _position(ask: ForwardCall, row: int) -> int:
     position = len(ask.context) - 1
     while row >= 0:
         row, position = int(ask.parents[row]), position + 1

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.capture.make import capture
-from decgraph.runtime.models.capture.step import Step as Captured
-from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
+from decgraph.runtime.models.capture.step import CapturedForward as Captured
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.step import ModuleStep, Step
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -44,13 +44,13 @@ class ReadEngine:
         self.memories: Memories | None = None
 
     @torch.no_grad()
-    def answer(self, asks: list[Ask]) -> list[Answer]:
+    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
         """Logits float32 [rows, V] per ask, or its DecError."""
         if self.memories is not None and any(ask.given is not None for ask in asks):
             return self.memories.answer(asks, self._answer, self.counted)
         return self._answer(asks)
 
-    def _answer(self, asks: list[Ask]) -> list[Answer]:
+    def _answer(self, asks: list[ForwardCall]) -> list[Answer]:
         before = replace(self.core.counted)
         answers = self.core.read(asks, self.core.states(asks), self.head)
         self.counted.add(self.core.counted.since(before))

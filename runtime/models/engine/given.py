@@ -20,9 +20,9 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import Headed, Upto
-from decgraph.runtime.models.engine.ask import Answer, Ask, Counted, Remembered
 from decgraph.runtime.models.engine.cache import TooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall, Remembered
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import Model
@@ -41,11 +41,13 @@ class Memories:
         # Rows at the context's end, which they compute themselves, and rows below it where the memory covers that end too.
         self._engines: dict[bool, GivenEngine] = {}
 
-    def answer(self, asks: Sequence[Ask], exact: Callable[[list[Ask]], list[Answer]], counted: Counted) -> list[Answer]:
+    def answer(
+        self, asks: Sequence[ForwardCall], exact: Callable[[list[ForwardCall]], list[Answer]], counted: Counted
+    ) -> list[Answer]:
         """Logits per ask, or its DecError; `exact` answers those without a memory. Adds to `counted` what others did."""
         out: list[Answer | None] = [None] * len(asks)
-        easy: list[tuple[int, Ask]] = []
-        copied: dict[bool, list[tuple[int, Ask, list[int]]]] = {False: [], True: []}
+        easy: list[tuple[int, ForwardCall]] = []
+        copied: dict[bool, list[tuple[int, ForwardCall, list[int]]]] = {False: [], True: []}
         for n, ask in enumerate(asks):
             try:
                 if ask.given is None or self._same(ask, ask.given):
@@ -72,7 +74,7 @@ class Memories:
         for engine in self._engines.values():
             engine.close(sequence)
 
-    def _answer(self, late: bool, asks: list[Ask], counted: Counted) -> list[Answer]:
+    def _answer(self, late: bool, asks: list[ForwardCall], counted: Counted) -> list[Answer]:
         if not asks:
             return []
         if late not in self._engines:
@@ -84,7 +86,7 @@ class Memories:
         counted.add(engine.counted.since(before))
         return answers
 
-    def _slow(self, ask: Ask, counted: Counted) -> Answer:
+    def _slow(self, ask: ForwardCall, counted: Counted) -> Answer:
         (made,) = self._plain.answer([ask])
         counted.add(self._plain.counted)
         self._plain.counted = Counted()
@@ -92,13 +94,13 @@ class Memories:
 
     # Which way.
 
-    def _same(self, ask: Ask, given: Remembered) -> bool:
+    def _same(self, ask: ForwardCall, given: Remembered) -> bool:
         """Whether the memory's rows are what the model would compute itself. Raises DecError for a family of another kind."""
         if given.model.family != self.model.family:
             raise strange(self.model, given)
         return given.plain and _agrees(self.model, given.model) and _along(ask, given)
 
-    def _copied(self, ask: Ask, given: Remembered) -> bool:
+    def _copied(self, ask: ForwardCall, given: Remembered) -> bool:
         """Whether the memory is all that the target computed of the context's beginning, and the model one that copies."""
         whole = given.plain and isinstance(given.model, HFCausal) and given.model.origin is None
         return whole and self._make is not None and inside(ask, given)
@@ -142,7 +144,7 @@ def _starts(maker: Any, reader: HFCausal, count: int) -> bool:
     return len(mine) == len(theirs) and mine == theirs
 
 
-def _along(ask: Ask, given: Remembered) -> bool:
+def _along(ask: ForwardCall, given: Remembered) -> bool:
     """Whether the memory is of every wanted path's own beginning."""
     if inside(ask, given):
         return True
@@ -150,7 +152,7 @@ def _along(ask: Ask, given: Remembered) -> bool:
     return all(path[: min(len(covered), len(path) - 1)] == covered[: len(path) - 1] for path in ask.paths())
 
 
-def inside(ask: Ask, given: Remembered) -> bool:
+def inside(ask: ForwardCall, given: Remembered) -> bool:
     """Whether the memory is of the context's beginning."""
     length, known = len(ask.context), given.length
     if known > length:
@@ -158,7 +160,7 @@ def inside(ask: Ask, given: Remembered) -> bool:
     return given.tokens is ask.context or list(given.tokens[:known]) == list(ask.context[:known])
 
 
-def _parts(ask: Ask) -> list[tuple[bool, Ask, list[int]]]:
+def _parts(ask: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:
     """(whether the memory covers the context's end, the ask, which of its rows): a row at the end computes its own last cell,
     rows below it see the one that the memory holds."""
     assert ask.given is not None
@@ -205,12 +207,12 @@ class GivenEngine(CausalEngine):
         self._taken: dict[Hashable, int] = {}
 
     @torch.no_grad()
-    def answer(self, asks: list[Ask]) -> list[Answer]:
+    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
         """Logits float32 [rows, V] per ask, or its DecError. `given` is set in all of them."""
         return self._answer(asks)
 
-    def _group(self, asks: list[tuple[int, Ask]], out: list[Answer | None]) -> None:
-        ready: list[tuple[int, Ask]] = []
+    def _group(self, asks: list[tuple[int, ForwardCall]], out: list[Answer | None]) -> None:
+        ready: list[tuple[int, ForwardCall]] = []
         missing = [ask for _, ask in asks if not _held(self.source, of := _context(ask), len(of.context))]
         if missing:
             self.source.states([_context(ask) for ask in missing])  # together; what fails is told below, ask by ask
@@ -231,7 +233,7 @@ class GivenEngine(CausalEngine):
                                   hint="a larger cache budget, or a shorter prompt")  # fmt: skip
         super()._group(ready, out)
 
-    def _take_over(self, ask: Ask, together: Sequence[Ask]) -> None:
+    def _take_over(self, ask: ForwardCall, together: Sequence[ForwardCall]) -> None:
         """Makes the slot's first rows the target's, as many as the memory covers."""
         of = _context(ask)
         known, wanted = len(of.context), list(map(int, of.context))
@@ -258,18 +260,18 @@ class GivenEngine(CausalEngine):
         self._taken.pop(sequence, None)
 
 
-def _context(ask: Ask) -> Ask:
+def _context(ask: ForwardCall) -> ForwardCall:
     """The ask for what a memory covers."""
     assert ask.given is not None
     known = min(ask.given.length, len(ask.context))
-    return Ask(ask.sequence, ask.context[:known], ask.marks, name=ask.name)
+    return ForwardCall(ask.sequence, ask.context[:known], ask.marks, name=ask.name)
 
 
-def _held(source: CausalEngine, of: Ask, length: int) -> bool:
+def _held(source: CausalEngine, of: ForwardCall, length: int) -> bool:
     return not length or (source.holds(of, length) and (source.below is None or source.below.holds(of, length)))
 
 
-def _rows(source: CausalEngine, of: Ask, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+def _rows(source: CausalEngine, of: ForwardCall, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
     """Keys and values [heads, n, size] of a layer that the target's engine holds, computed where they are missing."""
     if not _held(source, of, end):
         for engine in (source, source.below):

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.capture.make import capture
-from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
 from decgraph.runtime.models.engine.attention import Written, additive, attending
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall
 from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.plain import PlainEngine
-from decgraph.runtime.models.engine.slots import Plan
+from decgraph.runtime.models.engine.slots import SlotPlan
 from decgraph.runtime.models.engine.step import FULL, Layout, Step
 from decgraph.runtime.models.hf_heads import HFFeatures
 
@@ -39,13 +39,13 @@ class HeadsEngine:
         self.counted = Counted()
 
     @torch.no_grad()
-    def answer(self, asks: list[Ask]) -> list[Answer]:
+    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
         """Logits float32 [rows, V], or [rows * heads, V] of an ask of heads."""
         if any(ask.given is not None for ask in asks):  # not of heads: those are read off the target's own states
             return self.core.memories.answer(asks, self._answer, self.counted)  # type: ignore[union-attr]  # a whole net's
         return self._answer(asks)
 
-    def _answer(self, asks: list[Ask]) -> list[Answer]:
+    def _answer(self, asks: list[ForwardCall]) -> list[Answer]:
         before = replace(self.core.counted)
         states = self.core.states(asks)
         of_heads = [n for n, ask in enumerate(asks) if self.only or ask.part == "heads"]
@@ -163,13 +163,13 @@ class FeaturesEngine(CausalEngine):
         self._known: dict[Hashable, tuple[Tensor | None, bool]] = {}  # the target's features; whether of the end too
 
     @torch.no_grad()
-    def answer(self, asks: list[Ask]) -> list[Answer]:
+    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
         """Logits float32 [rows, V] per ask, or its DecError. Needs `given` to be the context's length or one less."""
         answers: list[Answer | None] = [None] * len(asks)
         for n, ask in enumerate(asks):
             if ask.given is not None and ask.given.model.family != self.model.family:
                 answers[n] = strange(self.model, ask.given)
-        wanting = [Ask(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in asks]
+        wanting = [ForwardCall(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in asks]
         usual = [n for n, ask in enumerate(asks) if answers[n] is None and self._usual(ask)]
         reading = [n for n in usual if not self._held(wanting[n])]
         for n, made in zip(reading, self.target.states([wanting[n] for n in reading])):
@@ -191,14 +191,14 @@ class FeaturesEngine(CausalEngine):
                 answers[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
         return [answer for answer in answers if answer is not None]
 
-    def _held(self, ask: Ask) -> bool:
+    def _held(self, ask: ForwardCall) -> bool:
         return not len(ask.context) or self.target.holds(ask, len(ask.context))
 
-    def _given(self, ask: Ask) -> int:
+    def _given(self, ask: ForwardCall) -> int:
         length = len(ask.context)
         return length - 1 if ask.given is None else min(ask.given.length, length)
 
-    def _usual(self, ask: Ask) -> bool:
+    def _usual(self, ask: ForwardCall) -> bool:
         length, below = len(ask.context), any(row >= 0 for row in ask.rows)
         if ask.given is not None and not (features_of(ask.given, self.model.target) and inside(ask, ask.given)):
             return False  # features that the target's engine does not have
@@ -206,7 +206,7 @@ class FeaturesEngine(CausalEngine):
             return False
         return self._given(ask) >= length - 1
 
-    def _open(self, ask: Ask, known: Tensor | None) -> None:
+    def _open(self, ask: ForwardCall, known: Tensor | None) -> None:
         """Drops what was computed from other features than these."""
         late = known is not None and len(known) == len(ask.context)
         before = self._known.get(ask.sequence)
@@ -218,7 +218,7 @@ class FeaturesEngine(CausalEngine):
                 slot.drop_tail()
         self._known[ask.sequence] = (known, late)
 
-    def _take(self, p: Plan) -> int:
+    def _take(self, p: SlotPlan) -> int:
         """Cells of the chain, or the cells whose parents' guesses are there."""
         split = len(p.fresh)
         if p.done < split:
@@ -231,7 +231,7 @@ class FeaturesEngine(CausalEngine):
             ready += 1
         return ready
 
-    def _run(self, batch: Batch, part: Part, plans: Sequence[Plan], takes: Sequence[int]) -> Tensor:
+    def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         module = self.model.module
         features = self.layout.zeros(*batch.ids.shape, self.layout.width)
         for row, p, take in zip(features, plans, takes):

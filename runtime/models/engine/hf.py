@@ -12,9 +12,9 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import Applied, Headed, Upto
-from decgraph.runtime.models.engine.ask import Engine
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, fastest, part_engine, plainly
+from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
 from decgraph.runtime.models.engine.plain import PlainEngine

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine import masked_batch as batch
-from decgraph.runtime.models.engine.ask import Counted
-from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk, MaskedEngine
+from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, MaskedEngine
+from decgraph.runtime.models.engine.forward_call import Counted
 from decgraph.runtime.models.engine.masked_captured import fastest
-from decgraph.runtime.models.engine.masked_forward import ModuleStep, Step
+from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleStep
 from decgraph.runtime.models.engine.masked_memo import Entry, Key, Memo
-from decgraph.runtime.models.engine.masked_memory import Kept, empty
+from decgraph.runtime.models.engine.masked_memory import CachedMemory, empty
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Model, check_size
 
@@ -42,7 +42,7 @@ def masked_engine(model: Model) -> MaskedEngine:
 class _Plan:
     """An ask, and the canvases it is about: what it is known by, and what would compute it."""
 
-    ask: CanvasAsk
+    ask: CanvasCall
     keys: list[Key]
     units: list[batch.Unit]
     rows: np.ndarray
@@ -61,7 +61,7 @@ class HFMaskedEngine:
         assert model.mask is not None
         self.mask: int = model.mask
         module = ModuleStep(net)
-        self.step: Step = fastest(net, module) if captured else module
+        self.step: MaskedForward = fastest(net, module) if captured else module
         self.device = net.embedding.device
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2 * _CPU_BUDGET
         self.budget = free // 2 if budget is None else budget
@@ -70,7 +70,7 @@ class HFMaskedEngine:
         self._block = None if isinstance(model.visibility, str) else int(model.visibility[1])
         self._cell_bytes = 24 * net.width * net.embedding.element_size()
 
-    def empty(self, length: int) -> Kept:
+    def empty(self, length: int) -> CachedMemory:
         """A memory of `length` positions that holds none."""
         return empty(self.model.family, length)
 
@@ -87,9 +87,9 @@ class HFMaskedEngine:
         self.memo.close(sequence)
 
     @torch.no_grad()
-    def answer(self, asks: Sequence[CanvasAsk]) -> list[CanvasAnswer | DecError]:
+    def answer(self, asks: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`: forwards for what is not remembered, then every ask's rows and memory."""
-        answers: list[CanvasAnswer | DecError | None] = [None] * len(asks)
+        answers: list[CanvasOutput | DecError | None] = [None] * len(asks)
         plans: dict[int, _Plan] = {}
         for n, (ask, cells) in enumerate(zip(asks, self._on_host(asks), strict=True)):
             try:
@@ -124,7 +124,7 @@ class HFMaskedEngine:
 
     # -- what is asked
 
-    def _on_host(self, asks: Sequence[CanvasAsk]) -> list[np.ndarray]:
+    def _on_host(self, asks: Sequence[CanvasCall]) -> list[np.ndarray]:
         """The cells of every ask, in one transfer for those on the device."""
         away = [ask.cells for ask in asks if ask.cells.device.type != "cpu"]
         if away:
@@ -132,7 +132,7 @@ class HFMaskedEngine:
         flat = iter(torch.cat([c.reshape(-1) for c in away]).cpu().split([c.numel() for c in away]) if away else ())
         return [(ask.cells if ask.cells.device.type == "cpu" else next(flat).view(ask.cells.shape)).numpy() for ask in asks]
 
-    def _plan(self, ask: CanvasAsk, cells: np.ndarray) -> _Plan:
+    def _plan(self, ask: CanvasCall, cells: np.ndarray) -> _Plan:
         """Raises DecError for an ask that the model cannot answer."""
         model = self.model
         cells = np.ascontiguousarray(cells, dtype=np.int64)
@@ -145,7 +145,7 @@ class HFMaskedEngine:
         if canvases.min() < 0 or canvases.max() >= model.vocab.size:
             self._check_tokens(ask, canvases)
         given, fresh = ask.given, None
-        if given is not None and not isinstance(given, Kept):
+        if given is not None and not isinstance(given, CachedMemory):
             raise DecError(f"{model.name!r} cannot read {given!r}: it is not a memory of its engine")
         if given is not None and given.family != model.family:
             raise DecError(f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values")
@@ -187,7 +187,7 @@ class HFMaskedEngine:
             raise DecError(f"{model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
         return _Plan(ask, [(row.tobytes(), *shared) for row in canvases], units, rows)
 
-    def _check_tokens(self, ask: CanvasAsk, canvases: np.ndarray) -> None:
+    def _check_tokens(self, ask: CanvasCall, canvases: np.ndarray) -> None:
         bad = ((canvases < 0) | (canvases >= self.model.vocab.size)) & (canvases != self.mask)
         if bad.any():
             c, i = (int(x) for x in np.argwhere(bad)[0])
@@ -208,7 +208,7 @@ class HFMaskedEngine:
                 uses[id(plan.ask.given.store), plan.ask.given.slot] += max(1, len(plan.units))
             for entry in (known.get(key) for key in plan.keys if plan.ask.keep):
                 if entry is not None and entry.kept is not None:
-                    kept = entry.kept if isinstance(entry.kept, Kept) else entry.kept.kept()
+                    kept = entry.kept if isinstance(entry.kept, CachedMemory) else entry.kept.kept()
                     uses[id(kept.store), kept.slot] += 1
         for unit in missing.values():
             if unit.consumed and unit.given is not None:
@@ -319,7 +319,7 @@ class HFMaskedEngine:
 
     # -- what is answered
 
-    def _answered(self, plan: _Plan, known: dict[Key, Entry], computed: int) -> CanvasAnswer:
+    def _answered(self, plan: _Plan, known: dict[Key, Entry], computed: int) -> CanvasOutput:
         """computed: cells of its canvases that were not remembered. Raises DecError where scores are not numbers."""
         ask = plan.ask
         entries = []
@@ -339,7 +339,7 @@ class HFMaskedEngine:
         else:
             logits = torch.stack([e.logits for e in entries])
         memory = self._memory(ask, entries) if ask.keep else None
-        return CanvasAnswer(logits if ask.cells.dim() == 2 else logits[0], memory, computed)
+        return CanvasOutput(logits if ask.cells.dim() == 2 else logits[0], memory, computed)
 
     def _with_rows(self, entry: Entry, rows: np.ndarray) -> Entry:
         """The entry with these rows' scores, from the states it holds if it lacks some."""
@@ -354,14 +354,14 @@ class HFMaskedEngine:
             block, good = self._logits(entry.hidden, rows)
         return replace(entry, rows=rows, block=block, start=0, good=good)
 
-    def _memory(self, ask: CanvasAsk, entries: list[Entry]) -> Kept:
+    def _memory(self, ask: CanvasCall, entries: list[Entry]) -> CachedMemory:
         length = ask.cells.shape[-1]
         if not entries:
             kept = self.empty(length) if ask.given is None else ask.given.join(self.empty(length))
         else:
             found = entries[0].kept
             assert found is not None
-            kept = found if isinstance(found, Kept) else found.kept()
+            kept = found if isinstance(found, CachedMemory) else found.kept()
         kept.store.handed[kept.slot] += 1
         return kept
 

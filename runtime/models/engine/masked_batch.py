@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.engine.masked_forward import Part
-from decgraph.runtime.models.engine.masked_memory import Kept, Store, gathered, saved
+from decgraph.runtime.models.engine.masked_memory import CachedMemory, Store, gathered, saved
 
 _LOOSE = 8  # fresh cells by which sequences of a part may differ in any case
 _TABLES = 512  # position tables remembered
@@ -21,13 +21,13 @@ class Recording:
 
     def __init__(self, part: Part, family: str, lengths: list[int], row_bytes: int) -> None:
         self.part, self.family, self.lengths, self.nbytes = part, family, lengths, row_bytes * part.width
-        self._kept: list[Kept] = []
+        self._kept: list[CachedMemory] = []
 
-    def kept(self, slot: int) -> Kept:
+    def kept(self, slot: int) -> CachedMemory:
         """The memory of one canvas: always the same state, whatever is written over it later."""
         if not self._kept:
             store = self.part.stored()
-            self._kept = [Kept(self.family, store, n, np.ones(width, bool)) for n, width in enumerate(self.lengths)]
+            self._kept = [CachedMemory(self.family, store, n, np.ones(width, bool)) for n, width in enumerate(self.lengths)]
         return self._kept[slot]
 
 
@@ -38,7 +38,7 @@ class Recorded:
     recording: Recording
     slot: int
 
-    def kept(self) -> Kept:
+    def kept(self) -> CachedMemory:
         """The memory."""
         return self.recording.kept(self.slot)
 
@@ -61,7 +61,7 @@ class Unit:
 
     cells: np.ndarray
     fresh: np.ndarray | None
-    given: Kept | None
+    given: CachedMemory | None
     rows: np.ndarray
     soft: tuple[np.ndarray, Tensor, Tensor] | None
     keep: bool
@@ -69,7 +69,7 @@ class Unit:
     family: str = ""
     start: int = field(default=0, init=False)
     padding: int = field(default=0, init=False)
-    kept: Kept | Recorded | None = field(default=None, init=False)
+    kept: CachedMemory | Recorded | None = field(default=None, init=False)
 
     @property
     def width(self) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.capture.make import capture
-from decgraph.runtime.models.capture.step import Step as Captured
+from decgraph.runtime.models.capture.step import CapturedForward as Captured
 from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
 from decgraph.runtime.models.engine.masked_memory import Store
 from decgraph.runtime.models.hf_net import Net

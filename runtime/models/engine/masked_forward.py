@@ -123,7 +123,7 @@ class Part:
         return mask.repeat(1, 1, groups, 1) if groups > 1 else mask
 
 
-class Step(Protocol):
+class MaskedForward(Protocol):
     """The forward that an engine drives. packs: whether the parts of a call share one forward of the model. blank: keys
     and values [layers, 2, 1, heads, 1, dim] of one position, for their shape."""
 

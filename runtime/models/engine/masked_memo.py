@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from decgraph.runtime.models.engine.masked_batch import Recorded
-from decgraph.runtime.models.engine.masked_memory import Kept
+from decgraph.runtime.models.engine.masked_memory import CachedMemory
 
 _ASKS = 2  # a sequence's last asks that are remembered: FreeDave asks for a canvas, then for a tree of canvases
 Key = tuple[Any, ...]  # Any: bytes and numbers that say what was computed from
@@ -28,7 +28,7 @@ class Entry:
     rows: np.ndarray
     block: Tensor
     start: int
-    kept: Kept | Recorded | None
+    kept: CachedMemory | Recorded | None
     good: np.ndarray | None = None
     holding: Any = None  # Any: soft weights
 
@@ -40,7 +40,7 @@ class Entry:
     @property
     def nbytes(self) -> int:
         """What it keeps alive, at least."""
-        kept = 0 if self.kept is None else self.kept.store.nbytes if isinstance(self.kept, Kept) else self.kept.nbytes
+        kept = 0 if self.kept is None else self.kept.store.nbytes if isinstance(self.kept, CachedMemory) else self.kept.nbytes
         return self.hidden.nbytes + self.block[:1].nbytes * len(self.rows) + kept
 
 

@@ -66,7 +66,7 @@ class Store:
         return new
 
 
-class Kept:
+class CachedMemory:
     """A memory of a masked Hugging Face model: what is held of one sequence, `runtime.models.interface.Memory`
     with its rows on the device. Immutable; `only` and `without` share the rows.
 
@@ -132,15 +132,15 @@ class Kept:
             masks.append(rest.tobytes())
         return (self.version.serial, self.slot, self.length, tuple(sorted(self.parts)), *masks)
 
-    def only(self, ps: Iterable[int]) -> Kept:
+    def only(self, ps: Iterable[int]) -> CachedMemory:
         """What is held of positions `ps`, in every layer."""
         return self._within(_marks(ps, self.length))
 
-    def without(self, ps: Iterable[int]) -> Kept:
+    def without(self, ps: Iterable[int]) -> CachedMemory:
         """What is held, positions `ps` dropped in every layer."""
         return self._within(~_marks(ps, self.length))
 
-    def join(self, other: Kept) -> Kept:
+    def join(self, other: CachedMemory) -> CachedMemory:
         """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different families."""
         if self.family != other.family:
             raise DecError(f"cannot join memories of {self.family!r} and {other.family!r}: different models made them")
@@ -148,9 +148,9 @@ class Kept:
         held = _padded(self.held, length) | _padded(other.held, length)
         parts = {layer: _padded(self.mask(layer), length) | _padded(other.mask(layer), length) for layer in layers}
         if self.version is other.version or not len(other.positions):
-            return Kept(self.family, self.store, self.slot, held, parts, self.version)
+            return CachedMemory(self.family, self.store, self.slot, held, parts, self.version)
         if not len(self.positions):
-            return Kept(self.family, other.store, other.slot, held, parts, other.version)
+            return CachedMemory(self.family, other.store, other.slot, held, parts, other.version)
         made = gathered([self], max(length, self.store.room, other.store.room))
         assert made.block is not None
         source, into = other.block(), made.block[:, :, 0]
@@ -159,13 +159,13 @@ class Kept:
         else:
             for layer in range(len(into)):
                 _copy(source[layer], into[layer], np.flatnonzero(other.mask(layer)))
-        return Kept(self.family, made, 0, held, parts)
+        return CachedMemory(self.family, made, 0, held, parts)
 
     def layer(self, index: int) -> KeptLayer:
         """One layer's rows, to be cut and put back."""
         return KeptLayer(self, index, self.mask(index))
 
-    def put(self, index: int, part: KeptLayer) -> Kept:
+    def put(self, index: int, part: KeptLayer) -> CachedMemory:
         """The same memory with one layer replaced (eviction per layer: `m[l] = m[l].only(ps)`)."""
         if part.of.family != self.family:
             raise DecError(f"cannot put a layer of {part.of.family!r} into a memory of {self.family!r}")
@@ -174,11 +174,11 @@ class Kept:
         parts[index] = _padded(part.held, length)
         held = _padded(self.held, length)
         if (part.of.version is self.version and part.index == index) or not part.held.any():
-            return Kept(self.family, self.store, self.slot, held, parts, self.version)
+            return CachedMemory(self.family, self.store, self.slot, held, parts, self.version)
         made = gathered([self], max(length, self.store.room, part.of.store.room), like=part.of.store.block)
         assert made.block is not None
         _copy(part.of.block()[part.index], made.block[index, :, 0], np.flatnonzero(part.held))
-        return Kept(self.family, made, 0, held, parts)
+        return CachedMemory(self.family, made, 0, held, parts)
 
     def block(self) -> Tensor:
         """The rows [layers, 2, heads, room, dim], held and not. Raises InternalError for a consumed memory."""
@@ -194,16 +194,16 @@ class Kept:
         keys, values = self.block()[layer]
         return {int(i): (keys[:, i], values[:, i]) for i in np.flatnonzero(self.mask(layer))}
 
-    def overwritten(self, fresh: np.ndarray, length: int, store: Store, slot: int) -> Kept:
+    def overwritten(self, fresh: np.ndarray, length: int, store: Store, slot: int) -> CachedMemory:
         """This memory after a call of `length` positions that computed `fresh`: the newest state of a slot."""
         length = max(length, self.length)
         marks = _marks(fresh, length)
         parts = {layer: _padded(mask, length) | marks for layer, mask in self.parts.items()}
-        return Kept(self.family, store, slot, _padded(self.held, length) | marks, parts)
+        return CachedMemory(self.family, store, slot, _padded(self.held, length) | marks, parts)
 
-    def _within(self, keep: np.ndarray) -> Kept:
+    def _within(self, keep: np.ndarray) -> CachedMemory:
         parts = {layer: mask & keep for layer, mask in self.parts.items()}
-        return Kept(self.family, self.store, self.slot, self.held & keep, parts, self.version)
+        return CachedMemory(self.family, self.store, self.slot, self.held & keep, parts, self.version)
 
     def __repr__(self) -> str:
         return f"<Kept {self.family} {int(self.held.sum())} of {self.length} positions>"
@@ -213,7 +213,7 @@ class Kept:
 class KeptLayer:
     """One layer of a memory. held: bool[length], the positions held in it."""
 
-    of: Kept
+    of: CachedMemory
     index: int
     held: np.ndarray
 
@@ -231,12 +231,12 @@ class KeptLayer:
         return replace(self, held=self.held & ~_marks(ps, len(self.held)))
 
 
-def empty(family: str, length: int) -> Kept:
+def empty(family: str, length: int) -> CachedMemory:
     """A memory of `length` positions that holds none."""
-    return Kept(family, Store(None), 0, np.zeros(length, bool))
+    return CachedMemory(family, Store(None), 0, np.zeros(length, bool))
 
 
-def gathered(kept: Sequence[Kept], room: int, like: Tensor | None = None) -> Store:
+def gathered(kept: Sequence[CachedMemory], room: int, like: Tensor | None = None) -> Store:
     """A new store with a slot for each memory, in order, and room for positions 0..room-1 (at least what each holds).
 
     What is not held stays a finite number, so that a weight of zero hides it. `like`: a block whose

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.ask import Counted
-from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk
+from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
+from decgraph.runtime.models.engine.forward_call import Counted
 from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, Model, Soft, check_scores
 
 
@@ -81,9 +81,9 @@ class PlainMaskedEngine:
         """Forget a sequence's last call."""
         self._last.pop(sequence, None)
 
-    def answer(self, asks: Sequence[CanvasAsk]) -> list[CanvasAnswer | DecError]:
+    def answer(self, asks: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`."""
-        out: list[CanvasAnswer | DecError] = []
+        out: list[CanvasOutput | DecError] = []
         for ask in asks:
             self.counted.asks += 1
             try:
@@ -92,7 +92,7 @@ class PlainMaskedEngine:
                 out.append(error)
         return out
 
-    def _answer(self, ask: CanvasAsk) -> CanvasAnswer:
+    def _answer(self, ask: CanvasCall) -> CanvasOutput:
         canvases = ask.cells.cpu().reshape(-1, ask.cells.shape[-1]).tolist()
         given = None if ask.given is None or ask.fresh is None else ask.given.memory
         fresh = None if ask.fresh is None else sorted({int(i) for i in ask.fresh})
@@ -120,10 +120,10 @@ class PlainMaskedEngine:
         if rows and given is None:
             self._last[ask.sequence] = {c: {**last.get(c, {}), **dict(zip(rows, x, strict=True))} for c, x in known.items()}
         out = torch.from_numpy(np.stack([known[cells] for cells in read]))
-        return CanvasAnswer(out if ask.cells.dim() == 2 else out[0], memory, self.counted.computed - before)
+        return CanvasOutput(out if ask.cells.dim() == 2 else out[0], memory, self.counted.computed - before)
 
     def _rows(
-        self, ask: CanvasAsk, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, given: Memory | None
+        self, ask: CanvasCall, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, given: Memory | None
     ) -> np.ndarray:
         """float64[rows, vocabulary]."""
         self.counted.asked += len(cells) if given is None or fresh is None else len(fresh)
@@ -147,7 +147,7 @@ class PlainMaskedEngine:
             return self.empty(len(cells))
         return PlainKept(self.model.memory(cells, fresh, given))
 
-    def _soft(self, ask: CanvasAsk) -> dict[int, Soft]:
+    def _soft(self, ask: CanvasCall) -> dict[int, Soft]:
         if ask.soft is None:
             return {}
         positions, weights, masked = ask.soft

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.engine.ask import Engine
+from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.interface import Model
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.ask import Answer, Ask, Counted
+from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall
 from decgraph.runtime.models.interface import Model, Scores, check_size
 
 
@@ -21,7 +21,7 @@ class PlainEngine:
         self.model = model
         self.counted = Counted()
 
-    def answer(self, asks: list[Ask]) -> list[Answer]:
+    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
         """Float64 [rows, V], or [rows * heads, V] for the part "heads"; the DecError of an ask in its place."""
         self.counted.calls += 1
         answers: list[Answer] = []
@@ -49,7 +49,7 @@ class PlainEngine:
     def close(self, sequence: Hashable) -> None:
         """Nothing is kept, so nothing is forgotten."""
 
-    def _scores(self, ask: Ask) -> list[Scores]:
+    def _scores(self, ask: ForwardCall) -> list[Scores]:
         paths = ask.paths()
         if ask.part == "heads":
             return [row for path in paths for row in self.model.heads(path)]

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.ask import Ask
+from decgraph.runtime.models.engine.forward_call import ForwardCall
 
 Move = Callable[[int, Sequence[int], int], None]  # slot, rows, where they go
 
@@ -58,7 +58,7 @@ class Slot:
         self.parents.append(parent)
         self.positions.append(position)
 
-    def covers(self, ask: Ask) -> bool:
+    def covers(self, ask: ForwardCall) -> bool:
         """Whether the ask is about a place on the chain, with no cells below it: then it leaves the slot alone."""
         length = len(ask.context)
         return 0 < length <= len(self.chain) and not len(ask.parents) and self._same(ask.context, length)
@@ -123,7 +123,7 @@ class Slot:
 
 
 @dataclass
-class Plan:
+class SlotPlan:
     """What an ask needs: its new cells in the order in which they are computed, and the rows wanted.
 
     fresh: the context's new tokens. nodes: which of the ask's nodes are new, after them. ids: the tokens of both;
@@ -132,7 +132,7 @@ class Plan:
     rows: how many rows are used when all is computed. done: how many cells were computed.
     """
 
-    ask: Ask
+    ask: ForwardCall
     slot: Slot
     start: int
     fresh: list[int]
@@ -147,7 +147,7 @@ class Plan:
     want: list[int]
     rows: int
     done: int = 0
-    below: Plan | None = None
+    below: SlotPlan | None = None
     _sees: np.ndarray | None = field(default=None, repr=False)
 
     @property
@@ -194,7 +194,7 @@ class Plan:
         return np.array([*self.slot.positions[:held], *self.positions[len(self.fresh) :]], dtype=np.int64)
 
 
-def plan(ask: Ask, slot: Slot, context: int | None, name: str, size: int) -> Plan:
+def plan(ask: ForwardCall, slot: Slot, context: int | None, name: str, size: int) -> SlotPlan:
     """What `ask` needs of a slot that follows its context. Raises DecError for an ask that cannot be answered."""
     start, length = min(len(slot.chain), len(ask.context)), len(ask.context)
     fresh = [index(token) for token in ask.context[start:]]
@@ -240,7 +240,7 @@ def plan(ask: Ask, slot: Slot, context: int | None, name: str, size: int) -> Pla
             hint="a shorter prompt, or fewer tokens to generate",
         )
     want = [length - 1 if row < 0 else length + places[row] for row in ask.rows]
-    return Plan(
+    return SlotPlan(
         ask=ask,
         slot=slot,
         start=start,
@@ -258,7 +258,7 @@ def plan(ask: Ask, slot: Slot, context: int | None, name: str, size: int) -> Pla
     )
 
 
-def _needed(ask: Ask, count: int) -> list[bool]:
+def _needed(ask: ForwardCall, count: int) -> list[bool]:
     """Which nodes the wanted rows hang on; all of them if no row is wanted."""
     if not len(ask.rows):
         return [True] * count

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from decgraph.backends.reference.machine import Machine as ReferenceMachine
-from decgraph.backends.torch.machine import Machine as TorchMachine
+from decgraph.backends.reference.machine import ReferenceMachine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.program import program_of
 from decgraph.ir.text import parse_module
 from decgraph.ir.values import Module, Op

@@ -13,11 +13,11 @@ from op_operands import OPERANDS
 from torch_values import plain, torch_value
 
 from decgraph import DecError
-from decgraph.backends.indexes import Asked, Lru
-from decgraph.backends.reference.machine import Machine as ReferenceMachine
+from decgraph.backends.indexes import Continuations, Lru
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.torch import lowering, writer
-from decgraph.backends.torch.machine import Machine as TorchMachine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.ir.table import TABLE
 from decgraph.ir.text import parse_module
@@ -158,7 +158,7 @@ def index_for(op: Op, suffixes: Any) -> Any:
     if op.attrs.get("what") == "get":
         return Lru(2).store(1, (0, 2)).store(1, (2,))
     index = suffixes(8).learn((0, 2, 0, 1, 0, 2, 2, 0, 2))
-    return Asked(index, (0,)) if op.opcode == "tree.best_first" else index
+    return Continuations(index, (0,)) if op.opcode == "tree.best_first" else index
 
 
 def operands(module: Module, request: Request, *, on_torch: bool, tensors: bool = False) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from worlds import WORLDS, world
 from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine
 from decgraph.backends.torch.generated import driven_by
-from decgraph.backends.torch.program import Program, printed, program_of
+from decgraph.backends.torch.program import Driver, printed, program_of
 from decgraph.backends.torch.segments import graphs_of
 from decgraph.backends.torch.texts import negated, summary
 from decgraph.cli.main import main
@@ -67,7 +67,7 @@ def test_the_text_is_python_that_says_where_it_comes_from(name: str, passes: boo
         assert "__" not in code and not code.endswith(" ") and "not not" not in code, line
 
 
-def compiled(name: str, passes: bool = True) -> Program:
+def compiled(name: str, passes: bool = True) -> Driver:
     m = load_algorithm(name).optimised() if passes else module(name)
     return program_of(m, m.main)
 
@@ -142,15 +142,15 @@ def test_a_graph_computes_what_a_rule_takes_its_residual_from() -> None:
     import numpy as np
     import torch
 
-    from decgraph.backends.torch.machine import Machine
-    from decgraph.backends.torch.rows import Dist, Values
+    from decgraph.backends.torch.machine import TorchMachine
+    from decgraph.backends.torch.rows import TorchDist, TorchVectors
 
     m = load_algorithm("speculative").optimised()
     models = {k: v for k, v in tables().items() if k in ("target", "drafter")}
     request = Request(prompt=(0, 1))
-    run = Machine(m, m.main, models, {"gamma": 2}, request)
+    run = TorchMachine(m, m.main, models, {"gamma": 2}, request)
     a, b = (
-        Dist(Values(torch.tensor([w], dtype=torch.float64), request), np.asarray(0))
+        TorchDist(TorchVectors(torch.tensor([w], dtype=torch.float64), request), np.asarray(0))
         for w in ([0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1])
     )
     name = next(name for name in graphs_of(m) if name.startswith("p_at_"))

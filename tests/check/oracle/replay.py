@@ -6,7 +6,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-from decgraph.backends.reference.machine import Machine
+from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
@@ -79,7 +79,7 @@ class Replay:
         out = []
         for i, r in enumerate(self.world.requests):
             made = request_of(r, seed * 7 + i)
-            m = Machine(self.module, self.name, self.models, self.params, made, shared=shared)
+            m = ReferenceMachine(self.module, self.name, self.models, self.params, made, shared=shared)
             try:
                 m.run()
             except DecError:

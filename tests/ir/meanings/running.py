@@ -10,8 +10,8 @@ from typing import Any
 from meanings.registry import Raises, Sample, V
 from torch_values import plain, torch_value
 
-from decgraph.backends.reference.machine import Machine as ReferenceMachine
-from decgraph.backends.torch.machine import Machine as TorchMachine
+from decgraph.backends.reference.machine import ReferenceMachine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.errors import DecError
 from decgraph.ir.text import parse_module
 from decgraph.ir.values import Module, Op, Region, Value

@@ -12,7 +12,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.capture.compiled import compiled
 from decgraph.runtime.models.capture.make import capture, captured_program
-from decgraph.runtime.models.capture.step import Step
+from decgraph.runtime.models.capture.step import CapturedForward
 
 
 def close(mine: Tensor, theirs: Tensor) -> None:
@@ -23,7 +23,7 @@ def close(mine: Tensor, theirs: Tensor) -> None:
 def test_states_exits_and_starts(name: str, random_model: Callable[..., Any]) -> None:
     model = random_model(name)
     program, runs = captured_program(model)
-    step = Step(program)
+    step = CapturedForward(program)
     for run in runs:
         ids, *rest = run.before.copy().inputs()
         last, states = step.tapped(0, 2, 3)(ids, *rest)
@@ -72,7 +72,7 @@ def test_parts_that_do_not_exist(random_model: Callable[..., Any]) -> None:
 
 def test_compiled_gives_the_same(random_model: Callable[..., Any]) -> None:
     program, runs = captured_program(random_model("llama"))
-    step, said = Step(program), list[str]()
+    step, said = CapturedForward(program), list[str]()
     fast = compiled(step, backend="eager", notice=said.append)
     close(fast(*runs[0].before.copy().inputs()), runs[0].last)
     close(fast.upto(1)(*runs[0].before.copy().inputs()), runs[0].states[1])
@@ -82,7 +82,7 @@ def test_compiled_gives_the_same(random_model: Callable[..., Any]) -> None:
 @pytest.mark.nightly
 def test_compiled_by_inductor(random_model: Callable[..., Any]) -> None:
     program, runs = captured_program(random_model("gemma3_text"))
-    fast = compiled(Step(program))
+    fast = compiled(CapturedForward(program))
     for run in runs:
         close(fast(*run.before.copy().inputs()), run.last)
 
@@ -93,7 +93,7 @@ def test_without_a_compiler_the_step_runs_as_it_is(random_model: Callable[..., A
 
     program, runs = captured_program(random_model("llama"))
     said = list[str]()
-    fast = compiled(Step(program), backend=missing, notice=said.append)  # type: ignore[arg-type]
+    fast = compiled(CapturedForward(program), backend=missing, notice=said.append)  # type: ignore[arg-type]
     for _ in range(2):
         close(fast(*runs[0].before.copy().inputs()), runs[0].last)
     assert len(said) == 1 and "no C++ compiler" in said[0]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from decgraph.runtime.models.capture.make import PASSES, capture, captured_program
-from decgraph.runtime.models.capture.step import Step
+from decgraph.runtime.models.capture.step import CapturedForward
 
 
 def operations(model: Any, *without: str) -> Counter[str]:
@@ -156,6 +156,6 @@ def test_the_code_reads_as_python(random_model: Callable[..., Any]) -> None:
 def test_a_program_is_not_changed_by_its_steps(random_model: Callable[..., Any]) -> None:
     program, _ = captured_program(random_model("llama"))
     before = str(program.graph)
-    step = Step(program)
+    step = CapturedForward(program)
     assert step.upto(1).code != step.code and step.since(2).nodes < step.nodes
     assert str(program.graph) == before

@@ -9,14 +9,14 @@ import torch
 from asking import run
 from hf_modules import CONFIGS, logits, module
 
-from decgraph.runtime.models.engine.ask import Answer, Ask
+from decgraph.runtime.models.engine.forward_call import Answer, ForwardCall
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
 
 
-def check(of: Any, asks: list[Ask], answers: list[Answer]) -> None:
+def check(of: Any, asks: list[ForwardCall], answers: list[Answer]) -> None:
     for ask, answer in zip(asks, answers, strict=True):
         assert isinstance(answer, torch.Tensor), answer
         want = logits(of, ask.paths())
@@ -38,7 +38,7 @@ def test_random_asks_give_the_modules_own_logits(kind: str, form: str) -> None:
         pytest.skip("its forward cannot be captured")
     engine.chunk = 16  # prompts go in chunks
 
-    def answer(asks: list[Ask]) -> None:
+    def answer(asks: list[ForwardCall]) -> None:
         check(of, asks, engine.answer(asks))
 
     cells = run(7, 61, 60, 16, answer, engine.close)
@@ -59,26 +59,26 @@ def engine(of: Any) -> Any:
 
 def test_rows_of_held_cells_need_no_forward(of: Any, engine: Any) -> None:
     context, tree = [5, 6, 7], ([1, 2, 3, 4], [-1, 0, 0, 2], [10, 11, 12, 13])
-    asks = [Ask(0, context, (), *tree, [0, 1, 2, 3])]
+    asks = [ForwardCall(0, context, (), *tree, [0, 1, 2, 3])]
     check(of, asks, engine.answer(asks))
     calls = engine.counted.calls
     again = [
-        Ask(0, context, (), *tree, [3, -1, 1]),
-        Ask(0, context[:2]),  # a place on the chain
-        Ask(0, [*context, 1, 3], [-1, -1, -1, 10, 12]),  # the context's end was a node one call ago
-        Ask(0, [*context, 1, 3], [-1, -1, -1, 10, 12], [4], [-1], [13], [0]),  # what hung below it is kept
+        ForwardCall(0, context, (), *tree, [3, -1, 1]),
+        ForwardCall(0, context[:2]),  # a place on the chain
+        ForwardCall(0, [*context, 1, 3], [-1, -1, -1, 10, 12]),  # the context's end was a node one call ago
+        ForwardCall(0, [*context, 1, 3], [-1, -1, -1, 10, 12], [4], [-1], [13], [0]),  # what hung below it is kept
     ]
     for ask in again:
         check(of, [ask], engine.answer([ask]))
     assert engine.counted.calls == calls and engine.counted.computed == 7
-    check(of, asks := [Ask(0, [*context, 1, 3, 9], [-1, -1, -1, 10, 12, -1])], engine.answer(asks))
+    check(of, asks := [ForwardCall(0, [*context, 1, 3, 9], [-1, -1, -1, 10, 12, -1])], engine.answer(asks))
     assert engine.counted.computed == 8
 
 
 def test_only_what_a_wanted_row_hangs_on_is_computed(of: Any, engine: Any) -> None:
     tree = ([1, 2, 3, 4], [-1, 0, 0, -1], [0, 1, 2, 3])
     for rows, cells in (([], 1), ([1], 2), ([3], 1), ([2], 1)):
-        asks = [Ask(0, [5], (), *tree, rows)] if rows else [Ask(0, [5], rows=[])]
+        asks = [ForwardCall(0, [5], (), *tree, rows)] if rows else [ForwardCall(0, [5], rows=[])]
         before = engine.counted.computed
         answers = engine.answer(asks)
         assert engine.counted.computed - before == cells
@@ -88,9 +88,9 @@ def test_only_what_a_wanted_row_hangs_on_is_computed(of: Any, engine: Any) -> No
 
 def test_one_forward_for_a_ragged_batch(of: Any, engine: Any) -> None:
     asks = [
-        Ask("chain", [1, 2, 3], (), [4, 5, 6], [-1, 0, 1], [0, 1, 2], [-1, 0, 1, 2]),
-        Ask("tree", [3, 4], (), [4, 5, 6, 7, 8], [-1, -1, 0, 1, 1], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
-        Ask("one", [9]),
+        ForwardCall("chain", [1, 2, 3], (), [4, 5, 6], [-1, 0, 1], [0, 1, 2], [-1, 0, 1, 2]),
+        ForwardCall("tree", [3, 4], (), [4, 5, 6, 7, 8], [-1, -1, 0, 1, 1], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
+        ForwardCall("one", [9]),
     ]
     check(of, asks, engine.answer(asks))
     assert engine.counted.calls == 1
@@ -99,10 +99,10 @@ def test_one_forward_for_a_ragged_batch(of: Any, engine: Any) -> None:
 
 def test_a_long_prompt_goes_in_chunks_and_not_padded_onto_the_others(of: Any, engine: Any) -> None:
     engine.chunk = 32
-    short = [Ask(n, [n, n + 1]) for n in range(6)]
+    short = [ForwardCall(n, [n, n + 1]) for n in range(6)]
     engine.answer(short)
     before = engine.counted.padding
-    asks = [Ask(n, [n, n + 1, 7]) for n in range(6)] + [Ask("long", list(range(60)) + [1] * 10)]
+    asks = [ForwardCall(n, [n, n + 1, 7]) for n in range(6)] + [ForwardCall("long", list(range(60)) + [1] * 10)]
     check(of, asks, engine.answer(asks))
     assert engine.counted.padding - before < 64
     assert engine.counted.calls <= 1 + 4
@@ -111,9 +111,9 @@ def test_a_long_prompt_goes_in_chunks_and_not_padded_onto_the_others(of: Any, en
 def test_tensors_as_tokens_and_two_asks_of_one_sequence(of: Any, engine: Any) -> None:
     tokens = torch.tensor([4, 5, 6])
     asks = [
-        Ask(0, [1, 2], (), tokens, [-1, 0, -1], [0, 1, 2], [0, 1, 2]),
-        Ask(0, [1, 2], (), tokens, [-1, 0, -1], [0, 1, 2], [2, -1]),
-        Ask(0, [1, 2], (), [4, 9], [-1, 0], [-1, -1], [1]),  # nobody's cells
+        ForwardCall(0, [1, 2], (), tokens, [-1, 0, -1], [0, 1, 2], [0, 1, 2]),
+        ForwardCall(0, [1, 2], (), tokens, [-1, 0, -1], [0, 1, 2], [2, -1]),
+        ForwardCall(0, [1, 2], (), [4, 9], [-1, 0], [-1, -1], [1]),  # nobody's cells
     ]
     check(of, asks, engine.answer(asks))
     assert engine.counted.computed == 5 + 2
@@ -121,18 +121,22 @@ def test_tensors_as_tokens_and_two_asks_of_one_sequence(of: Any, engine: Any) ->
 
 def test_a_context_that_did_not_grow_is_noticed(of: Any, engine: Any) -> None:
     for context in ([1, 2, 3, 4], [1, 2, 9, 4], [1, 2], [5], [5, 6, 7]):
-        check(of, asks := [Ask(0, context, (), [3], [-1], [len(context) * 100 + context[-1]], [-1, 0])], engine.answer(asks))
+        check(
+            of,
+            asks := [ForwardCall(0, context, (), [3], [-1], [len(context) * 100 + context[-1]], [-1, 0])],
+            engine.answer(asks),
+        )
 
 
 def test_sequences_leave_holes_that_are_closed(of: Any, engine: Any) -> None:
-    asks = [Ask(n, [n + 1, 4, 2]) for n in range(5)]
+    asks = [ForwardCall(n, [n + 1, 4, 2]) for n in range(5)]
     engine.answer(asks)
     engine.close(0)
     engine.close(2)
     engine.close("never seen")
-    asks = [Ask(n, [n + 1, 4, 2, 8], (), [1, 2], [-1, -1], [0, 1], [-1, 0, 1]) for n in (4, 1)]  # 3 stays away
+    asks = [ForwardCall(n, [n + 1, 4, 2, 8], (), [1, 2], [-1, -1], [0, 1], [-1, 0, 1]) for n in (4, 1)]  # 3 stays away
     check(of, asks, engine.answer(asks))
-    asks = [Ask(n, [n + 1, 4, 2, 8, 6]) for n in (4, 3, 1)]
+    asks = [ForwardCall(n, [n + 1, 4, 2, 8, 6]) for n in (4, 3, 1)]
     before = engine.counted.computed
     check(of, asks, engine.answer(asks))
     assert engine.counted.computed - before == 4
@@ -140,16 +144,16 @@ def test_sequences_leave_holes_that_are_closed(of: Any, engine: Any) -> None:
 
 def test_rows_past_the_vocabulary_are_cut(of: Any) -> None:
     engine = engine_of(from_module(of, name="small", vocab=Vocab("some", 50)))
-    (answer,) = engine.answer([Ask(0, [1, 2])])
+    (answer,) = engine.answer([ForwardCall(0, [1, 2])])
     assert answer.shape == (1, 50)
-    (error,) = engine.answer([Ask(0, [1, 55])])
+    (error,) = engine.answer([ForwardCall(0, [1, 55])])
     assert "token 55" in str(error)
 
 
 def test_half_precision(of: Any) -> None:
     small = module("qwen3").to(torch.bfloat16)
     engine = engine_of(from_module(small, name="half"))
-    asks = [Ask(0, [1, 2, 3], (), [4, 5], [-1, -1], [0, 1], [0, 1]), Ask(1, [8])]
+    asks = [ForwardCall(0, [1, 2, 3], (), [4, 5], [-1, -1], [0, 1], [0, 1]), ForwardCall(1, [8])]
     for ask, answer in zip(asks, engine.answer(asks), strict=True):
         want = logits(small, ask.paths()).float()
         assert answer.dtype == torch.float32 and (answer - want).abs().max() < 0.05 * want.abs().max()

@@ -12,8 +12,8 @@ from asking import run
 from hf_modules import logits, module
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.ask import Answer, Ask
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import Answer, ForwardCall
 from decgraph.runtime.models.engine.hf import module_engine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
@@ -29,7 +29,7 @@ def engine(of: Any) -> CausalEngine:
     return module_engine(of, "small", 61, 96)
 
 
-def right(of: Any, ask: Ask, answer: Answer) -> None:
+def right(of: Any, ask: ForwardCall, answer: Answer) -> None:
     assert isinstance(answer, torch.Tensor), answer
     assert torch.allclose(answer, logits(of, ask.paths()), atol=1e-4, rtol=1e-4)
 
@@ -45,17 +45,17 @@ def test_logits_that_are_not_numbers(of: Any, engine: CausalEngine) -> None:
         of.model.embed_tokens.weight[7] = float("nan")
         of.lm_head.weight = torch.nn.Parameter(of.lm_head.weight.clone())
         of.lm_head.weight[7] = 0.0
-    good, bad = Ask("good", [1, 2, 3]), Ask("bad", [1, 2], (), [4, 7, 5], [-1, 0, 1], [0, 1, 2], [-1, 0, 1, 2])
+    good, bad = ForwardCall("good", [1, 2, 3]), ForwardCall("bad", [1, 2], (), [4, 7, 5], [-1, 0, 1], [0, 1, 2], [-1, 0, 1, 2])
     answers = engine.answer([good, bad])
     right(of, good, answers[0])
     wrong(answers[1], "'small'", "position 3", "request bad")
-    again = [Ask("good", [1, 2, 3, 4]), Ask("bad", [1, 2], (), [4, 5], [-1, 0], [3, 4], [-1, 0, 1])]
+    again = [ForwardCall("good", [1, 2, 3, 4]), ForwardCall("bad", [1, 2], (), [4, 5], [-1, 0], [3, 4], [-1, 0, 1])]
     for ask, answer in zip(again, engine.answer(again), strict=True):
         right(of, ask, answer)
     # Cells that are not numbers, in a slot that another sequence then gets: nothing of them is left.
-    engine.answer([Ask("poison", [1, 7, 7, 7, 7, 7], rows=[])])
+    engine.answer([ForwardCall("poison", [1, 7, 7, 7, 7, 7], rows=[])])
     engine.close("poison")
-    right(of, ask := Ask("next", [3, 1]), engine.answer([ask])[0])
+    right(of, ask := ForwardCall("next", [3, 1]), engine.answer([ask])[0])
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf")])
@@ -63,17 +63,22 @@ def test_infinite_logits(of: Any, engine: CausalEngine, value: float) -> None:
     head, which = engine.head, torch.zeros(61)
     which[5] = value  # +inf anywhere is an error; a single -inf is not
     engine.head = lambda states: head(states) + which
-    (answer,) = engine.answer([Ask(0, [1, 2])])
+    (answer,) = engine.answer([ForwardCall(0, [1, 2])])
     if value > 0:
         wrong(answer, "not numbers")
     else:
         assert isinstance(answer, torch.Tensor) and answer[0, 5] == value
         engine.head = lambda states: head(states) + value
-        wrong(engine.answer([Ask(0, [1, 2])])[0], "not numbers")
+        wrong(engine.answer([ForwardCall(0, [1, 2])])[0], "not numbers")
 
 
 def test_a_prompt_longer_than_the_context(of: Any, engine: CausalEngine) -> None:
-    asks = [Ask("long", [1] * 97), Ask("short", [1, 2]), Ask("edge", [2] * 96), Ask("tree", [2] * 96, (), [1], [-1], [0], [0])]
+    asks = [
+        ForwardCall("long", [1] * 97),
+        ForwardCall("short", [1, 2]),
+        ForwardCall("edge", [2] * 96),
+        ForwardCall("tree", [2] * 96, (), [1], [-1], [0], [0]),
+    ]
     answers = engine.answer(asks)
     wrong(answers[0], "97 positions", "'small' (96)", "request long")
     wrong(answers[3], "97 positions", "request tree")
@@ -83,7 +88,12 @@ def test_a_prompt_longer_than_the_context(of: Any, engine: CausalEngine) -> None
 
 def test_asks_that_make_no_sense(engine: CausalEngine) -> None:
     answers = engine.answer(
-        [Ask("empty", []), Ask("token", [1, 61]), Ask("negative", [-1]), Ask("named", [99], name="prompt 3")]
+        [
+            ForwardCall("empty", []),
+            ForwardCall("token", [1, 61]),
+            ForwardCall("negative", [-1]),
+            ForwardCall("named", [99], name="prompt 3"),
+        ]
     )
     wrong(answers[0], "at least one token", "request empty")
     wrong(answers[1], "token 61", "61 tokens", "request token")
@@ -99,28 +109,28 @@ def test_a_batch_that_does_not_fit_is_split(of: Any) -> None:
     engine = module_engine(of, "small", 61, 96)
     roomy = module_engine(of, "small", 61, 96)
     engine.store.budget = 2 * 64 * cell_bytes(engine)  # two short sequences, or one long one
-    asks = [Ask(n, [n + 1] * (20 + n)) for n in range(5)]
+    asks = [ForwardCall(n, [n + 1] * (20 + n)) for n in range(5)]
     for _ in range(2):
         for ask, answer, want in zip(asks, engine.answer(asks), roomy.answer(asks), strict=True):
             right(of, ask, answer)
             assert isinstance(answer, torch.Tensor) and isinstance(want, torch.Tensor)
     assert engine.store.slots * engine.store.rows <= 2 * 64
     assert roomy.counted.computed < engine.counted.computed  # what was given up is computed again
-    right(of, ask := Ask("long", [3] * 90), engine.answer([ask])[0])
+    right(of, ask := ForwardCall("long", [3] * 90), engine.answer([ask])[0])
     assert engine.store.slots * engine.store.rows <= 2 * 64
     engine.store.budget = 64 * cell_bytes(engine)
     small = module_engine(of, "small", 61, 96)
     small.store.budget = 64 * cell_bytes(small)
-    answers = small.answer([Ask("long", [3] * 70), Ask("short", [3] * 7)])
+    answers = small.answer([ForwardCall("long", [3] * 70), ForwardCall("short", [3] * 7)])
     wrong(answers[0], "'small'", "no room", "request long", "budget", "try:")
-    right(of, Ask("short", [3] * 7), answers[1])
+    right(of, ForwardCall("short", [3] * 7), answers[1])
 
 
 def test_random_asks_within_a_tight_budget(of: Any) -> None:
     engine = module_engine(of, "small", 61, 96)
     engine.store.budget = 3 * 64 * cell_bytes(engine)
 
-    def answer(asks: list[Ask]) -> None:
+    def answer(asks: list[ForwardCall]) -> None:
         for ask, made in zip(asks, engine.answer(asks), strict=True):
             right(of, ask, made)
         assert engine.store.slots * engine.store.rows * cell_bytes(engine) <= engine.store.budget
@@ -151,7 +161,7 @@ ALLOCATORS = [
 
 @pytest.mark.parametrize("error", ALLOCATORS)
 def test_out_of_memory_halves_the_batch(of: Any, engine: CausalEngine, error: Callable[[], BaseException]) -> None:
-    asks = [Ask(n, [n + 1, 5, 6]) for n in range(7)]
+    asks = [ForwardCall(n, [n + 1, 5, 6]) for n in range(7)]
     engine.step = Failing(engine.step, error, lambda size, _: size > 2)
     for ask, answer in zip(asks, engine.answer(asks), strict=True):
         right(of, ask, answer)
@@ -161,20 +171,20 @@ def test_out_of_memory_halves_the_batch(of: Any, engine: CausalEngine, error: Ca
 def test_out_of_memory_at_one_sequence_is_that_ones(of: Any, engine: CausalEngine) -> None:
     inner = engine.step
     engine.step = Failing(inner, ALLOCATORS[0], lambda size, _: True)
-    for answer in engine.answer([Ask("a", [1, 2]), Ask("b", [3])]):
+    for answer in engine.answer([ForwardCall("a", [1, 2]), ForwardCall("b", [3])]):
         wrong(answer, "no room", "memory")
     engine.step = inner
-    right(of, ask := Ask("a", [1, 2, 3]), engine.answer([ask])[0])
+    right(of, ask := ForwardCall("a", [1, 2, 3]), engine.answer([ask])[0])
 
 
 @pytest.mark.parametrize("at", range(1, 5))
 def test_interrupted_at_any_forward(of: Any, engine: CausalEngine, at: int) -> None:
     engine.chunk = 8
     inner = engine.step
-    asks = [Ask("a", [1, 2] * 9), Ask("b", [4, 3])]
+    asks = [ForwardCall("a", [1, 2] * 9), ForwardCall("b", [4, 3])]
     grown = [
-        Ask("a", [1, 2] * 9, (), [7, 8, 9], [-1, 0, 0], [0, 1, 2], [-1, 1, 2]),
-        Ask("b", [4, 3, 7, 5], [-1, -1, 0, -1], (), (), (), [-1]),
+        ForwardCall("a", [1, 2] * 9, (), [7, 8, 9], [-1, 0, 0], [0, 1, 2], [-1, 1, 2]),
+        ForwardCall("b", [4, 3, 7, 5], [-1, -1, 0, -1], (), (), (), [-1]),
     ]
     engine.step = Failing(inner, KeyboardInterrupt, lambda _, calls: calls == at)
     stopped = False
@@ -190,14 +200,14 @@ def test_interrupted_at_any_forward(of: Any, engine: CausalEngine, at: int) -> N
 
 
 def test_interrupted_while_cells_are_moved(of: Any, engine: CausalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.answer([Ask("a", [1, 2], (), [3, 4, 5, 6], [-1, 0, 0, 2], [0, 1, 2, 3], [1, 3])])
+    engine.answer([ForwardCall("a", [1, 2], (), [3, 4, 5, 6], [-1, 0, 0, 2], [0, 1, 2, 3], [1, 3])])
     store = engine.store
 
     def stopped(slot: int, source: Any, first: int) -> None:
         store._blocks[0][:, slot, :, first] = 99.0
         raise KeyboardInterrupt
 
-    grown = Ask("a", [1, 2, 3, 5, 6], [-1, -1, 0, 2, 3])
+    grown = ForwardCall("a", [1, 2, 3, 5, 6], [-1, -1, 0, 2, 3])
     with monkeypatch.context() as patch:
         patch.setattr(store, "move", stopped)
         with pytest.raises(KeyboardInterrupt):
@@ -208,7 +218,7 @@ def test_interrupted_while_cells_are_moved(of: Any, engine: CausalEngine, monkey
 def test_other_errors_are_not_hidden(engine: CausalEngine) -> None:
     engine.step = Failing(engine.step, lambda: RuntimeError("shapes differ"), lambda *_: True)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        engine.answer([Ask(0, [1])])
+        engine.answer([ForwardCall(0, [1])])
 
 
 REFUSED = {
@@ -251,9 +261,9 @@ def test_weights_on_two_devices_are_refused(of: Any) -> None:
 def test_the_module_is_left_as_it_was(of: Any) -> None:
     before = of.config._attn_implementation
     engine = module_engine(of, "small", 61, 96)
-    engine.answer([Ask(0, [1, 2])])
+    engine.answer([ForwardCall(0, [1, 2])])
     engine.step = Failing(engine.step, KeyboardInterrupt, lambda *_: True)
     with pytest.raises(KeyboardInterrupt):
-        engine.answer([Ask(0, [1, 2, 3])])
+        engine.answer([ForwardCall(0, [1, 2, 3])])
     assert of.config._attn_implementation == before
     assert not [m for m in of.modules() if m._forward_pre_hooks]

@@ -14,8 +14,8 @@ from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine import exits, heads
-from decgraph.runtime.models.engine.ask import Answer, Ask, Remembered
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import Answer, ForwardCall, Remembered
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.plain import PlainEngine, stacked
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -49,7 +49,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def check(model: Model, asks: list[Ask], answers: list[Answer], **given: Any) -> None:
+def check(model: Model, asks: list[ForwardCall], answers: list[Answer], **given: Any) -> None:
     for ask, answer in zip(asks, answers, strict=True):
         assert isinstance(answer, torch.Tensor), answer
         want = stacked(model.eval(ask.paths(), **given), V)
@@ -60,7 +60,7 @@ def cells(model: Model, *others: Any) -> tuple[int, Any]:
     """Random asks of a model; also hands them to the other engines' checks. Returns what they must cost."""
     engine = engine_of(model)
 
-    def answer(asks: list[Ask]) -> None:
+    def answer(asks: list[ForwardCall]) -> None:
         check(model, asks, engine.answer(asks))
         for other in others:
             check(other, asks, engine_of(other).answer(asks))
@@ -114,31 +114,31 @@ def test_kangaroo_drafts_and_verifies_on_the_same_lower_layers(form: str, target
     assert engine.counted.computed == whole.counted.computed == cost
     assert whole.below is engine.below and engine.below.counted.computed == cost
     bare = derive(target, "head", derive(target, "upto", 2))
-    check(bare, asks := [Ask("x", [1, 2, 3])], engine_of(bare).answer(asks))
+    check(bare, asks := [ForwardCall("x", [1, 2, 3])], engine_of(bare).answer(asks))
 
 
 def test_medusa_heads(target: HFCausal) -> None:
     medusa = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
     both = target.with_heads(medusa)
     for engine in (engine_of(both), engine_of(medusa)):
-        asks = [Ask(n, context, part="heads") for n, context in enumerate(([4, 5, 6], [7], [4, 5, 6, 9, 9]))]
+        asks = [ForwardCall(n, context, part="heads") for n, context in enumerate(([4, 5, 6], [7], [4, 5, 6, 9, 9]))]
         for ask, answer in zip(asks, engine.answer(asks), strict=True):
             assert isinstance(answer, torch.Tensor)
             assert torch.allclose(answer.double(), stacked(both.heads(tuple(ask.context)), V), atol=1e-4)
     engine = engine_of(both)
     before = engine.counted.computed
-    asks = [Ask(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0]), Ask(1, [7], part="heads")]
+    asks = [ForwardCall(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0]), ForwardCall(1, [7], part="heads")]
     logits, guesses = engine.answer(asks)
     check(target, asks[:1], [logits])
     assert isinstance(guesses, torch.Tensor) and guesses.shape == (3, V)
     assert engine.counted.computed == before + 1
     assert engine_of(target).counted.computed >= engine.counted.computed  # one cache for the model with and without
     for one in (engine, PlainEngine(both)):  # several rows: the heads of each together
-        (several,) = one.answer([Ask(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0], part="heads")])
+        (several,) = one.answer([ForwardCall(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0], part="heads")])
         each = torch.cat([stacked(both.heads(path), V) for path in ((4, 5, 6), (4, 5, 6, 8))])
         assert isinstance(several, torch.Tensor) and torch.allclose(several.double(), each, atol=1e-4)
     with pytest.raises(DecError, match="with_heads"):
-        engine_of(target).answer([Ask(0, [4], part="heads")])
+        engine_of(target).answer([ForwardCall(0, [4], part="heads")])
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
                 tokens, parents, uids = trees[n]
                 rows = [-1] if not tokens else list(range(len(tokens) - 2 * level, len(tokens)))[-4:]
                 asks.append(
-                    Ask(
+                    ForwardCall(
                         n,
                         context,
                         marks,
@@ -186,8 +186,10 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
                     parents.append(row)
                     uids.append(uid := uid + 1)
         assert engine.counted.calls - drawn <= 5  # a level is a forward for all; a chain and its first level are two
-        asks = [Ask(n, c, m, *trees[n], [-1]) for n, (c, m) in state.items()]
-        asks = [Ask(a.sequence, a.context, a.marks, a.tokens, a.parents, a.uids, range(-1, len(a.tokens))) for a in asks]
+        asks = [ForwardCall(n, c, m, *trees[n], [-1]) for n, (c, m) in state.items()]
+        asks = [
+            ForwardCall(a.sequence, a.context, a.marks, a.tokens, a.parents, a.uids, range(-1, len(a.tokens))) for a in asks
+        ]
         check(target, asks, whole.answer(asks))
         for n, (context, marks) in state.items():
             tokens, parents, uids = trees[n]
@@ -204,13 +206,13 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
 
 def test_eagle_asked_for_what_is_unusual(eagle: HFFeatures) -> None:
     engine = engine_of(eagle)
-    check(eagle, asks := [Ask(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1])], engine.answer(asks))
-    asks = [Ask(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], 1))]
+    check(eagle, asks := [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1])], engine.answer(asks))
+    asks = [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], 1))]
     check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)))
     for given in (0, 1):  # a prompt of one token: there is no feature before it
-        asks = [Ask(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], given))]
+        asks = [ForwardCall(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], given))]
         check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)[:given]))
-    asks = [Ask(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], given=Remembered(eagle.target, [3], 1))]
+    asks = [ForwardCall(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], given=Remembered(eagle.target, [3], 1))]
     check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)))
-    (error,) = engine.answer([Ask(7, [1] * 120, given=Remembered(eagle.target, [1] * 120, 119))])
+    (error,) = engine.answer([ForwardCall(7, [1] * 120, given=Remembered(eagle.target, [1] * 120, 119))])
     assert isinstance(error, DecError) and "request 7" in str(error)

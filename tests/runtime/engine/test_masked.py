@@ -14,11 +14,11 @@ import transformers
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
-from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk
 from decgraph.runtime.models.engine.masked_captured import CapturedStep
 from decgraph.runtime.models.engine.masked_forward import ModuleStep
-from decgraph.runtime.models.engine.masked_memory import Kept
+from decgraph.runtime.models.engine.masked_memory import CachedMemory
 from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.free import FreeModel
@@ -100,7 +100,7 @@ def same(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-4) -> bool:
     return a.shape == b.shape and bool((held == np.isfinite(b)).all()) and near
 
 
-def same_memory(kept: Kept, memory: Memory) -> bool:
+def same_memory(kept: CachedMemory, memory: Memory) -> bool:
     assert kept.length == memory.length and set(kept.positions.tolist()) == memory.positions
     for layer, held in enumerate(memory.layers):
         rows = kept.rows(layer)
@@ -145,7 +145,7 @@ class Player:
     def tensor(self, cells: list[Any]) -> torch.Tensor:
         return torch.tensor([self.mask if not isinstance(c, int) else c for c in cells])
 
-    def ask(self) -> CanvasAsk:
+    def ask(self) -> CanvasCall:
         """A random ask; `expected` is then what the model says: rows, and the memory if it is kept."""
         if not self.cells or self.rng.random() < 0.05:
             self.start()
@@ -163,7 +163,7 @@ class Player:
             keep = kind == "whole" and rng.random() < 0.8
             scores = self.model.eval_canvas(tuple(cells), rows)
             self.expected = (reference_rows(scores), self.model.memory(tuple(cells)) if keep else None)
-            return CanvasAsk(self.name, self.tensor(cells), soft=soft, rows=rows, keep=keep)
+            return CanvasCall(self.name, self.tensor(cells), soft=soft, rows=rows, keep=keep)
         fresh = self._fresh(kind)
         self._cut(fresh)
         keep = rng.random() < 0.7
@@ -171,12 +171,12 @@ class Player:
         scores = dict(zip(fresh, self.model.eval_canvas(tuple(cells), fresh, self.memory), strict=True))
         memory = self.model.memory(tuple(cells), fresh, self.memory) if keep else None
         self.expected = (reference_rows([scores[i] for i in rows]), memory)
-        ask = CanvasAsk(self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=rng.random() < 0.6)
+        ask = CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=rng.random() < 0.6)
         if ask.consumed:
             self.kept = self.memory = None
         return ask
 
-    def _candidates(self) -> CanvasAsk:
+    def _candidates(self) -> CanvasCall:
         rng, length = self.rng, len(self.cells)
         canvases = []
         for _ in range(rng.randint(1, 4)):
@@ -189,7 +189,7 @@ class Player:
         each = [reference_rows(self.model.eval_canvas(tuple(c), rows, given)) for c in canvases]
         self.expected = (np.stack(each), None)
         kept = None if fresh is None else self.kept
-        return CanvasAsk(self.name, torch.stack([self.tensor(c) for c in canvases]), None, fresh, kept, rows)
+        return CanvasCall(self.name, torch.stack([self.tensor(c) for c in canvases]), None, fresh, kept, rows)
 
     def _fresh(self, kind: str) -> list[int]:
         length, rng = len(self.cells), self.rng
@@ -225,8 +225,8 @@ class Player:
             cells[i] = Soft(tuple(w), m)
         return at, weights, shares
 
-    def check(self, answer: CanvasAnswer | DecError, exact: bool) -> None:
-        assert isinstance(answer, CanvasAnswer), str(answer)
+    def check(self, answer: CanvasOutput | DecError, exact: bool) -> None:
+        assert isinstance(answer, CanvasOutput), str(answer)
         rows, memory = self.expected
         got = answer.logits.double().numpy()
         assert got.shape[:-1] == rows.shape[:-1]

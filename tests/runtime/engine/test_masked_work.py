@@ -13,13 +13,13 @@ import torch
 import transformers
 
 from decgraph.backends.reference.calls import Calls
-from decgraph.backends.reference.values import Held
+from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
+from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, fresh_of
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
-from decgraph.runtime.models.engine.masked_ask import CanvasAnswer, CanvasAsk, fresh_of
 from decgraph.runtime.models.engine.masked_captured import fastest
-from decgraph.runtime.models.engine.masked_forward import ModuleStep, Step
+from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleStep
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import LayerMemory, Memory, Vocab
@@ -49,13 +49,13 @@ def net() -> Net:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["module", "captured"])
-def step(request: pytest.FixtureRequest, net: Net) -> Step:
+def step(request: pytest.FixtureRequest, net: Net) -> MaskedForward:
     module = ModuleStep(net)
     return fastest(net, module) if request.param else module
 
 
 @pytest.fixture
-def engine(net: Net, step: Step) -> HFMaskedEngine:
+def engine(net: Net, step: MaskedForward) -> HFMaskedEngine:
     model = HFMasked(net, name="tiny", vocab=Vocab("test", V), context=64, family="tiny", mask=MASK_ID)
     made = HFMaskedEngine(model, captured=False)
     made.step = step
@@ -73,40 +73,40 @@ def canvas(length: int, seed: int = 0, base: int = 3) -> torch.Tensor:
     return cells
 
 
-def one(engine: HFMaskedEngine, ask: CanvasAsk) -> CanvasAnswer:
+def one(engine: HFMaskedEngine, ask: CanvasCall) -> CanvasOutput:
     (answer,) = engine.answer([ask])
-    assert isinstance(answer, CanvasAnswer), str(answer)
+    assert isinstance(answer, CanvasOutput), str(answer)
     return answer
 
 
 def rows_of(engine: HFMaskedEngine, cells: torch.Tensor, rows: Any) -> torch.Tensor:
     """What a fresh engine says to whole canvases."""
-    return one(another(engine), CanvasAsk("alone", cells, rows=rows)).logits
+    return one(another(engine), CanvasCall("alone", cells, rows=rows)).logits
 
 
 def test_sequences_of_all_lengths_and_phases_share_one_forward(engine: HFMaskedEngine) -> None:
-    first = [CanvasAsk(n, canvas(12 + n, n), rows=range(3), keep=True) for n in range(5)]
+    first = [CanvasCall(n, canvas(12 + n, n), rows=range(3), keep=True) for n in range(5)]
     kept = [a.memory for a in engine.answer(first)]  # type: ignore[union-attr]
     assert engine.counted.calls == 1 and engine.counted.computed == sum(12 + n for n in range(5))
     assert engine.counted.padding == sum(4 - n for n in range(5))
-    asks = [CanvasAsk(n, canvas(12 + n, n), None, range(4, 8), kept[n], range(4, 8), True) for n in range(3)]
-    asks += [CanvasAsk(3, canvas(15, 3), None, range(4, 6), kept[3], [5], True), CanvasAsk(9, canvas(40, 9), rows=[30])]
+    asks = [CanvasCall(n, canvas(12 + n, n), None, range(4, 8), kept[n], range(4, 8), True) for n in range(3)]
+    asks += [CanvasCall(3, canvas(15, 3), None, range(4, 6), kept[3], [5], True), CanvasCall(9, canvas(40, 9), rows=[30])]
     alone = [one(another(engine), ask).logits for ask in asks]
     together = engine.answer(asks)
     assert engine.counted.calls == (2 if engine.step.packs else 3)  # one forward for all, or for all of a kind
     assert engine.counted.computed == 70 + 3 * 4 + 2 + 40
     for a, b in zip(alone, together, strict=True):
-        assert isinstance(b, CanvasAnswer) and torch.allclose(a, b.logits, atol=1e-4)
+        assert isinstance(b, CanvasOutput) and torch.allclose(a, b.logits, atol=1e-4)
 
 
 def test_a_budget_splits_a_batch_and_changes_nothing(engine: HFMaskedEngine) -> None:
-    asks = [CanvasAsk(n, canvas(16, n), rows=range(16), keep=True) for n in range(6)]
+    asks = [CanvasCall(n, canvas(16, n), rows=range(16), keep=True) for n in range(6)]
     whole = engine.answer(asks)
     small = another(engine, budget=2 * engine._cost(engine._plan(asks[0], asks[0].cells.numpy()).units[0]))
     split = small.answer(asks)
     assert (engine.counted.calls, small.counted.calls) == (1, 3)
     for a, b in zip(whole, split, strict=True):
-        assert isinstance(a, CanvasAnswer) and isinstance(b, CanvasAnswer)
+        assert isinstance(a, CanvasOutput) and isinstance(b, CanvasOutput)
         assert torch.allclose(a.logits, b.logits, atol=1e-5)
         assert torch.allclose(a.memory.rows(1)[7][0], b.memory.rows(1)[7][0], atol=1e-5)
 
@@ -117,49 +117,49 @@ def test_freedaves_accepted_canvas_costs_nothing(engine: HFMaskedEngine) -> None
     tree = start.repeat(4, 1)
     for depth in range(1, 4):
         tree[depth:, 2 + depth] = depth
-    one(engine, CanvasAsk("s", start, rows=range(16)))
-    drafts = one(engine, CanvasAsk("s", tree, rows=range(16)))
+    one(engine, CanvasCall("s", start, rows=range(16)))
+    drafts = one(engine, CanvasCall("s", tree, rows=range(16)))
     assert drafts.logits.shape == (4, 16, V)
     assert engine.counted.calls == 2 and engine.counted.computed == 16 + 3 * 16  # the root was known
-    accepted = one(engine, CanvasAsk("s", tree[2], rows=range(16)))
+    accepted = one(engine, CanvasCall("s", tree[2], rows=range(16)))
     assert engine.counted.calls == 2 and engine.counted.asked == 16 + 4 * 16 + 16
     assert torch.equal(accepted.logits, drafts.logits[2])
     assert torch.allclose(accepted.logits, rows_of(engine, tree[2], range(16)), atol=1e-5)
-    assert one(engine, CanvasAsk("s", tree[2], rows=[9, 4])).logits.equal(accepted.logits[[9, 4]])
+    assert one(engine, CanvasCall("s", tree[2], rows=[9, 4])).logits.equal(accepted.logits[[9, 4]])
 
 
 def test_rows_not_asked_for_before_come_from_the_states_that_are_held(engine: HFMaskedEngine) -> None:
-    one(engine, CanvasAsk("s", canvas(16), rows=[3]))
-    later = one(engine, CanvasAsk("s", canvas(16), rows=[10, 3]))
+    one(engine, CanvasCall("s", canvas(16), rows=[3]))
+    later = one(engine, CanvasCall("s", canvas(16), rows=[10, 3]))
     assert engine.counted.calls == 1
     assert torch.allclose(later.logits, rows_of(engine, canvas(16), [10, 3]), atol=1e-5)
 
 
 def test_scores_and_memory_of_one_call_are_one_forward(engine: HFMaskedEngine) -> None:
     cells, block = canvas(16), range(4, 8)
-    one(engine, CanvasAsk("s", cells, rows=block))
-    memory = one(engine, CanvasAsk("s", cells, keep=True)).memory
+    one(engine, CanvasCall("s", cells, rows=block))
+    memory = one(engine, CanvasCall("s", cells, keep=True)).memory
     assert engine.counted.calls == 1
     cells = cells.clone()
     cells[4] = 1
     given = memory.without(block)
-    one(engine, CanvasAsk("s", cells, None, block, given, block))
+    one(engine, CanvasCall("s", cells, None, block, given, block))
     # Held rows at fresh positions are overridden, so both memories mean the same call.
-    after = one(engine, CanvasAsk("s", cells, None, block, memory, block, keep=True, consumed=True)).memory
+    after = one(engine, CanvasCall("s", cells, None, block, memory, block, keep=True, consumed=True)).memory
     assert engine.counted.calls == 2 and memory.alive and after.positions.tolist() == list(range(16))
 
 
 def test_calls_are_forgotten_with_age_size_and_their_sequence(engine: HFMaskedEngine) -> None:
     for n in range(3):
-        one(engine, CanvasAsk("s", canvas(16, n), rows=[4]))
-    one(engine, CanvasAsk("s", canvas(16, 0), rows=[4]))
+        one(engine, CanvasCall("s", canvas(16, n), rows=[4]))
+    one(engine, CanvasCall("s", canvas(16, 0), rows=[4]))
     assert engine.counted.calls == 4 and len(engine.memo) == 2
     engine.close("s")
     engine.close("never seen")
     assert len(engine.memo) == 0 and engine.memo.nbytes == 0
     small = another(engine, remembered=1)
     for _ in range(2):
-        one(small, CanvasAsk("s", canvas(16), rows=[4]))
+        one(small, CanvasCall("s", canvas(16), rows=[4]))
     assert small.counted.calls == 2 and len(small.memo) == 0 and small.memo.nbytes == 0
 
 
@@ -178,36 +178,36 @@ def same_rows(a: Any, b: Any) -> bool:
 def test_old_values_stay_what_they_were_when_newer_ones_are_written_over_them(engine: HFMaskedEngine) -> None:
     """Values fork: from each of five versions of one slot other calls go on, and all equal a fresh engine's."""
     cells = canvas(24)
-    kept = [one(engine, CanvasAsk("s", cells, keep=True)).memory]
+    kept = [one(engine, CanvasCall("s", cells, keep=True)).memory]
     for step in range(4):
         cells = cells.clone()
         cells[4 + step] = step
         block = [4 + step, 9, 10 + 2 * step]
-        kept.append(one(engine, CanvasAsk("s", cells, None, block, kept[-1], block, keep=True)).memory)
+        kept.append(one(engine, CanvasCall("s", cells, None, block, kept[-1], block, keep=True)).memory)
     assert all(k.store is kept[0].store for k in kept) and [k.newest for k in kept] == [False] * 4 + [True]
     other = another(engine)
-    mine = one(other, CanvasAsk("s", canvas(24), keep=True)).memory
+    mine = one(other, CanvasCall("s", canvas(24), keep=True)).memory
     cells = canvas(24)
     for step in range(5):
         assert same_rows(kept[step], mine)
         other.close("s")
         block = range(16, 19)
-        a, b = (one(e, CanvasAsk("t", cells, None, block, k, block)).logits for e, k in ((engine, kept[step]), (other, mine)))
+        a, b = (one(e, CanvasCall("t", cells, None, block, k, block)).logits for e, k in ((engine, kept[step]), (other, mine)))
         assert torch.allclose(a, b, atol=1e-5)
         cells = cells.clone()
         cells[4 + step] = step
         block = [4 + step, 9, 10 + 2 * step]
         other = another(engine)  # which holds nothing of the sequence but what it is given
-        mine = one(other, CanvasAsk("s", cells, None, block, mine, block, keep=True)).memory
+        mine = one(other, CanvasCall("s", cells, None, block, mine, block, keep=True)).memory
 
 
 def test_the_memory_of_a_remembered_call_is_that_calls(engine: HFMaskedEngine) -> None:
     """Written over in place since, and asked for again."""
-    asks = [CanvasAsk(n, canvas(16, n), keep=True) for n in range(2)]
+    asks = [CanvasCall(n, canvas(16, n), keep=True) for n in range(2)]
     first = [a.memory for a in engine.answer(asks)]  # type: ignore[union-attr]
     cells, block = canvas(16, 1), range(4, 8)
     cells[4] = 3
-    later = one(engine, CanvasAsk(1, cells, None, block, first[1], block, keep=True)).memory
+    later = one(engine, CanvasCall(1, cells, None, block, first[1], block, keep=True)).memory
     again = one(engine, asks[1]).memory
     assert engine.counted.calls == 2 and later.newest and not again.newest
     assert same_rows(again, one(another(engine), asks[1]).memory) and not same_rows(again, later)
@@ -215,14 +215,14 @@ def test_the_memory_of_a_remembered_call_is_that_calls(engine: HFMaskedEngine) -
 
 def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedEngine) -> None:
     cells, block = canvas(16), range(4, 8)
-    memory = one(engine, CanvasAsk("s", cells, keep=True)).memory
+    memory = one(engine, CanvasCall("s", cells, keep=True)).memory
     cut = memory.without(block)
     other = another(engine)
-    mine = one(other, CanvasAsk("s", cells, keep=True)).memory
+    mine = one(other, CanvasCall("s", cells, keep=True)).memory
     cells = cells.clone()
     cells[5] = 7
-    expected = one(other, CanvasAsk("s", cells, None, block, mine, block))
-    written = one(engine, CanvasAsk("s", cells, None, block, cut, block, keep=True, consumed=True))
+    expected = one(other, CanvasCall("s", cells, None, block, mine, block))
+    written = one(engine, CanvasCall("s", cells, None, block, cut, block, keep=True, consumed=True))
     assert written.memory.store is memory.store and written.memory.newest
     assert torch.allclose(written.logits, expected.logits, atol=1e-5)
     assert not memory.alive and not cut.alive
@@ -230,93 +230,95 @@ def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedE
         with pytest.raises(InternalError, match="after a call consumed it"):
             use()
     with pytest.raises(InternalError, match="after a call consumed it"):
-        engine.answer([CanvasAsk("s", canvas(16, 3), None, block, cut, block)])
-    again = one(engine, CanvasAsk("s", canvas(16), keep=True)).memory  # remembered, but not its memory: computed
-    assert again.alive and same_rows(again, one(another(engine), CanvasAsk("s", canvas(16), keep=True)).memory)
+        engine.answer([CanvasCall("s", canvas(16, 3), None, block, cut, block)])
+    again = one(engine, CanvasCall("s", canvas(16), keep=True)).memory  # remembered, but not its memory: computed
+    assert again.alive and same_rows(again, one(another(engine), CanvasCall("s", canvas(16), keep=True)).memory)
 
 
 def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMaskedEngine) -> None:
     cells, block = canvas(16), [4, 5]
     changed = cells.clone()
     changed[9] = 1
-    memory = one(engine, CanvasAsk("s", cells, keep=True)).memory
-    newer = one(engine, CanvasAsk("s", changed, None, [9], memory, [9], keep=True)).memory
+    memory = one(engine, CanvasCall("s", cells, keep=True)).memory
+    newer = one(engine, CanvasCall("s", changed, None, [9], memory, [9], keep=True)).memory
     for given in (memory, newer, newer.without([12]), newer.put(1, newer.layer(1).without([12]))):
-        got = one(engine, CanvasAsk("s", cells, None, block, given, block)).logits
-        alone = one(another(engine), CanvasAsk("s", cells, None, block, given, block)).logits
+        got = one(engine, CanvasCall("s", cells, None, block, given, block)).logits
+        alone = one(another(engine), CanvasCall("s", cells, None, block, given, block)).logits
         assert torch.allclose(got, alone, atol=1e-5)
     assert engine.counted.calls == 6
 
 
 def test_a_memory_that_two_of_a_batch_read_is_not_given_up(engine: HFMaskedEngine) -> None:
     """Their widths differ too much for one part."""
-    memory = one(engine, CanvasAsk("s", canvas(24), keep=True)).memory
-    asks = [CanvasAsk("s", canvas(24, n), None, range(4, end), memory, [5], consumed=end == 6) for n, end in enumerate((6, 23))]
+    memory = one(engine, CanvasCall("s", canvas(24), keep=True)).memory
+    asks = [
+        CanvasCall("s", canvas(24, n), None, range(4, end), memory, [5], consumed=end == 6) for n, end in enumerate((6, 23))
+    ]
     other = another(engine)
-    mine = one(other, CanvasAsk("s", canvas(24), keep=True)).memory
+    mine = one(other, CanvasCall("s", canvas(24), keep=True)).memory
     alone = [one(other, replace(ask, given=mine, consumed=False)) for ask in asks]
     for a, b in zip(alone, engine.answer(asks), strict=True):
-        assert isinstance(b, CanvasAnswer) and torch.allclose(a.logits, b.logits, atol=1e-5)
+        assert isinstance(b, CanvasOutput) and torch.allclose(a.logits, b.logits, atol=1e-5)
     assert memory.alive
 
 
 def test_a_memory_asked_for_again_is_not_given_up_in_the_same_batch(engine: HFMaskedEngine) -> None:
-    first, block = CanvasAsk("s", canvas(16), keep=True), range(4, 8)
+    first, block = CanvasCall("s", canvas(16), keep=True), range(4, 8)
     memory = one(engine, first).memory
     cells = canvas(16)
     cells[4] = 3
-    asks = [CanvasAsk("s", cells, None, block, memory, block, consumed=True), replace(first, sequence="t")]
+    asks = [CanvasCall("s", cells, None, block, memory, block, consumed=True), replace(first, sequence="t")]
     _, other = engine.answer(asks)
-    assert isinstance(other, CanvasAnswer) and engine.counted.calls == 2
+    assert isinstance(other, CanvasOutput) and engine.counted.calls == 2
     assert same_rows(other.memory, one(another(engine), first).memory)
 
 
 def test_a_batch_that_stays_together_is_written_in_place(engine: HFMaskedEngine) -> None:
-    kept = [a.memory for a in engine.answer([CanvasAsk(n, canvas(16, n), keep=True) for n in range(3)])]  # type: ignore[union-attr]
+    kept = [a.memory for a in engine.answer([CanvasCall(n, canvas(16, n), keep=True) for n in range(3)])]  # type: ignore[union-attr]
     store, block = kept[0].store, range(4, 8)
     assert all(k.store is store for k in kept)
     for step in range(2):
         cells = [canvas(16, n) for n in range(3)]
         for c in cells:
             c[4 + step] = 1
-        asks = [CanvasAsk(n, cells[n], None, block, kept[n], block, True, True) for n in (2, 0, 1)]
+        asks = [CanvasCall(n, cells[n], None, block, kept[n], block, True, True) for n in (2, 0, 1)]
         kept = [a.memory for a in sorted_by_sequence(asks, engine.answer(asks))]
         assert all(k.store is store for k in kept)
-    asks = [CanvasAsk(n, canvas(16, n), None, range(8, 12), kept[n], [8], True, True) for n in (0, 2)]
+    asks = [CanvasCall(n, canvas(16, n), None, range(8, 12), kept[n], [8], True, True) for n in (0, 2)]
     left = [a.memory for a in sorted_by_sequence(asks, engine.answer(asks))]
     assert left[0].store is left[1].store is not store and kept[1].alive
 
 
-def sorted_by_sequence(asks: list[CanvasAsk], answers: list[Any]) -> list[CanvasAnswer]:
-    assert all(isinstance(a, CanvasAnswer) for a in answers), answers
+def sorted_by_sequence(asks: list[CanvasCall], answers: list[Any]) -> list[CanvasOutput]:
+    assert all(isinstance(a, CanvasOutput) for a in answers), answers
     return [a for _, a in sorted(zip([ask.sequence for ask in asks], answers, strict=True), key=lambda pair: pair[0])]
 
 
 def test_equal_canvases_are_computed_once_and_nobody_loses_a_memory(engine: HFMaskedEngine) -> None:
     """Two sequences hold the same value; when one gives it up, the other still has it."""
-    a, b = (x.memory for x in engine.answer([CanvasAsk(n, canvas(16), keep=True) for n in range(2)]))  # type: ignore[union-attr]
+    a, b = (x.memory for x in engine.answer([CanvasCall(n, canvas(16), keep=True) for n in range(2)]))  # type: ignore[union-attr]
     assert engine.counted.computed == 16 and engine.counted.asked == 32
     cells, block = canvas(16), range(4, 8)
     cells[4] = 2
-    one(engine, CanvasAsk(0, cells, None, block, a, block, True, True))
+    one(engine, CanvasCall(0, cells, None, block, a, block, True, True))
     assert b.alive
-    other = one(engine, CanvasAsk(1, cells.flip(0), None, block, b, block, True, True))
-    fresh = one(another(engine), CanvasAsk(1, canvas(16), keep=True)).memory
-    alone = one(another(engine), CanvasAsk(1, cells.flip(0), None, block, fresh, block))
+    other = one(engine, CanvasCall(1, cells.flip(0), None, block, b, block, True, True))
+    fresh = one(another(engine), CanvasCall(1, canvas(16), keep=True)).memory
+    alone = one(another(engine), CanvasCall(1, cells.flip(0), None, block, fresh, block))
     assert torch.allclose(other.logits, alone.logits, atol=1e-5)
 
 
 def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
     """A shorter block repeats its last cell, which is soft here."""
-    memory = one(engine, CanvasAsk("a", canvas(16), keep=True)).memory
+    memory = one(engine, CanvasCall("a", canvas(16), keep=True)).memory
     soft = ([2, 5], torch.rand(2, V - 1, generator=torch.Generator().manual_seed(2)), torch.tensor([0.5, 0.1]))
-    ask = CanvasAsk("a", canvas(16), soft, range(4, 6), memory, range(4, 6), keep=True)
+    ask = CanvasCall("a", canvas(16), soft, range(4, 6), memory, range(4, 6), keep=True)
     alone = one(another(engine), ask)
-    _, batched = engine.answer([CanvasAsk("b", canvas(16), None, range(4, 11), memory, [4]), ask])
-    assert isinstance(batched, CanvasAnswer) and engine.counted.padding == 5
+    _, batched = engine.answer([CanvasCall("b", canvas(16), None, range(4, 11), memory, [4]), ask])
+    assert isinstance(batched, CanvasOutput) and engine.counted.padding == 5
     assert torch.allclose(alone.logits, batched.logits, atol=1e-5)
     assert torch.allclose(alone.memory.rows(0)[5][0], batched.memory.rows(0)[5][0], atol=1e-5)
-    hard = one(engine, CanvasAsk("c", canvas(16), None, range(4, 6), memory, range(4, 6)))
+    hard = one(engine, CanvasCall("c", canvas(16), None, range(4, 6), memory, range(4, 6)))
     assert not torch.allclose(hard.logits, batched.logits, atol=1e-2)
 
 
@@ -335,11 +337,11 @@ def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: 
     good[0], bad[0] = 1, 7
     expected = rows_of(engine, good, range(4, 8))
     for _ in range(2):  # a fault is not remembered, and the engine goes on
-        first, second = engine.answer([CanvasAsk("x", bad, rows=[5, 4]), CanvasAsk("y", good, rows=range(4, 8))])
+        first, second = engine.answer([CanvasCall("x", bad, rows=[5, 4]), CanvasCall("y", good, rows=range(4, 8))])
         assert "'tiny' gave logits that are not numbers at position 5 of request x" in str(first)
-        assert isinstance(second, CanvasAnswer) and torch.allclose(second.logits[:, :7], expected[:, :7], atol=1e-5)
+        assert isinstance(second, CanvasOutput) and torch.allclose(second.logits[:, :7], expected[:, :7], atol=1e-5)
     both = torch.stack([good, bad])
-    (named,) = engine.answer([CanvasAsk(3, both, rows=[4], name="the user's name")])
+    (named,) = engine.answer([CanvasCall(3, both, rows=[4], name="the user's name")])
     assert "at position 4 of the user's name" in str(named)
 
 
@@ -360,18 +362,18 @@ def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: 
     ],
 )
 def test_an_ask_that_makes_no_sense_is_said_in_its_place(engine: HFMaskedEngine, change: Any, message: str) -> None:
-    memory = one(engine, CanvasAsk("s", canvas(16), keep=True)).memory
-    wrong = CanvasAsk(**{"sequence": "s", "cells": canvas(16), "fresh": [3, 4], "given": memory, "rows": [3]} | change)
-    error, fine = engine.answer([wrong, CanvasAsk("t", canvas(9), rows=[3])])
-    assert isinstance(error, DecError) and isinstance(fine, CanvasAnswer)
+    memory = one(engine, CanvasCall("s", canvas(16), keep=True)).memory
+    wrong = CanvasCall(**{"sequence": "s", "cells": canvas(16), "fresh": [3, 4], "given": memory, "rows": [3]} | change)
+    error, fine = engine.answer([wrong, CanvasCall("t", canvas(9), rows=[3])])
+    assert isinstance(error, DecError) and isinstance(fine, CanvasOutput)
     with pytest.raises(DecError, match=message):
         raise error
 
 
 def test_a_memory_of_another_model_is_refused(engine: HFMaskedEngine) -> None:
-    memory = one(engine, CanvasAsk("s", canvas(16), keep=True)).memory
+    memory = one(engine, CanvasCall("s", canvas(16), keep=True)).memory
     engine.model.family = "another"
-    (error,) = engine.answer([CanvasAsk("s", canvas(16), None, [3], memory, [3])])
+    (error,) = engine.answer([CanvasCall("s", canvas(16), None, [3], memory, [3])])
     assert "cannot read the memory of 'tiny'" in str(error)
     with pytest.raises(DecError, match="cannot join memories of 'tiny' and 'another'"):
         memory.join(engine.empty(16))
@@ -379,7 +381,7 @@ def test_a_memory_of_another_model_is_refused(engine: HFMaskedEngine) -> None:
 
 def test_the_module_keeps_its_own_attention_and_its_weights_are_shared(engine: HFMaskedEngine) -> None:
     """The engine's twin of the module changes nothing for those who use the model."""
-    rows = one(engine, CanvasAsk("s", canvas(16), rows=[4])).logits
+    rows = one(engine, CanvasCall("s", canvas(16), rows=[4])).logits
     own = engine.model.eval_canvas(tuple(canvas(16).tolist()), [4])[0].logits
     assert own is not None and np.allclose(own[:MASK_ID], rows[0, :MASK_ID].numpy(), atol=1e-5)
     module = engine.step if isinstance(engine.step, ModuleStep) else engine.step.module  # type: ignore[attr-defined]
@@ -392,7 +394,7 @@ def test_what_is_fresh_is_what_the_reference_says(at: list[int] | None, given: l
     base, length = 3, 4
     held = None if given is None else Memory("m", 7, (LayerMemory(dict.fromkeys(given), {}),))
     place = Canvas.start((0,) * base, length)
-    expected, seen = Calls().fresh(place, at, None if held is None else Held(held, base))
+    expected, seen = Calls().fresh(place, at, None if held is None else ReferenceMemory(held, base))
     kept = None if held is None else SimpleNamespace(positions=np.array(sorted(held.positions), np.int64))
     fresh, got = fresh_of(base, length, at, kept)
     assert (fresh is None) == (expected is None) and (got is None) == (seen is None)

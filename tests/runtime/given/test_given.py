@@ -22,7 +22,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine import exits, heads
-from decgraph.runtime.models.engine.ask import Ask, Remembered
+from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures
@@ -90,7 +90,12 @@ def close(got: Any, want: Any) -> None:
     assert np.allclose(np.asarray(got, dtype=np.float64), want, atol=2e-3, rtol=1e-3), np.abs(np.asarray(got) - want).max()
 
 
-def both(model: Any, asks: Sequence[Ask], value: Callable[[Ask], Memory | None], want: Callable[[Ask, Any], Any]) -> None:
+def both(
+    model: Any,
+    asks: Sequence[ForwardCall],
+    value: Callable[[ForwardCall], Memory | None],
+    want: Callable[[ForwardCall, Any], Any],
+) -> None:
     """The engine and the reference model give what `want` says of every path."""
     for ask, answer in zip(asks, engine_of(model).answer(list(asks)), strict=True):
         assert isinstance(answer, torch.Tensor), answer
@@ -111,25 +116,25 @@ def test_the_targets_memory_while_decoding(form: str, target: HFCausal, plain: P
     known: dict[tuple[int, ...], Rows] = {}
     values: dict[tuple[int, ...], Memory] = {}
 
-    def remembered(ask: Ask) -> Ask:
+    def remembered(ask: ForwardCall) -> ForwardCall:
         length = len(ask.context)
         covered = max(0, length - rng.choice([0, 1, 1, 1, 1, 2, 5]))
         given = Remembered(target, list(ask.context), covered) if covered else None
-        return Ask(ask.sequence, ask.context, ask.marks, ask.tokens, ask.parents, ask.uids, ask.rows, given=given)
+        return ForwardCall(ask.sequence, ask.context, ask.marks, ask.tokens, ask.parents, ask.uids, ask.rows, given=given)
 
-    def want(ask: Ask, path: tuple[int, ...]) -> Any:
+    def want(ask: ForwardCall, path: tuple[int, ...]) -> Any:
         if ask.given is None:
             return weights.logits(path, halves=halves)
         if ask.given.path not in known:
             known[ask.given.path] = plain.memory(ask.given.path)
         return weights.logits(path, known[ask.given.path], halves=halves)
 
-    def value(ask: Ask) -> Memory | None:
+    def value(ask: ForwardCall) -> Memory | None:
         if ask.given is None:
             return None
         return values.setdefault(ask.given.path, target.memory(ask.given.path))
 
-    def answer(asks: list[Ask]) -> None:
+    def answer(asks: list[ForwardCall]) -> None:
         both(model, [remembered(ask) for ask in asks], value, want)
         for ask, rows in zip(asks[:1], engine_of(target).answer(asks[:1]), strict=True):  # and the target verifies
             assert isinstance(rows, torch.Tensor)
@@ -142,9 +147,9 @@ CONTEXT = [5, 9, 2, 44, 31, 7, 7]
 TREE = ([8, 3, 19], [-1, 0, -1], [1, 2, 3])
 
 
-def asked(given: Remembered, context: Sequence[int] = CONTEXT) -> Ask:
+def asked(given: Remembered, context: Sequence[int] = CONTEXT) -> ForwardCall:
     tokens, parents, uids = TREE
-    return Ask("s", list(context), (), tokens, parents, uids, [-1, 0, 1, 2], given=given)
+    return ForwardCall("s", list(context), (), tokens, parents, uids, [-1, 0, 1, 2], given=given)
 
 
 @pytest.mark.quick(first=5)
@@ -182,7 +187,7 @@ def test_a_memory_of_another_family_is_refused(target: HFCausal, plain: Plain, n
     module("llama", seed=1, num_hidden_layers=LAYERS).save_pretrained(tmp_path / "other")
     stranger = hf.load_causal(tmp_path / "other")
     model, _, _ = made(target, plain, name)
-    answer, fine = engine_of(model).answer([asked(Remembered(stranger, CONTEXT, 6)), Ask("t", [1, 2])])
+    answer, fine = engine_of(model).answer([asked(Remembered(stranger, CONTEXT, 6)), ForwardCall("t", [1, 2])])
     assert isinstance(answer, DecError) and "do not share keys and values" in str(answer)
     assert isinstance(fine, torch.Tensor)
     with pytest.raises(DecError, match="do not share keys and values"):

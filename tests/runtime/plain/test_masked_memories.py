@@ -13,7 +13,7 @@ import pytest
 import torch
 from masked_worlds import MASK_ID, V, close, everybody, masked
 
-from decgraph.runtime.models.engine.masked_ask import CanvasAsk
+from decgraph.runtime.models.engine.canvas_call import CanvasCall
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import MASK, Visibility
 
@@ -31,7 +31,7 @@ def test_calls_on_memories_that_were_cut(seed: int, visibility: Visibility) -> N
         return [MASK_ID if c is MASK else c for c in cells]
 
     held, memory = plain.run(tokens(), range(length), sees=sees), model.memory(tuple(cells))
-    first = CanvasAsk("s", torch.tensor(tokens()), None, None, None, range(length), True)
+    first = CanvasCall("s", torch.tensor(tokens()), None, None, None, range(length), True)
     answer = engine.answer([first])[0]
     kept = answer.memory
     for i, row in enumerate(answer.logits):
@@ -44,7 +44,7 @@ def test_calls_on_memories_that_were_cut(seed: int, visibility: Visibility) -> N
         rest = [i for i in range(length) if i not in dropped]
         held, memory, kept = held.only(rest), memory.without(dropped), kept.without(dropped)
         rows = plain.run(tokens(), fresh, held, sees=sees)
-        ask = CanvasAsk("s", torch.tensor(tokens()), None, fresh, kept, fresh, True)
+        ask = CanvasCall("s", torch.tensor(tokens()), None, fresh, kept, fresh, True)
         answer = engine.answer([ask])[0]
         for n, i in enumerate(fresh):
             close(answer.logits[n], plain.read(rows.last[i]))

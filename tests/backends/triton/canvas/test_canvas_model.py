@@ -15,7 +15,7 @@ from decgraph.backends.triton.step.canvas_model import HFCanvas
 from decgraph.backends.triton.step.canvas_rows import Stream, hashed
 from decgraph.backends.triton.step.canvas_run import run_canvases
 from decgraph.backends.triton.step.canvas_table import TableCanvas
-from decgraph.backends.triton.step.canvas_values import DeviceCanvas, Noise, Num
+from decgraph.backends.triton.step.canvas_values import CanvasNoise, DeviceCanvas, Num
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.keys import halves, site_word, words_for
 from decgraph.runtime.models.engine.of import engine_of
@@ -115,9 +115,9 @@ def test_key_words_are_the_streams() -> None:
     stream.seeds.copy_(torch.tensor([[s & 0xFFFFFFFF, s >> 32] for s in seeds]))
     base, turn = torch.tensor([3, 9]), Num(torch.tensor([4, 6]))
     lane = torch.tensor([[0, 1, 2], [5, 3, 1]])
-    words = stream.words(Noise("race", "a.2", (1, turn)), lane)
-    out = stream.words(Noise("output", "output"), np.arange(2), np.array([0, 4]), base)
-    index = stream.words(Noise("output", "output", (), turn), np.arange(2), np.array([0, 4]), base)
+    words = stream.words(CanvasNoise("race", "a.2", (1, turn)), lane)
+    out = stream.words(CanvasNoise("output", "output"), np.arange(2), np.array([0, 4]), base)
+    index = stream.words(CanvasNoise("output", "output", (), turn), np.arange(2), np.array([0, 4]), base)
     times, more, last = (stream.exponentials(w, V) for w in (words, out, index))
     for b in range(2):
         for n in range(3):

@@ -12,7 +12,7 @@ from canvas_programs import NAMES, hf_model, machines, parameters
 
 import decgraph.backends.triton  # noqa: F401  # before triton: it says how kernels run here
 from decgraph.backends.registry import machine
-from decgraph.backends.torch.machine import Machine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.step.canvas_run import Ran, canvas_reason, run_canvases
 from decgraph.backends.triton.step.canvas_step import CanvasEvaluator
 from decgraph.dsl.lower import load_text
@@ -170,7 +170,9 @@ def test_draws_are_counted_among_the_cells_that_are_there() -> None:
     """A program of one's own that draws at open cells alone: the second draw of a turn is at the second open cell."""
     module = load_text(OPEN, "open_cells.dec")
     asked = requests(3)
-    want, have = ([Machine(module, "open_cells", {"model": hf_model()}, {"length": 8}, r) for r in asked] for _ in range(2))
+    want, have = (
+        [TorchMachine(module, "open_cells", {"model": hf_model()}, {"length": 8}, r) for r in asked] for _ in range(2)
+    )
     for m in want:
         m.run()
     assert [r.why for r in run_canvases(have)] == [None] * 3
@@ -215,7 +217,7 @@ def test_choices_among_the_cells_that_are_there(choice: str, fused: bool, monkey
 """
     module = load_text(text, "chosen.dec")
     asked = requests(2)
-    want, have = ([Machine(module, "chosen", {"model": hf_model()}, {"length": 6}, r) for r in asked] for _ in range(2))
+    want, have = ([TorchMachine(module, "chosen", {"model": hf_model()}, {"length": 6}, r) for r in asked] for _ in range(2))
     for m in want:
         m.run()
     assert [r.why for r in run_canvases(have)] == [None] * 2

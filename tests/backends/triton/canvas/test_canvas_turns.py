@@ -15,10 +15,10 @@ from torch import Tensor
 from unread import Unread
 
 from decgraph.backends.triton.step import canvas_run
+from decgraph.backends.triton.step.canvas_graphs import settle
 from decgraph.backends.triton.step.canvas_model import HFCanvas
 from decgraph.backends.triton.step.canvas_step import CanvasEvaluator
 from decgraph.backends.triton.step.canvas_symbols import Symbol
-from decgraph.backends.triton.step.canvas_turns import settle
 from decgraph.runtime.request import Request
 
 

@@ -15,7 +15,7 @@ from decgraph.backends.triton.step import causal
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model, weights_of
 from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attention
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.ask import Ask
+from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_live import from_module
@@ -84,7 +84,9 @@ def test_scores_equal_the_engines() -> None:
     held = torch.tensor([4, 2], dtype=torch.int32)
     tokens, positions = torch.tensor([[5, 7], [6, 8]]), torch.tensor([[4, 5], [2, 3]])
     got = made.forward(tokens, positions, 0, held, torch.tensor([[[1], [3]]] * 2, dtype=torch.int32), None)
-    want = torch.stack(engine.answer([Ask(n, p, (), [t], [-1], [0], [-1, 0]) for n, p, t in zip((0, 1), prompts, (7, 8))]))
+    want = torch.stack(
+        engine.answer([ForwardCall(n, p, (), [t], [-1], [0], [-1, 0]) for n, p, t in zip((0, 1), prompts, (7, 8))])
+    )
     assert got.shape == (2, 2, 50) and got.is_contiguous() and got.dtype == want.dtype
     assert torch.allclose(got, want, **_CLOSE)
 

@@ -13,7 +13,7 @@ from unread import nothing_read
 from decgraph.backends.triton.step.causal import device_model
 from decgraph.backends.triton.step.table import TableOnDevice
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.ask import Ask
+from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.table import TableModel
@@ -21,7 +21,7 @@ from decgraph.runtime.models.table import TableModel
 
 def plain(model: TableModel, paths: list[Path], part: str = "logits") -> Tensor:
     """What the torch backend gets for these paths."""
-    answers = engine_of(model).answer([Ask(n, path, part=part) for n, path in enumerate(paths)])  # type: ignore[arg-type]
+    answers = engine_of(model).answer([ForwardCall(n, path, part=part) for n, path in enumerate(paths)])  # type: ignore[arg-type]
     assert all(isinstance(answer, Tensor) for answer in answers), answers
     return torch.stack(answers)
 

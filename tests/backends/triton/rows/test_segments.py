@@ -14,10 +14,10 @@ from shelf import NAMES
 
 import decgraph
 from decgraph.backends.registry import machine as backend
-from decgraph.backends.torch.draws import Draws
+from decgraph.backends.torch.draws import TorchDraws
 from decgraph.backends.torch.lowering import lower
-from decgraph.backends.torch.machine import Machine
-from decgraph.backends.torch.rows import Dist, Rows, Sparse, Values
+from decgraph.backends.torch.machine import TorchMachine
+from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors
 from decgraph.backends.torch.segments import segment_call
 from decgraph.backends.triton.rows.segment import vocabulary
 from decgraph.backends.triton.rows.shown import shown
@@ -56,11 +56,11 @@ def machine(request: Request) -> Any:
         vocab_size=V,
         site_prefix="",
         counter_prefix=(),
-        num=Machine.num,
+        num=TorchMachine.num,
         context=lambda: SimpleNamespace(ids=lambda: PROMPT),
     )
     for name in ("key", "flip", "above"):
-        setattr(m, name, getattr(Machine, name).__get__(m))
+        setattr(m, name, getattr(TorchMachine, name).__get__(m))
     return m
 
 
@@ -75,7 +75,7 @@ class Operands:
         logits = torch.from_numpy(self.g.normal(size=(N + 1, V)) * 2).to(self.kind)
         if self.values:
             p = torch.softmax(logits.to(torch.float64 if self.kind == torch.float64 else torch.float32), -1)
-            return Values(p, self.request)
+            return TorchVectors(p, self.request)
         path = tuple(int(t) for t in self.g.integers(0, V, 4))
         return Rows(
             logits, self.request, positions=np.arange(N + 1) + 7, nodes=np.arange(N + 1), path=lambda r: (*PROMPT, *path, r)
@@ -87,15 +87,15 @@ class Operands:
         if t.elem in ("dist", "scores"):
             rows = self.rows()
             index = g.permutation(N + 1)[: int(np.prod(shape))].reshape(shape)
-            return Dist(rows, index, t.of[1] if t.elem == "dist" else "logits")
+            return TorchDist(rows, index, t.of[1] if t.elem == "dist" else "logits")
         if t.elem == "draw":
             rows, row = self.rows(), g.integers(0, N + 1, shape)
             tokens = g.integers(0, V, shape)
             if shape and not self.values:
-                return Draws(tokens, rows, row, "raw" if g.integers(2) else "shaped", point=bool(g.integers(2)))
+                return TorchDraws(tokens, rows, row, "raw" if g.integers(2) else "shaped", point=bool(g.integers(2)))
             members = np.array([[3, 1, int(x)] for x in tokens.reshape(-1)])
             group = np.arange(tokens.size).reshape(shape)
-            return Draws(tokens, rows, row, rank=np.full(shape, 2), group=group, members=members)
+            return TorchDraws(tokens, rows, row, rank=np.full(shape, 2), group=group, members=members)
         if t.elem == "noise":
             return NoiseKey("a site", (4, 1))
         if t.dims and t.dims[-1].kind == "vocab":
@@ -131,15 +131,15 @@ def same(got: Any, want: Any, kind: torch.dtype) -> None:
         assert len(got) == len(want)
         for a, b in zip(got, want, strict=True):
             same(a, b, kind)
-    elif isinstance(want, Dist):
-        assert isinstance(got, Dist) and got.shape == want.shape and got.face == want.face
+    elif isinstance(want, TorchDist):
+        assert isinstance(got, TorchDist) and got.shape == want.shape and got.face == want.face
         assert got.rows.nodes is None and want.rows.nodes is None or np.array_equal(got.rows.nodes, want.rows.nodes)
         assert got.points() is None and want.points() is None or np.array_equal(got.points(), want.points())
         torch.testing.assert_close(got.vector().double(), want.vector().double(), atol=near, rtol=near)
     elif isinstance(want, Sparse):
         assert got.entries == want.entries
-    elif isinstance(want, Draws):
-        assert isinstance(got, Draws) and got.tokens.dtype == want.tokens.dtype
+    elif isinstance(want, TorchDraws):
+        assert isinstance(got, TorchDraws) and got.tokens.dtype == want.tokens.dtype
         for field in ("tokens", "row", "rank", "group", "members"):
             a, b = getattr(got, field), getattr(want, field)
             assert (a is None) == (b is None) and (a is None or np.array_equal(a, b)), field

@@ -15,7 +15,7 @@ from walked_rules import Case, Host, captured_values, case, module_of, on_host, 
 from decgraph import stdlib
 from decgraph.backends.registry import machine
 from decgraph.backends.torch.kit import Kit, Walker
-from decgraph.backends.torch.machine import Machine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.ops.draws import draw
 from decgraph.backends.triton.rules import walk as walks
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
@@ -229,7 +229,7 @@ class RulesOnly(Kit):
         return Walker(made.name, made.call, made.captured)
 
 
-class WithRules(Machine):
+class WithRules(TorchMachine):
     kit = RulesOnly()
 
 

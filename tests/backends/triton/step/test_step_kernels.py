@@ -8,7 +8,7 @@ import torch
 
 from decgraph.backends.triton.rules.device import Walked
 from decgraph.backends.triton.step import launch
-from decgraph.backends.triton.step.held import packed
+from decgraph.backends.triton.step.cache import packed
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine
 

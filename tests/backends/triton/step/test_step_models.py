@@ -12,7 +12,7 @@ from hf_modules import LAYER, large, module
 from step_runs import Guard, assert_stats, optimised, parameters
 from triton.runtime.interpreter import InterpretedFunction
 
-from decgraph.backends.torch.machine import Machine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.step import run
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.hf_heads import HFFeatures, HFHeads
@@ -61,7 +61,7 @@ def test_the_drivers_tokens(models: dict[str, Any], name: str, temperature: floa
         Request(prompt=p, limit=6, seed=4, request_id=i, temperature=temperature)
         for i, p in enumerate([(1, 5, 9, 11), (7, 3), (2, 9, 9, 30, 21, 4, 4)])
     ]
-    made, want = ([Machine(graph, graph.main, used, parameters(name), r) for r in asked] for _ in range(2))
+    made, want = ([TorchMachine(graph, graph.main, used, parameters(name), r) for r in asked] for _ in range(2))
     assert not run.run_steps(made, width=3)
     ((_, program),) = run.kept(made[0].main).programs.values()
     with monkeypatch.context() as patched, torch.no_grad(), Guard():

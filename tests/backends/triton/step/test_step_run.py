@@ -10,7 +10,7 @@ import pytest
 from step_runs import Runs, assert_stats, parameters, requests
 
 from decgraph.backends.registry import machine
-from decgraph.backends.torch.machine import Machine
+from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.rules import compile
 from decgraph.backends.triton.step import run
 from decgraph.runtime.models.interface import Model
@@ -19,8 +19,8 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 
 
-def machines(runs: Runs, asked: list[Request], **more: Any) -> list[Machine]:
-    return [Machine(runs.module, runs.module.main, runs.models, runs.params, r, **more) for r in asked]
+def machines(runs: Runs, asked: list[Request], **more: Any) -> list[TorchMachine]:
+    return [TorchMachine(runs.module, runs.module.main, runs.models, runs.params, r, **more) for r in asked]
 
 
 def test_machines_are_filled_as_by_the_driver() -> None:

@@ -9,8 +9,8 @@ import shelf
 from step_runs import STATIC, Runs, V, optimised, parameters, tables
 
 from decgraph import stdlib
+from decgraph.backends.triton.step.distributions import Shape
 from decgraph.backends.triton.step.evaluate import NotStatic
-from decgraph.backends.triton.step.laws import Shape
 from decgraph.backends.triton.step.why import static_reason
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request

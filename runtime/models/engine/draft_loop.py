@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.ask import Ask, Roll
 from decgraph.runtime.models.engine.cache import ROWS
+from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
 from decgraph.runtime.models.engine.step import FULL, SLIDING
 
 
-def roll(engine: Any, rolls: Sequence[Roll]) -> list[Tensor | Exception]:  # Any: a CausalEngine
+def roll(engine: Any, rolls: Sequence[DraftLoop]) -> list[Tensor | Exception]:  # Any: a CausalEngine
     """Scores float32 [cells, V] per roll, all of one length unless they end before it; or the roll's error. To be called
     without gradients."""
     asks = [one.ask for one in rolls]
@@ -45,7 +45,7 @@ def roll(engine: Any, rolls: Sequence[Roll]) -> list[Tensor | Exception]:  # Any
     return [torch.cat(rows[n]) if made is None else made for n, made in enumerate(out)]
 
 
-def below(ask: Ask, uids: Sequence[int], tokens: Sequence[int]) -> Ask:
+def below(ask: ForwardCall, uids: Sequence[int], tokens: Sequence[int]) -> ForwardCall:
     """The ask for the row after the tokens chosen so far, a chain under the ask's own row."""
     if not tokens:
         return ask
@@ -55,7 +55,7 @@ def below(ask: Ask, uids: Sequence[int], tokens: Sequence[int]) -> Ask:
                    rows=[len(held) + len(tokens) - 1])  # fmt: skip
 
 
-def one_more(engine: Any, ask: Ask, one: Roll, j: int, token: int) -> Tensor | None:
+def one_more(engine: Any, ask: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
     """The row [1, V] after one more cell of a slot whose cells lie in a line. None where this is not so, or no room is."""
     slot = engine._slots.get(ask.sequence)
     if slot is None or not slot.linear or slot.number >= engine.store.slots:

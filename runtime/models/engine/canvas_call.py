@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.ask import Counted
+from decgraph.runtime.models.engine.forward_call import Counted
 
 
 class AnyKept(Protocol):
@@ -45,7 +45,7 @@ class AnyKept(Protocol):
 
 
 @dataclass
-class CanvasAsk:
+class CanvasCall:
     """One sequence's part in a call of a masked model.
 
     sequence: which sequence; `MaskedEngine.close` forgets it. cells: int64[S] (or [C, S]: C candidate canvases, same
@@ -82,7 +82,7 @@ class CanvasAsk:
 
 
 @dataclass(frozen=True)
-class CanvasAnswer:
+class CanvasOutput:
     """logits: [rows, V] or [C, rows, V], float32 (Hugging Face) or float64, on the model's device, not to be written
     to. The mask's own logit is -inf. memory: `given` overwritten at what was computed, if it was asked for. computed: the
     cells that were computed for it, of all canvases together; 0 where the answer was remembered."""
@@ -98,7 +98,7 @@ class MaskedEngine(Protocol):
     mask: int
     counted: Counted
 
-    def answer(self, asks: Sequence[CanvasAsk]) -> list[CanvasAnswer | DecError]:
+    def answer(self, asks: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """In order. An error concerns its own ask only."""
         ...
 

@@ -67,7 +67,7 @@ class Remembered:
 
 
 @dataclass
-class Ask:
+class ForwardCall:
     """One sequence's part in a call of a causal model, of heads, or of a features model.
 
     sequence: which sequence; the engine opens a slot on first sight, `Engine.close` frees it; errors name it.
@@ -113,7 +113,7 @@ class Ask:
 
 
 @dataclass
-class Roll:
+class DraftLoop:
     """A chain of cells below an ask's one row, each drawn from the row before it.
 
     uids: ids for the cells, in order: as many rows are computed, the ask's own first. choose: from the next row's
@@ -121,7 +121,7 @@ class Roll:
     behind which no more are wanted: the chain may be shorter than `uids`.
     """
 
-    ask: Ask
+    ask: ForwardCall
     uids: Sequence[int]
     choose: Callable[[Tensor], int]
     ends: Collection[int] = ()
@@ -162,7 +162,7 @@ class Engine(Protocol):
     @property
     def counted(self) -> Counted: ...
 
-    def answer(self, asks: list[Ask]) -> list[Answer]:
+    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
         """Per ask the rows wanted, float32 (Hugging Face) or float64 (all others), on the model's device; or the
         error that concerns that sequence only."""
         ...
@@ -184,6 +184,6 @@ class Engine(Protocol):
 class RollEngine(Engine, Protocol):
     """An engine that can compute a chain of drafts cell after cell."""
 
-    def roll(self, rolls: Sequence[Roll]) -> Sequence[Tensor | Exception]:
+    def roll(self, rolls: Sequence[DraftLoop]) -> Sequence[Tensor | Exception]:
         """Per roll its scores [count, V], or what it is answered with instead."""
         ...

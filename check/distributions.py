@@ -22,7 +22,7 @@ Law = dict[Any, Fraction]
 
 
 @dataclass(frozen=True)
-class Program:
+class CheckedProgram:
     """A function of a module with everything it needs: models and parameters by name. `engine` builds the machine (the
     mutants of the machine hand over theirs). `ran` takes note of what runs; `merge`: runs in equal states are followed once."""
 
@@ -112,7 +112,7 @@ class Specification:
     Laws are of (tokens, whether the text ends there): a program that stops earlier than its specification has another law.
     """
 
-    def __init__(self, program: Program, request: Request, limit: int, tally: Tally) -> None:
+    def __init__(self, program: CheckedProgram, request: Request, limit: int, tally: Tally) -> None:
         self.program, self.request, self.limit, self.tally = program, request, limit, tally
         self.memo: dict[Tokens, Law | None] = {}
         self.world = World(coupled=False)
@@ -157,7 +157,7 @@ class Specification:
 
 
 def continued_law(
-    a: Program,
+    a: CheckedProgram,
     spec: Specification,
     request: Request,
     steps: int | None,
@@ -191,7 +191,7 @@ def continued_law(
     return law_of(program, limit, tally, merge=a.merge)
 
 
-def whole_law(a: Program, request: Request, limit: int, tally: Tally, setup: Setup | None = None) -> Law:
+def whole_law(a: CheckedProgram, request: Request, limit: int, tally: Tally, setup: Setup | None = None) -> Law:
     """The law of everything a program commits, as (tokens, True)."""
     world = World(coupled=False, ran=a.ran)
 
@@ -209,7 +209,7 @@ __all__ = [
     "AdversaryWins",
     "Law",
     "OutOfTime",
-    "Program",
+    "CheckedProgram",
     "Setup",
     "Specification",
     "Tally",

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from decgraph.backends.triton.step.evaluate import NotStatic
 from decgraph.backends.triton.step.launch import new_cells, settle_cells
-from decgraph.backends.triton.step.values import Nodes, Path, Tree
+from decgraph.backends.triton.step.values import DevicePath, DeviceTree, Nodes
 
 WORD = 32
 
 
-class Held:
+class DeviceCache:
     """One model's cells. `back`: how many of the committed tokens stay pending at least."""
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
@@ -54,7 +54,7 @@ class Held:
         self.scores: dict[Any, tuple[Tensor, int]] = {}  # what was asked -> scores and the row of it; -1: the root
 
     # -- forwards
-    def ask(self, tree: Tree | None, nodes: np.ndarray, given: Tensor | None = None) -> Tensor:
+    def ask(self, tree: DeviceTree | None, nodes: np.ndarray, given: Tensor | None = None) -> Tensor:
         """Scores [B, F, V] after the context (node 0) and nodes that the host knows."""
         s = self.s
         uids = [-1 if n == 0 or tree is None else int(tree.uid[n]) for n in nodes.tolist()]
@@ -70,7 +70,7 @@ class Held:
             return first if len(rows) == n and bool((rows == np.arange(n)).all()) else first.index_select(1, s.constant(rows))
         return torch.cat([self.scores[u][0][:, self.scores[u][1] : self.scores[u][1] + 1] for u in uids], 1)
 
-    def ask_chosen(self, tree: Tree, nodes: Nodes, given: Tensor | None = None) -> Tensor:
+    def ask_chosen(self, tree: DeviceTree, nodes: Nodes, given: Tensor | None = None) -> Tensor:
         """Scores [B, F, V] after nodes that data chose. Raises NotStatic where their ancestors may have no cells."""
         s = self.s
         if nodes.within is None or tree.origin is not None:
@@ -85,7 +85,7 @@ class Held:
         self.chosen.append(nodes)
         return scores
 
-    def ask_pruned(self, tree: Tree, given: Tensor | None = None) -> Tensor:
+    def ask_pruned(self, tree: DeviceTree, given: Tensor | None = None) -> Tensor:
         """Scores [B, N, V] after all nodes of a tree that data pruned."""
         s, n = self.s, tree.size - 1
         ids = s.constant(np.arange(1, n + 1))[None].expand(s.frame.batch, -1)
@@ -97,7 +97,7 @@ class Held:
         self.chosen.append(tree)
         return scores
 
-    def above(self, tree: Tree, nodes: np.ndarray) -> np.ndarray:
+    def above(self, tree: DeviceTree, nodes: np.ndarray) -> np.ndarray:
         """The nodes and all that they may hang from but the root, in order. Raises NotStatic where data chose those and this
         model has no cells of them."""
         needed, more = set(nodes[nodes > 0].tolist()), [nodes]
@@ -112,12 +112,12 @@ class Held:
                 more += [np.array(fresh, dtype=np.int64)] if fresh else []
         return np.array(sorted(needed), dtype=np.int64)
 
-    def need(self, tree: Tree, nodes: np.ndarray) -> None:
+    def need(self, tree: DeviceTree, nodes: np.ndarray) -> None:
         """Raises NotStatic where what nodes hang from may have no cells."""
         if any(int(tree.uid[n]) not in self.tail for n in self.above(tree, nodes).tolist() if n not in nodes):
             raise NotStatic(f"`{self.name}` has not computed what is above the nodes that it is asked at")
 
-    def _known(self, tree: Tree | None, nodes: np.ndarray, given: Tensor | None) -> Tensor:
+    def _known(self, tree: DeviceTree | None, nodes: np.ndarray, given: Tensor | None) -> Tensor:
         """Scores at nodes that the host knows: one forward over the pending cells, the nodes' and those of their ancestors, as
         far as they are not computed yet."""
         root = bool((nodes == 0).any())
@@ -136,7 +136,7 @@ class Held:
         wanted_cells = np.array([-1 if n == 0 else index[n] for n in wanted], dtype=np.int64)
         return self._forward(tree, new, len(new), given, wanted_cells)
 
-    def _forward(self, tree: Tree | None, new: Any, count: int, given: Tensor | None, wanted: np.ndarray) -> Tensor:
+    def _forward(self, tree: DeviceTree | None, new: Any, count: int, given: Tensor | None, wanted: np.ndarray) -> Tensor:
         """One forward over the pending cells, where they are not computed yet, and `count` nodes (NumPy int64[n] or
         int64[B, n]), whose tail indices are given out already, in this order. wanted: which of the nodes' cells are, -1 for
         the last pending one."""
@@ -174,7 +174,7 @@ class Held:
         self.width = max(self.width, -(-(tail or self.used) // WORD))
 
     # -- who sees whom
-    def tree_bits(self, tree: Tree, nodes: Any) -> Tensor:
+    def tree_bits(self, tree: DeviceTree, nodes: Any) -> Tensor:
         """int32[B or 1, n, W]: the tail cells of nodes and of their ancestors."""
         s = self.s
         if tree.fixed and self.tails is None and not isinstance(nodes, Tensor):
@@ -206,12 +206,12 @@ class Held:
         fresh = s.constant(np.full((s.frame.batch, s.uids - n), -1, dtype=np.int64))
         return fresh if self.tails is None else torch.cat([self.tails, fresh], 1)
 
-    def uids(self, tree: Tree) -> Tensor:
+    def uids(self, tree: DeviceTree) -> Tensor:
         """int64[B, N]: the uid of every node, -1 for the root."""
         known = self.s.constant(tree.uid)
         return known[None].expand(self.s.frame.batch, -1) if tree.origin is None else known[tree.origin]
 
-    def cells(self, tree: Tree) -> Tensor:
+    def cells(self, tree: DeviceTree) -> Tensor:
         """int64[B or 1, N]: the tail index of every node, -1 for the root and for what is not computed."""
         s = self.s
         known = np.full(s.uids + 1, -1, dtype=np.int64)
@@ -227,7 +227,7 @@ class Held:
         return torch.where(uid < 0, -1, torch.where(here >= 0, here, out))
 
     # -- after a commit
-    def settle(self, kept: Tensor, most: int, path: Path | None) -> None:
+    def settle(self, kept: Tensor, most: int, path: DevicePath | None) -> None:
         """Tokens were committed: kept int32[B] of them (0 where a sequence stays as it is), at most `most`; `path` where they
         are one that was verified in this step. Called after the lengths have changed."""
         s = self.s
@@ -248,7 +248,7 @@ class Held:
         self.span = max(behind, self.back)
         self.start()
 
-    def _behind(self, tree: Tree) -> int:
+    def _behind(self, tree: DeviceTree) -> int:
         """The most tokens of an accepted path, with the emitted one, behind the first without a cell."""
         if any(c is tree for c in self.chosen):
             return 1

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch import noise as stream
-from decgraph.backends.torch.draws import Draws
+from decgraph.backends.torch.draws import TorchDraws
 from decgraph.backends.torch.ops.draws import draw
 from decgraph.backends.torch.ops.trees import grow
-from decgraph.backends.torch.pending import Call, Pending, RollCall
+from decgraph.backends.torch.pending import Pending, PendingCall, RollCall
 from decgraph.backends.torch.randomness import Randomness
 from decgraph.backends.torch.rows import Rows
-from decgraph.backends.torch.trees import Tree
+from decgraph.backends.torch.trees import TorchTree
 from decgraph.ir.ops.draws import NoiseKey
-from decgraph.runtime.models.engine.ask import Ask, Roll
+from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
 from decgraph.runtime.models.interface import Model
 
 
@@ -30,8 +30,8 @@ class Rolls(Randomness):
     """Chains of drafts of a run."""
 
     def roll(
-        self, model: Model, t: Tree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *, alone: bool = False
-    ) -> Generator[Pending[Any], Any, Tree]:
+        self, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *, alone: bool = False
+    ) -> Generator[Pending[Any], Any, TorchTree]:
         """The tree after the loop; `key_of(i)` is the noise of turn i. A generator of model calls."""
         leaves, length = t.leaves(), t.base.length
         leaf = int(leaves[0])
@@ -48,7 +48,7 @@ class Rolls(Randomness):
             return t
 
         first = self.evaluate(model, leaves, {"tree": t})  # counts the first call
-        assert isinstance(first, Call) and isinstance(first.ask, Ask)
+        assert isinstance(first, PendingCall) and isinstance(first.ask, ForwardCall)
         chosen: list[int] = []
         nodes = np.concatenate(([leaf], np.arange(len(t), len(t) + count - 1)))
         root = self.path_to(length, t, leaf)
@@ -69,7 +69,7 @@ class Rolls(Randomness):
             return chosen[j]
 
         uids = self.next_uids(count)
-        scores = yield RollCall(engine, first.sequence, Roll(first.ask, uids.tolist(), choose, t.closes), alone, chosen)
+        scores = yield RollCall(engine, first.sequence, DraftLoop(first.ask, uids.tolist(), choose, t.closes), alone, chosen)
         count = len(chosen)
         tokens, nodes, uids = np.array(chosen, dtype=np.int64), nodes[:count], uids[:count]
         depths = depth + 1 + np.arange(count)
@@ -81,7 +81,7 @@ class Rolls(Randomness):
             label=model.name,
             path=lambda i: (*root, *chosen[:i]),
         )
-        draws = Draws(tokens, rows, np.arange(count))
+        draws = TorchDraws(tokens, rows, np.arange(count))
         tree = t.grow(draws, np.arange(count), tokens, nodes, depths, uids, np.full(count, np.nan), {}, [])
         last = np.array([len(tree) - 1])
         self.tally.drafted += count
