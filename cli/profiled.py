@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import decgraph
-from decgraph.models import folder_of
 from decgraph.passes.plan import Plan
 from decgraph.runtime.session import Session
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
+from decgraph.zoo.folders import folder_of
 
 
 @dataclass(frozen=True)

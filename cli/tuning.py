@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import decgraph
-from decgraph.models import folder_of, request_for, shipped
+from decgraph.models import request_for, shipped
 from decgraph.passes.plan import Plan
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Setting
 from decgraph.runtime.tune.trial import HALF, NEAR_TIES, Runner, Trials
 from decgraph.runtime.tune.tuner import Outcome, Tuner
+from decgraph.zoo.folders import folder_of
 
 
 class Job:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decgraph import zoo
 from decgraph.errors import DecError, needs_models
 from decgraph.ir.values import Function, Param
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.prompts import request_for
+from decgraph.zoo.folders import folder_of
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import ModelLike, TokenizerLike, Tokenizing
@@ -71,19 +71,6 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
         return Bound({name: models[name] for name in wanted}, text_side(tokenizer, None))
     homes = (folders[n] if n in folders else _home(sources[n]) for n in wanted)
     return Bound({name: models[name] for name in wanted}, _tokenizer(homes))
-
-
-def folder_of(name: str | Path) -> Path:
-    """A model's folder: the name of a shipped model, or a path. Raises DecError for what looks like an id on the Hub."""
-    if isinstance(name, str) and not Path(name).is_dir():
-        if name in zoo.names():
-            return zoo.path(name)
-        if name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.is_dir():
-            hint = (
-                f"download it: hf download {name} --local-dir DIR, and give DIR; or load it with from_pretrained and give that"
-            )
-            raise DecError(f"{name} is not a folder here, and nothing is fetched from the Hub", hint=hint)
-    return Path(name)
 
 
 def _model_params(function: Function) -> list[Param]:

@@ -52,7 +52,7 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
 
     Raises DecError for the main model, which is the one generate is called on, and for one that is missing.
     """
-    from decgraph.models import folder_of
+    from decgraph.zoo.folders import folder_of
 
     main = main_parameter(function)
     wanted = [p.name for p in function.params if p.value.type.elem == "model"]
@@ -147,9 +147,9 @@ class Binder:
 def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
     """An EAGLE head ("features") or a Kangaroo adapter ("layers"; `decgraph.zoo.modeling` has their classes), from a module or
     a folder; what is neither is a part already."""
-    from decgraph.models import folder_of
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
+    from decgraph.zoo.folders import folder_of
 
     if not isinstance(value, str | Path) and not is_module(value):
         return value
@@ -163,9 +163,9 @@ def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
 
 def with_heads(model: Any, heads: Any) -> Model:
     """The model with Medusa heads: from a folder, from a module, or made already."""
-    from decgraph.models import folder_of
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFHeads, check_width
+    from decgraph.zoo.folders import folder_of
 
     if isinstance(heads, str | Path):
         _check_read("heads", model)
@@ -209,8 +209,8 @@ def _read(value: Any, kind: str) -> Any:
     """The model in a folder, or under a shipped model's name; anything else as it is."""
     if not isinstance(value, str | Path):
         return value
-    from decgraph.models import folder_of
     from decgraph.runtime.models import hf
+    from decgraph.zoo.folders import folder_of
 
     return hf.load_causal(folder_of(value), reuse=True) if kind == "causal" else hf.load_masked(folder_of(value))
 

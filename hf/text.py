@@ -13,8 +13,8 @@ def text_side(tokenizer: Any, model: Any) -> Any:
     tokenizer: a folder, a shipped model's name, a fast tokenizer of transformers, or one of decgraph's. Left out, it is
     looked for in the folder that the model was read from.
     """
-    from decgraph.models import folder_of
     from decgraph.runtime.text import Tokenizer
+    from decgraph.zoo.folders import folder_of
 
     if tokenizer is None:
         folder = Path(str(getattr(getattr(model, "config", None), "name_or_path", "") or "/nowhere"))

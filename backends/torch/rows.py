@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch import shaping
+from decgraph.backends.torch.transfer import fetched, number
 
 Ids = np.ndarray
 
@@ -240,10 +241,24 @@ class TorchDist(OverVocabulary):
         """p[x]: the probability of a token that was drawn, for each distribution; p[n]: the distributions at nodes or
         positions."""
         if hasattr(index, "tokens") or not self.index.ndim:
-            from decgraph.backends.torch.ops.distributions import probability
-
-            return probability(self, index)
+            return self.probability(np.asarray(getattr(index, "tokens", index)))
         return self.take(index)
+
+    def probability(self, tokens: np.ndarray) -> Any:
+        """p[x] for one token, or for as many as there are distributions: float64 on the host (NumPy's, so that a quotient by
+        zero is an infinity). tokens: int64, a scalar or of the shape of `index`."""
+        if self.index.ndim == 0 and tokens.ndim == 0:
+            ones = self.rows.points(self.face)
+            if ones is not None:
+                self.rows.looked_at(self.index)
+                if not -self.rows.size <= int(tokens) < self.rows.size:
+                    raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {self.rows.size}")
+                return np.float64(int(ones[int(self.index)]) == int(tokens) % self.rows.size)
+            table = self.rows.face(self.face)
+            self.rows.looked_at(self.index)
+            return np.float64(number(table[int(self.index), int(tokens)]))
+        rows, tokens = np.broadcast_arrays(np.arange(self.index.size).reshape(self.shape), tokens)
+        return entries(self, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
 
     @property
     def raw(self) -> TorchDist:
@@ -361,3 +376,19 @@ def locate(at: Ids | None, index: Any) -> Any:
         return wanted.astype(np.int64)  # of an empty part nothing can be asked for, and nothing is
     where = at.shape[0] - 1 - hit[..., ::-1].argmax(-1)
     return int(where) if wanted.ndim == 0 else where
+
+
+def entries(p: TorchDist | Tensor, flat_rows: np.ndarray, flat_tokens: np.ndarray) -> np.ndarray:
+    """float64[n]: the entries of tokens int64[n] in the flattened rows int64[n] of a distribution or a tensor [..., V], on the
+    host."""
+    if isinstance(p, TorchDist):
+        index = p.index.reshape(-1)[flat_rows]
+        ones = p.rows.points(p.face)
+        if ones is not None:
+            p.rows.looked_at(index)
+            return (ones[index] == flat_tokens).astype(np.float64)
+        table = p.rows.face(p.face)
+        p.rows.looked_at(index)
+    else:
+        table, index = p.reshape(-1, p.shape[-1]), flat_rows
+    return fetched(table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].double())

@@ -18,7 +18,7 @@ ARROWS: dict[str, set[str]] = {
     "stdlib": {"dsl", "ir"},
     "check": {"backends", "runtime", "passes", "stdlib", "dsl", "ir"},
     "zoo": {"runtime"},
-    "hf": {"backends", "runtime", "passes", "ir"},
+    "hf": {"zoo", "backends", "runtime", "passes", "ir"},
     "bench": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf"},
     "cli": {"check", "backends", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf", "bench"},
 }

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from decgraph.backends.torch import shaping
 from decgraph.backends.torch.lowering import host, lowering
-from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors, ids_on
-from decgraph.backends.torch.transfer import fetched, number
+from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors, entries
+from decgraph.backends.torch.transfer import fetched
 from decgraph.ir.ops.common import numeric, spread
 
 
@@ -93,48 +93,12 @@ def warp(m: Any, s: Any, *at: Any) -> TorchDist:
     return TorchDist(rows, index, "shaped", s.at, s.inner) if is_dist else TorchDist(rows, index)
 
 
-def entries(p: Any, flat_rows: Any, flat_tokens: Any) -> np.ndarray:
-    """The entries of tokens in flattened rows, float64 on the host."""
-    if isinstance(p, TorchDist):
-        index = p.index.reshape(-1)[flat_rows]
-        ones = p.rows.points(p.face)
-        if ones is not None:
-            p.rows.looked_at(index)
-            return (ones[index] == flat_tokens).astype(np.float64)
-        table = p.rows.face(p.face)
-        p.rows.looked_at(index)
-    else:
-        table, index = p.reshape(-1, p.shape[-1]), flat_rows
-    return fetched(table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].double())
-
-
-def probability(p: Any, x: Any) -> Any:
-    """p[x] for a distribution and a token, or for as many tokens as distributions: float64 on the host (NumPy's, so that a
-    quotient by zero is an infinity)."""
-    tokens = np.asarray(host(x))
-    if not isinstance(p, TorchDist):
-        p = tensor_of(p)
-    if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
-        ones = p.rows.points(p.face)
-        if ones is not None:
-            p.rows.looked_at(p.index)
-            if not -p.rows.size <= int(tokens) < p.rows.size:
-                raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {p.rows.size}")
-            return np.float64(int(ones[int(p.index)]) == int(tokens) % p.rows.size)
-        table = p.rows.face(p.face)
-        p.rows.looked_at(p.index)
-        return np.float64(number(table[int(p.index), int(tokens)]))
-    shape = p.shape if isinstance(p, TorchDist) else tuple(p.shape[:-1])
-    rows, tokens = np.broadcast_arrays(np.arange(int(np.prod(shape))).reshape(shape), tokens)
-    return entries(p, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
-
-
 @lowering("lookup")
 def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
     """p[x]: the entry of a token in each distribution, on the host. What ranges over the same things is lined up."""
     tokens = np.asarray(host(x))
     if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
-        return probability(p, tokens)
+        return p.probability(tokens)
     tp, tx = op.operands[0].type, op.operands[1].type
     if not isinstance(p, TorchDist):
         p = tensor_of(p)

@@ -7,8 +7,8 @@ from decgraph.backends.torch.ops import canvases
 from decgraph.backends.torch.ops.canvases import positions
 from decgraph.backends.torch.ops.draws import draw, noise
 from decgraph.backends.torch.ops.models import restricted
+from decgraph.backends.torch.ops.ordering import first_max
 from decgraph.backends.torch.ops.request import commit
-from decgraph.backends.torch.ops.selection import first_max
 
 take_first = typed_op("take_first", "position<c>[cells.c]", "int")
 canvas_put_token = typed_op(

@@ -394,7 +394,7 @@ def test_what_is_fresh_is_what_the_reference_says(at: list[int] | None, given: l
     base, length = 3, 4
     held = None if given is None else Memory("m", 7, (LayerMemory(dict.fromkeys(given), {}),))
     place = Canvas.start((0,) * base, length)
-    expected, seen = Calls().fresh(place, at, None if held is None else ReferenceMemory(held, base))
+    expected, seen = Calls.__new__(Calls).fresh(place, at, None if held is None else ReferenceMemory(held, base))
     kept = None if held is None else SimpleNamespace(positions=np.array(sorted(held.positions), np.int64))
     fresh, got = fresh_of(base, length, at, kept)
     assert (fresh is None) == (expected is None) and (got is None) == (seen is None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from decgraph.backends.torch.ops.draws import draw
 from decgraph.backends.triton.rules import walk as walks
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
 from decgraph.backends.triton.rules.device import Given, Walked, seed_words, site_word, site_words
+from decgraph.backends.triton.rules.walk import called
 from decgraph.dsl.lower import load_text
 from decgraph.ir.values import Function, Module, Op
 from decgraph.passes.manager import optimise
@@ -226,7 +228,7 @@ class RulesOnly(Kit):
     def walk(self, op: Op, function: Function) -> Walker | None:
         made = rule_of(op, function.body)
         assert made.supported, made.unsupported
-        return Walker(made.name, made.call, made.captured)
+        return Walker(made.name, partial(called, made), made.captured)
 
 
 class WithRules(TorchMachine):

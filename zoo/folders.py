@@ -1,0 +1,21 @@
+"""Where a model lies: the name of a shipped one, or a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from decgraph import zoo
+from decgraph.errors import DecError
+
+
+def folder_of(name: str | Path) -> Path:
+    """A model's folder: the name of a shipped model, or a path. Raises DecError for what looks like an id on the Hub."""
+    if isinstance(name, str) and not Path(name).is_dir():
+        if name in zoo.names():
+            return zoo.path(name)
+        if name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.is_dir():
+            hint = (
+                f"download it: hf download {name} --local-dir DIR, and give DIR; or load it with from_pretrained and give that"
+            )
+            raise DecError(f"{name} is not a folder here, and nothing is fetched from the Hub", hint=hint)
+    return Path(name)
