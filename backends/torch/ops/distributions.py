@@ -93,6 +93,16 @@ def warp(m: Any, s: Any, *at: Any) -> TorchDist:
     return TorchDist(rows, index, "shaped", s.at, s.inner) if is_dist else TorchDist(rows, index)
 
 
+def probability(p: Any, x: Any) -> Any:
+    """p[x] for what ranges over the vocabulary and a token, or for as many tokens as rows: float64 on the host."""
+    tokens = np.asarray(host(x))
+    if not isinstance(p, TorchDist):
+        p = tensor_of(p)
+        rows, tokens = np.broadcast_arrays(np.arange(p.shape[:-1].numel()).reshape(p.shape[:-1]), tokens)
+        return entries(p, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
+    return p.probability(tokens)
+
+
 @lowering("lookup")
 def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
     """p[x]: the entry of a token in each distribution, on the host. What ranges over the same things is lined up."""

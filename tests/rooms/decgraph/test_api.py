@@ -137,7 +137,7 @@ def test_heads_need_a_target_that_was_read_from_a_folder() -> None:
 
 
 def test_the_registry_of_backends() -> None:
-    assert registry.machine().__name__ == "Machine"
+    assert registry.machine().__name__ == "ReferenceMachine"
     with pytest.raises(decgraph.DecError, match="did you mean reference"):
         registry.machine("refrence")
 
