@@ -197,7 +197,7 @@ MUTANTS = {
     "one noise for coins and draws": ("rejection", "tl.load(words + b * S + 1)", "tl.load(words + b * S + 0)"),
     "a depth too many": ("match", "depth_of(here, parents + b * N)", "depth_of(here, parents + b * N) + 1"),
     "an off by one position": ("match", "hashed(state, here_position)", "hashed(state, here_position + 1)"),
-    "the last of equals": ("deepest", "_at = tl.min(tl.where(n_2_of, index, NB))", "_at = tl.max(tl.where(n_2_of, index, -1))"),
+    "the last of equals": ("deepest", "_at = tl.min(tl.where(kept, index, NB))", "_at = tl.max(tl.where(kept, index, -1))"),
     "parents forgotten": ("typical_longest(0.3, 0.8)", "(tl.gather(live_2, up, 0) & live_2)", "live_2"),
     "the root's children alone": ("match", "(above == node.to(tl.int32))", "(above == 0)"),
 }
