@@ -150,7 +150,7 @@ class Run(Backend):
         now = (self.committed(), self.decided)
         if i and now == self.last_progress:
             raise DecError(
-                f"{where}: a turn of `while not done` committed nothing and decided nothing",
+                f"{where}: an iteration of `while not done` committed nothing and decided nothing",
                 hint="commit at least one token on every way through the loop",
             )
         self.last_progress = now

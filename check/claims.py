@@ -240,11 +240,11 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
             other,
             total_variation(one, other),
             [wins.point],
-            f"the answer to {wins.point.label} changes the law",
+            f"the value of {wins.point.label} changes the distribution",
         )
     if ours == theirs:
         return None
-    return Failure(case, "law", ours, theirs, total_variation(ours, theirs), [])
+    return Failure(case, "distribution", ours, theirs, total_variation(ours, theirs), [])
 
 
 def in_tokens(case: Case, tally: Tally) -> Failure | None:

@@ -36,8 +36,8 @@ SHOWN = (
 DECISIONS = {
     "tokens": "drawn",
     "token": "drawn",
-    "law": "drawn, on the likeliest way to the tokens that come too often",
-    "adversary": "answered",
+    "distribution": "drawn, on the likeliest way to the tokens that come too often",
+    "adversary": "returned",
 }
 
 
@@ -86,7 +86,7 @@ class Counterexample:
             width = max(len(n) for n in self.names)
             keys = sorted({*self.ours, *self.theirs}, key=lambda k: (-abs(self.ours.get(k, 0) - self.theirs.get(k, 0)), k))
             ends = len({len(k[0]) for k in keys}) > 1
-            out.append(f"law of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
+            out.append(f"distribution of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
             out.append(f"    {'tokens':<16} {self.names[0]:>{max(width, 14)}}   {self.names[1]:>{max(width, 14)}}")
             for k in keys[:rows]:
                 a, b = self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0))
@@ -250,7 +250,7 @@ def explain(failure: Failure) -> Counterexample:
 
 def most_telling(case: Case, failure: Failure) -> list[Point]:
     """What was drawn on the likeliest way to the tokens whose probability is most too high."""
-    if failure.kind != "law":
+    if failure.kind != "distribution":
         return []
     worst = max(failure.ours, key=lambda k: (failure.ours[k] - failure.theirs.get(k, Fraction(0)), k))
     world = World(coupled=False)

@@ -49,11 +49,11 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
     if not late:
         return None, ""
     why = (
-        "it does not hold for every value that a step may carry on"
+        "it is not true for every value that a step may carry on"
         if survey.from_any is not None
         else "a step may carry draws on that were looked at"
         if survey.seen_draws
-        else f"no arbitrary value is made of {survey.no_value}"
+        else f"no arbitrary value is generated of {survey.no_value}"
         if survey.no_value
         else "no step from carried values of any kind could be decided"
     )

@@ -239,7 +239,7 @@ def plant_all(
     report.mutants = plant(module, planting, MUTANTS, every, without, progress, tally)
     report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)
     for kill in report.survivors:
-        report.reasons.append(f"the planted bug `{kill.name}` was not found: {kill.why}")
+        report.reasons.append(f"the mutant `{kill.name}` was not found: {kill.why}")
     if report.survivors:
         report.verdict = "undecided"
 

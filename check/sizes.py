@@ -40,14 +40,14 @@ TEXTS = {
 }
 VOCABS = (2, 3, 4)
 WORLDS = 20
-HEAD = """# Planted bugs, and the worlds that show them
+HEAD = """# Mutants, and the worlds that show them
 
-Made by `python -m decgraph.check.sizes`. Each bug is planted in the algorithm named, and its claims are decided in 20
+Written by `python -m decgraph.check.sizes`. Each bug is planted in the algorithm named, and its claims are decided in 20
 worlds of each vocabulary, with parameters of 2 at most: the numbers say in how many of them the bug shows. `sees` is the
 smallest world that was expected to show it, `seen in` where engines had it (numbers of the survey of bugs in the wild, or
 of the survey of published code).
 
-| bug | planted in | V = 2 | V = 3 | V = 4 | sees | seen in | what is wrong |
+| mutant | planted in | V = 2 | V = 3 | V = 4 | sees | seen in | what is wrong |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 

@@ -76,7 +76,7 @@ class Arbitrary:
         """The values with which the loop is entered; what was made before it is replaced in the machine."""
         for n, v in enumerate(random_from_before(m.function)):
             if v in m.env:
-                m.env[v] = self.value(m, v.name or f"value {n} made before the loop", v.type, m.env[v])
+                m.env[v] = self.value(m, v.name or f"value {n} computed before the loop", v.type, m.env[v])
         args, used = op.regions[1].args[1:], read_again(m.function, op)
         return [
             self.value(m, a.name or f"carried {n}", a.type, old) if read else old
@@ -185,7 +185,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
 
 def _law(m: ExactMachine, key: str, position: int | None = None) -> Row:
     vector = m.vector(small_weights(key, m.vocab_size))
-    return Row(lambda face: vector, position=position, label="any law")
+    return Row(lambda face: vector, position=position, label="any distribution")
 
 
 def _fresh(m: ExactMachine, name: str, key: str, n: int) -> Draw:

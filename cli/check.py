@@ -31,7 +31,9 @@ def command(
     vocab: Annotated[int, typer.Option("--vocab", help="Tokens of the models it is checked with.")] = 3,
     models: Annotated[int, typer.Option("--models", help="Small worlds per claim, besides those made for the program.")] = 20,
     param: Annotated[list[str] | None, typer.Option("--param", "--set", help="A parameter: gamma=3.")] = None,
-    mutants: Annotated[bool, typer.Option("--mutants/--no-mutants", help="Plant bugs; each must be found.")] = True,
+    mutants: Annotated[
+        bool, typer.Option("--mutants/--no-mutants", help="Plant bugs in what is proved (mutants); each must be found.")
+    ] = True,
     extern: Annotated[
         list[str] | None, typer.Option("--extern", help="A function it calls: file.py:name; else any function.")
     ] = None,
@@ -150,9 +152,9 @@ def progress_bar(name: str, *, show: bool) -> Iterator[Callable[[str, int, int],
 
 
 STEERED = {
-    "any": "holds however the conditions that steer drafting answer",
-    "own": "needs the answers that its own conditions give",
-    "undecided": "whether it holds however drafting is steered was not decided",
+    "any": "true whatever the conditions that steer drafting return",
+    "own": "true only with the values that its own conditions return",
+    "undecided": "whether it is true however drafting is steered was not decided",
 }
 STARTS = {"any": "steps from carried values of any kind", "reached": "steps from the carried values that runs reach"}
 
@@ -168,10 +170,10 @@ def show(report: Report, *, brief: bool) -> None:
     output.print_hanging(console, verdict, Text(f"{report.name}: {said}"))
     if report.verdict == "none":
         return
-    shrunk = f" ({report.shrunk} of them made smaller)" if report.shrunk else ""
+    shrunk = f" ({report.shrunk} of them with smaller parameters or lengths)" if report.shrunk else ""
     counted = [f"{report.models} worlds{shrunk}, {report.runs:,} runs, {report.seconds:.1f} s"]
     if report.planted:
-        counted.append(f"{report.killed} of {report.planted} planted bugs found")
+        counted.append(f"{report.killed} of {report.planted} mutants found")
     if not brief or report.verdict != "proved":
         tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
         tell("; ".join(counted))
@@ -212,4 +214,4 @@ def show_total(reports: list[Report]) -> None:
     said = ", ".join(f"{count} {'without a claim' if verdict == 'none' else verdict}"
                      for verdict, count in counts.items() if count)  # fmt: skip
     planted, killed = sum(r.planted for r in reports), sum(r.killed for r in reports)
-    print(f"{said}; {killed} of {planted} planted bugs found; {sum(r.seconds for r in reports):.0f} s")
+    print(f"{said}; {killed} of {planted} mutants found; {sum(r.seconds for r in reports):.0f} s")

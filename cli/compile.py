@@ -109,7 +109,10 @@ def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bo
     if as_json:
         output.emit_json({"name": name, "kernels": texts, "step": why, "launches": step})
         return
-    print(f"# {name}: " + ("the whole step runs on the device" if why is None else f"steps are driven by the host: {why}"))
+    print(
+        f"# {name}: "
+        + ("the whole step runs on the device" if why is None else f"eager mode, Python runs the decoding steps:  {why}")
+    )
     if step:
         print("#\n# One decoding step, in the order of its launches, for B sequences side by side; one graph on CUDA:\n#")
         print("\n".join(step))

@@ -40,14 +40,16 @@ def command(
     max_new: Annotated[int, typer.Option("--max-new", "-n", min=8, help="New tokens of a request.")] = 64,
     temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
     top_k: Annotated[int | None, typer.Option("--top-k", help="Keep the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", help="Keep the likeliest tokens that hold p.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Key of all noise.")] = 0,
     clock: Annotated[
         str, typer.Option("--clock", help="wall, or cpu: the processor's time, steadier on a busy machine without a GPU.")
     ] = "wall",
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads on the CPU. Default: as `run` does.")] = None,
     backend: Annotated[str | None, typer.Option("--backend", help="torch or reference.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="With --kernels: measure sizes that are known anew.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="With --kernels: measure known sizes again.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="Choose the sizes of the Triton kernels instead.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

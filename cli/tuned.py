@@ -82,7 +82,7 @@ def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
         said = f", but for {ties} near-ties" if ties else ""
         out.append(f"All settings committed the default's tokens, as the claim says{said}.")
     elif job.promise == "law":
-        out.append("The claim is in distribution: sampled tokens differ between settings, their law does not.")
+        out.append("The claim is in distribution: sampled tokens differ between settings, their distribution does not.")
     if facts.load() > (os.cpu_count() or 1):
         on_cpu = str(job.device["device"]).startswith("cpu")
         steadier = "; --clock cpu is steadier here" if job.clock == "wall" and on_cpu else ""

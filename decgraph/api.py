@@ -272,7 +272,7 @@ def of(algorithm: AlgorithmLike) -> Algorithm:
         return Algorithm(algorithm, path=algorithm.path)
     if isinstance(algorithm, str | Path):
         return load(algorithm)
-    raise DecError(f"{algorithm!r} is not an algorithm", hint="a name, a path, or what decgraph.parse gives")
+    raise DecError(f"{algorithm!r} is not an algorithm", hint="a name, a path, or what decgraph.parse returns")
 
 
 def algorithm(function: Callable[..., object]) -> Algorithm:

@@ -93,10 +93,10 @@ def meaning(s: S.Stmt) -> str:
         when = f", for requests that are {expression(s.when)}" if s.when is not None else ""
         if s.mode == "tokens":
             return f"with the same seed it commits exactly the tokens of `{spec}`, whatever is drafted{when}"
-        return f"its tokens have exactly the law of the tokens of `{spec}`, whatever is drafted{when}"
+        return f"its tokens have exactly the distribution of the tokens of `{spec}`, whatever is drafted{when}"
     if isinstance(s, S.Ensures):
         return "holds for every token x that is committed where the target's distribution is p"
-    return "never commits a token to which that model gives no probability"
+    return "never commits a token that has probability 0 under that model"
 
 
 def parameter(p: S.Param) -> str:
@@ -165,14 +165,14 @@ def grow(s: S.Grow) -> str:
     args = [expression(a) for a in s.what.args] if isinstance(s.what, S.Call) else []
     what = expression(s.what)
     if call == "topk" and len(args) == 2:
-        what = f"the {args[1]} likeliest tokens of {args[0]}, each a point mass"
+        what = f"the {args[1]} likeliest tokens of {args[0]}, each with a one-hot distribution"
     elif call in ("sample", "distinct") and len(args) == 2:
         what = f"{args[1]} draws from {args[0]}" + (", all different," if call == "distinct" else "")
     elif call == "point":
-        what = f"{', '.join(args)}, taken and not drawn (point masses)"
+        what = f"{', '.join(args)}, taken and not drawn (one-hot distributions)"
     elif call == "chain":
         what = f"{', '.join(args)}, one below the other"
-    where = f" under {expression(s.at)}" if s.at is not None else " under the nodes it was made at"
+    where = f" under {expression(s.at)}" if s.at is not None else " under the nodes it was drawn at"
     columns = f", with {', '.join(k.name for k in s.columns)}" if s.columns else ""
     return f"hang {what}{where}{columns}"
 
@@ -240,7 +240,7 @@ WORDS: dict[type, Callable[[Any], str]] = {
     S.Draw: draw,
     S.Grow: grow,
     S.Assign: assign,
-    S.Verify: lambda s: f"walk {expression(s.tree)} from its root by {expression(s.rule)}, against {expression(s.against)}",
+    S.Verify: lambda s: f"verify {expression(s.tree)} from its root by {expression(s.rule)}, against {expression(s.against)}",
     S.Prune: lambda s: f"cut {expression(s.tree)} down to {expression(s.to)}",
     S.Commit: commit,
     S.Canvas: lambda s: f"{s.name} is a canvas of {expression(s.length)} masked positions after the prompt",

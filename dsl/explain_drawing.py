@@ -58,7 +58,7 @@ def drafter(drafts: list[S.Draft], kinds: dict[str, str]) -> str:
 def verdict(verify: S.Verify | None) -> tuple[str, str]:
     """How drafts are tested, and what is committed after the accepted ones."""
     if verify is None:
-        return "compared with what the target says there", "what holds"
+        return "compared with the target's own tokens", "those that are equal"
     rule = expression(verify.rule.func if isinstance(verify.rule, S.Call) else verify.rule)
     return f"one call of {model_of(verify)} for all of them, then {rule}", "what was accepted, and y of the target's own"
 
@@ -90,10 +90,10 @@ def tree(drafted: str, verify: S.Verify | None) -> Iterator[str]:
 
 def canvas(model: str, verify: S.Verify | None) -> Iterator[str]:
     """A step that decides cells of a canvas."""
-    how = f"{model} is asked; the surest positions are decided"
+    how = f"{model} is called; the surest positions are decided"
     if verify is not None:
         rule = expression(verify.rule.func if isinstance(verify.rule, S.Call) else verify.rule)
-        how = f"guesses of {model} are verified by {rule}, as many as hold are decided"
+        how = f"guesses of {model} are verified by {rule}; the accepted ones are decided"
     yield "prompt │ ░ ░ ░ ░ │ ░ ░ ░ ░      everything is masked"
     yield f"prompt │ a ░ ░ b │ ░ ░ ░ ░      {how}"
     yield "prompt │ a c d b │ ░ ░ ░ ░      ... until nothing is masked; then the canvas is committed"

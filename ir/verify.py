@@ -264,7 +264,7 @@ class Verifier:
         left = iter(op.operands)
         for counter in counters:
             if not any(value is counter for value in left):
-                self.fail(f"{counter!r}, the turn of a loop around it, is not among its keys in order", op)
+                self.fail(f"{counter!r}, the counter of a loop around it, is not among its keys in order", op)
 
     def names(self, op: Op) -> None:
         """States, externs and callees are names of something."""

@@ -70,7 +70,9 @@ def law_only(function: Function) -> str:
     shared = [f"state {s.name}" for s in function.states if s.scope != "sequence"] or ["what is chosen across the batch"]
     drawn = ", ".join(sorted(weighed(function)))
     if drawn:
-        return f"in law only: {', '.join(shared)} is shared, and tree {drawn} is verified by a rule that draws against q"
+        return (
+            f"in distribution only: {', '.join(shared)} is shared, and tree {drawn} is verified by a rule that draws against q"
+        )
     return f"what is committed depends on the batch: {', '.join(shared)} is shared, and nothing verifies what it leads to"
 
 
@@ -89,7 +91,7 @@ def notes(before: Module, after: Module) -> list[str]:
             )
             out[f"{model} (line {op.loc.line}): {words}"] = None
         elif op.opcode in HOST or lookup(op.opcode).batch == "host":
-            out[f"{op.attrs.get('extern', op.opcode)} (line {op.loc.line}): on the host, each sequence alone"] = None
+            out[f"{op.attrs.get('extern', op.opcode)} (line {op.loc.line}): on the host, for each sequence alone"] = None
         elif op.opcode == "batch.top":
             out[f"batch.top (line {op.loc.line}): a barrier, once for the whole batch"] = None
     for s in function.states:
@@ -115,7 +117,7 @@ PASS = Pass(
         "and parameters. A model that is derived by what a sequence has seen is asked alone. Where there is state "
         'per session, the sequences also meet before every step (group "target@step"): what they wrote is applied '
         "there in the order of the requests. The tokens are then those that each sequence would have got alone, "
-        "but in law only where such state meets a rule that draws against q, and where something is chosen across "
+        "but in distribution only where such state meets a rule that draws against q, and where something is chosen across "
         "the batch; the report says so."
     ),
     run=run,

@@ -115,7 +115,7 @@ class _Walker:
     def report(self) -> Cost:
         loop = self.loop()
         region = loop.regions[1] if loop is not None else self.function.body
-        what = "one turn of `while not done`" if loop is not None else "a whole run"
+        what = "one decoding step (an iteration of `while not done`)" if loop is not None else "a whole run"
         for p in self.function.params:
             if p.value.type.elem == "int" and p.high is not None:
                 self.capacities[f"{p.name} <= {p.high}"] = None
@@ -141,13 +141,13 @@ class _Walker:
                 words, most = self.count(op)
                 return [(op.regions[0], turns.inside(words, most))]
             case "while":
-                words = "turns until it stops" if op.attrs.get("bound") != "done" else "steps"
+                words = "iterations until it stops" if op.attrs.get("bound") != "done" else "steps"
                 within = turns.inside(words, None)
                 return [(r, within) for r in op.regions]
             case "if":
                 return [(r, _Turns(turns.words, turns.most, True)) for r in op.regions]
             case "tree.walk":
-                within = turns.inside("depth of the walk", None) if op.attrs["scope"] == "node" else turns
+                within = turns.inside("depth of the verification", None) if op.attrs["scope"] == "node" else turns
                 return [(r, within) for r in op.regions]
             case "each":
                 return [(r, turns.inside(f"len({self.name(op.operands[0])})", None)) for r in op.regions]

@@ -117,7 +117,7 @@ class Analysis:
     def one(self, op: Op, store: str, places: list[Place], before: list[Place], looped: bool) -> Reuse:
         if places[0].kind in ("canvas", "canvases"):
             return self.canvas(op, store, places, before)
-        reasons: list[str] = ["held: the committed prefix"]
+        reasons: list[str] = ["cached: the committed prefix"]
         terms: list[str] = []
         features = op.opcode != "model.memory" and op.operands[0].type.of[0] == "features"
         if all(p.kind == "parent" for p in before):  # the context's last token was not among these
@@ -141,10 +141,10 @@ class Analysis:
             reasons.append("its cells below the root read its own features and are computed again once the target's are there")
             return "what was committed"
         if walked and any(p.kind == "tree" and p.tree in walked for p in mine):
-            reasons.append("held: the accepted path of the last verification, gathered; not the token emitted there")
+            reasons.append("cached: the accepted path of the last verification, gathered; not the token emitted there")
             return "1"
         if walked and any(p.tree in walked for p in mine):
-            reasons.append("held: its own drafts that were accepted; the last of them was not asked for a successor")
+            reasons.append("cached: its own drafts that were accepted; it was not called on the last of them")
             return "1 (2 where every draft was accepted)"
         if (
             len(self.commits) == 1
@@ -163,12 +163,12 @@ class Analysis:
         if place.kind in ("context", "parent"):
             return []
         if any(p.tree == place.tree for p in before):
-            reasons.append(f"held: the nodes of {place.tree} that an earlier call of this step computed")
+            reasons.append(f"cached: the nodes of {place.tree} that an earlier call of this step computed")
             return [f"the other nodes of {place.tree}"]
         if place.kind == "tree":
             return [f"n({place.tree})"]
         if looped:
-            reasons.append(f"held: the nodes of {place.tree} that earlier turns computed")
+            reasons.append(f"cached: the nodes of {place.tree} that earlier iterations computed")
             return [f"{place.which} of {place.tree}, each node once"]
         return [f"the way to {place.which} of {place.tree}"]
 
@@ -177,14 +177,14 @@ class Analysis:
         others = [p for o, _ in self.calls if o is not op and o.attrs["reuse"] == store for p in self.places(o)]
         asked = " and ".join(p.asked() for p in places)
         if places[0].kind == "canvas" and any(p.kind == "canvases" for p in others):
-            reason = "held: the canvas that was accepted is one of those that the last verification computed"
+            reason = "cached: the canvas that was accepted is one of those that the last verification computed"
             return Reuse(store, op.loc.line, asked, "nothing", (reason,))
         roots = {o.operands[0] for o in self.body.walk() if o.opcode == "tree.new" and o.attrs["tree"] == places[0].tree}
         if places[0].kind == "canvases" and any(o.operands[1] in roots for o, _ in self.calls if o.attrs["reuse"] == store):
-            reason = "held: the canvas at the root, computed by the call before it or by the last verification"
+            reason = "cached: the canvas at the root, computed by the call before it or by the last verification"
             computed = f"(c + the cells of the canvas) for all but the root of {places[0].tree}"
             return Reuse(store, op.loc.line, asked, computed, (reason,))
-        return Reuse(store, op.loc.line, asked, "all", ("held: a canvas that is the same as in the last call",))
+        return Reuse(store, op.loc.line, asked, "all", ("cached: a canvas that is the same as in the last call",))
 
 
 def nested(region: Region, looped: bool) -> Iterator[tuple[Op, bool]]:

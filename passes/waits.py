@@ -92,7 +92,7 @@ class Waits:
                 carried = op.operands[2:]
                 self.flow(carried, op.regions[0].args[1:])
                 if op.operands[1] in self.data:
-                    self.add("the number of a loop's turns", op)
+                    self.add("a loop's number of iterations", op)
             case "while":
                 carried = op.operands[1:] if op.attrs.get("limited") else op.operands
                 for r in op.regions:
@@ -123,7 +123,7 @@ class Waits:
                 body = op.regions[-1]
                 skip = 1 if op.attrs.get("stops") else 0
                 if skip and body.yields[0] in self.data:
-                    self.add("whether a loop stops, once a turn", op)
+                    self.add("whether a loop stops, once an iteration", op)
                 if op.opcode == "while":
                     self.condition(op)
                 self.flow(body.yields[skip:], op.results)
@@ -134,7 +134,7 @@ class Waits:
             case "each":
                 self.data.update(op.results if any(v in self.data for r in op.regions for v in r.yields) else ())
             case "tree.walk":
-                self.add(f"the walk by {op.attrs.get('rule', 'a rule')}: what it accepts", op)
+                self.add(f"the verification by {op.attrs.get('rule', 'a rule')}: what it accepts", op)
                 self.data.update(op.results)
             case "commit":
                 if op.operands[0] not in self.data or not self.walked(op):
@@ -150,7 +150,7 @@ class Waits:
         if op.attrs.get("bound") == "done":
             self.add("the stop test, once a step", op)
         elif op.regions[0].yields[0] in self.data:
-            self.add("whether a loop goes on, once a turn", op)
+            self.add("whether a loop goes on, once an iteration", op)
 
     def plain(self, op: Op) -> None:
         known = [v for v in op.operands if v in self.data]

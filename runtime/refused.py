@@ -7,7 +7,7 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Module
 from decgraph.ir.walk import functions_of
 
-QUERIES = "no model adapter gives the queries of its attention"
+QUERIES = "no model adapter returns the queries of its attention"
 
 
 def refuse_unavailable(module: Module) -> None:

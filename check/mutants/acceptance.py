@@ -56,7 +56,7 @@ def argmax(node: Any) -> Any:
 MUTANTS = (
     Mutant(
         "accept-always",
-        "every draft is accepted: the drafter's law is committed",
+        "every draft is accepted: tokens of the drafter's distribution are committed",
         rejects,
         "V = 2, one draft",
         "M10",
@@ -110,7 +110,7 @@ MUTANTS = (
     # Of a point mass p - onehot(x) is p - q: the same thing, so it does not apply.
     Mutant(
         "residual-of-the-token",
-        "only the drafted token is taken out of p, not the drafter's whole law",
+        "only the drafted token is taken out of p, not the drafter's whole distribution",
         lambda f: rejects(f) and f.sampled,
         "V = 3, one draft",
         "M04",

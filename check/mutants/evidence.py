@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         "bonus-of-the-root",
-        "the token behind a fully accepted path is drawn from the row of the root",
+        "the token after a fully accepted path is drawn from the row of the root",
         lambda f: lossless(f) and f.leaf,
         "V = 2, one draft",
         "M15",
@@ -123,7 +123,7 @@ MUTANTS = (
     # A rule that reads `output` draws the same token again in the next step: dropping it costs a call and nothing else.
     Mutant(
         "replacement-dropped",
-        "after accepted drafts the token that replaces a rejected one is thrown away and p, not the residual, is asked anew",
+        "after accepted drafts the replacement of a rejected one is thrown away: the next is drawn from p, not the residual",
         lambda f: lossless(f) and f.law and f.rejected_deep,
         "V = 2, two drafts",
         engine=Dropped,

@@ -69,7 +69,7 @@ MUTANTS = (
     # In distribution, and at temperature 0, noise of one's own is as good.
     Mutant(
         "match-fresh-noise",
-        "the target's token is drawn with fresh noise: right in law, another text for the same seed",
+        "the target's token is drawn with fresh noise: right in distribution, another text for the same seed",
         lambda f: tokens(f) and f.output_rule,
         "V = 2",
         "M44",

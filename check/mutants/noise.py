@@ -74,7 +74,7 @@ MUTANTS = (
         engine=OneForSiblings,
     ),
     Mutant(
-        "noise-shared-by-turns",
+        "noise-shared-in-a-loop",
         "the drafts of one step, or its coins, read one noise",
         lambda f: sampled(f) and f.depth >= 1 and f.height >= 2,
         "V = 2, two drafts",
@@ -92,7 +92,7 @@ MUTANTS = (
     ),
     Mutant(
         "noise-shared-by-sites",
-        "the token behind a rejection reads the noise of the rejected draft",
+        "the token after a rejection reads the noise of the rejected draft",
         lambda f: sampled(f) and f.rejected and "draw" in f.draws,
         "V = 3, one draft",
         "M08",

@@ -117,8 +117,8 @@ MUTANTS = (
         engine=Pruned,
     ),
     Mutant(
-        "law-with-replacement",
-        "draws without replacement are tested with the law of the first",
+        "distribution-with-replacement",
+        "draws without replacement are tested with the distribution of the first",
         lambda f: tested(f) and f.emptied,
         "V = 3, two siblings",
         "M13",
@@ -133,7 +133,7 @@ MUTANTS = (
         engine=PointsAsDrawn,
     ),
     Mutant(
-        "law-of-the-raw-face",
+        "tested-with-raw",
         "drafts are drawn from the shaped distribution and tested with the unshaped one",
         tested,
         "V = 3, top-k or top-p",

@@ -141,7 +141,7 @@ class SymbolicMachine(ExactMachine):
         return LogProb(logprob, edge)
 
     def extern_once(self, name: str, f: Any, args: tuple[Any, ...]) -> Any:
-        raise Beyond(f"the function {name} of the host")
+        raise Beyond(f"the Python function {name}")
 
 
 class LogProb:

@@ -30,7 +30,7 @@ USES = (
     ("one draft", "grow sample({0}, 1)", 1),
     ("two independent siblings", "grow sample({0}, 2)", 1),
     ("two siblings without replacement", "grow sample({0}, 2, replace = no)", 1),
-    ("two siblings of different laws", "grow sample({0}, 1) at root\n            grow sample({1}, 1) at root", 2),
+    ("two siblings of different distributions", "grow sample({0}, 1) at root\n            grow sample({1}, 1) at root", 2),
     ("two guesses that are not drawn", "grow topk({0}.raw, 2)", 1),
 )
 PROBE = """
@@ -145,7 +145,7 @@ def _decided(o: Obligation, module: Module, f: Function, claim: Claim, params: d
         if not o.reason:
             (_tokens if claim.mode == "tokens" else _distribution)(o, runs)
     except OutOfTime:
-        o.reason = f"not decided in {seconds:g} s (seconds= gives more)"
+        o.reason = f"not decided in {seconds:g} s (`seconds=` allows more)"
     except Beyond as error:
         o.reason = f"not in reach: {error}"
     except DecError as error:

@@ -40,7 +40,7 @@ class Model:
             ]
             return out
         width = max(14, *map(len, self.names))
-        out.append(f"law of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
+        out.append(f"distribution of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
         out.append(f"{'tokens':<10} {self.names[0]:>{width}} {self.names[1]:>{width}}")
         for k in sorted({*self.ours, *self.theirs}):
             a, b = self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0))

@@ -34,11 +34,11 @@ def why_not(f: Function, mode: str) -> str:
         elif op.opcode == "noise" and step.args[0] not in op.operands:
             return f"{f.name} reads the same noise in every step (line {op.loc.line})"
         if op.opcode not in CONTEXT and any(v in contexts for v in op.operands):
-            return f"{f.name} looks at the context itself, not only through models ({op.opcode}, line {op.loc.line})"
+            return f"{f.name} reads the context itself, not only through models ({op.opcode}, line {op.loc.line})"
         if op.opcode not in COUNTER and step.args and step.args[0] in op.operands:
             return f"{f.name} knows which step it is ({op.opcode}, line {op.loc.line})"
         if op.opcode in ("request", "text_of", "extern", "state.read", "ctx.get") and op.attrs.get("field") != "greedy":
-            return f"{f.name} asks for more than distributions ({op.opcode}, line {op.loc.line})"
+            return f"{f.name} depends on more than distributions ({op.opcode}, line {op.loc.line})"
     return ""
 
 

@@ -170,9 +170,9 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
         place = ix[0].type.elem
         lw.fail(
             span,
-            f"a {place} cannot look into distributions that are made from numbers: these do not know which {place}s "
+            f"a {place} cannot look into distributions that are computed from numbers: these do not know which {place}s "
             "they are of",
-            "index what they are made from: normalize(p[left].raw ^ 2); or count: q[k] is that of b[k]",
+            "index what they are computed from: normalize(p[left].raw ^ 2); or count: q[k] is that of b[k]",
             code="E382",
         )
     if t.elem in ("dist", "scores"):

@@ -121,7 +121,7 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                     lw.fail(
                         k.span,
                         f"memory takes at =, given = and queries =, not {k.name} =",
-                        "what a memory's rows were attended with is not kept; m.scores(b) says how queries look at rows"
+                        "the attention weights of a memory are not stored; m.scores(b) has the scores of queries on its rows"
                         if k.name == "attention"
                         else "",
                         code="E260",

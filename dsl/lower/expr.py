@@ -235,7 +235,7 @@ def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
         lw.fail(
             e.span,
             f"`for ... in` needs a vector or a list, got {show(t)}",
-            "for a number of turns say `repeat n:`" if t.is_number else "",
+            "for a number of iterations say `repeat n:`" if t.is_number else "",
             code="E210",
         )
     return t.drop()

@@ -135,7 +135,7 @@ def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[T
             return built
         types = wider
         lw.b.unwind(depth)
-    lw.fail(span, "the types of the variables carried through this loop do not settle", code="E220")
+    lw.fail(span, "the types of the variables carried through this loop never become stable", code="E220")
 
 
 def _unbounded(a: Type, b: Type) -> Type:

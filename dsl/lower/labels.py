@@ -10,16 +10,16 @@ from decgraph.ir.values import Loc, Module
 
 CODE = "E031"
 WHY = (
-    "a draft is accepted with min(1, p/q) only if q is still its law, given all that was tested before it;\n"
-    "a choice that looked at the drawn token has changed that law, though every q is right"
+    "a draft is accepted with min(1, p/q) only if q is still its distribution, given all that was tested before it;\n"
+    "a choice that depends on the drawn token changes that distribution, though every q is right"
 )
 SAID: dict[str, tuple[str, str, str]] = {
     "prune": (
         "what is pruned here depends on the draws themselves",
         "these are kept or dropped by what was drawn",
         (
-            "prune point masses only: `t.drafted where t.law.point`, drafted with topk(q.raw, k),\n"
-            "or prune by what does not look at the draws, such as t.depth, or verify by match"
+            "prune one-hot draws only: `t.drafted where t.law.point`, drafted with topk(q.raw, k),\n"
+            "or prune by what does not depend on the draws, such as t.depth, or verify by match"
         ),
     ),
     "choice": (
@@ -37,8 +37,8 @@ SAID: dict[str, tuple[str, str, str]] = {
     ),
     "earlier": (
         "what was grown before this draw already depends on it",
-        "its earlier siblings were made from it",
-        "grow the draw first, and what was made from it after it",
+        "its earlier siblings were computed from it",
+        "grow the draw first, and what was computed from it after it",
     ),
     "twice": (
         "this draw is grown twice at one place",
@@ -47,7 +47,7 @@ SAID: dict[str, tuple[str, str, str]] = {
     ),
     "order": (
         "these draws were made in another order than they are tested in",
-        "a token decided later may have been drawn from a law that saw this one",
+        "a token decided later may have been drawn from a distribution conditioned on this one",
         "decide the cells from left to right, or all at once (steps = 1)",
     ),
 }

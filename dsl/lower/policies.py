@@ -41,7 +41,7 @@ def declare(lw: Lowering, s: S.CachePolicy) -> None:
         lw.fail(
             s.policy.span,
             f"policy {policy.name} takes {', '.join(q.name for q in others) or 'no arguments'}",
-            "its span is the positions that a call asks for",
+            "its span is the positions that a call computes",
             code="E380",
         )
     for q in others:

@@ -30,7 +30,7 @@ def check_progress(lw: Lowering, item: S.Algorithm) -> None:
             if not _always(lw, n.body):
                 lw.fail(
                     n.span,
-                    "a turn of this loop may commit nothing, and then it never ends",
+                    "an iteration of this loop may commit nothing, and then it never ends",
                     "commit a token, or decide a cell, on every way through the body",
                     code="E420",
                 )
@@ -119,7 +119,7 @@ def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> N
             where = next(p for p in picks if p is not None)
             lw.fail(
                 where.span,
-                f"a turn of this loop may decide no cell of `{name}`, and then it never ends",
+                f"an iteration of this loop may decide no cell of `{name}`, and then it never ends",
                 "let the surest be chosen too: where sure(s, tau), which is s >= tau or first_max(s)",
                 code="E420",
             )
@@ -216,7 +216,7 @@ def check_rule(lw: Lowering, rule: S.Rule, whole: bool, at: S.Verify) -> None:
         lw.fail(
             silent.span,
             f"rule `{rule.name}` ends with this suite, and on this way it emits nothing",
-            "draw and emit in the same suite, behind the accept: y ~ p[n], emit y",
+            "draw and emit in the same suite, after the accept: y ~ p[n], emit y",
             code="E423",
         )
 

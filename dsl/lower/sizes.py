@@ -53,7 +53,7 @@ def nested(lw: Lowering, n: Value, span: Span) -> Value:
     if exact and prod(known) > TURNS:
         lw.fail(
             span,
-            f"this loop and those around it turn {prod(known):,} times; at most {TURNS:,} are possible",
+            f"this loop and those around it have {prod(known):,} iterations; at most {TURNS:,} are possible",
             "take smaller numbers, or say it over whole vectors",
             code="E430",
         )
@@ -62,7 +62,7 @@ def nested(lw: Lowering, n: Value, span: Span) -> Value:
     total = n
     for v in lw.turns:
         total = lw.one("map", total, v, fn="mul", span=span)
-    total = lw.one("within", total, span=span, what="the number of turns of this loop and those around it", most=TURNS)
+    total = lw.one("within", total, span=span, what="the number of iterations of this loop and those around it", most=TURNS)
     return lw.one("map", n, total, fn="minimum", span=span)  # itself: a loop around that is run turns once at least
 
 
@@ -137,5 +137,5 @@ def refuse_too_large(module: Module, source: Source) -> None:
     for function in module.functions.values():
         for op in too_large(function):
             text = source if op.loc.path == source.path else stdlib_source(op.loc.path) or source
-            advice = "fewer turns, fewer guesses at a node, or prune t to fewer"
+            advice = "fewer iterations, fewer guesses at a node, or prune t to fewer"
             raise failure(text, span_of(op.loc, text), f"a tree gets more than {NODES:,} nodes here", advice, "E430")

@@ -364,7 +364,7 @@ def grow_best(lw: Lowering, name: str, s: S.Grow, e: S.Call) -> Value:
     if len(e.args) != 1 or size is None or {k.name for k in e.kwargs} - {"size", "above"} or s.at is not None or s.columns:
         lw.fail(
             s.span,
-            "best_first takes an index that was asked, size = and above =",
+            "best_first takes the result of an index lookup, size = and above =",
             "grow best_first(index.after(m), size = n, above = p)",
             code="E260",
         )

@@ -12,7 +12,7 @@ from decgraph.ir.sizes import Known, Sizes, least
 from decgraph.ir.values import Op
 
 LARGEST = 1_000_000
-"""Turns of a loop, elements of a vector, positions of a canvas, tokens chosen: what one program may ask for at once."""
+"""Iterations of a loop, elements of a vector, positions of a canvas, tokens chosen: what one program may ask for at once."""
 
 WIDEST = 1 << 63
 """What a whole number stays below, with either sign: the backends compute with 64 bits."""

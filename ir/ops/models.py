@@ -39,7 +39,7 @@ class ModelEval:
         need(
             kind == "masked" or "at" not in extra,
             "at = names positions of a canvas, and this model reads none",
-            "ask at a context or at nodes: model(ctx), model(t.leaves)",
+            "call it at a context or at nodes: model(ctx), model(t.leaves)",
         )
         need(
             kind != "masked" or "allow" not in extra,
@@ -278,7 +278,7 @@ class ModelEmbed:
         return (m.host("embed", model, x),)
 
     label, batch = labels.joined, "pointwise"
-    unavailable = "no model adapter gives its embedding"
+    unavailable = "no model adapter returns its embedding"
     samples = (("%z = model.embed(%target, %toks)", ...),)
     refusals = (
         ("int, int", "model"),

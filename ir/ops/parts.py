@@ -34,7 +34,7 @@ class MemoryLayer:
         return (m.host("layer", mem, layer),)
 
     label, batch = labels.joined, "ragged"
-    unavailable = "no model adapter gives the layers of its KV cache"
+    unavailable = "no model adapter returns the layers of its KV cache"
     samples = (("%z = memory.layer(%mem, %n)", [0, 1, 2]),)
     refusals = (("int, int", "memory"),)
 
@@ -56,7 +56,7 @@ class MemoryPut:
         return (m.host("put", mem, part, layer),)
 
     label, batch = labels.joined, "ragged"
-    unavailable = "no model adapter gives the layers of its KV cache"
+    unavailable = "no model adapter returns the layers of its KV cache"
     samples = (("%z = memory.put(%mem, %mem2, %n)", [0, 1, 2]),)
     refusals = (("memory<a>, memory<b>, int", "same model"),)
 
@@ -75,7 +75,7 @@ class MemoryScores:
         return (m.host("scores", mem, ps),)
 
     label, batch = labels.joined, "ragged"
-    unavailable = "no model adapter gives its attention scores"
+    unavailable = "no model adapter returns its attention scores"
     samples = (("%z = memory.scores(%mem, %ps)", [0.0] * 3),)
     refusals = (("memory<a>, int", "positions"),)
 

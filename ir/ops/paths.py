@@ -184,7 +184,7 @@ class TreeBestFirst:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")
-        need(types[1].elem == "index", f"best_first needs an index that was asked, got {types[1]}", "index.after(tokens)")
+        need(types[1].elem == "index", f"best_first needs the result of an index lookup, got {types[1]}", "index.after(tokens)")
         need(
             types[2].is_number and types[3].is_number and not types[2].dims and not types[3].dims,
             "best_first takes size = a number, above = a probability",

@@ -114,7 +114,7 @@ class TreeGrow:
         edge = {"draw": "token", "edit": "edit", "path": "step", "hidden": "soft", "list": "step"}.get(what.elem)
         hint = ""
         if what.elem in ("token", "int"):
-            hint = "say grow point(x), or grow chain(x) for one under the other: a token has forgotten its law"
+            hint = "say grow point(x), or grow chain(x) for one under the other: a token does not carry its distribution"
         if what.elem == "dist":
             hint = "draw from it first: x ~ q, then grow x; or grow topk(q.raw, k)"
         if what.elem == "list":

@@ -78,7 +78,7 @@ def test_a_counterexample_can_be_read() -> None:
     line = FORGETS.splitlines().index("                x ~ drafter(t.leaves)") + 1
     assert f"    x, line {line} (step 0, turn 0): token 0\n" in text
     assert "with probability 7/9: yes" in text
-    assert "law of the first tokens: total variation 1/14 = 0.0714" in text
+    assert "distribution of the first tokens: total variation 1/14 = 0.0714" in text
     rows = [line.split() for line in text.splitlines()[-3:]]
     assert rows == [["tokens", "broken", "autoregressive"], ["0", "4/7", "1/2", "<-"], ["1", "3/7", "1/2", "<-"]]
     plain = found.to_json()

@@ -68,7 +68,7 @@ def test_a_missed_bug_takes_the_verdict_back(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(reports, "plant", lambda *a, **k: [Kill("some-bug", "of no kind", False)])
     found = check_algorithm("speculative", models=4)
     assert found.verdict == "undecided"
-    assert found.reasons == ["the planted bug `some-bug` was not found: of no kind"]
+    assert found.reasons == ["the mutant `some-bug` was not found: of no kind"]
 
 
 COPIES = """algorithm copies(target: causal, k: int in 1..6 = 3):

@@ -6,7 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from entries import ENTRIES, FOLDER, Program
+from entries import ENTRIES
+from entry import FOLDER, Program
 from page import PAGE, page
 
 from decgraph.check import check_algorithm
@@ -64,12 +65,12 @@ def test_house_layout(file: Path) -> None:
         assert format_source(text) == text
 
 
-def test_planted_bugs_are_those_of_the_survey() -> None:
+def test_mutants_are_those_of_the_survey() -> None:
     """Each is found in tests/check/test_mutants.py."""
     known = {m.name: m.bugs for m in MUTANTS}
     for e in ENTRIES:
         for name in e.mutants:
-            assert e.number in known[name], f"{name} is not planted for {e.number}"
+            assert e.number in known[name], f"{name} is no mutant for {e.number}"
 
 
 def test_engine_tests_are_there() -> None:

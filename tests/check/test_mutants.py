@@ -96,7 +96,7 @@ def test_no_bug_is_never_found(name: str) -> None:
         ("siblings-resorted", "eagle2"),
         ("siblings-merged", "eagle2"),
         ("pruned-by-own-score", "eagle2"),
-        ("law-of-the-raw-face", "eagle2"),
+        ("tested-with-raw", "eagle2"),
         ("replacement-dropped", "eagle2"),
         ("siblings-merged", "sequoia"),
         ("points-as-drawn", "eagle2"),

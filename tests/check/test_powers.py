@@ -123,7 +123,7 @@ def test_requests_beyond_the_rationals_are_decided(fields: dict[str, Any], right
         failure = decide(replace(case, request=replace(case.request, **fields)), Tally())
         assert (failure is None) == right
         if failure is not None:
-            assert failure.kind == "law" and failure.distance > 0
+            assert failure.kind == "distribution" and failure.distance > 0
 
 
 def test_what_cannot_be_told_is_undecided_at_its_line() -> None:

@@ -57,7 +57,7 @@ def run(module: Module, f: Function, seed: int, models: Any = None, params: Any 
 def test_program_runs(name: str, function: str) -> None:
     module = load_text(program(name), f"{name}.dec")
     if any(lookup(op.opcode).unavailable for op in module.functions[function].body.walk()):
-        with pytest.raises(DecError, match=rf"{name}.dec:\d+:\d+: [a-z.]+: no model adapter gives"):
+        with pytest.raises(DecError, match=rf"{name}.dec:\d+:\d+: [a-z.]+: no model adapter returns"):
             run(module, module.functions[function], 1)
         return
     result = run(module, module.functions[function], 1)

@@ -128,7 +128,9 @@ def test_where_a_batch_commits_other_tokens() -> None:
 """
     law = load_text(shared.format(rule="rejection")).entry
     assert meets(law)
-    assert law_only(law).startswith("in law only: state b is shared, and tree t is verified by a rule that draws against q")
+    assert law_only(law).startswith(
+        "in distribution only: state b is shared, and tree t is verified by a rule that draws against q"
+    )
     assert "depends on the batch" in law_only(load_text(shared.format(rule="match")).entry)
     assert law_only(small("table").entry) == ""
     assert meets(small("table").entry)
@@ -138,7 +140,7 @@ def test_where_a_batch_commits_other_tokens() -> None:
 # -- waits
 def test_counters_and_shapes_are_not_waited_for() -> None:
     assert [str(w) for w in waits(small("chain").entry)] == [
-        "the walk by rejection: what it accepts (line 9)",
+        "the verification by rejection: what it accepts (line 9)",
         "the stop test, once a step (line 4)",
     ]
 
@@ -155,7 +157,7 @@ def test_sizes_that_data_chooses_are() -> None:
     found = [str(w) for w in waits(decgraph.load("fast_dllm").module.entry)]
     assert found == [
         "how many pass the test (line 12)",
-        "whether a loop goes on, once a turn (line 9)",
+        "whether a loop goes on, once an iteration (line 9)",
         "the committed tokens (line 13)",
     ]
 

@@ -1,4 +1,4 @@
-"""docs/museum.md, made of the table of entries: `python tests/check/museum/page.py`."""
+"""docs/museum.md, written from the table of entries: `python tests/check/museum/page.py`."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from entries import GROUPS, Entry, Program  # pytest finds it by `pythonpath`, a script here
+from entries import GROUPS  # pytest finds it by `pythonpath`, a script here
+from entry import Entry, Program
 
 PAGE = Path(__file__).parents[3] / "docs" / "museum.md"
 WORDS = {
     "refuted": "refuted",
     "refused": "refused",
     "outside": "cannot be written",
-    "planted": "planted",
+    "mutant": "mutant",
     "engine test": "engine test",
 }
 HEAD = """# The museum
 
-*Made from tests/check/museum/entries.py by `python tests/check/museum/page.py`; change the table, not this page.*
+*Written from tests/check/museum/entries.py by `python tests/check/museum/page.py`; change the table, not this page.*
 
 Engines have shipped decoding loops that commit the wrong tokens. Here are 57 such bugs, numbered as in a survey of engines, and
 a few wrong forms of published rules. Each was written for decgraph. `tests/check/test_museum.py` decides every program that is
-linked here and finds every test and planted bug that is named, so that no line of this page is an opinion.
+linked here and finds every test and mutant that is named, so that no line of this page is an opinion.
 
 | status | |
 |---|---|
 | refuted | The wrong program loads, and `decgraph check` finds a counterexample. Its right twin is proved. |
 | refused | The wrong program is refused at the line, with a code. |
 | cannot be written | The language has no words for it; the program linked is the attempt, with the code that refuses it. |
-| planted | `decgraph check` plants a bug of this kind in what it has proved, and finds it ([the list](reference/mutants.md)). |
+| mutant | `decgraph check` plants a bug of this kind in what it has proved, and finds it ([the list](reference/mutants.md)). |
 | engine test | It lies below the language; a test looks for it in decgraph's engine. |
 
 `python -m pytest tests/check/test_museum.py tests/check/test_museum_engine.py` runs all of it.
@@ -43,7 +44,7 @@ def link(p: Program) -> str:
 
 def shown(e: Entry) -> str:
     parts = [link(p) for p in e.programs]
-    parts += [f"planted: {', '.join(f'`{m}`' for m in e.mutants)}"] if e.mutants else []
+    parts += [f"mutants: {', '.join(f'`{m}`' for m in e.mutants)}"] if e.mutants else []
     parts += [f"test: {', '.join(f'`{t}`' for t in e.tests)}"] if e.tests else []
     parts += [e.why] if e.why else []
     return "<br>".join(parts)

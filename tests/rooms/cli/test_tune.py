@@ -250,7 +250,7 @@ def test_shortly_on_the_shipped_models(here: Path, capsys: Capture) -> None:
 def test_sampled_requests_and_the_reference(letters: None, here: Path, capsys: Capture) -> None:
     assert tuned("speculative", "--param", "gamma=2,6", "-t", "1", "--backend", "reference") == 0
     out = capsys.readouterr().out
-    assert "their law does not" in out and table(out)[1][-1] == "-"
+    assert "their distribution does not" in out and table(out)[1][-1] == "-"
     profile = Profile.read(here / "speculative.profile.toml")
     assert profile.request["temperature"] == 1.0 and "backend = reference" in profile.plan
     assert main(["run", "speculative", "-p", "ab", "-n", "4", "-t", "1", "--profile", "speculative.profile.toml"]) == 0

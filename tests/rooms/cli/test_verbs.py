@@ -190,7 +190,7 @@ def test_graphs_are_dot_or_mermaid(capsys: Capture) -> None:
 def test_explain_tells_lines_and_draws(capsys: Capture) -> None:
     assert main(["explain", "speculative"]) == 0
     out = capsys.readouterr().out
-    for word in ("gamma times:", "draw x from drafter(t.leaves)", "in 1..32, 4 unless given", "──", "exactly the law"):
+    for word in ("gamma times:", "draw x from drafter(t.leaves)", "in 1..32, 4 unless given", "──", "exactly the distribution"):
         assert word in out
 
 
