@@ -66,14 +66,14 @@ class Batch:
         self.rows.append(row)
 
     def wait(self, row: Member, what: str, model: Any = None) -> Any:
-        """Called by a request's thread: let others move until what it waits for is there."""
+        """Called by a request's thread: the others move until the result that it waits for is there."""
         row.waits, row.model = what, model
         self.back.release()
         row.go.acquire()
         return row.model
 
     def run(self) -> None:
-        """Move the requests until all are over."""
+        """Move the requests until all are over. Raises DecError after `MOST_MOVES` moves."""
         for row in self.rows:
             row.thread.start()
         for _ in range(MOST_MOVES):
@@ -96,7 +96,7 @@ class Batch:
         self.back.acquire()
 
     def answer(self, rows: Sequence[Member]) -> None:
-        """One forward for all that wait in a group: of one model, whoever asked."""
+        """One forward for all requests that wait in a group, of the model that the first one calls."""
         for row in rows:
             row.waits, row.model = "", rows[0].model
 

@@ -135,6 +135,7 @@ def _ratio(x: Fraction) -> str:
 
 
 def plain_request(r: Request) -> Request:
+    """The request with its prompt, limit and temperature alone."""
     return Request(prompt=r.prompt, limit=r.limit, temperature=r.temperature)
 
 
@@ -143,7 +144,7 @@ SHRINKING = 600  # runs, all tries together
 
 def smaller(failure: Failure) -> Failure:
     """The same failure in a smaller world, as far as a few tries find one: fewer tokens of vocabulary, a plain request, a
-    shorter prompt, smaller parameters, simpler tables, a shorter law."""
+    shorter prompt, smaller parameters, simpler tables, a distribution over fewer tokens."""
     best, spent = failure, Tally()
     for candidate in _candidates(failure.case):
         if not _size(candidate) < _size(best.case):

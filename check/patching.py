@@ -31,10 +31,12 @@ def in_algorithm(f: Rewrite) -> Rewrite:
 
 
 def call(name: str, *args: S.Expr) -> S.Call:
+    """The expression `name(args)`."""
     return S.Call(S.Name(name), tuple(args))
 
 
 def is_call(node: Any, name: str) -> bool:
+    """Whether a node is a call of `name`."""
     return isinstance(node, S.Call) and isinstance(node.func, S.Name) and node.func.name == name
 
 

@@ -77,7 +77,8 @@ def models_for(
     layers: int = HEADS,
     heads: int = HEADS,
 ) -> dict[str, Any]:
-    """A model for every model parameter, tables over `size` tokens (or free models, whose memory can be told apart)."""
+    """A model for every model parameter, tables over `size` tokens (or free models, whose memory can be told apart).
+    Raises DecError for a model of another kind than causal, masked, features and layers."""
     style = style or Style(shared=seed)
     out: dict[str, Any] = {}
     families: dict[str, Any] = {}
@@ -144,7 +145,8 @@ def params_for(
     vocab: int = 3,
     length: str = "length",
 ) -> dict[str, Any]:
-    """Small values for every parameter that is not given, inside the declared ranges. `span`: cells of the canvas, if any."""
+    """Small values for every parameter that is not given, inside the declared ranges. `span`: cells of the canvas, if any.
+    Raises DecError for a parameter of a type that no value is generated for."""
     r = random.Random(f"params {seed}")
     out: dict[str, Any] = {}
     for p in function.params:

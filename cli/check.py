@@ -29,7 +29,9 @@ def command(
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every algorithm of the standard library.")] = False,
     vocab: Annotated[int, typer.Option("--vocab", help="Tokens of the models it is checked with.")] = 3,
-    models: Annotated[int, typer.Option("--models", help="Small worlds per claim, besides those made for the program.")] = 20,
+    models: Annotated[
+        int, typer.Option("--models", help="Small worlds per claim, besides those generated for the program.")
+    ] = 20,
     param: Annotated[list[str] | None, typer.Option("--param", "--set", help="A parameter: gamma=3.")] = None,
     mutants: Annotated[
         bool, typer.Option("--mutants/--no-mutants", help="Plant bugs in what is proved (mutants); each must be found.")

@@ -14,7 +14,7 @@ from decgraph.dsl.words import RESERVED
 from decgraph.errors import DecError
 
 START = '''\
-# {name}: change the draft, then ask whether the claim still holds.
+# {name}: change the draft, then check whether the claim is still true.
 #
 #   decgraph run {file} --prompt "def fibonacci(n):"
 #   decgraph check {file}
@@ -29,7 +29,7 @@ algorithm {name}(target: causal, drafter: causal, gamma: int in 1..16 = 4):
     while not done:  # until a stop token, a stop string or the limit
         draft t:  # a tree of guesses below what is committed
             repeat gamma:
-                x ~ drafter(t.leaves)  # a draw at every leaf; it remembers its law
+                x ~ drafter(t.leaves)  # a draw at every leaf; it carries its distribution
                 grow x
         verify t by rejection against target(t)  # rules: rejection, match, or one of your own
         commit t.accepted  # the accepted path, and the target's token after it

@@ -331,7 +331,7 @@ def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt | None:
     value = r.expr(given) if given is not None else None
     if named(base) == "Model":
         if value is None:
-            r.fail(node, "a model is made of another", "small: Model = target.exit(2)")
+            r.fail(node, "a model is derived from another", "small: Model = target.exit(2)")
         return S.ModelDecl(name, value, span=span, name_span=name_span)
     if named(base) == "Noise":
         return S.NoiseDecl(name, tuple(r.dim(p) for p in parts), "race", span=span, name_span=name_span)

@@ -52,7 +52,7 @@ def odd_character(source: Source, offset: int) -> Diagnostic:
             "E002",
             f"`{character}` ({code} {name}) cannot be part of a name",
             span,
-            help="names are made of a to z, digits and `_`; other letters may stand in strings and comments",
+            help="names consist of a to z, digits and `_`; other letters may stand in strings and comments",
         )
     category = unicodedata.category(character)
     if category in ("Cf", "Cc", "Cs", "Co", "Cn"):

@@ -73,7 +73,7 @@ def law_only(function: Function) -> str:
         return (
             f"in distribution only: {', '.join(shared)} is shared, and tree {drawn} is verified by a rule that draws against q"
         )
-    return f"what is committed depends on the batch: {', '.join(shared)} is shared, and nothing verifies what it leads to"
+    return f"what is committed depends on the batch: {', '.join(shared)} is shared, and these tokens are not verified"
 
 
 def notes(before: Module, after: Module) -> list[str]:
@@ -85,7 +85,7 @@ def notes(before: Module, after: Module) -> list[str]:
             group = op.attrs.get("joint")
             model = op.operands[0].name or "a model"
             words = (
-                "alone: the model is another one for every sequence"
+                "alone: the model differs between sequences"
                 if group is None
                 else (f"one forward for all sequences that wait for {str(group).removesuffix(STEP)}")
             )
@@ -100,7 +100,7 @@ def notes(before: Module, after: Module) -> list[str]:
     if why := law_only(function):
         out[why] = None
     else:
-        out["a batch commits the tokens that each sequence gets alone"] = None
+        out["a batch commits the tokens that each sequence commits alone"] = None
     return list(out)
 
 
@@ -108,13 +108,13 @@ PASS = Pass(
     name="batching",
     reason=(
         "B sequences that wait for one model cost little more than one. A program is written for one sequence and "
-        "each sequence runs a driver of its own, so nothing in it has to be widened: sequences meet where they ask "
-        "a model, whatever turn each is in, with their own loop counters and lengths, and join and leave freely. "
+        "each sequence runs a driver of its own, so nothing in it has to be widened: sequences meet where they call "
+        "a model, whatever iteration each is in, with their own loop counters and lengths, and join and leave freely. "
         "Attribute `joint` names the group: calls of one group that wait are one forward."
     ),
     precondition=(
         "a call has a group only if its model is the same for all sequences: a parameter, or derived by constants "
-        "and parameters. A model that is derived by what a sequence has seen is asked alone. Where there is state "
+        "and parameters. A model that is derived by what a sequence has seen is called alone. Where there is state "
         'per session, the sequences also meet before every step (group "target@step"): what they wrote is applied '
         "there in the order of the requests. The tokens are then those that each sequence would have got alone, "
         "but in distribution only where such state meets a rule that draws against q, and where something is chosen across "

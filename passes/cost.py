@@ -240,7 +240,7 @@ class _Walker:
             what = f" {op.attrs['extern']}" if "extern" in op.attrs else ""
             self.host[f"{HOST[op.opcode]}{what} (line {op.loc.line})"] = None
         elif op.opcode in STORES:
-            verb = "asks" if op.opcode.endswith("ask") else "teaches"
+            verb = "looks up" if op.opcode.endswith("ask") else "adds to"
             self.host[f"{verb} an index (line {op.loc.line})"] = None
         elif op.opcode.startswith("batch."):
             self.host[f"waits for the whole batch (line {op.loc.line})"] = None

@@ -116,7 +116,7 @@ def notes(before: Module, after: Module) -> list[str]:
 PASS = Pass(
     name="placement",
     reason=(
-        "what a device does without being told anything in between can be one graph, replayed as a whole. What "
+        "what a device computes without the host in between can be one graph, replayed as a whole. What "
         "only the host can do (indexes, lists of ragged things, automata, functions of the caller) stays in the "
         "driver between the segments."
     ),

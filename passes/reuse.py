@@ -136,14 +136,14 @@ PASS = Pass(
     reason=(
         "a call says what it is a function of, the whole context and tree. Most of that was computed by earlier "
         "calls: the committed prefix, the accepted path of the last verification, the drafter's own tokens. With "
-        "attribute `reuse` naming a store, what is held there is taken as it is and only the rest is computed, "
+        "attribute `reuse` naming a store, what is cached there is read and only the rest is computed, "
         "which changes nothing but the time."
     ),
     precondition=(
         "the call is exact: no memory is given that its author chose (a head that is given its target's own memory "
-        "is exact; masked calls on memories are left alone), and the model is the same in every turn (a parameter, "
-        "or derived by constants). One store for each model, derived model and sequence. A cell is held for its "
-        "token, place and all cells before it, so a rejected path is never taken for the accepted one."
+        "is exact; masked calls on memories are left alone), and the model is the same in every iteration (a parameter, "
+        "or derived by constants). One store for each model, derived model and sequence. A slot is cached for its "
+        "token, its position and all slots before it, so a rejected path is never taken for the accepted one."
     ),
     run=run,
     notes=notes,

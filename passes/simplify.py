@@ -39,7 +39,7 @@ from decgraph.passes.outline import closed
 from decgraph.passes.plan import Plan
 
 MOST_ROUNDS = 50
-"""Every round makes the module smaller or moves an op outwards; the bound is a guard against a bug of ours."""
+"""Every round makes the module smaller or moves an op outwards; the bound is a guard against a bug in decgraph."""
 
 
 def run(module: Module, plan: Plan) -> Module:
@@ -124,8 +124,7 @@ PASS = Pass(
     name="simplify",
     reason=(
         "lowering writes every name where it stands: a rule's flags, the same field of a tree twice, parameters "
-        "that are known by now. What is left is what the other passes look at, so less of it hides what they look "
-        "for."
+        "whose values are given. The other passes read what is left, and find more in less of it."
     ),
     precondition=(
         "none. Draws and edits are never merged or moved (they are edges of a tree, and equal edges are two "

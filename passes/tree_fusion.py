@@ -127,12 +127,12 @@ def notes(before: Module, after: Module) -> list[str]:
 PASS = Pass(
     name="tree_fusion",
     reason=(
-        "a call costs a read of the weights, whatever it is asked. A Jacobi window beside the verification, "
+        "a call costs a read of the weights, whatever it computes. A Jacobi window beside the verification, "
         "guesses beside a branch, the context beside a tree on it: one call over all of them costs what the "
         "largest alone does."
     ),
     precondition=(
-        "both calls stand in one region, of the same model; neither needs what the other gives; nothing between "
+        "both calls stand in one region, of the same model; neither needs the result of the other; nothing between "
         "them commits, writes a state or calls the host. Contexts merge (shared prefixes are computed once), draws "
         "never do."
     ),

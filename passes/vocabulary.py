@@ -86,14 +86,13 @@ def said(module: Module, kind: str) -> list[str]:
 PASS = Pass(
     name="vocabulary",
     reason=(
-        "a row over a large vocabulary is what costs: read once, it gives a face, a softmax, an entropy, the top "
-        "tokens and a draw; op by op it is read for each of them. A backend makes one kernel of a segment, or at "
-        "least one function."
+        "rows over a large vocabulary dominate the cost: one read of a row is enough for a softmax, an entropy, the "
+        "top tokens and a draw; op by op it is read for each of them. A backend compiles a segment to one kernel, "
+        "or at least to one function."
     ),
     precondition=(
         "the ops stand in one straight run (no model call, effect or branch between them), and what lies between "
-        "them needs nothing of them or nothing of theirs needs it. What is taken is what it was: a segment runs "
-        "its region."
+        "them does not depend on them or they do not depend on it. A segment means the same as its region."
     ),
     run=run,
     notes=notes,

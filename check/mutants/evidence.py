@@ -76,6 +76,7 @@ class Dropped(Walker):
 
 
 def lossless(f: Profile) -> bool:
+    """Whether a program verifies drafts and claims the tokens or the distribution of another."""
     return f.walks and bool({"distribution", "tokens", "greedy"} & f.modes)
 
 

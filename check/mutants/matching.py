@@ -57,11 +57,12 @@ def _drafts(node: Any) -> list[S.Draft]:
 
 
 def at_once(node: Any) -> Any:
-    """A loop is left after its first turn."""
+    """A loop is left after its first iteration."""
     return replace(node, cond=None) if isinstance(node, S.Break) and node.cond is not None else node
 
 
 def tokens(f: Profile) -> bool:
+    """Whether a program claims `refines ... in tokens`."""
     return "tokens" in f.modes
 
 

@@ -86,6 +86,7 @@ class Leaking(ExactMachine):
 
 
 def verified(f: Profile) -> bool:
+    """Whether a program verifies every draft by a causal model and claims the tokens or the distribution of another."""
     return f.walks and f.causal and not f.unwalked and bool({"distribution", "tokens", "greedy"} & f.modes)
 
 

@@ -28,8 +28,8 @@ class OneForSiblings(Keyed):
         return replace(place, lane=place.lane[:1])
 
 
-class OneForTurns(Keyed):
-    """Only the step is in the key, not the turns of loops inside it."""
+class OneForIterations(Keyed):
+    """Only the step is in the key, not the iterations of loops inside it."""
 
     def other(self, place: Any) -> Any:
         return replace(place, counters=place.counters[:1])
@@ -60,10 +60,11 @@ class OutputShifted(ExactMachine):
 
 
 def sampled(f: Profile) -> bool:
+    """Whether a program claims `in distribution` and a rule reads the distributions of its sampled drafts."""
     return f.law and f.sampled and "distribution" in f.modes
 
 
-# Lanes of nodes that stand side by side may share noise unseen: a walk looks below one of them only.
+# Lanes of nodes that stand side by side may share noise unseen: verification goes below one of them only.
 MUTANTS = (
     Mutant(
         "noise-shared-by-siblings",
@@ -79,7 +80,7 @@ MUTANTS = (
         lambda f: sampled(f) and f.depth >= 1 and f.height >= 2,
         "V = 2, two drafts",
         "M08; ar.md L7",
-        engine=OneForTurns,
+        engine=OneForIterations,
     ),
     Mutant(
         "noise-shared-by-steps",

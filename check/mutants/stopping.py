@@ -68,6 +68,7 @@ class EndedByDraft(Walker):
 
 
 def several(f: Profile) -> bool:
+    """Whether a program verifies drafts and commits several tokens at a time."""
     return f.many and f.walks
 
 

@@ -24,6 +24,7 @@ def lower(node: Any) -> Any:
 
 
 def bounded(f: Profile) -> bool:
+    """Whether a program bounds what it accepts (`ensures`) by a rule over whole trees."""
     return f.whole and "ensures" in f.modes
 
 

@@ -63,7 +63,7 @@ class SymbolicMachine(ExactMachine):
         return found
 
     def law(self, weights: Iterable[Any]) -> list[Any]:
-        """Weights as a law that sums to 1."""
+        """Weights as probabilities that sum to 1. Raises DecError where all are 0."""
         q = list(weights)
         total = sum(q, Fraction(0))
         if not isinstance(total, Ratio):

@@ -49,7 +49,8 @@ algorithm smt_probe(target: causal, {models}):
 def smt_report(
     name_or_path: Any, vocab: int = 3, params: Mapping[str, Any] | None = None, *, seconds: float = 60.0
 ) -> SmtReport:
-    """What `decgraph check --smt` prints: `prove` for an algorithm, `prove_rule` for the name of a rule in stdlib."""
+    """What `decgraph check --smt` prints: `prove` for an algorithm, `prove_rule` for the name of a rule in stdlib.
+    seconds: for each obligation. Raises DecError, as these do."""
     rules = shelf("rules")
     if isinstance(name_or_path, str) and rules is not None and isinstance(rules[0].named(name_or_path), S.Rule):
         return prove_rule(name_or_path, vocab=vocab, seconds=seconds)
@@ -59,7 +60,7 @@ def smt_report(
 def prove(algorithm: Any, *, vocab: int = 3, params: Mapping[str, Any] | None = None, seconds: float = 60.0) -> SmtReport:
     """Prove the claim of an algorithm without state for all distributions over `vocab` tokens, or refute it with a model.
 
-    params: values of parameters; what is not given takes small values in turn (numbers 1 and 2, trees of two siblings).
+    params: values of parameters; the others take small values one after the other (numbers 1 and 2, trees of two siblings).
     seconds: for each obligation; what takes longer is undecided. docs/proof.md says what follows from a proof. Raises DecError,
     also where the solver is not installed.
     """
@@ -80,7 +81,8 @@ def prove(algorithm: Any, *, vocab: int = 3, params: Mapping[str, Any] | None = 
 
 def prove_rule(rule: str, text: str = "", *, vocab: int = 3, seconds: float = 60.0) -> SmtReport:
     """Prove a rule for all distributions, in every use: one draft, and siblings that are independent, without replacement, of
-    different laws, or not drawn. text: the file that defines it, where stdlib does not. Raises DecError."""
+    different distributions, or not drawn. text: the file that defines it, where stdlib does not. seconds: for each obligation.
+    Raises DecError where there is no such rule or the solver is not installed."""
     z3()
     found = shelf("rules")
     home = parse_text(text, "<text>") if text else found[0] if found is not None else None

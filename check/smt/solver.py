@@ -22,10 +22,11 @@ def z3() -> Any:
 
 
 def satisfiable(field: Field, facts: Sequence[Fact], seconds: float, deep: bool) -> bool | None:
-    """Whether facts can hold together; None for unknown.
+    """Whether facts can be true together; None for unknown.
 
-    First every monomial counts as a number of its own that is at least 0: the problem is linear then and always answered, and
-    what is impossible so is impossible. Only if that leaves it open, and only where `deep`, real arithmetic is asked.
+    First every monomial is a variable of its own that is at least 0. This linear problem is always decided, and facts that it
+    refutes are impossible. Only if it does not, and only where `deep`, the solver is called on the nonlinear one.
+    seconds: of the linear problem; the nonlinear one has what is left of the field's own seconds.
     """
     field.left()
     if _check(_problem(field, facts, linear=True), min(seconds, 2.0), "QF_LRA") is False:

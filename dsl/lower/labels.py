@@ -46,7 +46,7 @@ SAID: dict[str, tuple[str, str, str]] = {
         "grow it once; for a second sibling draw again: it may turn out the same, and is a draw of its own",
     ),
     "order": (
-        "these draws were made in another order than they are tested in",
+        "these draws were drawn in another order than they are tested in",
         "a token decided later may have been drawn from a distribution conditioned on this one",
         "decide the cells from left to right, or all at once (steps = 1)",
     ),

@@ -19,7 +19,7 @@ from decgraph.ir.ops.limits import LARGEST, NODES, WIDEST, spoken
 from decgraph.ir.values import Module, Value
 
 TURNS = 10 * LARGEST
-"""Turns of a loop inside loops, all turns of those around it together."""
+"""Iterations of a loop inside loops, with all iterations of those around it."""
 
 EXPONENT = 1024
 """Beyond it a power of 2 is no float64."""

@@ -159,7 +159,8 @@ class TreeFront:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "setting the frontier")
         need(
-            types[1].elem == "node" and types[1].of[0] == t.of[0], f"the frontier is made of nodes of {t.of[0]}, got {types[1]}"
+            types[1].elem == "node" and types[1].of[0] == t.of[0],
+            f"the frontier consists of nodes of {t.of[0]}, got {types[1]}",
         )
         return (t,)
 

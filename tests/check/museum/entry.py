@@ -23,7 +23,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Entry:
-    """One bug. wrong: what was wrong, in a sentence. mutants: those of check/mutants that have a bug of its kind. tests: functions of
+    """One bug. wrong: what was wrong, in a sentence. mutants: those of check/mutants that have such a bug. tests: functions of
     tests/check/test_museum_engine.py that look for it in our engine. why: what keeps it out, where that is not plain."""
 
     number: str

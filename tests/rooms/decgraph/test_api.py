@@ -145,5 +145,5 @@ def test_the_registry_of_backends() -> None:
 def test_warnings_are_said_and_are_no_errors() -> None:
     path = Path(__file__).parents[2] / "dsl" / "labels" / "broken" / "out_of_order.dec"
     (warning,) = decgraph.load(path).warnings()
-    assert warning.startswith("warning[E031]: these draws were made in another order than they are tested in")
+    assert warning.startswith("warning[E031]: these draws were drawn in another order than they are tested in")
     assert decgraph.load("speculative").warnings() == []
