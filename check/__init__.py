@@ -1,4 +1,4 @@
-"""Checking claims: worlds, exact laws, counterexamples and planted mutants.
+"""Checking claims: worlds, exact distributions, counterexamples and mutants.
 
 The room can be called: `decgraph.check("speculative")` is `check_algorithm("speculative")`.
 """

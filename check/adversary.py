@@ -1,4 +1,4 @@
-"""Controllers by an adversary: what decides how much is drafted answers as it likes, and the law may not depend on it.
+"""Controllers by an adversary: what decides how much is drafted answers as it likes, and the distribution may not depend on it.
 
 A controller is a condition (`if`, `break if`, `while` of a drafting loop) that looks at probabilities, entropies, states or
 coins. What it really computes does not matter to a lossless algorithm, so both answers are tried wherever it is asked; the

@@ -19,14 +19,14 @@ from decgraph.check.constants import facts
 from decgraph.check.distributions import (
     AdversaryWins,
     CheckedProgram,
-    Law,
+    Distribution,
     Specification,
     Tally,
-    continued_law,
+    continued_distribution,
     execute,
     run_steps,
     total_variation,
-    whole_law,
+    whole_distribution,
 )
 from decgraph.check.starts import Arbitrary, Start
 from decgraph.errors import DecError
@@ -40,8 +40,8 @@ from decgraph.runtime.session import check_params
 @dataclass
 class Case:
     """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
-    specification goes on (None: the whole text). length: new tokens whose law is compared. start: the state in which the
-    first step begins. ran: takes note of what of the program runs. plan: what the world was made from. limit: most runs."""
+    specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
+    the first step begins. ran: takes note of what of the program runs. plan: what the world was made from. limit: most runs."""
 
     module: Module
     function: Function
@@ -100,12 +100,12 @@ class Case:
 
 @dataclass
 class Failure:
-    """Why a claim does not hold: the case, the two laws (or token strings), and the decisions that lead there."""
+    """Why a claim does not hold: the case, the two distributions (or token strings), and the decisions that lead there."""
 
     case: Case
     kind: str
-    ours: Law
-    theirs: Law
+    ours: Distribution
+    theirs: Distribution
     distance: Fraction
     points: list[Point]
     words: str = ""
@@ -225,14 +225,17 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
         if memoryless(spec_f) and stepwise(case.function):
             spec = Specification(b, case.request, case.limit, tally)
             length = len(done) + case.length
-            theirs: Law = {}
+            theirs: Distribution = {}
             spec.extend(done, length, theirs, Fraction(1))
-            ours = continued_law(a, spec, case.request, case.steps, length, case.limit, tally, setup, done)
+            ours = continued_distribution(a, spec, case.request, case.steps, length, case.limit, tally, setup, done)
         else:
-            theirs = whole_law(b, case.request, case.limit, tally)
-            ours = whole_law(a, case.request, case.limit, tally, setup)
+            theirs = whole_distribution(b, case.request, case.limit, tally)
+            ours = whole_distribution(a, case.request, case.limit, tally, setup)
     except AdversaryWins as wins:
-        one, other = wins.laws[0], next(law for law in wins.laws if law != wins.laws[0])
+        one, other = (
+            wins.laws[0],
+            next(d for d in wins.laws if d != wins.laws[0]),
+        )
         return Failure(
             case,
             "adversary",

@@ -1,4 +1,4 @@
-"""Counterexamples that can be read: the smallest world in which a claim fails, with both laws side by side."""
+"""Counterexamples that can be read: the smallest world in which a claim fails, with both distributions side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import Case, Failure, decide
-from decgraph.check.distributions import Law, Tally, execute
+from decgraph.check.distributions import Distribution, Tally, execute
 from decgraph.check.functions import Drawn
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
@@ -52,8 +52,8 @@ class Counterexample:
     params: dict[str, Any]
     tables: list[str]
     decisions: list[str]
-    ours: Law
-    theirs: Law
+    ours: Distribution
+    theirs: Distribution
     distance: Fraction
     words: str
     names: tuple[str, str]
@@ -99,7 +99,7 @@ class Counterexample:
 
     def to_json(self) -> dict[str, Any]:
 
-        def law(d: Law) -> dict[str, str]:
+        def listed(d: Distribution) -> dict[str, str]:
             return {_spelled(k, True): str(v) for k, v in sorted(d.items())}
 
         return {
@@ -112,19 +112,19 @@ class Counterexample:
             "params": {k: written(v) for k, v in self.params.items()},
             "models": self.tables,
             "decisions": self.decisions,
-            "ours": law(self.ours),
-            "theirs": law(self.theirs),
+            "ours": listed(self.ours),
+            "theirs": listed(self.theirs),
             "total_variation": str(self.distance),
             "words": self.words,
         }
 
 
-def _one(law: Law) -> str:
-    return str(list(next(iter(law), ((), True))[0]))
+def _one(d: Distribution) -> str:
+    return str(list(next(iter(d), ((), True))[0]))
 
 
 def _spelled(key: tuple[tuple[int, ...], bool], ends: bool) -> str:
-    """Tokens of a law, and whether the text ends behind them, where that is not plain."""
+    """Tokens of a distribution, and whether the text ends after them, where that is not plain."""
     tokens, over = key
     return " ".join(map(str, tokens)) + (" end" if over and ends else "")
 

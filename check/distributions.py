@@ -1,4 +1,4 @@
-"""Laws of programs: distributions over what they commit, with exact rational probabilities."""
+"""Distributions of programs: distributions over what they commit, with exact rational probabilities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 
 Tokens = tuple[int, ...]
-Law = dict[Any, Fraction]
+Distribution = dict[Any, Fraction]
 
 
 @dataclass(frozen=True)
@@ -90,38 +90,41 @@ def run_steps(m: ExactMachine) -> bool:
     return True
 
 
-def law_of(program: Callable[[Choices], Law], limit: int, tally: Tally, *, merge: bool = False) -> Law:
-    """The law of a program whose runs return laws (of what is still open at their end). At an adversary's choice every
-    answer must give the same law; raises AdversaryWins where they do not, TooMany beyond `limit` runs. merge: runs that
-    come to equal states are followed once."""
+def distribution_of(
+    program: Callable[[Choices], Distribution], limit: int, tally: Tally, *, merge: bool = False
+) -> Distribution:
+    """The distribution of a program whose runs return distributions (of what is still open at their end). At an adversary's
+    choice every answer must give the same distribution; raises AdversaryWins where they do not, TooMany beyond `limit` runs.
+    merge: runs that come to equal states are followed once."""
     leaves: list[tuple[list[Point], Any]] = []
-    for choices, law in runs(program, limit, merge=merge):
+    for choices, distribution in runs(program, limit, merge=merge):
         tally.count()
-        leaves.append((choices.points, law))
+        leaves.append((choices.points, distribution))
     return combine(leaves)
 
 
-def total_variation(a: Law, b: Law) -> Fraction:
+def total_variation(a: Distribution, b: Distribution) -> Fraction:
     """Half the sum of absolute differences."""
     return sum((abs(a.get(k, Fraction(0)) - b.get(k, Fraction(0))) for k in {*a, *b}), Fraction(0)) / 2
 
 
 class Specification:
-    """A specification that is a function of the context: its law one token at a time, remembered by context.
+    """A specification that is a function of the context: its distribution one token at a time, remembered by context.
 
-    Laws are of (tokens, whether the text ends there): a program that stops earlier than its specification has another law.
+    Distributions are of (tokens, whether the text ends there): a program that stops earlier than its specification has another
+    distribution.
     """
 
     def __init__(self, program: CheckedProgram, request: Request, limit: int, tally: Tally) -> None:
         self.program, self.request, self.limit, self.tally = program, request, limit, tally
-        self.memo: dict[Tokens, Law | None] = {}
+        self.memo: dict[Tokens, Distribution | None] = {}
         self.world = World(coupled=False)
 
-    def next(self, done: Tokens) -> Law | None:
-        """The law of the next token after `done`; None where the run has ended."""
+    def next(self, done: Tokens) -> Distribution | None:
+        """The distribution of the next token after `done`; None where the run has ended."""
         if done not in self.memo:
 
-            def one(choices: Choices) -> Law:
+            def one(choices: Choices) -> Distribution:
                 self.world.restart(choices)
                 m = self.program.machine(self.request, self.world).resume(done)
                 if m.done():
@@ -131,32 +134,32 @@ class Specification:
                 new = m.committed_tokens()[len(done) :]
                 return {new[0] if new else None: Fraction(1)}
 
-            law = law_of(one, self.limit, self.tally)
-            self.memo[done] = None if law == {None: Fraction(1)} else law
+            distribution = distribution_of(one, self.limit, self.tally)
+            self.memo[done] = None if distribution == {None: Fraction(1)} else distribution
         return self.memo[done]
 
     def over(self, done: Tokens) -> bool:
         """Whether the text ends after `done`."""
         return self.program.machine(self.request, self.world).resume(done).done()
 
-    def extend(self, done: Tokens, length: int, out: Law, weight: Fraction) -> None:
-        """Add to `out` the law of the first `length` tokens of a run that has committed `done`."""
+    def extend(self, done: Tokens, length: int, out: Distribution, weight: Fraction) -> None:
+        """Add to `out` the distribution of the first `length` tokens of a run that has committed `done`."""
         if len(done) >= length:
             key = (done[:length], len(done) == length and self.over(done))
             out[key] = out.get(key, Fraction(0)) + weight
             return
-        law = self.next(done)
-        if law is None:
+        distribution = self.next(done)
+        if distribution is None:
             out[done, True] = out.get((done, True), Fraction(0)) + weight
             return
-        for token, w in law.items():
+        for token, w in distribution.items():
             if token is None:
                 out[done, True] = out.get((done, True), Fraction(0)) + weight * w
             else:
                 self.extend((*done, token), length, out, weight * w)
 
 
-def continued_law(
+def continued_distribution(
     a: CheckedProgram,
     spec: Specification,
     request: Request,
@@ -166,19 +169,19 @@ def continued_law(
     tally: Tally,
     setup: Setup | None = None,
     committed: Tokens = (),
-) -> Law:
-    """The law of the first `length` tokens of: `committed`, `steps` steps of a program, then the specification. A text that the
-    program ends is not extended. steps: None runs the program to its end. `setup` prepares the machine."""
+) -> Distribution:
+    """The distribution of the first `length` tokens of: `committed`, `steps` steps of a program, then the specification. A text
+    that the program ends is not extended. steps: None runs the program to its end. `setup` prepares the machine."""
     world = World(coupled=False, ran=a.ran)
     world.enough = length
 
-    def program(choices: Choices) -> Law:
+    def program(choices: Choices) -> Distribution:
         world.restart(choices)
         m = a.machine(request, world, steps).resume(committed)
         if setup is not None:
             setup(m)
         whole = run_steps(m)
-        out: Law = {}
+        out: Distribution = {}
         tokens = m.committed_tokens()
         if whole and (len(tokens) < length or not m.done()):
             out[tokens[:length], len(tokens) <= length] = Fraction(1)
@@ -188,37 +191,39 @@ def continued_law(
             spec.extend(tokens, length, out, Fraction(1))
         return out
 
-    return law_of(program, limit, tally, merge=a.merge)
+    return distribution_of(program, limit, tally, merge=a.merge)
 
 
-def whole_law(a: CheckedProgram, request: Request, limit: int, tally: Tally, setup: Setup | None = None) -> Law:
-    """The law of everything a program commits, as (tokens, True)."""
+def whole_distribution(
+    a: CheckedProgram, request: Request, limit: int, tally: Tally, setup: Setup | None = None
+) -> Distribution:
+    """The distribution of everything a program commits, as (tokens, True)."""
     world = World(coupled=False, ran=a.ran)
 
-    def program(choices: Choices) -> Law:
+    def program(choices: Choices) -> Distribution:
         world.restart(choices)
         m = a.machine(request, world)
         if setup is not None:
             setup(m)
         return {(execute(m).committed_tokens(), True): Fraction(1)}
 
-    return law_of(program, limit, tally, merge=a.merge)
+    return distribution_of(program, limit, tally, merge=a.merge)
 
 
 __all__ = [
     "AdversaryWins",
-    "Law",
+    "Distribution",
     "OutOfTime",
     "CheckedProgram",
     "Setup",
     "Specification",
     "Tally",
     "combine",
-    "continued_law",
+    "continued_distribution",
     "exact_machine",
     "execute",
-    "law_of",
+    "distribution_of",
     "run_steps",
     "total_variation",
-    "whole_law",
+    "whole_distribution",
 ]

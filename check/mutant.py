@@ -44,7 +44,8 @@ class Mutant:
 
 @dataclass
 class Kill:
-    """What came of one mutant. by: how it was found (law, tokens, adversary, token, error, refused) and in which world."""
+    """What came of one mutant. by: how it was found (distribution, tokens, adversary, token, error, refused) and in which
+    world."""
 
     name: str
     why: str

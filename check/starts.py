@@ -2,9 +2,9 @@
 
 A proof by induction needs the step from every state that it can be in. `Arbitrary` gives states, values that the loop carries
 and values made before it any value of their type: small numbers and the program's constants, any token, any table, index or
-tree, and for draws any law. A draw that is carried is drawn from that law when it is first looked at, which is what it is
-worth only while nothing has looked at it: `SEEN` says whether a step leaves draws behind that were looked at, and then
-only runs from a real start count.
+tree, and for draws any distribution. A draw that is carried is drawn from that distribution when it is first read, which is
+exact only while nothing has read it: `SEEN` says whether a step leaves draws that were read, and then only runs from a real
+start count.
 """
 
 from __future__ import annotations
@@ -143,10 +143,10 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         return _draws(m, name, t, old, r)
     if t.elem == "dist":
         shape = old.shape if isinstance(old, Dist) else ()
-        laws = np.empty(shape, dtype=object)
+        found = np.empty(shape, dtype=object)
         for n, i in enumerate(np.ndindex(shape)):
-            laws[i] = _law(m, f"{r.random()} {n}")
-        return Dist(laws) if shape else Dist(box0(laws[()]))
+            found[i] = _any_row(m, f"{r.random()} {n}")
+        return Dist(found) if shape else Dist(box0(found[()]))
     if t.elem in ("int", "bool", "real", "prob", "token", "position") and t.elem != "position":
         make: Any = {
             "int": lambda: r.choice(wholes(facts)),
@@ -183,14 +183,14 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
     raise NoValue(f"{name} ({t})")
 
 
-def _law(m: ExactMachine, key: str, position: int | None = None) -> Row:
+def _any_row(m: ExactMachine, key: str, position: int | None = None) -> Row:
     vector = m.vector(small_weights(key, m.vocab_size))
     return Row(lambda face: vector, position=position, label="any distribution")
 
 
 def _fresh(m: ExactMachine, name: str, key: str, n: int) -> Draw:
-    """A draw from any law that nothing has looked at."""
-    row = _law(m, key)
+    """A draw from any distribution that nothing has read yet."""
+    row = _any_row(m, key)
     place = Key(m.request.seed, m.request.request_id, f"carried:{name}", (), (n,))
     return Draw(None, row, "shaped", resolve=partial(m.late_token, None, place, row, "shaped", f"{name}, carried, number {n}"))
 
@@ -225,7 +225,7 @@ def _tree(m: ExactMachine, name: str, old: Tree, r: random.Random) -> Tree:
 
 
 class NoiseRead:
-    """Noise made before the loop, as a later step finds it: a draw from some law has read it before."""
+    """Noise created before the loop, as a later step finds it: a draw from some distribution has read it."""
 
     def __init__(self, m: ExactMachine, old: NoiseKey, r: random.Random) -> None:
         self.key = old
@@ -236,7 +236,7 @@ class NoiseRead:
 
 
 def left_seen(values: Sequence[Any]) -> bool:
-    """Whether draws among carried values were looked at: their law says no more what they are."""
+    """Whether draws among carried values have been read: their distribution no longer describes them."""
     return any(_seen(v) for v in values)
 
 

@@ -21,7 +21,7 @@ from decgraph.check.worlds import models_for, params_for, request_for
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.text import difference, print_module
 from decgraph.ir.values import Function, Module
-from decgraph.passes.batching import law_only, meets
+from decgraph.passes.batching import distribution_only, meets
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
@@ -140,7 +140,7 @@ def batch_differences(before: Module, after: Module, world: World) -> str:
         if seen.runs != first[0].runs or states != first[1] or set(seen.rows) != set(first[0].rows):
             return "a batch: what it does depends on which of its requests comes first to a call"
         for n, (a, b) in enumerate(zip(alone.runs, seen.runs, strict=True)):
-            if a != b and not law_only(after.entry):
+            if a != b and not distribution_only(after.entry):
                 return f"request {n}: {a} alone, {b} in a batch"
         for key, words in seen.rows.items():
             if key not in alone.rows and not meets(after.entry):

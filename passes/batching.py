@@ -63,7 +63,7 @@ def meets(function: Function) -> bool:
     return any(s.scope != "sequence" for s in function.states) or any(op.opcode == "batch.top" for op in function.body.walk())
 
 
-def law_only(function: Function) -> str:
+def distribution_only(function: Function) -> str:
     """Why a batch may commit other tokens than the sequences alone; "" where it commits the very same ones."""
     if not meets(function) or any(c.kind == "refines" and c.mode == "tokens" for c in function.claims):
         return ""  # a claim in tokens holds whatever is drafted
@@ -97,7 +97,7 @@ def notes(before: Module, after: Module) -> list[str]:
     for s in function.states:
         if s.scope != "sequence":
             out[f"state {s.name} per {s.scope}: written before the next step, in the order of the requests"] = None
-    if why := law_only(function):
+    if why := distribution_only(function):
         out[why] = None
     else:
         out["a batch commits the tokens that each sequence commits alone"] = None

@@ -16,7 +16,7 @@ from decgraph.check.smt.points import Point
 from decgraph.errors import DecError
 from decgraph.runtime.models.table import TableModel
 
-Law = dict[Tokens, Fraction]
+Distribution = dict[Tokens, Fraction]
 MOST = 20_000
 
 
@@ -29,12 +29,13 @@ def tables(setting: Setting, point: Point) -> dict[str, TableModel]:
     return out
 
 
-def laws(setting: Setting, models: dict[str, Any], length: int) -> tuple[Law, Law]:
-    """The exact laws of the first `length` tokens: of a step followed by the specification, and of the specification."""
+def distributions(setting: Setting, models: dict[str, Any], length: int) -> tuple[Distribution, Distribution]:
+    """The exact distributions of the first `length` tokens: of a step followed by the specification, and of the
+    specification."""
     f, theirs, params = setting.spec_of(models)
-    spec_rows: dict[Tokens, Law] = {}
+    spec_rows: dict[Tokens, Distribution] = {}
 
-    def after(done: Tokens) -> Law:
+    def after(done: Tokens) -> Distribution:
         if done not in spec_rows:
 
             def draw(world: World) -> Tokens:
@@ -42,12 +43,12 @@ def laws(setting: Setting, models: dict[str, Any], length: int) -> tuple[Law, La
                 m.until = lambda m: m.committed() > len(done)
                 return _executed(m)[len(done) :]
 
-            spec_rows[done] = _law(draw)
+            spec_rows[done] = _distribution(draw)
         return spec_rows[done]
 
-    def extended(law: Law) -> Law:
-        out: Law = {}
-        for tokens, w in law.items():
+    def extended(distribution: Distribution) -> Distribution:
+        out: Distribution = {}
+        for tokens, w in distribution.items():
             rest = (
                 {tokens[:length]: w}
                 if len(tokens) >= length
@@ -57,20 +58,20 @@ def laws(setting: Setting, models: dict[str, Any], length: int) -> tuple[Law, La
                 out[t] = out.get(t, Fraction(0)) + x
         return out
 
-    ours = _law(lambda world: _executed(_machine(setting, setting.function.name, models, setting.params, world, 1)))
+    ours = _distribution(lambda world: _executed(_machine(setting, setting.function.name, models, setting.params, world, 1)))
     return extended(ours), extended({(): Fraction(1)})
 
 
-def difference(setting: Setting, point: Point, length: int) -> tuple[Law, Law] | None:
-    """The two laws in the tables of a point, if the exact checker finds them to differ."""
+def difference(setting: Setting, point: Point, length: int) -> tuple[Distribution, Distribution] | None:
+    """The two distributions in the tables of a point, if the exact checker finds them to differ."""
     try:
-        ours, theirs = laws(setting, tables(setting, point), length)
+        ours, theirs = distributions(setting, tables(setting, point), length)
     except (TooMany, Unlikely, DecError):
         return None
     return (ours, theirs) if ours != theirs else None
 
 
-def tokens_differ(setting: Setting, point: Point) -> tuple[Law, Law] | None:
+def tokens_differ(setting: Setting, point: Point) -> tuple[Distribution, Distribution] | None:
     """What the two commit with the same noise, if there is noise with which the exact checker finds it to differ."""
     models = tables(setting, point)
     f, theirs, params = setting.spec_of(models)
@@ -104,12 +105,12 @@ def _executed(m: ExactMachine) -> Tokens:
     return m.committed_tokens()
 
 
-def _law(run: Callable[[World], Tokens]) -> Law:
+def _distribution(run: Callable[[World], Tokens]) -> Distribution:
     world = World(coupled=False)
-    out: Law = {}
+    out: Distribution = {}
     for choices, tokens in runs(lambda choices: (world.restart(choices), run(world))[1], MOST):  # type: ignore[func-returns-value]
         out[tokens] = out.get(tokens, Fraction(0)) + choices.weight()
     return out
 
 
-__all__ = ["PROMPT", "difference", "laws", "tables", "tokens_differ"]
+__all__ = ["PROMPT", "difference", "distributions", "tables", "tokens_differ"]

@@ -1,8 +1,9 @@
-"""Laws that depend on cases: decision diagrams over signs of polynomials, with symbolic probabilities at their leaves.
+"""Distributions that depend on cases: decision diagrams over signs of polynomials, with symbolic probabilities at their leaves.
 
-The runs of a program are folded from the last fork to the first. A draw adds up the laws behind it, each times its weight; a
-comparison keeps both laws apart, unless they are one. A law behind a draw of weight w is only known where w > 0, and its
-denominators may vanish where w does. Then the product is kept apart by the denominator's sign, until a sum has cancelled it.
+The runs of a program are folded from the last fork to the first. A draw adds up the distributions after it, each times its
+weight; a comparison keeps both apart, unless they are equal. A distribution after a draw of weight w is only known where w > 0,
+and its denominators may vanish where w does. Then the product is kept apart by the denominator's sign, until a sum has
+cancelled it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Leaf = dict[Tokens, Ratio]
 
 @dataclass(frozen=True)
 class Case:
-    """Two laws: where a polynomial is positive, and where it is not."""
+    """Two distributions: where a polynomial is positive, and where it is not."""
 
     poly: Poly
     yes: Diagram
@@ -32,64 +33,64 @@ class Case:
 
 
 Diagram = Leaf | Case | None
-"""A law by cases; None where no distribution is (the case is impossible)."""
+"""A distribution by cases; None where the case is impossible."""
 
 
 class Specified(Protocol):
-    """What laws are followed by."""
+    """What distributions are followed by."""
 
     def next(self, done: Tokens) -> Leaf:
-        """The specification's law of the token after `done`."""
+        """The specification's distribution of the token after `done`."""
         ...
 
 
 class Folder:
-    """Laws of programs over a field, where every law is followed by a specification."""
+    """Distributions of programs over a field, where every distribution is followed by a specification."""
 
     def __init__(self, field: Field, spec: Specified) -> None:
         self.field, self.spec = field, spec
 
     def fold(self, runs: Sequence[tuple[list[Fork], Any]], depth: int, facts: Facts) -> Diagram:
-        """The law of the runs that share their first `depth` forks, given the facts that hold there."""
+        """The distribution of the runs that share their first `depth` forks, given the facts that hold there."""
         if len(runs) == 1 and len(runs[0][0]) == depth:
-            law: Diagram = runs[0][1]
-            return law
+            distribution: Diagram = runs[0][1]
+            return distribution
         fork = runs[0][0][depth]
         groups: dict[int, list[tuple[list[Fork], Any]]] = {}
         for run in runs:
             groups.setdefault(run[0][depth].taken, []).append(run)
-        behind = {}
+        after = {}
         for taken, group in groups.items():
             fact = fork.facts[taken]
-            behind[taken] = self.fold(group, depth + 1, facts if fact is None or fact in facts else (*facts, fact))
+            after[taken] = self.fold(group, depth + 1, facts if fact is None or fact in facts else (*facts, fact))
         if fork.kind == "sign":
             yes = fork.facts[0]
             assert yes is not None
-            return self.reduced(Case(yes[0], behind[0], behind[1]), facts)
+            return self.reduced(Case(yes[0], after[0], after[1]), facts)
         total: Diagram = {}
-        for taken, law in behind.items():
-            total = self.combined(total, self.weighted(fork.weights[taken], law, facts), facts)
+        for taken, distribution in after.items():
+            total = self.combined(total, self.weighted(fork.weights[taken], distribution, facts), facts)
         return self.reduced(total, facts)
 
-    def weighted(self, w: Ratio, law: Diagram, facts: Facts) -> Diagram:
-        """A law times a weight that may be 0, and known only where it is not."""
-        if law is None:
+    def weighted(self, w: Ratio, distribution: Diagram, facts: Facts) -> Diagram:
+        """A distribution times a weight that may be 0, and known only where it is not."""
+        if distribution is None:
             return {}
-        if isinstance(law, Case):
+        if isinstance(distribution, Case):
             return Case(
-                law.poly,
-                self.weighted(w, law.yes, with_(facts, law.poly, True)),
-                self.weighted(w, law.no, with_(facts, law.poly, False)),
+                distribution.poly,
+                self.weighted(w, distribution.yes, with_(facts, distribution.poly, True)),
+                self.weighted(w, distribution.no, with_(facts, distribution.poly, False)),
             )
-        dens = {f for x in (w, *law.values()) for f in x.den}
-        out: Diagram = {k: w * x for k, x in law.items()}
+        dens = {f for x in (w, *distribution.values()) for f in x.den}
+        out: Diagram = {k: w * x for k, x in distribution.items()}
         for f in sorted(dens, key=repr):
             if not self.field.implies(facts, f, strict=True):
                 out = Case(f, out, {})
         return self.reduced(out, facts)
 
     def combined(self, a: Diagram, b: Diagram, facts: Facts) -> Diagram:
-        """The sum of two laws, case by case."""
+        """The sum of two distributions, case by case."""
         if a is None or b is None:
             return None
         if not isinstance(a, Case) and not isinstance(b, Case):
@@ -105,7 +106,7 @@ class Folder:
         return Case(poly, sides[0], sides[1])
 
     def reduced(self, d: Diagram, facts: Facts) -> Diagram:
-        """The same law with fewer cases: impossible ones dropped, equal ones merged."""
+        """The same distribution with fewer cases: impossible ones dropped, equal ones merged."""
         if d is None:
             return None
         if not isinstance(d, Case):
@@ -119,23 +120,24 @@ class Folder:
         if yes is None or no is None:
             return no if yes is None else yes
         if isinstance(yes, dict) and isinstance(no, dict) and not any(d.poly in x.den for x in yes.values()):
-            if self.agree(yes, no, outside):  # the law of the one side also says what happens on the other
+            if self.agree(yes, no, outside):  # the distribution of the one side also says what happens on the other
                 return yes
             if self.agree(no, yes, inside):
                 return no
         return Case(d.poly, yes, no)
 
-    def agree(self, law: Leaf, other: Leaf, facts: Facts) -> bool:
-        """Whether `law` is defined wherever the facts hold, and equals `other` there."""
-        if any(not self.field.implies(facts, f, strict=True) for f in {f for x in law.values() for f in x.den}):
+    def agree(self, distribution: Leaf, other: Leaf, facts: Facts) -> bool:
+        """Whether `distribution` is defined wherever the facts hold, and equals `other` there."""
+        if any(not self.field.implies(facts, f, strict=True) for f in {f for x in distribution.values() for f in x.den}):
             return False
-        return all(self.field.zero(x.num, facts, splits=2) is True for x in self.difference(law, other).values())
+        return all(self.field.zero(x.num, facts, splits=2) is True for x in self.difference(distribution, other).values())
 
-    # -- laws of tokens
-    def shorter(self, law: Leaf) -> Leaf:
-        """The same law with fewer tokens: where the last token is as the specification draws it, the specification may."""
-        out = dict(law)
-        for stem in sorted({k[:-1] for k in law if k}, key=len, reverse=True):
+    # -- distributions of tokens
+    def shorter(self, distribution: Leaf) -> Leaf:
+        """The same distribution with fewer tokens: where the last token is as the specification draws it, the specification
+        may."""
+        out = dict(distribution)
+        for stem in sorted({k[:-1] for k in distribution if k}, key=len, reverse=True):
             row = self.spec.next(stem)
             ends = {(*stem, *t): x for t, x in row.items()}
             if not all(k in out for k in ends):
@@ -148,7 +150,7 @@ class Folder:
         return {k: x for k, x in out.items() if x.num.terms}
 
     def difference(self, a: Leaf, b: Leaf) -> Leaf:
-        """What must vanish for two laws to be one: their difference, drawn out to the same tokens."""
+        """What must vanish for two distributions to be one: their difference, drawn out to the same tokens."""
         out = added(a, {k: -x for k, x in b.items()})
         for n in range(max((len(k) for k in out), default=0)):
             for stem in [k for k in out if len(k) == n]:
@@ -159,7 +161,7 @@ class Folder:
 
 
 def added(a: Leaf, b: Leaf) -> Leaf:
-    """The sum of two laws."""
+    """The sum of two distributions."""
     out = dict(a)
     for key, x in b.items():
         out[key] = out[key] + x if key in out else x
@@ -182,7 +184,7 @@ def restricted(d: Diagram, p: Poly, yes: bool) -> Diagram:
 
 
 def leaves(d: Diagram, facts: Facts) -> Iterator[tuple[Facts, Leaf]]:
-    """The laws of a diagram with the facts that lead to them."""
+    """The distributions of a diagram with the facts that lead to them."""
     if isinstance(d, Case):
         yield from leaves(d.yes, with_(facts, d.poly, True))
         yield from leaves(d.no, with_(facts, d.poly, False))

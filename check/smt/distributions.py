@@ -1,4 +1,4 @@
-"""Symbolic laws of programs: of one decoding step followed by the specification, and of the specification alone."""
+"""Symbolic distributions of one decoding step followed by the specification, and of the specification alone."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Runs:
         m.until = lambda m: m.committed() >= upto
         return m
 
-    # -- laws
+    # -- distributions
     def step(self) -> list[tuple[Any, Tokens]]:
         """Every run of one step, with what it commits."""
         world = SymbolicWorld(self.trail, coupled=False)
@@ -97,8 +97,8 @@ class Runs:
             out.append((forks, tokens))
         return out
 
-    def law(self) -> Diagram:
-        """The law of what one step commits; the specification goes on from there."""
+    def distribution(self) -> Diagram:
+        """The distribution of what one step commits; the specification goes on from there."""
         runs = self.step()
         self.length = max((len(t) for _, t in runs if t is not None), default=0)
         if any(t == () for _, t in runs):
@@ -106,12 +106,12 @@ class Runs:
         one = Ratio(self.trail, ONE)
         return self.folder.fold([(forks, None if tokens is None else {tokens: one}) for forks, tokens in runs], 0, ())
 
-    def wrong(self, law: Leaf) -> Leaf:
-        """What must vanish for a law to be the specification's."""
-        return self.folder.difference(law, {(): Ratio(self.trail, ONE)})
+    def wrong(self, distribution: Leaf) -> Leaf:
+        """What must vanish for a distribution to be the specification's."""
+        return self.folder.difference(distribution, {(): Ratio(self.trail, ONE)})
 
     def next(self, done: Tokens) -> Leaf:
-        """The specification's law of the token after `done`."""
+        """The specification's distribution of the token after `done`."""
         if done not in self.rows:
             world = SymbolicWorld(self.trail, coupled=False)
             held = self.trail.prefix, self.trail.forks, self.trail.facts
@@ -121,11 +121,11 @@ class Runs:
                 return _executed(self.spec_machine(world, done, len(done) + 1))[len(done) :]
 
             runs = [(forks, {t: Ratio(self.trail, ONE)}) for forks, t in explore(self.trail, program)]
-            law = Folder(self.field, _Nothing()).fold(runs, 0, ())
+            distribution = Folder(self.field, _Nothing()).fold(runs, 0, ())
             self.trail.prefix, self.trail.forks, self.trail.facts = held
-            if law is None or isinstance(law, Case) or any(len(t) != 1 for t in law):
+            if distribution is None or isinstance(distribution, Case) or any(len(t) != 1 for t in distribution):
                 raise Beyond("a specification that does more than draw the next token from a model's distribution")
-            self.rows[done] = law
+            self.rows[done] = distribution
         return self.rows[done]
 
     def coupled(self) -> list[tuple[tuple[Fact, ...], Tokens, Tokens]]:

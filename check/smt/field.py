@@ -38,7 +38,7 @@ class Field:
         self.points = [Point(self, i) for i in range(POINTS)]
         self._possible: dict[tuple[frozenset[Fact], bool], bool | None] = {}
         self._nonnegative: dict[Poly, bool] = {}
-        self.patience = 0.3  # seconds for a question while laws are added up; what decides in the end is asked longer
+        self.patience = 0.3  # seconds for a question while distributions are added up; what decides in the end is asked longer
         self.queries = 0
         self.deadline = time.monotonic() + seconds
 

@@ -62,7 +62,7 @@ class SymbolicMachine(ExactMachine):
         found: Field = self.world.trail.field
         return found
 
-    def law(self, weights: Iterable[Any]) -> list[Any]:
+    def normalized(self, weights: Iterable[Any]) -> list[Any]:
         """Weights as probabilities that sum to 1. Raises DecError where all are 0."""
         q = list(weights)
         total = sum(q, Fraction(0))
@@ -78,7 +78,7 @@ class SymbolicMachine(ExactMachine):
 
     def race_token(self, place: Any, q: Any, name: str) -> int:
         reads = self.world.races.setdefault(place, [])
-        q = self.law(q)
+        q = self.normalized(q)
         for other, y in reads:
             if all(self.world.trail.number(a).same(b) for a, b in zip(q, other, strict=True)):
                 return int(y)
@@ -93,11 +93,12 @@ class SymbolicMachine(ExactMachine):
             return super().draw_many(op, row, face, k, replace, key, lane)
         q = self.supported(list(row.face(face)), k)
         have = sum(1 for x in q if isinstance(x, Ratio) or x > 0)
-        law = Row(lambda face: self.reals(q), position=row.position, node=row.node, path=row.path)
-        return self.siblings(op, law, face, self.key(key, (lane,), row), min(k, have), lane)
+        shown = Row(lambda face: self.reals(q), position=row.position, node=row.node, path=row.path)
+        return self.siblings(op, shown, face, self.key(key, (lane,), row), min(k, have), lane)
 
     def supported(self, q: list[Any], k: int) -> list[Any]:
-        """A law of which k different tokens are drawn. Where fewer have mass, only these are left: a fork for each set."""
+        """A distribution of which k different tokens are drawn. Where fewer have mass, only these are left: a fork for each
+        set."""
         live = [v for v, x in enumerate(q) if isinstance(x, Ratio) or x > 0]
         for kept in combinations(live, k - 1) if 1 < k <= len(live) else ():
             if not self.world.trail.number(1 - sum((q[v] for v in kept), Fraction(0))) > 0:

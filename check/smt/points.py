@@ -1,7 +1,7 @@
 """Rational assignments to try: distributions with small denominators, with zeros, ties and point masses among them.
 
-A point that meets all facts of a case shows that the case is possible, without a solver; and one at which two laws differ is
-a counterexample to read.
+A point that meets all facts of a case shows without a solver that the case is possible; one at which two distributions differ
+is a counterexample to read.
 """
 
 from __future__ import annotations

@@ -91,11 +91,11 @@ def prove_rule(rule: str, text: str = "", *, vocab: int = 3, seconds: float = 60
         raise DecError(f"there is no rule called {rule!r}", hint="rejection and match are rules of stdlib")
     mode = "distribution"
     report = SmtReport(rule, "")
-    for label, grow, laws in USES:
-        names = [f"draft{i}" for i in range(laws)]
+    for label, grow, drafters in USES:
+        names = [f"draft{i}" for i in range(drafters)]
         made = {
             "rule": rule,
-            "grow": grow.format(*[f"{n}(root)" if laws > 1 else f"{n}(t.leaves)" for n in names]),
+            "grow": grow.format(*[f"{n}(root)" if drafters > 1 else f"{n}(t.leaves)" for n in names]),
             "models": ", ".join(f"{n}: causal" for n in names),
         }
         obligation = Obligation(label, vocab)
@@ -158,18 +158,18 @@ def _decided(o: Obligation, module: Module, f: Function, claim: Claim, params: d
 
 
 def _distribution(o: Obligation, runs: Runs) -> None:
-    """Whether one step followed by the specification has the specification's law."""
+    """Whether one step followed by the specification has the specification's distribution."""
     open_ = 0
-    law = runs.law()
+    distribution = runs.distribution()
     runs.field.patience = 5.0
-    for facts, leaf in leaves(law, ()):
+    for facts, leaf in leaves(distribution, ()):
         for x in runs.wrong(leaf).values():
             found = runs.field.zero(x.num, facts)
             if isinstance(found, Point):
                 shown = runs.field.showing(x.num, facts, readable=True) or found
-                laws = next((d for n in range(1, runs.length + 1) if (d := difference(runs.setting, shown, n))), None)
-                if laws is not None:
-                    _refuted(o, runs, shown, *laws)
+                both = next((d for n in range(1, runs.length + 1) if (d := difference(runs.setting, shown, n))), None)
+                if both is not None:
+                    _refuted(o, runs, shown, *both)
                     return
             open_ += found is not True
     if open_:
@@ -186,9 +186,9 @@ def _tokens(o: Obligation, runs: Runs) -> None:
             continue
         open_ += 1
         shown = next((p for p in sorted(runs.field.points, key=Point.size) if p.meets(facts)), None)
-        laws = tokens_differ(runs.setting, shown) if shown is not None else None
-        if laws is not None and shown is not None:
-            _refuted(o, runs, shown, *laws, same_noise=True)
+        both = tokens_differ(runs.setting, shown) if shown is not None else None
+        if both is not None and shown is not None:
+            _refuted(o, runs, shown, *both, same_noise=True)
             return
     if open_:
         o.reason = f"{open_} ways commit other tokens than the specification, and no model was found in which they happen"

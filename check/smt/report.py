@@ -13,7 +13,8 @@ PROVED, REFUTED, UNDECIDED = "proved for all distributions", "refuted", "undecid
 
 @dataclass
 class Model:
-    """Distributions with which a claim fails, and the two laws of the first tokens with them, as the exact checker has them."""
+    """Distributions with which a claim fails, and the two distributions of the first tokens, as the exact checker computes
+    them."""
 
     rows: dict[tuple[str, Tokens], tuple[Fraction, ...]]
     ours: dict[Tokens, Fraction]
@@ -23,7 +24,7 @@ class Model:
 
     @property
     def distance(self) -> Fraction:
-        """The total variation of the two laws."""
+        """The total variation of the two distributions."""
         keys = {*self.ours, *self.theirs}
         return sum((abs(self.ours.get(k, Fraction(0)) - self.theirs.get(k, Fraction(0))) for k in keys), Fraction(0)) / 2
 
@@ -35,8 +36,8 @@ class Model:
         ]
         if self.same_noise:
             out += [
-                f"with the same noise {n} commits {list(next(iter(law)))}"
-                for n, law in zip(self.names, (self.ours, self.theirs), strict=True)
+                f"with the same noise {n} commits {list(next(iter(d)))}"
+                for n, d in zip(self.names, (self.ours, self.theirs), strict=True)
             ]
             return out
         width = max(14, *map(len, self.names))
@@ -49,7 +50,7 @@ class Model:
 
     def to_json(self) -> dict[str, Any]:
 
-        def law(d: dict[Tokens, Fraction]) -> dict[str, str]:
+        def written(d: dict[Tokens, Fraction]) -> dict[str, str]:
             return {" ".join(map(str, k)): str(v) for k, v in sorted(d.items())}
 
         return {
@@ -57,8 +58,8 @@ class Model:
                 {"model": name, "after": list(path), "probabilities": [str(x) for x in row]}
                 for (name, path), row in self.rows.items()
             ],
-            "ours": law(self.ours),
-            "theirs": law(self.theirs),
+            "ours": written(self.ours),
+            "theirs": written(self.theirs),
             "total_variation": str(self.distance),
         }
 

@@ -1,4 +1,5 @@
-"""Where drafting ends (ir/places.py) changes no law: exact laws with the cut, without it, and computed by hand."""
+"""Where drafting ends (ir/places.py) changes no distribution: exact distributions with the cut, without it, and computed by
+hand."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from shelf import module
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.machine import ReferenceMachine
-from decgraph.check.distributions import CheckedProgram, Law, Tally, whole_law
+from decgraph.check.distributions import CheckedProgram, Distribution, Tally, whole_distribution
 from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.runtime.request import Request
 
@@ -57,14 +58,14 @@ def program(name: str, seed: int, engine: type[ExactMachine]) -> CheckedProgram:
     return CheckedProgram(made, name, {n: models(seed)[n] for n in wanted}, params, engine)
 
 
-def by_hand(seed: int, request: Request, done: tuple[int, ...] = ()) -> Law:
+def by_hand(seed: int, request: Request, done: tuple[int, ...] = ()) -> Distribution:
     """One token at a time from the target's table, to the limit or a token that ends the text."""
     if len(done) == request.limit or (done and done[-1] in request.eos):
         return {(done, True): F(1)}
     weights = [F(w) for w in models(seed)["target"].eval([(*request.prompt, *done)])[0].weights]
     if request.temperature == 0:
         weights = [F(v == weights.index(max(weights))) for v in range(V)]
-    out: Law = {}
+    out: Distribution = {}
     for token, weight in enumerate(weights):
         if weight:
             for key, rest in by_hand(seed, request, (*done, token)).items():
@@ -82,5 +83,5 @@ def test_laws_with_and_without_the_cut(name: str, eos: tuple[int, ...], temperat
         wanted = by_hand(1, request)
         assert sum(wanted.values()) == 1
         for engine in (ExactMachine, Cut):
-            assert whole_law(program(name, 1, engine), request, 200_000, Tally()) == wanted, (engine, limit)
+            assert whole_distribution(program(name, 1, engine), request, 200_000, Tally()) == wanted, (engine, limit)
     assert Cut.cuts or eos, "nothing was cut"  # texts that end with their first token are drafted by no greedy step

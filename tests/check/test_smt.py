@@ -218,7 +218,7 @@ OTHERS = {
         x ~ target(ctx)
         commit x
 """,
-    "looks at the context itself": """
+    "reads the context itself": """
     while not done:
         if ctx.length > 3:
             x ~ drafter(ctx)

@@ -11,7 +11,7 @@ import decgraph
 from decgraph.backends.reference.cells import CanvasCells, CausalCells, FeatureCells, Sequences
 from decgraph.check import check_algorithm
 from decgraph.dsl.lower import load_text
-from decgraph.passes.batching import law_only, meets
+from decgraph.passes.batching import distribution_only, meets
 from decgraph.passes.manager import optimise
 from decgraph.passes.waits import waits
 from decgraph.runtime.models.free import FreeFeatures, FreeModel
@@ -128,11 +128,11 @@ def test_where_a_batch_commits_other_tokens() -> None:
 """
     law = load_text(shared.format(rule="rejection")).entry
     assert meets(law)
-    assert law_only(law).startswith(
+    assert distribution_only(law).startswith(
         "in distribution only: state b is shared, and tree t is verified by a rule that draws against q"
     )
-    assert "depends on the batch" in law_only(load_text(shared.format(rule="match")).entry)
-    assert law_only(small("table").entry) == ""
+    assert "depends on the batch" in distribution_only(load_text(shared.format(rule="match")).entry)
+    assert distribution_only(small("table").entry) == ""
     assert meets(small("table").entry)
     assert not meets(small("chain").entry)
 

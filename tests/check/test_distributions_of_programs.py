@@ -1,4 +1,4 @@
-"""Laws by enumeration: known answers by hand, and what makes an enumeration one."""
+"""Distributions by enumeration: known answers by hand, and what makes an enumeration one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from decgraph.check.distributions import (
     CheckedProgram,
     Tally,
     combine,
-    continued_law,
+    continued_distribution,
+    distribution_of,
     execute,
-    law_of,
     total_variation,
-    whole_law,
+    whole_distribution,
 )
 from decgraph.check.distributions import Specification as Spec
 from decgraph.dsl.lower import load_text
@@ -57,30 +57,30 @@ def test_a_draft_is_accepted_with_one_minus_the_total_variation() -> None:
     assert accepted == sum(min(x, y) for x, y in zip(P, Q, strict=True)) == F(2, 3)
 
 
-def test_the_law_of_independent_tokens() -> None:
-    law = whole_law(program("autoregressive"), Request((0,), limit=2), 100, Tally())
-    assert law == {((i, j), True): P[i] * P[j] for i in range(3) for j in range(3)}
+def test_the_distribution_of_independent_tokens() -> None:
+    distribution = whole_distribution(program("autoregressive"), Request((0,), limit=2), 100, Tally())
+    assert distribution == {((i, j), True): P[i] * P[j] for i in range(3) for j in range(3)}
 
 
 def test_whole_runs_and_steps_agree() -> None:
-    """The law of a whole run, and of one step that the specification continues."""
+    """The distribution of a whole run, and of one step that the specification continues."""
     a, b = program("speculative", gamma=2), program("autoregressive")
     request = Request((0,), limit=2)
-    whole = whole_law(a, request, 5000, Tally())
-    step = continued_law(a, Spec(b, request, 1000, Tally()), request, 1, 2, 5000, Tally())
-    assert whole == step == whole_law(b, request, 1000, Tally())
+    whole = whole_distribution(a, request, 5000, Tally())
+    step = continued_distribution(a, Spec(b, request, 1000, Tally()), request, 1, 2, 5000, Tally())
+    assert whole == step == whole_distribution(b, request, 1000, Tally())
 
 
 @pytest.mark.parametrize("name", ["speculative", "sequoia"])
-def test_laws_sum_to_one(name: str) -> None:
+def test_distributions_sum_to_one(name: str) -> None:
     from decgraph.check.algorithm import find
     from decgraph.check.report import cases
 
     module, _ = find(name)
     for case in cases(module, module.entry.claims[0], vocab=3, models=3, params=None):
         spec = Spec(case.spec(), case.request, 1000, Tally())
-        law = continued_law(case.program(), spec, case.request, 1, 2, 5000, Tally())
-        assert sum(law.values()) == 1
+        distribution = continued_distribution(case.program(), spec, case.request, 1, 2, 5000, Tally())
+        assert sum(distribution.values()) == 1
 
 
 def test_runs_are_all_different_and_weigh_one() -> None:
@@ -105,17 +105,17 @@ def test_an_adversary_wins_where_an_answer_matters() -> None:
         return {"a": F(1)}
 
     with pytest.raises(AdversaryWins) as caught:
-        law_of(asked, 10, Tally())
+        distribution_of(asked, 10, Tally())
     assert caught.value.laws == [{"a": F(1)}, {"a": F(1, 2), "b": F(1, 2)}]
 
 
-def test_an_adversary_that_cannot_change_the_law() -> None:
+def test_an_adversary_that_cannot_change_the_distribution() -> None:
     def asked(choices: Choices) -> dict[str, F]:
         weights = [F(1, 2), F(1, 2)]
         names = ["a", "b"] if choices.choose([F(0), F(0)], [False, True], "which?", "adversary") else ["b", "a"]
         return {choices.choose(weights, names, "coin"): F(1)}
 
-    assert law_of(asked, 10, Tally()) == {"a": F(1, 2), "b": F(1, 2)}
+    assert distribution_of(asked, 10, Tally()) == {"a": F(1, 2), "b": F(1, 2)}
     assert combine([([], {"c": F(1)})]) == {"c": F(1)}
 
 
