@@ -1,8 +1,9 @@
-"""Controllers by an adversary: what decides how much is drafted answers as it likes, and the distribution may not depend on it.
+"""Controllers by an adversary: what decides how much is drafted returns what it likes, and the distribution may not depend on
+it.
 
-A controller is a condition (`if`, `break if`, `while` of a drafting loop) that looks at probabilities, entropies, states or
+A controller is a condition (`if`, `break if`, `while` of a drafting loop) that reads probabilities, entropies, states or
 coins. What it really computes does not matter to a lossless algorithm, so both answers are tried wherever it is asked; the
-tokens it looked at are looked at first, so that the adversary knows them too. A claim that survives holds for every
+tokens it reads are read first, so that the adversary knows them too. A claim that survives holds for every
 controller, trained or not; dropping a token because it is unsure does not survive, stopping after it does.
 """
 
@@ -74,7 +75,7 @@ def adversarial(engine: type[ExactMachine]) -> type[ExactMachine]:
 
     class Adversarial(engine):  # type: ignore[valid-type, misc]
         def answer(self, really: Any, line: int) -> bool:
-            bool(self.num.truth(really))  # what it looks at is looked at
+            bool(self.num.truth(really))  # what it reads counts as read
             where = f", line {line}" if line else ""
             return bool(self.world.choices.choose([Fraction(0), Fraction(0)], [False, True], f"controller{where}", "adversary"))
 

@@ -79,7 +79,7 @@ def check_algorithm(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Decide the claims of an algorithm, and with `mutants` that every bug planted in it is found.
+    """Decide the claims of an algorithm, and with `mutants` whether every bug planted in it is found.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
     name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions that

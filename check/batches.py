@@ -124,7 +124,7 @@ class Batched(Watched):
             self.batch, self.row, self.written = outer.batch, outer.row, outer.written
 
     def joint(self, op: Op, model: Any) -> Any:
-        """The model that answers: that of the group, once the call's turn has come."""
+        """The model that is called: that of the group, once all of the group wait."""
         group = op.attrs.get("joint")
         if group is None or self.inside or self.parent is not None:
             return model

@@ -83,8 +83,8 @@ class Case:
         )
 
     def setup(self) -> Callable[[ExactMachine], None]:
-        """What puts a machine into the start: arbitrary carried values, and what earlier requests of the session left
-        behind."""
+        """A function that puts a machine into the start: arbitrary carried values, and the state that earlier requests of
+        the session left."""
         left = earlier_requests(self) if self.start.session else None
         known = facts(self.module, self.function) if self.start.arbitrary is not None else None
 
@@ -145,8 +145,8 @@ def decide(case: Case, tally: Tally) -> Failure | None:
 
 
 def begun(case: Case) -> Case:
-    """The world with the tokens that its start has behind it: those that the specification would have committed, or where there
-    is none the program."""
+    """The world with the tokens that are committed at its start: by the specification, or where there is none by the
+    program."""
     plan = case.plan
     if plan is None or not plan.committed or case.start.committed or not stepwise(case.function):
         return case

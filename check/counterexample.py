@@ -216,7 +216,7 @@ def _plain(case: Case) -> Case | None:
 
 
 def explain(failure: Failure) -> Counterexample:
-    """A failure as something to show: the tables hold only what was looked at."""
+    """A failure as something to show: the tables have only the rows that were read."""
     case = failure.case
     for m in case.models.values():
         if hasattr(m, "forget"):

@@ -1,10 +1,10 @@
-"""Whether everything in a program was looked at: the outcomes that its ops must have come to in decided worlds, and the lines
+"""Whether everything in a program has run: the outcomes that its ops must have come to in decided worlds, and the lines
 of those that none has.
 
-Demanded are both sides of every condition and comparison, both operands of a minimum or maximum of single numbers, a
-truncation that cuts and one that does not, draws that could have been another token, and loops over a number of times that
-turn as seldom and as often as their bounds allow. Conditions that lowering made of `accept`, `break` and `emit` are not the
-author's and are left out; so is what only follows from types.
+Demanded are both sides of every condition and comparison, both operands of a minimum or maximum of single numbers, a truncation
+that cuts and one that does not, draws that could have been another token, and loops over a number of times that turn as seldom
+and as often as their bounds allow. Conditions into which lowering turned `accept`, `break` and `emit` are not the author's and
+are left out; so is what only follows from types.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _fixed(op: Op, made: dict[Value, Op]) -> bool:
 
 
 def turns_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> list[str]:
-    """How often a loop must be seen to turn: as its bounds say where they are constants or parameters."""
+    """How many iterations of a loop must be seen: as its bounds say where they are constants or parameters."""
     if op.opcode == "while":
         return ["again"] if op.attrs.get("bound") == "done" else ["once"] if op.attrs.get("limited") else ["again"]
     bounds = [_range(v, made, ranges) for v in op.operands[:2]]
@@ -165,7 +165,7 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
     for op, kind in demanded(f, ran):
         if id(op) in sure or (id(op), kind) in known or (id(op) in loops and kind == "once"):
             continue
-        if kind == "open" and (id(op), "certain") not in known:  # nobody looks at its token
+        if kind == "open" and (id(op), "certain") not in known:  # nothing reads its token
             continue
         out.append(Missing(op, kind, op.loc.line, "" if op.loc.path in ("", path) else op.loc.path))
     out.sort(key=lambda m: (m.path, m.line))

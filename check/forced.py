@@ -28,8 +28,8 @@ SEARCHED = 120  # worlds that are sampled
 IN_VAIN = 50  # ... after which, if none of them showed anything, the search ends
 SAMPLES = 3  # runs of each
 OFTEN = 3  # worlds in which each outcome is wanted: in one of them it may make no difference
-AGAIN = 12  # ... where a world that shows it is known, whose tables can be drawn anew
-VARIED = 60  # worlds with tables drawn anew
+AGAIN = 12  # ... where a world that shows it is known, whose tables can be drawn again
+VARIED = 60  # worlds with tables drawn again
 ROUNDS = 3  # how often what was forced may lead to something else that was not seen
 
 
@@ -58,7 +58,7 @@ def varied(survey: Survey, wanted: Sequence[Outcome]) -> None:
     first of them."""
     left = VARIED
     for key in wanted:
-        # A draw that was certain wherever it was looked at: the same worlds, with fewer rows that are certain.
+        # A draw that was certain wherever it was read: the same worlds, with fewer rows that are certain.
         certain = key[1] == "open" and survey.shown[key] == 0
         plan = survey.shown_by.get((key[0], "certain") if certain else key)
         for n in range(AGAIN if plan is not None else 0):

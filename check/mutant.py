@@ -1,4 +1,4 @@
-"""What a planted bug is, and planting the lot of them in one algorithm."""
+"""What a mutant is, and planting all of them in one algorithm."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ def one(module: Module, planting: Planting | None, m: Mutant, text: str | None, 
         except DecError as error:
             return Kill(m.name, m.why, True, {"how": "refused", "code": error.diagnostics[0].code if error.diagnostics else ""})
     tried = 0
-    for turn in range(ROUNDS):
-        worlds = cases(module, m.engine or ExactMachine, turn)
-        first = [i for i in m.worlds if i < len(worlds)] if turn == 0 else []
+    for part in range(ROUNDS):
+        worlds = cases(module, m.engine or ExactMachine, part)
+        first = [i for i in m.worlds if i < len(worlds)] if part == 0 else []
         order = first + [i for i in range(len(worlds)) if i not in first]
         if m.asks:
             order = [i for i in order if asking(worlds[i])]

@@ -33,11 +33,11 @@ class Watched(ReferenceMachine):
         return row
 
     def memory(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
-        held = super().memory(op, model, place, extra)
+        found = super().memory(op, model, place, extra)
         self.seen.rows.setdefault(
-            ("memory", model.name, held.memory), f"the memory of {model.name} up to position {held.memory.length}"
+            ("memory", model.name, found.memory), f"the memory of {model.name} up to position {held.memory.length}"
         )
-        return held
+        return found
 
 
 __all__ = ["Seen", "Watched"]

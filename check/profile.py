@@ -22,30 +22,30 @@ from decgraph.ir.values import Op
 
 @dataclass
 class Profile:
-    """Facts about one algorithm. Those about walks speak of trees of tokens walked by a rule for nodes."""
+    """Facts about one algorithm. Those about walks are about trees of tokens that a rule for nodes verifies."""
 
     modes: frozenset[str] = frozenset()  # of its claims: tokens, distribution, greedy, ensures, keeps_support
     causal: bool = False  # its first model is causal
     walks: bool = False  # a tree of tokens is verified node by node
     whole: bool = False  # a tree rule
     edits: bool = False  # a tree of canvases is verified
-    law: bool = False  # the rule reads the laws of draws
+    law: bool = False  # the rule reads the distributions of draws
     output: bool = False  # something reads the output stream
     output_rule: bool = False  # ... in a rule
     depth: int = 0  # of the deepest accepted path
     height: int = 0  # of the highest tree
-    width: int = 0  # most children of a node that was walked
-    sampled: bool = False  # a child that is no point mass was tested
+    width: int = 0  # most children of a node that was verified
+    sampled: bool = False  # a child with a distribution that is not one-hot was tested
     ordered: bool = False  # ... before another child of the same node
     doubled: bool = False  # two children with the same token, the second of them sampled
-    points: bool = False  # a point mass with a model's score was tested
+    points: bool = False  # a one-hot draw with a model's score was tested
     twice: bool = False  # a node has two children drawn with replacement at one site
     emptied: bool = False  # draws without replacement, two or more
     rejected_deep: bool = False  # a rejection below the root
     rejected: bool = False  # a rejection
     spread: bool = False  # a tree with a node beside the path to another one
     bonus: bool = False  # a token was emitted where there was no draft
-    leaf: bool = False  # ... behind an accepted path
+    leaf: bool = False  # ... after an accepted path
     unwalked: bool = False  # rows are known for a part of the tree only
     many: bool = False  # a commit of several tokens
     ends: bool = False  # a draft that ends the text was rejected
@@ -90,7 +90,7 @@ class Probe(ExactMachine):
         n.height = max(n.height, t.height())
         n.depth = max(n.depth, out.depth)
         taken = t.path_nodes(out.node)
-        # A token behind a path that fills the request is cut off.
+        # A token after a path that fills the request is cut off.
         last = out.emitted is not None and not t.children(out.node) and out.depth < self.request.limit - self.committed()
         n.bonus = n.bonus or last
         n.leaf = n.leaf or (last and out.node != 0)

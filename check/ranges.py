@@ -1,9 +1,9 @@
 """What the numbers and conditions of a function can be, and so which outcomes of its ops no run can show.
 
 An interval analysis: parameters lie in their declared ranges, a state holds what its start and every write of it can be, a
-value that a loop carries what it is entered with and what a turn yields. These grow to a fixpoint, at first by what is found,
-then to the function's constants and to infinity. An op of which nothing is known gives anything of its type, so that an outcome
-is only called impossible where it is. That holds of real runs: a step that the checker starts from arbitrary states
+value that a loop carries what it is entered with and what an iteration yields. These grow to a fixpoint, at first by what is
+found, then to the function's constants and to infinity. An op of which nothing is known gives anything of its type, so that an
+outcome is only called impossible where it is. That holds of real runs: a step that the checker starts from arbitrary states
 (check/starts.py) may show more.
 """
 
@@ -48,14 +48,14 @@ COUNTS: dict[str, frozenset[str]] = {  # ops that count: whatever they say, or t
     "level.get": frozenset({"index", "rank", "width"}),
 }
 LAWS = {"draw.get": ("field", ("law", "prob")), "tree.get": ("column", ("law", "prob")), "path.get": ("field", ("prob",))}
-LAW = object()  # the cell of what the laws of draws hold
+LAW = object()  # the cell for the probabilities in the distributions of draws
 
 
 def impossible(f: Function) -> frozenset[tuple[int, str]]:
     """The outcomes (backends/exact/coverage.py) to which ops of a function's body cannot come in any run. Also both outcomes of
     `done` in the condition of `while not done`: a body that leaves the loop itself never shows that it ends there."""
     ranges = Ranges(f)
-    ranges.settle()
+    ranges.propagate()
     found: set[tuple[int, str]] = set()
     for op in f.body.walk():
         kinds = outcomes(op) if id(op) not in ranges.reached else ranges.never(op)
@@ -66,8 +66,8 @@ def impossible(f: Function) -> frozenset[tuple[int, str]]:
 
 
 class Ranges:
-    """The intervals of every value of a function. `cells` are what turns and steps hand on: states by name, arguments of the
-    bodies of loops, LAW."""
+    """The intervals of every value of a function. `cells` are what iterations and steps hand on: states by name, arguments of
+    the bodies of loops, LAW."""
 
     def __init__(self, f: Function) -> None:
         self.f = f
@@ -81,7 +81,7 @@ class Ranges:
         ends = [e for o in ops if o.opcode == "const" for e in _ends(constant(o))]
         self.stops = sorted({e for e in [*ends, *(e for p in f.params for e in _ends(declared(p)))] if abs(e) != INF})
 
-    def settle(self) -> None:
+    def propagate(self) -> None:
         """Go through the function until nothing grows any more."""
         while self.changed:
             self.changed, self.round = False, self.round + 1
@@ -149,25 +149,25 @@ class Ranges:
         return [hull(*parts) for parts in zip(*taken, strict=True)]
 
     def loop(self, op: Op, xs: list[Interval]) -> list[Interval]:
-        """The results of a loop: what it is entered with, and what its turns yield."""
+        """The results of a loop: what it is entered with, and what its iterations yield."""
         body, limited = op.regions[-1], op.attrs.get("limited")
         carried = xs[2:] if op.opcode == "for" else xs[1:] if limited else xs
-        held = [self.join(v, x) for v, x in zip(body.args[1:], carried, strict=True)]
-        can = turns(op, xs)[1] > 0
+        carried_on = [self.join(v, x) for v, x in zip(body.args[1:], carried, strict=True)]
+        can = iterations(op, xs)[1] > 0
         if op.opcode == "for":
             counter = counted(xs[0], xs[1])
         else:
             counter = counted(Interval(0, 0), xs[0]) if limited else NONNEGATIVE
-            can = can and self.enter(op.regions[0], (counter, *held))[0].truths[0]
+            can = can and self.enter(op.regions[0], (counter, *carried_on))[0].truths[0]
         if can:
             over = self.lengths.get(op.operands[1]) if op.opcode == "for" else None
             before = dict(self.at_least)
             if over is not None and xs[0].low >= 0:
                 self.at_least[over] = max(self.at_least.get(over, 0), xs[0].low + 1)
-            out = self.enter(body, (counter, *held))[1 if op.attrs.get("stops") else 0 :]
+            out = self.enter(body, (counter, *carried_on))[1 if op.attrs.get("stops") else 0 :]
             self.at_least = before
-            held = [self.join(v, x) for v, x in zip(body.args[1:], out, strict=True)]
-        return held
+            carried_on = [self.join(v, x) for v, x in zip(body.args[1:], out, strict=True)]
+        return carried_on
 
     def result(self, op: Op, xs: list[Interval]) -> Interval:
         """The first result of an op without control of its own."""
@@ -227,11 +227,11 @@ class Ranges:
         """The outcomes of an op that runs to which it cannot come."""
         xs = [self.env[v] for v in op.operands]
         if op.opcode == "for":
-            least, most = turns(op, xs)
+            least, most = iterations(op, xs)
             least = min(least, 1) if op.attrs.get("stops") else least
             return [k for k, can in (("never", least < 1), ("once", least < 2 and most > 0), ("again", most > 1)) if not can]
         if op.opcode == "while":
-            most = turns(op, xs)[1] if self.runs(op.regions[-1]) else 0
+            most = iterations(op, xs)[1] if self.runs(op.regions[-1]) else 0
             return [k for k, can in (("once", most > 0), ("again", most > 1)) if not can]
         kinds = outcomes(op)
         if kinds == ("left", "right"):
@@ -249,8 +249,8 @@ class Ranges:
         return not region.ops or id(region.ops[0]) in self.reached
 
 
-def turns(op: Op, xs: Sequence[Interval]) -> tuple[Any, Any]:
-    """The fewest and the most turns of a loop by its bounds, when nothing else ends it."""
+def iterations(op: Op, xs: Sequence[Interval]) -> tuple[Any, Any]:
+    """The fewest and the most iterations of a loop by its bounds, when nothing else ends it."""
     if op.opcode == "while" and not op.attrs.get("limited"):
         return 0, INF
     low, high = (whole(x) for x in xs[:2]) if op.opcode == "for" else (Interval(0, 0), whole(xs[0]))

@@ -51,7 +51,7 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
     why = (
         "it is not true for every value that a step may carry on"
         if survey.from_any is not None
-        else "a step may carry draws on that were looked at"
+        else "a step may carry draws on that were read"
         if survey.seen_draws
         else f"no arbitrary value is generated of {survey.no_value}"
         if survey.no_value
@@ -100,7 +100,7 @@ def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
         if op.attrs.get("bound") == "done" and self.parent is None:
             kept = carried_on(self.function, op, values)
             if left_seen([*kept, *self.own.values()]):
-                raise Unknown("draws that were looked at")
+                raise Unknown("draws that were read")
             signer = Signer(self.world.races, self.committed_context())
             notes.setdefault((signer.of(kept), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()})), i)
         engine.turn(self, op, i, values)

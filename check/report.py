@@ -35,7 +35,7 @@ class Report:
 
     verdict: `proved`: in every world that was decided (`models` of them, at least half of those tried) each claim holds
     exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), everything in the
-    program ran in them, both ways, and every planted bug was found. `refuted`: there is a world in which a claim does not
+    program ran in them, both ways, and every mutant was found. `refuted`: there is a world in which a claim does not
     hold, and `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
 
     shrunk: worlds that were decided only after their parameters and lengths were made smaller. states: "any" where steps were
@@ -216,11 +216,11 @@ def plant_all(
 ) -> None:
     """Plant every bug that applies; the verdict stands only if each is found."""
 
-    def every(m: Module, e: type[ExactMachine], turn: int) -> list[Case]:
+    def every(m: Module, e: type[ExactMachine], part: int) -> list[Case]:
         out: list[Case] = []
         for claim in m.entry.claims:
-            plans = first_plans(m, claim, options["vocab"], options["models"], turn * options["models"])
-            if turn == 1:
+            plans = first_plans(m, claim, options["vocab"], options["models"], part * options["models"])
+            if part == 1:
                 plans = further_plans(m, claim, options["vocab"], options["models"], options["params"] or {})
             for plan in plans:
                 try:

@@ -1,4 +1,4 @@
-"""Which size of world shows which planted bug: `python -m decgraph.check.sizes` writes docs/reference/mutants.md."""
+"""Which size of world shows which mutant: `python -m decgraph.check.sizes` writes docs/reference/mutants.md."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Line:
 
 
 def lines(vocabs: tuple[int, ...] = VOCABS, worlds: int = WORLDS, only: tuple[str, ...] = ()) -> Iterator[Line]:
-    """The table's lines; `only` names the bugs to look at."""
+    """The table's lines; `only` names the mutants to try."""
     left = {m.name for m in MUTANTS if not only or m.name in only}
     for host in HOSTS:
         module, text = find(TEXTS.get(host, host))

@@ -32,7 +32,7 @@ from decgraph.ir.values import Op
 from decgraph.runtime.models.free import small_weights
 from decgraph.runtime.noise import Key
 
-SEEN = "draws that were looked at are carried on"
+SEEN = "draws that were read are carried on"
 
 
 class NoValue(Exception):
@@ -61,7 +61,7 @@ class Start:
 
 class Arbitrary:
     """Carried values from a seed. `given` lists what was set, for a counterexample. flags: gets SEEN where a step leaves
-    draws behind that were looked at."""
+    draws that were read."""
 
     def __init__(self, seed: int, facts: Facts, flags: set[str]) -> None:
         self.seed, self.facts, self.flags = seed, facts, flags
@@ -91,7 +91,7 @@ class Arbitrary:
     def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:
         """An arbitrary value in the place of `old`. Raises NoValue."""
         r = random.Random(f"{self.seed} {name}")
-        if t.elem == "int" and not t.dims and not np.shape(old):  # every number that matters comes up, each in its turn
+        if t.elem == "int" and not t.dims and not np.shape(old):  # every number that matters comes up, one after the other
             options = wholes(self.facts)
             out: Any = options[(self.seed + len(self.given)) % len(options)]
         else:

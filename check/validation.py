@@ -48,7 +48,7 @@ class World:
 
 
 def worlds(function: Function, count: int = WORLDS, params: Mapping[str, ParamValue] | None = None) -> Iterator[World]:
-    """`count` worlds, tables and free models in turn. Raises DecError for a function that no small world can be made for."""
+    """`count` worlds, tables and free models alternating. Raises DecError for a function without small worlds."""
     for seed in range(count):
         free = seed % 2 == 1
         size = 3 + seed % 3
@@ -170,7 +170,7 @@ def validate(
 
 
 class Validation:
-    """`validate` for every pass in turn, with the same parameters; what the pass before was seen to give is not run again."""
+    """`validate` for every pass in order, with the same parameters; the results of the pass before are not computed again."""
 
     def __init__(self, params: Mapping[str, ParamValue] | None = None, count: int | None = None) -> None:
         self.params, self.count = dict(params or {}), WORLDS if count is None else count

@@ -29,7 +29,7 @@ class Walker(ExactMachine):
         return child
 
     def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
-        """What is committed behind the accepted path, given the token that the rule emitted."""
+        """What is committed after the accepted path, given the token that the rule emitted."""
         return [] if token is None else [token]
 
     def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:

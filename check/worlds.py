@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from decgraph.check.claims import Case
 
 HEADS = 3
-LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are looked at
+LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are decided
 PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 
 
@@ -37,8 +37,8 @@ class WorldPlan:
     label: what it is there for, in a word or two. seed: of everything that is drawn. vocab: tokens. style: of the tables' rows.
     free: free models (hashes of what they were computed from) in the place of tables. prompt: its length. temperature,
     features: the request's; a feature is a name in FEATURES. limit: most new tokens; length: of how many the distribution is
-    compared. steps: decoding steps before the specification goes on (None: the whole text). committed: tokens that a start has
-    behind it. arbitrary: the seed of arbitrary carried values. session: requests answered before. params: values that the world
+    compared. steps: decoding steps before the specification goes on (None: the whole text). committed: tokens committed before
+    the start. arbitrary: the seed of arbitrary carried values. session: requests answered before. params: values that the world
     is about; span: cells of a canvas. window: the models' context length beyond prompt and limit (None: no limit). tight:
     parameters that are not named are as small as they can be. tables: other tables for what is otherwise the same world.
     """
@@ -356,7 +356,7 @@ def others_for(plan: WorldPlan) -> tuple[Any, ...] | None:
 
 
 def least(case: Case) -> Case:
-    """The same world with the smallest parameters, fewer tokens and one step less to look at."""
+    """The same world with the smallest parameters, fewer tokens and one step less to decide."""
     small = dict(case.params)
     for p in case.function.params:
         if p.value.type.elem == "int" and p.name not in case.given:
@@ -373,7 +373,7 @@ def shorter(request: Request, limit: int) -> Request:
 
 
 def narrow(case: Case) -> Case:
-    """The same world with parameters of two at most and two tokens to look at: what adversaries multiply must be small."""
+    """The same world with parameters of two at most and two tokens to compare: what adversaries multiply must be small."""
     low = {p.name: int(p.low) for p in case.function.params if p.low is not None and p.value.type.elem == "int"}
     small = {
         k: max(low.get(k, 1), min(2, v)) if isinstance(v, int) and not isinstance(v, bool) and k not in case.given else v

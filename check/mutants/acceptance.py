@@ -13,7 +13,7 @@ from decgraph.dsl import syntax as S
 
 
 def rejects(f: Profile) -> bool:
-    """A rule tests drafts by their laws and rejects some."""
+    """A rule tests drafts by their distributions and rejects some."""
     return f.law and f.rejected and "distribution" in f.modes
 
 
@@ -107,7 +107,7 @@ MUTANTS = (
         "V = 2, one draft",
         rewrite=residual(lambda p, q: call("normalize", call("abs", S.Binary("-", p, q)))),
     ),
-    # Of a point mass p - onehot(x) is p - q: the same thing, so it does not apply.
+    # Where q is one-hot, p - onehot(x) is p - q: the same thing, so it does not apply.
     Mutant(
         "residual-of-the-token",
         "only the drafted token is taken out of p, not the drafter's whole distribution",

@@ -29,7 +29,7 @@ class BonusOfTheRoot(Walker):
 
 
 class NextRow(Walker):
-    """After a rejection the token is drawn from the row behind the rejected draft."""
+    """After a rejection the token is drawn from the row after the rejected draft."""
 
     def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
         if token is None or not children:

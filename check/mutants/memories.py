@@ -40,8 +40,8 @@ class Slots(ExactMachine):
 
     def score_paths(self, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Any]]:
         if model is self.main and self.slots:
-            held = len(self.tokens)
-            states = [tuple(self.slots.get(i, x) if i < held else x for i, x in enumerate(s)) for s in states]
+            committed = len(self.tokens)
+            states = [tuple(self.slots.get(i, x) if i < committed else x for i, x in enumerate(s)) for s in states]
         return super().score_paths(model, states, given)
 
 

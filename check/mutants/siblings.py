@@ -1,4 +1,5 @@
-"""Bugs of drafts and their laws: order, equality, selection, and the law that a draft says it was drawn from."""
+"""Bugs of drafts and their distributions: order, equality, selection, and the distribution that a draft is said to come
+from."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Pruned(Walker):
 
 
 class Unconditional(ExactMachine):
-    """Draws without replacement claim the law of the first of them."""
+    """Draws without replacement claim the distribution of the first of them."""
 
     def siblings(self, op: Op, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
         out = super().siblings(op, row, face, place, k, lane, race)
@@ -64,7 +65,7 @@ class PointsAsDrawn(ExactMachine):
 
 
 class RawLaw(ExactMachine):
-    """A draft is drawn from the shaped law and tested with the raw one."""
+    """A draft is drawn from the shaped distribution and tested with the raw one."""
 
     def draw(self, *args: Any, **more: Any) -> Draw:
         d = super().draw(*args, **more)
@@ -85,12 +86,12 @@ class RawLaw(ExactMachine):
 
 
 def tested(f: Profile) -> bool:
-    """Sampled drafts are tested by their laws."""
+    """Sampled drafts are tested by their distributions."""
     return f.law and f.sampled and "distribution" in f.modes
 
 
 MUTANTS = (
-    # Where point masses are sorted nothing that was drawn decides the order; a rule that reads `output` does not mind any.
+    # Where one-hot draws are sorted nothing that was drawn decides the order; a rule that reads `output` does not mind any.
     Mutant(
         "siblings-resorted",
         "siblings are tested in the order of their scores, not as they were drawn",

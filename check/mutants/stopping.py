@@ -15,7 +15,7 @@ from decgraph.runtime.stop import StopMachine
 
 
 class OncePerStep(ExactMachine):
-    """The stop machine looks at the last token of a step only; `sees` says what it knows of the others."""
+    """The stop machine reads the last token of a step only; `sees` says what it knows of the others."""
 
     def sees(self, state: Any, token: int) -> Any:
         return replace(state, count=state.count + 1)
@@ -37,7 +37,7 @@ class OncePerStep(ExactMachine):
 
 
 class Overshoot(OncePerStep):
-    """Ends are seen, the limit is looked at once a step."""
+    """Ends are seen, the limit is tested once a step."""
 
     def sees(self, state: Any, token: int) -> Any:
         if state.done:

@@ -33,8 +33,8 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
             features=("eos",) if n % 3 == 2 else (),
         )
     if known.states or known.carries:
-        turns = len(wholes(known)) if any(t.elem == "int" and not t.dims for t in carried_types(f)) else 0
-        for n in range(max(9 * rounds, min(60, 2 * turns))):
+        counts = len(wholes(known)) if any(t.elem == "int" and not t.dims for t in carried_types(f)) else 0
+        for n in range(max(9 * rounds, min(60, 2 * counts))):
             yield WorldPlan(
                 "carried",
                 1100 + n,

@@ -114,7 +114,7 @@ class Runs:
         """The specification's distribution of the token after `done`."""
         if done not in self.rows:
             world = SymbolicWorld(self.trail, coupled=False)
-            held = self.trail.prefix, self.trail.forks, self.trail.facts
+            saved = self.trail.prefix, self.trail.forks, self.trail.facts
 
             def program() -> Tokens:
                 world.restart(self.trail)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ class Runs:
 
             runs = [(forks, {t: Ratio(self.trail, ONE)}) for forks, t in explore(self.trail, program)]
             distribution = Folder(self.field, _Nothing()).fold(runs, 0, ())
-            self.trail.prefix, self.trail.forks, self.trail.facts = held
+            self.trail.prefix, self.trail.forks, self.trail.facts = saved
             if distribution is None or isinstance(distribution, Case) or any(len(t) != 1 for t in distribution):
                 raise Beyond("a specification that does more than draw the next token from a model's distribution")
             self.rows[done] = distribution

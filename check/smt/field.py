@@ -181,7 +181,7 @@ class Field:
             return shown
         if self.possible(facts) is False:
             return True
-        rest = self.settled(p, facts)
+        rest = self.reduced(p, facts)
         if not rest.terms:
             return True
         if self.possible(facts, (rest, True), deep=False) is False and self.possible(facts, (-rest, True), deep=False) is False:
@@ -197,7 +197,7 @@ class Field:
                 return found
         return True
 
-    def settled(self, p: Poly, facts: Sequence[Fact]) -> Poly:
+    def reduced(self, p: Poly, facts: Sequence[Fact]) -> Poly:
         """p with every symbol that the facts decide replaced."""
         equal = self.equalities(facts)
         p = p.substituted(equal)

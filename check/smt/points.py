@@ -1,4 +1,4 @@
-"""Rational assignments to try: distributions with small denominators, with zeros, ties and point masses among them.
+"""Rational assignments to try: distributions with small denominators, with zeros, ties and one-hot ones among them.
 
 A point that meets all facts of a case shows without a solver that the case is possible; one at which two distributions differ
 is a counterexample to read.
@@ -69,7 +69,7 @@ class Point:
         return True
 
     def size(self) -> tuple[int, int]:
-        """How hard it is to read: the largest denominator of rows that were looked at, and the sum of all."""
+        """How hard it is to read: the largest denominator of rows that were read, and the sum of all."""
         dens = [x.denominator for row in self.rows.values() for x in row]
         return (max(dens, default=1), sum(dens))
 
