@@ -35,7 +35,7 @@ class Watched(ReferenceMachine):
     def memory(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
         found = super().memory(op, model, place, extra)
         self.seen.rows.setdefault(
-            ("memory", model.name, found.memory), f"the memory of {model.name} up to position {held.memory.length}"
+            ("memory", model.name, found.memory), f"the memory of {model.name} up to position {found.memory.length}"
         )
         return found
 

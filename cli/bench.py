@@ -1,4 +1,4 @@
-"""decgraph bench: Measure algorithms against transformers' own loops on the same weights, in turns."""
+"""decgraph bench: Measure algorithms against transformers' own loops on the same weights, alternating."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few and short runs: rough figures soon.")] = False,
 ) -> None:
-    """Measure algorithms against transformers' own loops on the same weights, in turns.
+    """Measure algorithms against transformers' own loops on the same weights, alternating.
 
     Both sides run on the same float32 modules, prompts and number of threads and make the same number of tokens; a ratio
     above 1 says that decgraph is faster. Greedy tokens are compared: if they differ by more than near-ties, the exit code is 1.

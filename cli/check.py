@@ -52,7 +52,7 @@ def command(
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
-    if rest:  # parameters given as options stand behind the names: `decgraph check speculative --gamma 3`
+    if rest:  # parameters given as options stand after the names: `decgraph check speculative --gamma 3`
         first = words.index(rest[0])
         words, context.args = words[:first], [*words[first:], *context.args]
     if bool(words) == all_:

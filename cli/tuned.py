@@ -41,7 +41,7 @@ def rows(job: Job, outcome: Outcome) -> list[tuple[str, ...]]:
             continue
         low, high = f.quartiles
         ratio, spread, same = ("1.00", "", "") if base else (f"{f.ratio:.2f}", f"{low:.2f}-{high:.2f}", f"{f.agreement:.0%}")
-        same = "-" if job.promise == "law" else same  # draws of their own, of one law: equal places say nothing
+        same = "-" if job.promise == "law" else same  # draws of their own, of one distribution: equal places say nothing
         same += f" ({f.near_ties} near-ties)" if f.near_ties else ""
         rate = "-" if final and not mark or not f.runs else speed(f.rate)
         out.append((mark, shown(chosen), rate, ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))

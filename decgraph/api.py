@@ -127,7 +127,7 @@ class Algorithm:
         (generated kernels; docs/triton.md) or reference. `plan`: which passes run (all, on the reference none, unless it
         says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never
         changes a token.
-        `compile`: put the models' captured forwards behind torch.compile (seconds to minutes at the first calls); what cannot
+        `compile`: run the models' captured forwards through torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
         """
@@ -302,7 +302,7 @@ def run(
     """Decode one prompt, text or token ids, with an algorithm given by name, path or object.
 
     `params` are the algorithm's, `request` the fields of `runtime.request.Request` (limit, temperature, top_k, seed,
-    stop, ...): greedy unless a temperature is given, eos the target's unless given. `listener` hears every event
+    stop, ...): greedy unless a temperature is given, eos the target's unless given. `listener` is called with every event
     (`runtime/trace.py`) as it happens.
     Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.
     Raises DecError for what cannot start.

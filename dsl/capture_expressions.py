@@ -120,7 +120,7 @@ class Reader:
         return S.Compare(COMPARE[type(node.ops[0])], self.expr(node.left), self.expr(node.comparators[0]), span=self.span(node))
 
     def no_draws(self, *nodes: ast.expr) -> None:
-        """These are looked at sometimes, or many times: a draw in them cannot be lifted out."""
+        """These are evaluated sometimes, or many times: a draw in them cannot be lifted out."""
         for n in (n for node in nodes for n in ast.walk(node)):
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "sample" and len(n.args) == 1:
                 self.fail(n, "a draw does not stand here", "draw on a line of its own: x = sample(q)", code="E600")

@@ -100,7 +100,7 @@ def statement(r: Reader, node: ast.stmt, drafts: tuple[str, ...]) -> S.Stmt | No
 
 
 def no_draws(r: Reader, node: ast.AST, before: int) -> None:
-    """A condition that is looked at many times cannot hold a draw that is lifted out before it."""
+    """A condition that is evaluated many times cannot contain a draw that is lifted out before it."""
     if len(r.lifted) != before:
         r.fail(node, "a draw does not stand in a loop's head", "draw first, then test: x = sample(q)")
 

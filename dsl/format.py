@@ -186,7 +186,7 @@ class _Writer:
     # ---- lines, blank lines and comments
 
     def _line(self, node: s.Node, start: int, end: int, text: str, indent: int, apart: bool) -> None:
-        """One statement or head with the comments before, inside and behind it."""
+        """One statement or head with the comments before, inside and after it."""
         line = self._line_of(start)
         while self.comments and self.comments[0].span.start < end:
             comment = self.comments.popleft()
@@ -206,8 +206,8 @@ class _Writer:
         if self.comments and not self.comments[0].alone and self.comments[0].span.line == self.last_line:
             next_token = bisect_left(self.starts, self.comments[0].span.start)
             here = self.comments[0]
-            behind = next_token == len(self.starts) or self.tokens[next_token].span.line != here.span.line
-            if behind and self._last_token_line(next_token - 1) == here.span.line:
+            trailing = next_token == len(self.starts) or self.tokens[next_token].span.line != here.span.line
+            if trailing and self._last_token_line(next_token - 1) == here.span.line:
                 return f"  {self.comments.popleft().text}"
         return ""
 
@@ -229,7 +229,7 @@ class _Writer:
             apart, self._comment_written = False, True
 
     def _comments_at_end(self, first: s.Node, end: int, indent: int) -> None:
-        """The comments behind the last statement of a block that are indented like the block."""
+        """The comments after the last statement of a block that are indented like the block."""
         at = bisect_left(self.starts, end)
         limit = self.starts[at] if at < len(self.starts) else None
         while self.comments and (limit is None or self.comments[0].span.start < limit):
@@ -289,7 +289,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _fill(pieces: Sequence[str], indent: int, *, commas_only: bool) -> list[str]:
-    """Pieces on as few lines as fit, each new line aligned behind the bracket that is open."""
+    """Pieces on as few lines as fit, each new line aligned after the bracket that is open."""
     lines: list[str] = []
     line = " " * indent
     opened: list[int] = []
@@ -316,7 +316,7 @@ def _joined(pieces: Sequence[str]) -> list[str]:
 
 
 def _track(opened: list[int], line: str, start: int) -> None:
-    """Follows the brackets of a line from a column on; `opened` holds the columns behind those still open."""
+    """Follows the brackets of a line from a column on; `opened` has the columns after those still open."""
     for at, character in _outside_strings(line, start):
         if character in "([":
             opened.append(at + 1)

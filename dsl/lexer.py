@@ -180,7 +180,7 @@ class _Lexer:
         self.chains, self.chain = [0], 0
 
     def _mark(self, kind: str) -> None:
-        """A token of no width behind the last one."""
+        """A token of no width after the last one."""
         if self.tokens:
             last = self.tokens[-1].span
             offset = last.end
@@ -235,7 +235,7 @@ class _Lexer:
     # ---- tokens
 
     def _word(self, word: str, span: Span) -> int:
-        """Adds a word as a keyword or a name; gives the offset behind it."""
+        """Adds a word as a keyword or a name; returns the offset after it."""
         kind, end = "NAME", span.end
         last = self.tokens[-1].kind if self.tokens else ""
         if last == "DOT":
@@ -357,7 +357,7 @@ class _Lexer:
         self.starting, self.operand = False, True
 
     def _string(self, begin: int) -> int:
-        """Adds the string whose quote stands at an offset; gives the offset behind it."""
+        """Adds the string whose quote stands at an offset; returns the offset after it."""
         triple = self.text.startswith('"""', begin)
         quote = '"""' if triple else '"'
         found = (_TEXT if triple else _STRING).match(self.text, begin + len(quote))

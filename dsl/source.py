@@ -101,7 +101,7 @@ def screen_width(text: str) -> int:
 
 
 def _next_line(text: str, at: int) -> int:
-    """The offset after the next line end at or behind `at`, or -1."""
+    """The offset after the next line end at or after `at`, or -1."""
     feed, carriage = text.find("\n", at), text.find("\r", at)
     if carriage >= 0 and (feed < 0 or carriage < feed):
         return carriage + (2 if text.startswith("\r\n", carriage) else 1)

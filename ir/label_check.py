@@ -8,7 +8,7 @@ from decgraph.ir.values import Function, Module, Op
 
 
 def check_labels(module: Module) -> list[Finding]:
-    """Every finding in the functions of a module, for trees that a rule weighs against their laws."""
+    """Every finding in the functions of a module, for trees that a rule tests against the distributions of their draws."""
     found = []
     for function in module.functions.values():
         if trees := weighed(function):
@@ -17,7 +17,7 @@ def check_labels(module: Module) -> list[Finding]:
 
 
 def weighed(function: Function) -> set[str]:
-    """The trees of a function that are verified by a rule that looks at laws."""
+    """The trees of a function that are verified by a rule that reads the distributions of draws."""
     out = set()
     for op in function.body.walk():
         if op.opcode == "tree.walk" and any(_reads_law(o) for o in op.regions[0].walk()):

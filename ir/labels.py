@@ -1,15 +1,15 @@
 """Labels of values: what is tested at or before a draw may not depend on it.
 
-A rule that weighs a draft against its law (`rejection`) is lossless only if the draws that it tests, their order
-and their laws were settled without looking at the draw in hand or at any that is tested later. Growing a draw as
+A rule that tests a draft against its law (`rejection`) is lossless only if the draws that it tests, their order
+and their laws were decided without reading the draw in hand or any that is tested later. Growing a draw as
 soon as it is drawn is always right, whatever decided that: it is tested after all that it could depend on. What
 goes wrong is choosing among draws that exist: pruning, sorting, merging or skipping them by what they turned out
 to be. The check follows, for every value, on which sampled draws it depends:
 
-- a draw *holds* itself; a point mass holds nothing (its law is certain, whatever chose it);
+- a draw *holds* itself; a one-hot draw holds nothing (its law is certain, whatever chose it);
 - nodes hold the draws on the way to them, columns of a tree what their node holds;
 - a choice among draws or nodes *depends* on its keys, a branch on its condition;
-- one axiom: `top(..., by = race)` chooses by race keys, which leaves every law as it was (stochastic beams).
+- one axiom: `top(..., by = race)` chooses by race keys, which leaves every law unchanged (stochastic beams).
 
 It is a sufficient condition and names the line; the exact check (`decgraph check`) is the judge. The rule of an op is its
 `label` (ir/ops): what is known of its results, from what the checker knows of its operands. Below are the rules that several
@@ -26,7 +26,7 @@ from decgraph.ir.values import Function, Loc, Op, Region, Value
 
 Label = tuple[Value, Op | None]
 """The noise of a draw (draws that share a noise tell of each other) or a state that holds draws; and the outermost loop around
-which it lies in the past (None: drawn in this very turn)."""
+which it lies in the past (None: drawn in this iteration)."""
 
 Labels = frozenset[Label]
 NO: Labels = frozenset()
@@ -41,7 +41,7 @@ class Abs:
     """What is known of a value: `dep`, the draws it depends on; `held`, the draws it consists of or leads over.
 
     `column`: one value for each node of a tree, which depends on that node's own draws alone (and on `dep`).
-    `points`: for a column that says which nodes are point masses, what those nodes hold.
+    `points`: for a column that says which nodes are one-hot, what those nodes hold.
     """
 
     dep: Labels = NO
@@ -53,13 +53,13 @@ class Abs:
 
     @property
     def reads(self) -> Labels:
-        """The draws that a look at the value looks at."""
+        """The draws that a read of the value reads."""
         return self.dep | self.held
 
 
 @dataclass(frozen=True)
 class TreeAbs:
-    """A tree beyond its content: its frontier, its newest nodes, what its point masses hold, and which values were grown
+    """A tree beyond its content: its frontier, its newest nodes, what its one-hot nodes hold, and which values were grown
     where (None: where they were drawn)."""
 
     frontier: Abs = Abs()
@@ -125,7 +125,7 @@ class Checker:
         return frozenset().union(*(self.of(v).reads for v in op.operands))
 
     def aged(self, a: Abs, loop: Op) -> Abs:
-        """What is known after a turn of `loop`: its draws are draws of some turn."""
+        """What is known after an iteration of `loop`: its draws are draws of some iteration."""
 
         def age(labels: Labels) -> Labels:
             return frozenset((v, loop if loop in self.loops.get(v, ()) else past) for v, past in labels)

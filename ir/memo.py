@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 class Memo:
     """Values by name, each made on first use. owner: whose they are; None where that cannot be mistaken (a field of a frozen
-    dataclass, which `replace` makes anew)."""
+    dataclass, which `replace` creates again)."""
 
     __slots__ = ("__weakref__", "_owner", "_values")
 

@@ -1,6 +1,6 @@
 """Where drafting ends: trees that do not reach where a draft is of no use, and loops that stop when nothing fits.
 
-Of no use is a draft behind the last token that the request may have ("limit"), or under a token that ends the text ("ends").
+A draft is of no use after the last token that the request may have ("limit"), or under a token that ends the text ("ends").
 Nor does a draft save anything in the very last place: the row that would accept it could as well emit a token there ("place",
 "greedy place"). That is so where the rule always emits at a leaf, where the evidence has a row for every node, and where what
 it emits is, by the algorithm's claim, the token that would have been committed anyway: always for `in tokens`, for other claims
@@ -9,7 +9,7 @@ tree.continue says which of these hold: of trees that are verified, since others
 session keeps no more than what was accepted, and that no part of the program counts on: whose nodes are not picked by number,
 and whose growths name a place only in loops that stop when nothing fits.
 
-Attribute `fills` of a loop says where its turns look first, "t.leaves": none is begun once nothing fits under those nodes.
+Attribute `fills` of a loop says where its iterations read first, "t.leaves": none is begun once nothing fits under those nodes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def note_places(module: Module) -> None:
 
 
 def looked_first(op: Op) -> str | None:
-    """Where the turns of a loop first ask a model, or grow, if that is at nodes of the tree that they carry: "t.leaves"."""
+    """Where the iterations of a loop first call a model, or grow, if that is at nodes of the tree that they carry:
+    "t.leaves"."""
     body = op.regions[-1]
     trees = {v: v for v in body.args if v.type.elem == "tree" and v.type.of[1] == "token"}
     places: dict[Value, str] = {}
@@ -91,7 +92,7 @@ def ends_of(function: Function) -> dict[str, tuple[str, ...]]:
 
 def remembered(function: Function) -> set[str]:
     """Trees of which a session or a batch keeps more than what was accepted: what a model said at their nodes, or what stands
-    in their columns. A draft behind the limit is of use there: to the next request."""
+    in their columns. A draft after the limit is of use there: to the next request."""
     lasting = {s.name for s in function.states if s.scope != "sequence"}
     trees = {str(v.type.of[0]) for op in function.body.walk() for v in op.results if v.type.elem == "tree"} if lasting else ()
     return {name for name in trees if any(op.attrs["state"] in lasting for op in _writes_of(function, name))}

@@ -13,7 +13,7 @@
       }
     }
 
-Values carry the names of the source; a number is put behind a name only where it is taken (`%x.1`), and
+Values carry the names of the source; a number is put after a name only where it is taken (`%x.1`), and
 stands alone where there is no name (`%0`). Both leave when the text is read. An attribute is `name = data`;
 a type among the data is written `!token<V>`, a dimension `dim k<=4`, an exact fraction `1/3`.
 """
@@ -74,7 +74,7 @@ def data(value: Any) -> str:
 
 
 def loc_text(loc: Loc) -> str:
-    """`loc(path:line:column)`, with the end behind a dash where it is known."""
+    """`loc(path:line:column)`, with the end after a dash where it is known."""
     path = loc.path if PLAIN_PATH.fullmatch(loc.path) else quoted(loc.path)
     end = f"-{loc.end_line}:{loc.end_column}" if loc.end_line or loc.end_column else ""
     return f"loc({path}:{loc.line}:{loc.column}{end})"
@@ -89,7 +89,7 @@ class Names:
         self.taken: dict[str, int] = {}
 
     def sign(self, name: str) -> str:
-        """A name behind its `%`; names that lowering made up begin with another."""
+        """A name after its `%`; names that lowering made up begin with another."""
         return f"%{name}" if PLAIN_NAME.fullmatch(name.removeprefix("%")) else f"%{quoted(name)}"
 
     def define(self, value: Value, *, keep: bool = False) -> str:

@@ -1,7 +1,7 @@
 """How large trees get: an upper bound on the nodes of each, from the ranges of parameters, by arithmetic.
 
 `repeat depth` of `grow topk(q, k)` on a frontier of at most k nodes makes at most k + (depth - 1) * k * k of them.
-The analysis runs the loops on sizes alone: some turns one by one until what a turn adds is always the same, the rest
+The analysis runs the loops on sizes alone: some iterations one by one until what an iteration adds is always the same, the rest
 by multiplication. What it cannot bound has no bound (None), which is an answer too: the tree lives where memory grows.
 
 The rule of an op is its `capacity` (ir/ops): upper bounds of its results, from those of its operands. Below are the rules that

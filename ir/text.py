@@ -12,7 +12,7 @@ __all__ = ["IRTextError", "difference", "equal", "parse_module", "print_module",
 
 
 def print_module(module: Module, locs: bool = False) -> str:
-    """The text of a module (`ir.printing` says how it looks); with `locs`, every op's source place behind it.
+    """The text of a module (`ir.printing` says how it looks); with `locs`, every op's source place after it.
 
     Raises InternalError where an attribute is not plain data.
     """

@@ -240,7 +240,7 @@ class Verifier:
                 self.fail(f"result {n} is declared {value.type}; its operands give {got}", op)
 
     def carried(self, op: Op) -> None:
-        """What a loop's body yields is what its next turn, and its condition, take."""
+        """The values that a loop's body yields are those that its next iteration and its condition take."""
         if op.opcode not in ("for", "while"):
             return
         body = op.regions[-1]
@@ -253,7 +253,7 @@ class Verifier:
                 self.fail(f"the condition takes {cond!r} where the body takes {arg!r}", op)
 
     def keys(self, op: Op, counters: tuple[Value, ...]) -> None:
-        """Noise made in a loop is keyed by its turn, outermost loop first; else every turn would read the
+        """Noise in a loop is keyed by its iteration, outermost loop first; else every iteration would read the
         same."""
         if op.opcode == "noise" and op.attrs["kind"] == "output":
             if len(op.operands) > 1:

@@ -1,6 +1,6 @@
 """The static cost of a step: which models are called how often, how large trees and choices get, what waits for the host.
 
-A step is one turn of the loop that commits: the body of `while not done`, or for canvases the whole run. Counts are
+A step is one iteration of the loop that commits: the body of `while not done`, or for canvases the whole run. Counts are
 products of the loops around a call: a number, a parameter with its range, or a number known only at run time. After the
 pass reuse every call also says how much of what it asks for it computes (passes/kept.py: c is the tokens of context, n(t)
 the drafted nodes of tree t).
@@ -75,7 +75,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _Frequency:
     """How often a place is reached in a step."""
 
     words: tuple[str, ...] = ()
@@ -86,9 +86,9 @@ class _Turns:
         said = " x ".join(self.words) or "1"
         return f"up to {said}" if self.perhaps else said
 
-    def inside(self, words: str, most: int | None) -> _Turns:
+    def inside(self, words: str, most: int | None) -> _Frequency:
         both = None if most is None or self.most is None else self.most * most
-        return _Turns((*self.words, words), both, self.perhaps)
+        return _Frequency((*self.words, words), both, self.perhaps)
 
 
 def cost_of(module: Module, name: str = "") -> Cost:
@@ -121,7 +121,7 @@ class _Walker:
                 self.capacities[f"{p.name} <= {p.high}"] = None
         for s in self.function.states:
             self.capacities[f"state {s.name}: {_size(s.type)}, per {s.scope}"] = None
-        self.walk(region, _Turns())
+        self.walk(region, _Frequency())
         return Cost(self.function.name, what, tuple(self.calls), tuple(self.capacities), tuple(self.effects),
                     tuple(map(str, waits(self.function))), self.random, tuple(self.host))  # fmt: skip
 
@@ -129,40 +129,40 @@ class _Walker:
         """The loop that commits."""
         return next((op for op in self.function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
 
-    def walk(self, region: Region, turns: _Turns) -> None:
+    def walk(self, region: Region, frequency: _Frequency) -> None:
         for op in region.ops:
-            self.one(op, turns)
-            for inner, within in self.inside(op, turns):
+            self.one(op, frequency)
+            for inner, within in self.inside(op, frequency):
                 self.walk(inner, within)
 
-    def inside(self, op: Op, turns: _Turns) -> list[tuple[Region, _Turns]]:
+    def inside(self, op: Op, frequency: _Frequency) -> list[tuple[Region, _Frequency]]:
         match op.opcode:
             case "for":
                 words, most = self.count(op)
-                return [(op.regions[0], turns.inside(words, most))]
+                return [(op.regions[0], frequency.inside(words, most))]
             case "while":
                 words = "iterations until it stops" if op.attrs.get("bound") != "done" else "steps"
-                within = turns.inside(words, None)
+                within = frequency.inside(words, None)
                 return [(r, within) for r in op.regions]
             case "if":
-                return [(r, _Turns(turns.words, turns.most, True)) for r in op.regions]
+                return [(r, _Frequency(frequency.words, frequency.most, True)) for r in op.regions]
             case "tree.walk":
-                within = turns.inside("depth of the verification", None) if op.attrs["scope"] == "node" else turns
+                within = frequency.inside("depth of the verification", None) if op.attrs["scope"] == "node" else frequency
                 return [(r, within) for r in op.regions]
             case "each":
-                return [(r, turns.inside(f"len({self.name(op.operands[0])})", None)) for r in op.regions]
-        return [(r, turns) for r in op.regions]
+                return [(r, frequency.inside(f"len({self.name(op.operands[0])})", None)) for r in op.regions]
+        return [(r, frequency) for r in op.regions]
 
     def count(self, op: Op) -> tuple[str, int | None]:
-        """The turns of a `for`, in words and at most."""
+        """The iterations of a `for`, in words and at most."""
         low, high = op.operands[:2]
         bound = op.attrs.get("bound")
         made = self.made.get(high)
         start = self.made.get(low)
         first = start.attrs["value"] if start is not None and start.opcode == "const" else None
         if made is not None and made.opcode == "const" and isinstance(first, int):
-            turns = max(0, int(made.attrs["value"]) - first)
-            return str(turns), turns
+            times = max(0, int(made.attrs["value"]) - first)
+            return str(times), times
         if made is not None and made.opcode == "len":
             bounds = [d.bound for d in made.operands[0].type.dims[:1]]
             source = self.made.get(made.operands[0])
@@ -179,7 +179,7 @@ class _Walker:
         high = next((p.high for p in self.function.params if p.value is value), None)
         return int(high) if high is not None else None
 
-    def sub_run(self, op: Op, turns: _Turns) -> None:
+    def sub_run(self, op: Op, frequency: _Frequency) -> None:
         """The model calls of a run of another algorithm: of its steps, each of which commits at least one token."""
         callee = self.module.functions.get(op.attrs["callee"])
         if callee is None or callee.name in self.within:
@@ -191,14 +191,14 @@ class _Walker:
         loop = inner.loop()
         before = [o for o in callee.body.ops if o is not loop]
         for o in before:
-            inner.one(o, turns)
-            for region, within in inner.inside(o, turns):
+            inner.one(o, frequency)
+            for region, within in inner.inside(o, frequency):
                 inner.walk(region, within)
         if loop is not None:
             bound = self.most(op.operands[1])
             words = str(bound) if self.name(op.operands[1]).startswith("(") else self.name(op.operands[1])
-            steps = turns.inside(words, bound)
-            inner.walk(loop.regions[1], _Turns(steps.words, steps.most, True))
+            steps = frequency.inside(words, bound)
+            inner.walk(loop.regions[1], _Frequency(steps.words, steps.most, True))
         for call in inner.calls:
             self.calls.append(replace(call, place=f"{call.place}, in a run of {callee.name}", line=op.loc.line))
 
@@ -210,12 +210,14 @@ class _Walker:
         made = self.made.get(value)
         return f"({made.opcode})" if made is not None else "n"
 
-    def one(self, op: Op, turns: _Turns) -> None:
+    def one(self, op: Op, frequency: _Frequency) -> None:
         match op.opcode:
             case "model.eval" | "model.evals":
                 kept = self.kept.get(op)
                 said = (kept.asked, kept.computed) if kept is not None else ("", "")
-                self.calls.append(CallCost(self.model(op), self.places(op), turns.times(), turns.most, op.loc.line, *said))
+                self.calls.append(
+                    CallCost(self.model(op), self.places(op), frequency.times(), frequency.most, op.loc.line, *said)
+                )
             case "model.memory":
                 self.capacities[f"memory of {self.model(op)}: keys, values and features it computed (line {op.loc.line})"] = (
                     None
@@ -232,7 +234,7 @@ class _Walker:
                 self.capacities[f"{op.opcode} keeps at most {op.attrs['bound']} (line {op.loc.line})"] = None
             case "run":
                 self.effects[f"runs {op.attrs['callee']} on a scratch context (line {op.loc.line})"] = None
-                self.sub_run(op, turns)
+                self.sub_run(op, frequency)
             case "noise":
                 kind = str(op.attrs["kind"])
                 self.random[kind] = self.random.get(kind, 0) + 1

@@ -19,9 +19,9 @@ class Liveness:
     """Marks what is needed, starting from effects and from what the region yields."""
 
     def __init__(self, region: Region) -> None:
-        self.maker: dict[Value, Op] = {}
+        self.definition: dict[Value, Op] = {}
         self.holder: dict[Value, tuple[Op, int]] = {}
-        """Arguments of the regions of loops: the op, and which of its carried values (-1: the turn)."""
+        """Arguments of the regions of loops: the op, and which of its carried values (-1: the counter)."""
         self.live: set[Value] = set()
         self.kept: set[Op] = set()
         self.index(region)
@@ -38,7 +38,7 @@ class Liveness:
     def index(self, region: Region) -> None:
         for op in region.ops:
             for v in op.results:
-                self.maker[v] = op
+                self.definition[v] = op
             for r in op.regions:
                 for n, arg in enumerate(r.args):
                     self.holder[arg] = (op, n - 1 if op.opcode in ("for", "while") else -1)
@@ -67,8 +67,8 @@ class Liveness:
                     self.work += r.yields
 
     def reach(self, v: Value) -> None:
-        if v in self.maker:
-            op = self.maker[v]
+        if v in self.definition:
+            op = self.definition[v]
             self.keep(op)
             if op.opcode in COLUMNS:
                 self.column(op, op.results.index(v))
@@ -79,7 +79,7 @@ class Liveness:
                 self.column(op, n)
 
     def column(self, op: Op, n: int) -> None:
-        """The n-th value that a branch gives or a loop carries is needed: where it starts, in every turn, and after."""
+        """The n-th value that a branch yields or a loop carries is needed: where it starts, in every iteration, and after."""
         match op.opcode:
             case "if" | "segment":
                 self.work += [r.yields[n] for r in op.regions]

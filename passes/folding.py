@@ -41,7 +41,7 @@ FOLDED = frozenset(
 
 
 def fold(region: Region) -> Region:
-    """The region with what can be computed now as constants, and with decided branches and loops without turns gone."""
+    """The region with what can be computed now as constants, and with decided branches and loops without iterations gone."""
     return rebuild(region, Folder().rewrite)
 
 
@@ -148,7 +148,7 @@ class Folder:
         return made.result
 
     def loop(self, op: Op) -> Answer:
-        """A `for` without turns gives what it was given."""
+        """A `for` without iterations returns its operands."""
         low, high = (self.known.get(v) for v in op.operands[:2])
         if low is None or high is None or high > low:
             return None

@@ -70,18 +70,18 @@ class _Builder:
 
     def __init__(self, graph: Graph, function: Function) -> None:
         self.graph, self.function = graph, function
-        self.maker: dict[Value, dict[str, None]] = {}
+        self.definition: dict[Value, dict[str, None]] = {}
 
     def build(self) -> None:
         for p in self.function.params:
             self.graph.add(p.name, Node(p.name, "parameter"), {})
-            self.maker[p.value] = {p.name: None}
+            self.definition[p.value] = {p.name: None}
         self.region(self.function.body, "")
 
     def region(self, region: Region, loop: str) -> None:
         for op in region.ops:
             node = f"{len(self.graph.nodes)}"
-            sources = {source: None for value in op.operands for source in self.maker.get(value, {})}
+            sources = {source: None for value in op.operands for source in self.definition.get(value, {})}
             self.graph.add(node, Node(label(op), op.opcode, op.loc.line, loop), sources)
             inner = loop
             if op.opcode in ("for", "while", "each"):
@@ -91,12 +91,12 @@ class _Builder:
             made: dict[str, None] = {node: None}
             for r in op.regions:
                 for value in r.args:
-                    self.maker[value] = {node: None}
+                    self.definition[value] = {node: None}
                 self.region(r, inner)
                 for value in r.yields:
-                    made |= self.maker.get(value, {})
+                    made |= self.definition.get(value, {})
             for value in op.results:
-                self.maker[value] = made if op.opcode in ("for", "while", "each", "if", "segment") else {node: None}
+                self.definition[value] = made if op.opcode in ("for", "while", "each", "if", "segment") else {node: None}
 
 
 def label(op: Op) -> str:

@@ -17,7 +17,7 @@ from decgraph.passes.tree_fusion import parts_of
 
 @dataclass(frozen=True)
 class Reuse:
-    """One call: its store, line, what it asks for, what is computed of it, and why the rest is held."""
+    """One call: its store, line, what it is a function of, what is computed of that, and why the rest is cached."""
 
     store: str
     line: int
@@ -40,7 +40,7 @@ def kept_by_op(function: Function) -> dict[Op, Reuse]:
 
 
 def step_of(function: Function) -> Region:
-    """One turn of the loop that commits, or for programs without it the whole run."""
+    """One iteration of the loop that commits, or for programs without it the whole run."""
     loop = next((op for op in function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
     return loop.regions[1] if loop is not None else function.body
 

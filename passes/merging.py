@@ -86,7 +86,8 @@ class Merger:
 
 
 def merge_columns(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
-    """Results of an `if` that are alike in both branches, or carried values of a loop that are alike in every turn, as one."""
+    """Results of an `if` that are alike in both branches, or carried values of a loop that are alike in every iteration, as
+    one."""
     if op.opcode == "if":
         pairs = list(zip(op.regions[0].yields, op.regions[1].yields, strict=True))
         first = {
@@ -105,7 +106,8 @@ def merge_columns(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
 
 
 def merge_carried(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
-    """The first two carried values of a `for` that start alike and, if they are alike before a turn, are alike after it."""
+    """The first two carried values of a `for` that start alike and, if they are alike before an iteration, are alike after
+    it."""
     body, carried = op.regions[0], op.operands[2:]
     skip = 1 if op.attrs.get("stops") else 0
     for j in range(1, len(carried)):

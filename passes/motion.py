@@ -1,6 +1,6 @@
 """What may cross what: which parts of the world an op reads and writes, and which ops may be merged, moved or dropped.
 
-The op table says which ops have effects. Some that have none still look at what commits and state writes change (where a
+The op table says which ops have effects. Some that have none still read what commits and state writes change (where a
 canvas begins, what a carried tree continues); this file says so once, for all passes. Noise is a function of its key, so a
 draw reads nothing, but a draw is an edge: equal draws stay two (DESIGN.md, commitment 3).
 """
@@ -47,7 +47,7 @@ HOST = frozenset({"extern", "completes", "text_of"})
 
 
 def reads(op: Op) -> Parts:
-    """What an op, with all inside it, looks at besides its operands."""
+    """What an op, with all inside it, reads besides its operands."""
     found = set(_own_reads(op))
     for region in op.regions:
         for inner in region.ops:

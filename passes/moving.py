@@ -1,4 +1,4 @@
-"""Part of simplify: what every turn of a loop computes alike is computed once, before it."""
+"""Part of simplify: what every iteration of a loop computes alike is computed once, before it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decgraph.passes.motion import LOOPS, reads, speculable, within, writes
 def hoist(region: Region) -> Region:
     """The region with invariant ops of its loops before them, innermost first.
 
-    Only ops that cannot fail and cost little are moved: a loop may have no turns. Draws stay: an edge for each turn.
+    Only ops that cannot fail and cost little are moved: a loop may have no iterations. Draws stay: an edge for each iteration.
     """
     ops: list[Op] = []
     changed = False

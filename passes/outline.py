@@ -203,22 +203,22 @@ class _Body:
         first, last = places[0], places[-1]
         tainted = {v for op in members for v in op.results}
         ahead: list[Op] = []
-        behind: list[Op] = []
+        later: list[Op] = []
         for op in ops[first : last + 1]:
             if op in own:
                 continue
             if any(v in tainted for v in used_by(op)):
                 tainted.update(op.results)
-                behind.append(op)
+                later.append(op)
             else:
                 ahead.append(op)
-        late = {v for op in behind for v in op.results}
+        late = {v for op in later for v in op.results}
         outside = {v for op in ops if op not in own for v in used_by(op)}
         yields = tuple(v for op in members for v in op.results if v in outside or v in leaving)
         # nothing to yield: dead, and not ours to drop; needs what needs it: groups of three in a ring, so this one stays open
         if not yields or any(v in late for op in members for v in used_by(op)):
             return ops
-        return [*ops[:first], *ahead, self.segment(members, yields), *behind, *ops[last + 1 :]]
+        return [*ops[:first], *ahead, self.segment(members, yields), *later, *ops[last + 1 :]]
 
     def segment(self, members: Sequence[Op], yields: tuple[Value, ...]) -> Op:
         """The op. What leaves it is the same value as before; inside a new one stands for it. Constants are copied in."""

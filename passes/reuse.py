@@ -69,7 +69,7 @@ class Stores:
         return self.name(op.operands[0]) or ""
 
     def name(self, model: Value) -> str | None:
-        """What a model is called, the same in every turn; None for one that is derived anew by something that changes."""
+        """What a model is called, the same in every iteration; None for one that is derived by something that changes."""
         if model in self.params:
             return self.params[model].name
         op = self.made.get(model)
@@ -83,7 +83,7 @@ class Stores:
         return f"{base}.{op.attrs['how']}({', '.join(f'{n}{w}' for n, w in zip(names, words, strict=True))})"
 
     def word(self, v: Value) -> str | None:
-        """An argument of a derived model that is the same in every turn: a model, a constant or a parameter."""
+        """An argument of a derived model that is the same in every iteration: a model, a constant or a parameter."""
         if v.type.elem == "model":
             return self.name(v)
         if v in self.params:
@@ -123,7 +123,7 @@ class Stores:
 
 
 def notes(before: Module, after: Module) -> list[str]:
-    """What every call computes of what it asks for, and why the rest is held."""
+    """What every call computes of what it is a function of, and why the rest is cached."""
     out = []
     for k in kept(after.entry):
         out.append(str(k))

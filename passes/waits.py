@@ -19,7 +19,7 @@ SIZED = frozenset({"list", "tree", "path"})
 """Elements that have a size of their own."""
 
 SHAPES = frozenset({"tree.nodes", "len", "tree.size", "tree.new"})
-"""Ops that look at how many there are only, which depends on data where a size was chosen by data."""
+"""Ops that read a size only, which depends on data where a size was chosen by data."""
 
 
 @dataclass(frozen=True)

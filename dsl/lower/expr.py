@@ -157,7 +157,7 @@ GUARDED = frozenset((
 
 
 def boolop(lw: Lowering, e: S.BoolOp) -> Value:
-    """`a and b`: of single conditions, b is looked at only where a leaves it open."""
+    """`a and b`: of single conditions, b is evaluated only where a leaves it open."""
     out = lw.expr(e.values[0])
     for part in e.values[1:]:
         inner = lw.region([], part)
@@ -165,8 +165,8 @@ def boolop(lw: Lowering, e: S.BoolOp) -> Value:
         single = out.type.elem == v.type.elem == "bool" and not out.type.dims and not v.type.dims
         if single and any(op.opcode in GUARDED for op in inner.walk()):
             lw.b.open()
-            settled = lw.b.close([lw.const(e.op == "or")])
-            regions = (settled, inner) if e.op == "or" else (inner, settled)
+            constant = lw.b.close([lw.const(e.op == "or")])
+            regions = (constant, inner) if e.op == "or" else (inner, constant)
             out = lw.emit("if", out, regions=regions, span=e.span)[0]
         else:
             lw.b.splice(inner)

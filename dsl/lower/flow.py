@@ -114,10 +114,10 @@ def region(
     return region_, inner
 
 
-def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[T, list[Type]]], span: Span) -> T:
+def stable(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[T, list[Type]]], span: Span) -> T:
     """Types of carried variables that hold before and after the body: widen until they do."""
     types = [lw.env[n].type for n in names]
-    for turn in range(6):
+    for attempt in range(6):
         depth = lw.b.depth
         built, after = build(types)
         wider = []
@@ -130,7 +130,7 @@ def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[T
                     "give it one type: start it with a value like the ones assigned in the loop",
                     code="E220",
                 )
-            wider.append(_unbounded(a, j) if turn >= 2 else j)
+            wider.append(_unbounded(a, j) if attempt >= 2 else j)
         if wider == types:
             return built
         types = wider
@@ -139,7 +139,7 @@ def settle(lw: Lowering, names: list[str], build: Callable[[list[Type]], tuple[T
 
 
 def _unbounded(a: Type, b: Type) -> Type:
-    """b, without the bounds that keep growing from turn to turn."""
+    """b, without the bounds that keep growing from iteration to iteration."""
     if len(a.dims) != len(b.dims):
         return b
     return b.with_dims(tuple(y if x.bound == y.bound else replace(y, bound=None) for x, y in zip(a.dims, b.dims, strict=True)))
@@ -278,10 +278,10 @@ def loop(
     outer_stop = lw.env.get(STOP)
     if opcode == "for":
         operands = [operands[0], nested(lw, operands[1], span)]
-        lw.turns.append(operands[1])
-    regions = settle(lw, names, build, span)
+        lw.counts.append(operands[1])
+    regions = stable(lw, names, build, span)
     if opcode == "for":
-        lw.turns.pop()
+        lw.counts.pop()
     if outer_stop is not None:
         lw.env[STOP] = outer_stop
     inits = [lw.env[n] for n in names]

@@ -52,7 +52,7 @@ def declare(lw: Lowering, s: S.CachePolicy) -> None:
 
 
 def lags(policy: S.Policy) -> int:
-    """How many calls back the policy looks with settled(c, n)."""
+    """How many calls back the policy reads with settled(c, n)."""
     most = 0
     for c in S.walk(policy):
         if isinstance(c, S.Call) and isinstance(c.func, S.Name) and c.func.name == "settled" and len(c.args) == 2:
@@ -151,7 +151,7 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
         )
 
     def act(c: S.Clause) -> None:
-        anew = any(a.verb == "recompute" and isinstance(a.what, S.Name) and a.what.name == "all" for a in c.actions)
+        whole = any(a.verb == "recompute" and isinstance(a.what, S.Name) and a.what.name == "all" for a in c.actions)
         recompute: Value | None = None
         rest: S.Action | None = None
         given: Value | None = None
@@ -174,10 +174,10 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
                 else none_of(lw, every)
             )
         lw.env["%R"] = recompute
-        # `all` is the context too. Whatever else is recomputed, be it every cell, keeps what is held of the context.
+        # `all` is the context too. Whatever else is recomputed, be it every cell, keeps what is cached of the context.
         lw.env["%G"] = (
             empty_memory(lw, model, canvas, none_of(lw, every))
-            if anew
+            if whole
             else lw.one("memory.only", mem, given, span=e.span, kind="only")
         )
 

@@ -1,4 +1,4 @@
-"""The progress check: every turn of `while not done` commits a token or decides something; other loops have a bound.
+"""The progress check: every iteration of `while not done` commits a token or decides something; other loops have a bound.
 
 What is checked is the shape of a program, so a loop may be refused that would end: say `at most n` where it is so.
 """
@@ -18,7 +18,7 @@ WITNESSES = frozenset(("first_max", "rank", "top", "first", "argmax", "argmin", 
 
 
 def check_progress(lw: Lowering, item: S.Algorithm) -> None:
-    """Raise DecError at a loop that may turn for ever."""
+    """Raise DecError at a loop that may never end."""
     for n in S.walk(item):
         if not isinstance(n, (S.While, S.Loop)) or n.at_most is not None:
             continue
@@ -106,7 +106,8 @@ def waits_for_cells(s: S.While | S.Loop) -> bool:
 
 
 def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> None:
-    """A loop until no cell is masked decides at least one cell a turn: unconditionally, or by a choice that is never empty."""
+    """A loop until no cell is masked decides at least one cell an iteration: unconditionally, or by a choice that is never
+    empty."""
     canvases = {
         c.value.name
         for e in conds
@@ -251,6 +252,6 @@ def _way(s: S.Stmt, ways: set[Way], decided: bool, ended: dict[Way, S.Stmt]) -> 
             out |= _ways(body, ways, decided, ended)
         return out
     inner = getattr(s, "body", None)
-    if isinstance(inner, tuple):  # a loop, which may turn not at all
+    if isinstance(inner, tuple):  # a loop, which may have no iterations
         return ways | _ways(inner, ways, decided, ended)
     return ways

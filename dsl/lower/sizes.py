@@ -1,7 +1,7 @@
 """Numbers without bound: what a program asks for at once is bounded where it is written, or checked before it is built.
 
-A size (turns, elements, positions) may be at most `LARGEST`, a whole number has 64 bits. A constant beyond that is an error
-of the program (E430); what is not known to stay below is checked while the program runs, at its line. What counts what is
+A size (iterations, elements, positions) may be at most `LARGEST`, a whole number has 64 bits. A constant beyond that is an
+error of the program (E430); what is not known to stay below is checked while the program runs, at its line. What counts what is
 there (a length, a depth) needs no check, and neither does a parameter with a range.
 """
 
@@ -44,12 +44,12 @@ def size(lw: Lowering, v: Value, span: Span, what: str) -> Value:
 
 
 def nested(lw: Lowering, n: Value, span: Span) -> Value:
-    """The count of a loop inside loops: as it is where all turns together are known to be few, else checked."""
-    if not lw.turns or n.type.elem != "int":
+    """The count of a loop inside loops: as it is where all iterations together are known to be few, else checked."""
+    if not lw.counts or n.type.elem != "int":
         return n
-    most = [most_turns(lw, v) for v in (n, *lw.turns)]
+    most = [most_iterations(lw, v) for v in (n, *lw.counts)]
     known = [max(1, m) for m in most if m is not None]
-    exact = all(v in lw.constants for v in (n, *lw.turns))
+    exact = all(v in lw.constants for v in (n, *lw.counts))
     if exact and prod(known) > TURNS:
         lw.fail(
             span,
@@ -60,15 +60,15 @@ def nested(lw: Lowering, n: Value, span: Span) -> Value:
     if len(known) == len(most) and prod(known) <= TURNS:
         return n
     total = n
-    for v in lw.turns:
+    for v in lw.counts:
         total = lw.one("map", total, v, fn="mul", span=span)
     total = lw.one("within", total, span=span, what="the number of iterations of this loop and those around it", most=TURNS)
-    return lw.one("map", n, total, fn="minimum", span=span)  # itself: a loop around that is run turns once at least
+    return lw.one("map", n, total, fn="minimum", span=span)  # itself: a loop around it that runs has at least one iteration
 
 
-def most_turns(lw: Lowering, n: Value) -> int | None:
-    """The most turns of a loop of this count. A loop over what is there, whose size nobody wrote down, goes over cells, nodes
-    or tokens of a text: it counts for one."""
+def most_iterations(lw: Lowering, n: Value) -> int | None:
+    """The most iterations of a loop of this count. A loop over what is there, whose size nobody wrote down, goes over cells,
+    nodes or tokens of a text: it counts for one."""
     exact = lw.constants.get(n, lw.upper(n))
     op = lw.origin.get(n)
     if exact is not None or op is None:
@@ -77,7 +77,7 @@ def most_turns(lw: Lowering, n: Value) -> int | None:
         of = op.operands[0].type
         return max(1, of.dims[0].bound or 1) if of.dims else 1
     if op.opcode == "map" and op.attrs["fn"] == "minimum":
-        return min((m for m in (most_turns(lw, v) for v in op.operands) if m is not None), default=None)
+        return min((m for m in (most_iterations(lw, v) for v in op.operands) if m is not None), default=None)
     return 1 if op.opcode in COUNTS and op.opcode != "within" else None
 
 
@@ -124,7 +124,7 @@ def power(lw: Lowering, base: Value, exponent: Value, span: Span) -> Value:
 
 
 def whole(lw: Lowering, v: Value, span: Span) -> Value:
-    """A product of whole numbers, which may outgrow 64 bits from turn to turn."""
+    """A product of whole numbers, which may outgrow 64 bits from iteration to iteration."""
     if v.type.dims or v.type.elem != "int":
         return v
     most = lw.upper(v)

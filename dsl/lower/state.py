@@ -87,7 +87,7 @@ class Lowering:
     in_batch: bool = False
     decided: bool = False  # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
-    turns: list[Value] = field(default_factory=list)  # of the counted loops around here, the outermost first
+    counts: list[Value] = field(default_factory=list)  # of the counted loops around here, the outermost first
 
     # -- what is inside
     def expr(self, e: S.Node) -> Value:
@@ -101,7 +101,7 @@ class Lowering:
     @contextmanager
     def called(self, name: str, env: dict[str, Value], span: Span) -> Iterator[None]:
         """For the body of a helper or rule: names, states and sites of its own. It gives values, and does not grow its
-        caller's trees. What the caller had comes back behind it."""
+        caller's trees. What the caller had comes back after it."""
         kept = {n: getattr(self, n) for n in ("env", "states", "prefix", "trees", "source", "drafting", "decided", "counters")}
         self.prefix = [*self.prefix, f"{name}@{self.site_number(span)}"]
         self.env, self.states, self.drafting, self.decided = env, {}, [], False

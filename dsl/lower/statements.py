@@ -105,7 +105,7 @@ def for_(lw: Lowering, s: S.For) -> None:
 
 
 def lanes(lw: Lowering, s: S.Lanes) -> None:
-    """Independent copies: a `for` whose turns may not see each other; `name[i] = value` collects a value of each."""
+    """Independent copies: a `for` whose iterations may not see each other; `name[i] = value` collects a value of each."""
     collected = [
         n.value.name
         for a in s.body

@@ -1,4 +1,4 @@
-"""Distributions and draws. A draw carries its law; both are computed only when something looks at them."""
+"""Distributions and draws. A draw carries its law; both are computed only when something reads them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Vector = Any  # np.ndarray of float64, or of objects (rationals) in the exact ch
 
 
 class Row:
-    """One distribution over a vocabulary, with its faces computed when first looked at.
+    """One distribution over a vocabulary, with its views computed when first read.
 
     face "raw" has constraints applied, "shaped" also the request's shaping, "logits" the scores before a softmax.
     `position` is the index of the token that would be drawn from it; `node` the tree node (or canvas position) it was
@@ -95,7 +95,7 @@ class Draw:
 
     @property
     def known(self) -> bool:
-        """Whether the token has been looked at."""
+        """Whether the token has been read."""
         return self._token is not None
 
     def law_vector(self) -> Vector:
@@ -176,7 +176,7 @@ class Draws:
         return self.items.shape
 
     def tokens(self) -> Any:
-        """Token ids, int64 [*dims]: looks at every draw. -1 where a law had no further token to draw."""
+        """Token ids, int64 [*dims]: reads every draw. -1 where a law had no further token to draw."""
         out = np.array([-1 if d is None else d.token for d in self.items.ravel()], dtype=np.int64).reshape(self.items.shape)
         return out if out.shape else int(out)
 
@@ -250,5 +250,5 @@ def tokens_of(x: Any) -> Any:
 
 
 def resolve_path(path: Sequence[Any]) -> tuple[int, ...]:
-    """A path with every draw looked at."""
+    """A path with every draw read."""
     return tuple(x.token if isinstance(x, Draw) else int(x) for x in path)

@@ -36,7 +36,7 @@ def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tu
 
 
 def _full(m: Any, op: Any, vals: tuple[Any, ...]) -> bool:
-    """Whether a turn of a loop that drafts would only ask where nothing fits."""
+    """Whether an iteration of a drafting loop would only call a model where no draft fits."""
     if "fills" not in op.attrs:
         return False
     n = loop_tree(op)
@@ -101,9 +101,9 @@ def _sizes_of_loop(s: Sizes, op: Op, iterations: Size, carried: Sequence[Value])
 @op("for")
 class For:
     """Run the body for i in lo..hi (hi excluded). Attributes: bound (static), stops (the body first yields "stop now"), lanes
-    (the turns are independent copies), fills (where turns ask a model before they grow a tree, such as "t.leaves": none is
-    begun once nothing fits under those nodes). Operands lo, hi, then the carried values; region (i, *carried) -> ([stop],
-    *carried)."""
+    (the iterations are independent copies), fills (where iterations call a model before they grow a tree, such as "t.leaves":
+    none is begun once nothing fits under those nodes). Operands lo, hi, then the carried values; region (i, *carried) ->
+    ([stop], *carried)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(len(types) >= 2 and types[0].is_number and types[1].is_number, "for needs integer bounds")
@@ -222,7 +222,7 @@ class While:
 
 @op("if")
 class If:
-    """One of two regions, by a bool. Attribute reads names what the condition looks at (the checker's adversary)."""
+    """One of two regions, by a bool. Attribute reads names what the condition reads (for the checker's adversary)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(

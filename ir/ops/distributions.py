@@ -81,8 +81,8 @@ class Softmax:
 
 @op("normalize")
 class Normalize:
-    """Non-negative weights divided by their sum over the vocabulary. Where the sum is 0 there is no law: it stays zeros, and
-    drawing from it is an error of the program (it can only be reached with probability 0)."""
+    """Non-negative weights divided by their sum over the vocabulary. Where the sum is 0 there is no distribution: it stays
+    zeros, and drawing from it is an error of the program (it can only be reached with probability 0)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         return (_over_vocab(types[0], "normalize"),)

@@ -99,7 +99,7 @@ def _drawn(c: Checker, op: Op) -> list[Abs]:
 
 @op("draw")
 class DrawOp:
-    """One draw from each distribution: the race argmin E_v / q_v with the noise. The law is the distribution."""
+    """One draw from each distribution: the race argmin E_v / q_v with the noise. Its law is that distribution."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need_dist(types[0], "a draw")
@@ -196,7 +196,7 @@ class DrawRace:
 
 @op("draw.point")
 class DrawPoint:
-    """Tokens as draws whose law is the point mass on them (drafts without randomness)."""
+    """Tokens as draws whose law is one-hot (drafts without randomness)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = numeric(types[0])
@@ -222,7 +222,7 @@ class DrawPoint:
 
 
 def point(m: Any, token: int, source: Row | None = None, tag: str = "") -> Draw:
-    """A draw that is certain: its law is the point mass on `token`."""
+    """A draw that is certain: its law is one-hot on `token`."""
     size = m.vocab_size
     row = Row(
         lambda face: m.num.onehot(token, size),
@@ -233,7 +233,7 @@ def point(m: Any, token: int, source: Row | None = None, tag: str = "") -> Draw:
 
 
 def law_row(d: Draw) -> Row:
-    """The law of a draw as a row of its own: every face is the law."""
+    """The law of a draw as a row of its own: every view is the law."""
     return Row(lambda face: d.law_vector(), node=d.law.node, position=d.law.position)
 
 

@@ -50,7 +50,7 @@ def over_leaves(s: Sizes, v: Value, t: Nodes) -> bool:
         return False  # one leaf of many
     if op.opcode in _DRAWN:
         return over_leaves(s, op.operands[0], t)
-    if op.opcode in _MIXED:  # of several laws, each over the leaves (or over no nodes)
+    if op.opcode in _MIXED:  # of several distributions, each over the leaves (or over no nodes)
         over = [x for x in op.operands if any(d.kind in ("part", "nodes") for d in x.type.dims)]
         return bool(over) and all(over_leaves(s, x, t) for x in over)
     return False

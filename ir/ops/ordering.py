@@ -141,7 +141,7 @@ class Compact:
 
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
-        """What a condition on point masses leaves are point masses."""
+        """What a condition on one-hot draws selects is one-hot."""
         x, cond = (c.of(v) for v in op.operands)
         if not x.column and op.operands[0].type.elem in labels.HOLDERS and cond.points is not None:
             return [replace(x, held=cond.points, dep=x.dep | cond.dep, tree=None)]

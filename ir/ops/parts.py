@@ -63,7 +63,7 @@ class MemoryPut:
 
 @op("memory.scores")
 class MemoryScores:
-    """How much the queries at positions look at every position, before the softmax: the mean over queries and heads of
+    """How much the queries at positions attend to every position, before the softmax: the mean over queries and heads of
     q . k. The memory must hold queries (model.memory(c, queries = yes)). real[cells]."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:

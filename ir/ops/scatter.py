@@ -1,4 +1,4 @@
-"""Vectors with some of their elements set anew."""
+"""Vectors with some of their elements replaced."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def _seen(row: Row, face: str) -> Row:
 
 @op("topk")
 class TopK:
-    """The k most probable tokens of each distribution, most probable first, as draws without randomness (point masses):
-    their score is read from the distribution, their law is certain."""
+    """The k most probable tokens of each distribution, most probable first, as draws without randomness (one-hot):
+    their score is read from the distribution, their law is one-hot."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         n = numeric(types[0])
@@ -185,7 +185,7 @@ class SelectTop:
 
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
-        """By race keys, which leaves every law as it was; else as every choice."""
+        """By race keys, which leaves every law unchanged; else as every choice."""
         x, k, *keys = (c.of(v) for v in op.operands)
         if not x.column and op.operands[0].type.elem in labels.HOLDERS and op.attrs.get("by_race"):
             if all(_is_race(c, v) for v in op.operands[2:]):

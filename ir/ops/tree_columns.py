@@ -34,7 +34,7 @@ _FOLDS: dict[str, Any] = {
 @op("tree.get")
 class TreeGet:
     """A column over all nodes: token, parent, depth, logprob, prob, law, point, masked, token of canvases, or the author's own.
-    The root's parent is the root; its token is the last of the context; its law has no meaning."""
+    The root's parent is the root; its token is the last of the context; its law is undefined."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, f".{attrs['column']}")
