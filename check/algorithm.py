@@ -32,7 +32,7 @@ class CheckOptions(TypedDict, total=False):
 
 def find(algorithm: AlgorithmLike) -> tuple[Module, str]:
     """The module of an algorithm, and its text where there is one: a name in stdlib, a path to a .dec file, a text, a module,
-    what `decgraph.load` gives, or a function decorated with `@decgraph.algorithm`. Raises DecError."""
+    what `decgraph.load` returns, or a function decorated with `@decgraph.algorithm`. Raises DecError."""
     if isinstance(algorithm, Module):
         return algorithm, _text_at(algorithm.path)
     if not isinstance(algorithm, str | Path):
@@ -83,7 +83,7 @@ def check_algorithm(
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
     name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions that
-    steer drafting answer (`Report.controllers`). externs: the
+    steer drafting return (`Report.controllers`). externs: the
     functions that the program declares, where they should not be any functions of their types. seconds: when to give up; the
     report says what was known by then. progress: called with (what, done, of). Raises DecError.
 

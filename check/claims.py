@@ -41,7 +41,7 @@ from decgraph.runtime.session import check_params
 class Case:
     """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
     specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
-    the first step begins. ran: takes note of what of the program runs. plan: what the world was made from. limit: most runs."""
+    the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs."""
 
     module: Module
     function: Function
@@ -321,7 +321,7 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
 
 
 def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int], values: Sequence[Any]) -> list[int]:
-    """Tokens just decided on a canvas that no model of the claim gives any probability there, computed without a cache."""
+    """Tokens just decided on a canvas to which no model of the claim assigns a probability there, computed without a cache."""
     cells, base = m.cells(c), len(c.base)
     out = []
     for i, v in zip(positions, values, strict=True):

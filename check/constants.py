@@ -1,4 +1,4 @@
-"""What a program compares with what: its constants, which of them its parameters meet, and what its canvases are made of.
+"""What a program compares with what: its constants, which of them its parameters meet, and the parameters of its canvases.
 
 The worlds of a check are made for the program: contexts, vocabularies and parameters stand on both sides of every number that
 it names (check/plans.py).
@@ -17,7 +17,7 @@ from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul"})
-LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are made for a constant
+LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are generated for a constant
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Facts:
 
     counts: whole numbers that something is compared with (lengths, depths, steps, counts). tokens: ids that tokens are
     compared with, or are made of. widths: how many tokens a truncation keeps, where it is a constant. met: for each parameter
-    the constants that it meets. length, block: the parameters that a canvas and its blocks are made of. carries: whether the
+    the constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the
     loop of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there
     are states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks
     how much room there is, keeps memories.
@@ -74,7 +74,7 @@ def loop_of(f: Function) -> Op | None:
 
 
 def random_from_before(f: Function) -> list[Value]:
-    """Values made before the loop of an algorithm that its steps read, and that chance or the context had a part in."""
+    """Values computed before the loop of an algorithm that its steps read, and that depend on chance or the context."""
     loop = loop_of(f)
     if loop is None:
         return []

@@ -276,7 +276,7 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
 
 
 def _asked(functions: dict[str, Any]) -> list[str]:
-    """What the functions of the world have answered."""
+    """What the functions of the world have returned."""
     return [
         f"{f.name}({args}) = {_answer(value)}"
         for f in functions.values()

@@ -115,7 +115,7 @@ def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
 
 
 def _fixed(op: Op, made: dict[Value, Op]) -> bool:
-    """Whether an op works on constants alone, or is part of what lowering made of control flow."""
+    """Whether an op works on constants alone, or is a part of lowered control flow."""
     if any(v.name.startswith("%") for v in (*op.operands, *op.results)):
         return True
     return bool(op.operands) and all(

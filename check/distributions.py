@@ -94,7 +94,7 @@ def distribution_of(
     program: Callable[[Choices], Distribution], limit: int, tally: Tally, *, merge: bool = False
 ) -> Distribution:
     """The distribution of a program whose runs return distributions (of what is still open at their end). At an adversary's
-    choice every answer must give the same distribution; raises AdversaryWins where they do not, TooMany beyond `limit` runs.
+    choice every option must lead to the same distribution; raises AdversaryWins where they do not, TooMany beyond `limit` runs.
     merge: runs that come to equal states are followed once."""
     leaves: list[tuple[list[Point], Any]] = []
     for choices, distribution in runs(program, limit, merge=merge):

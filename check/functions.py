@@ -21,7 +21,7 @@ from decgraph.runtime.arguments import Externs
 
 
 def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = ()) -> list[Any]:
-    """The answers that a function of a type is tried with: both of a bool, numbers next to those that the program names."""
+    """The results that a function of a type is tried with: both of a bool, numbers next to those that the program names."""
     beside = [n + d for n in near for d in (Fraction(-1, 100), Fraction(0), Fraction(1, 100))]
     if t.elem == "bool":
         return [False, True]
@@ -40,7 +40,7 @@ def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = ()) -> list[Any]:
 
 @dataclass
 class AnyFunction:
-    """A function that an adversary answers for (backends/exact/run.py asks for `answers`)."""
+    """A function whose results an adversary chooses (backends/exact/run.py reads `answers`)."""
 
     name: str
     answers: list[Any]
@@ -48,7 +48,7 @@ class AnyFunction:
 
 @dataclass
 class Drawn:
-    """A function drawn from a seed; `asked` is what it has answered, to be shown."""
+    """A function drawn from a seed; `asked` has its results by arguments, to be shown."""
 
     name: str
     answers: list[Any]
@@ -81,7 +81,7 @@ def functions_for(
             continue
         options = answers(returns, vocab, near)
         if options and not returns.dims:
-            if seed is None and len(options) > 4:  # an adversary's answers multiply: the ends, and two of the others
+            if seed is None and len(options) > 4:  # an adversary's choices multiply: the ends, and two of the others
                 options = [options[0], options[-1], *options[1:3]]
             out[name] = AnyFunction(name, options) if seed is None else Drawn(name, options, seed)
     return out

@@ -74,7 +74,7 @@ def judge(case: Case, steps: int = 1) -> str | None:
         except (TooMany, Unlikely, NotSeparated):
             continue
         except DecError:
-            if small.params != case.params:  # parameters that were made smaller need not go together
+            if small.params != case.params:  # smaller parameters need not go together
                 continue
             return "error"
         return failure.kind if failure is not None else None
@@ -113,9 +113,9 @@ def plant(
     progress: Callable[[str, int, int], None] | None = None,
     tally: Tally | None = None,
 ) -> list[Kill]:
-    """Plant every mutant that applies and look for a world that shows it. `cases` gives the worlds of a module:
+    """Plant every mutant that applies and look for a world that shows it. `cases` returns the worlds of a module:
     those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again.
-    `without` gives the same world without the bug: an error shows a bug only where the program has none of its own."""
+    `without` returns the same world without the bug: an error shows a bug only where the program has none of its own."""
     plain = cases(module, ExactMachine, 0)
     facts = profile(plain[:8])
     todo = list(applicable(facts, mutants, planting))

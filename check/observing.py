@@ -19,7 +19,7 @@ class Seen:
 
 
 class Watched(ReferenceMachine):
-    """The reference, writing down every row and memory that a model gives."""
+    """The reference, writing down every row and memory that a model returns."""
 
     seen: Seen
 

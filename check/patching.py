@@ -59,7 +59,7 @@ def condition(change: Callable[[S.Expr], S.Expr | None]) -> Rewrite:
 
 
 def ratio(change: Callable[[S.Expr, S.Expr], S.Expr]) -> Rewrite:
-    """A patch of `bernoulli(p / q)` where a rule accepts: `change` gets p and q and gives the condition."""
+    """A patch of `bernoulli(p / q)` where a rule accepts: `change` takes p and q and returns the condition."""
 
     def f(cond: S.Expr) -> S.Expr | None:
         if is_call(cond, "bernoulli"):
@@ -81,7 +81,7 @@ def is_residual(node: Any) -> bool:
 
 
 def residual(change: Callable[[S.Expr, S.Expr], S.Expr | None]) -> Rewrite:
-    """A patch of the residual in rules: `change` gets p and q and gives what p becomes (None: it stays what it was)."""
+    """A patch of the residual in rules: `change` takes p and q and returns what p becomes (None: unchanged)."""
 
     def f(node: Any) -> Any:
         if not is_residual(node):

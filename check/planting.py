@@ -46,7 +46,7 @@ def rewrite(node: Any, f: Rewrite) -> Any:
 
 @dataclass(frozen=True)
 class Planting:
-    """One algorithm's text, ready for patches. `patched` gives the module of a patch, or None where it changes nothing."""
+    """One algorithm's text, ready for patches. `patched` returns the module of a patch, or None where it changes nothing."""
 
     text: str
     path: str

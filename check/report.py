@@ -38,12 +38,13 @@ class Report:
     program ran in them, both ways, and every mutant was found. `refuted`: there is a world in which a claim does not
     hold, and `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
 
-    shrunk: worlds that were decided only after their parameters and lengths were made smaller. states: "any" where steps were
+    shrunk: worlds that were decided only with smaller parameters and lengths. states: "any" where steps were
     decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried.
-    missing: what no decided world has shown. tried: what the worlds were made of. seen, harmless: outcomes for `--coverage`.
+    missing: what no decided world has shown. tried: of what the worlds consisted. seen, harmless: outcomes for `--coverage`.
 
     controllers: for a proved algorithm whose drafting is steered by probabilities, entropies, coins or states: "any" if the
-    claims hold however those conditions answer, "own" if they need theirs (a convergence test does), "undecided", or nothing.
+    claims are true whatever those conditions return, "own" if they need their own (a convergence test does), "undecided", or
+    nothing.
     """
 
     name: str
@@ -245,7 +246,7 @@ def plant_all(
 
 
 def against_controllers(module: Module, tally: Tally, **options: Any) -> str:
-    """ "any" where each claim holds however controllers answer, "own" where it needs theirs, "undecided"."""
+    """ "any" where each claim is true whatever controllers return, "own" where it needs their own results, "undecided"."""
     engine = adversarial(options["engine"])
     decided, open_ = 0, False
     for claim in module.entry.claims:
@@ -257,7 +258,7 @@ def against_controllers(module: Module, tally: Tally, **options: Any) -> str:
             if case is None:
                 continue
             failure, why, _ = survey.attempt(narrow(case))
-            if failure is not None or survey.erred:  # another answer may lead where the program cannot go on
+            if failure is not None or survey.erred:  # another choice may lead where the program cannot go on
                 return "own"
             open_ = open_ or bool(why)
             decided += not why

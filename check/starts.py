@@ -36,13 +36,13 @@ SEEN = "draws that were read are carried on"
 
 
 class NoValue(Exception):
-    """A type of which no arbitrary value is made."""
+    """A type of which no arbitrary value is generated."""
 
 
 @dataclass(frozen=True)
 class Start:
     """Where a step begins. committed: new tokens that are there already. arbitrary: the seed of carried values, or None for the
-    program's own. session: how many requests the session has answered before."""
+    program's own. session: how many requests the session has finished before."""
 
     committed: tuple[int, ...] = ()
     arbitrary: int | None = None
@@ -73,7 +73,7 @@ class Arbitrary:
             m.write_state(s.name, self.value(m, s.name, s.type, m.read_state(s.name)))
 
     def carried(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> list[Any]:
-        """The values with which the loop is entered; what was made before it is replaced in the machine."""
+        """The values with which the loop is entered; what was computed before it is replaced in the machine."""
         for n, v in enumerate(random_from_before(m.function)):
             if v in m.env:
                 m.env[v] = self.value(m, v.name or f"value {n} computed before the loop", v.type, m.env[v])

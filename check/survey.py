@@ -24,7 +24,7 @@ from decgraph.runtime.arguments import Externs, ParamValue
 
 @dataclass
 class Tried:
-    """What the decided worlds were made of."""
+    """The settings of the decided worlds."""
 
     params: dict[str, set[str]] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
@@ -88,9 +88,9 @@ def _span(counts: Counter[int]) -> str:
 
 @dataclass
 class Survey:
-    """The worlds of one claim. ran: what of the program ran in decided worlds (None: nobody asks). from_any: the first
+    """The worlds of one claim. ran: what of the program ran in decided worlds (None: not needed). from_any: the first
     failure from carried values of any kind, which says little until runs reach such values; from_functions: the first from an
-    adversary's answers in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
+    adversary's choices in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
     worlds each outcome was seen; shown_by: in which first."""
 
     module: Module
@@ -127,7 +127,7 @@ class Survey:
         return self.from_any is None and not self.seen_draws and not self.no_value and (not carried or self.arbitrary > 0)
 
     def make(self, plan: WorldPlan) -> Case | None:
-        """The world of a plan, or None where it cannot be made."""
+        """The world of a plan, or None where it cannot be built."""
         try:
             return world(self.module, self.claim, plan, given=self.params, engine=self.engine, externs=self.externs)
         except DecError as error:
@@ -178,7 +178,7 @@ class Survey:
             return None
         self.decided += 1
         self.shrunk += size > 0
-        if failure is not None and failure.kind == "adversary":  # its answers may know more than a function's arguments
+        if failure is not None and failure.kind == "adversary":  # its choices may depend on more than a function's arguments
             self.from_functions = self.from_functions or failure
             return None
         if failure is not None:
@@ -202,7 +202,7 @@ class Survey:
             except NoValue as error:
                 self.no_value = str(error)
                 return None, f"no arbitrary value of {error}", size
-            except (DecError, OutOfTime) as error:  # parameters that were made smaller need not go together
+            except (DecError, OutOfTime) as error:  # smaller parameters need not go together
                 if isinstance(error, OutOfTime):
                     raise
                 self.erred = True

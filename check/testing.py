@@ -34,7 +34,7 @@ def assert_claims(
     algorithm: AlgorithmLike, *, vocab: int = 3, models: int = 20, params: Mapping[str, ParamValue] | None = None
 ) -> Report:
     """Assert that everything an algorithm claims holds; returns the report. `algorithm` is a name in stdlib, a path, a text, a
-    module, what `decgraph.load` gives or a decorated function; the rest is as in `decgraph.check.check_algorithm`.
+    module, what `decgraph.load` returns or a decorated function; the rest is as in `decgraph.check.check_algorithm`.
 
     Raises AssertionError with the counterexample where a claim is refuted, and where nothing could be decided. Raises
     DecError where it claims nothing.

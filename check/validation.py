@@ -34,7 +34,7 @@ REQUESTS = 2
 
 @dataclass(frozen=True)
 class World:
-    """Models, parameters and requests of one comparison, all made from `seed`."""
+    """Models, parameters and requests of one comparison, all generated from `seed`."""
 
     seed: int
     free: bool
@@ -71,7 +71,7 @@ def deeper(function: Function, seed: int) -> dict[str, Any]:
 
 
 def answer(name: str, returns: Any) -> Any:
-    """A function to stand for an extern: an arbitrary answer that depends on the arguments alone."""
+    """A function to stand for an extern: an arbitrary result that depends on the arguments alone."""
 
     def judge(*args: Any) -> Any:
         word = hashlib.blake2b(repr((name, [str(a) for a in args])).encode(), digest_size=2).digest()

@@ -1,4 +1,4 @@
-"""One world to check in: models, parameters, a request and a start, made from a plan."""
+"""One world to check in: models, parameters, a request and a start, built from a plan."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 
 @dataclass(frozen=True)
 class WorldPlan:
-    """What a world is made of.
+    """The parts of a world.
 
     label: what it is there for, in a word or two. seed: of everything that is drawn. vocab: tokens. style: of the tables' rows.
     free: free models (hashes of what they were computed from) in the place of tables. prompt: its length. temperature,
     features: the request's; a feature is a name in FEATURES. limit: most new tokens; length: of how many the distribution is
     compared. steps: decoding steps before the specification goes on (None: the whole text). committed: tokens committed before
-    the start. arbitrary: the seed of arbitrary carried values. session: requests answered before. params: values that the world
+    the start. arbitrary: the seed of arbitrary carried values. session: requests finished before. params: values that the world
     is about; span: cells of a canvas. window: the models' context length beyond prompt and limit (None: no limit). tight:
     parameters that are not named are as small as they can be. tables: other tables for what is otherwise the same world.
     """

@@ -11,7 +11,7 @@ from decgraph.ir.values import NOWHERE, Loc, Op, Region, Value
 
 
 class Builder:
-    """The one mutable object of the IR. `open` starts a region, `close` ends it and gives it back."""
+    """The one mutable object of the IR. `open` starts a region, `close` ends it and returns it."""
 
     def __init__(self) -> None:
         self._stack: list[tuple[tuple[Value, ...], list[Op]]] = []

@@ -20,7 +20,7 @@ def too_large(function: Function) -> list[Op]:
 
 
 def note_capacities(module: Module) -> None:
-    """Write what is known into attribute `capacity` of every `tree.new` (in place: for modules just made)."""
+    """Write what is known into attribute `capacity` of every `tree.new` (in place: for modules just created)."""
     for function in module.functions.values():
         for op, size in capacities(function).items():
             op.attrs.pop("capacity", None)

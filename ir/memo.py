@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Values by name, each made on first use. owner: whose they are; None where that cannot be mistaken (a field of a frozen
-    dataclass, which `replace` creates again)."""
+    """Values by name, each computed on first use. owner: whose they are; None where that cannot be mistaken (a field of a
+    frozen dataclass, which `replace` creates again)."""
 
     __slots__ = ("__weakref__", "_owner", "_values")
 
@@ -28,7 +28,7 @@ class Memo:
         return self._owner is not None and self._owner() is owner
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """The value called `name`, made on first use."""
+        """The value called `name`, computed on first use."""
         if name not in self._values:
             self._values[name] = make()
         value: T = self._values[name]
@@ -56,7 +56,7 @@ _ATTRIBUTE = "_decgraph_memo"
 
 
 def memo_of(owner: Any) -> Memo:  # Any: an object with attributes, also of somebody else's class
-    """The memo of an object, in an attribute of it. That of an object made by copy.copy is not its original's."""
+    """The memo of an object, in an attribute of it. An object that copy.copy returns has its own."""
     found = getattr(owner, _ATTRIBUTE, None)
     if not isinstance(found, Memo) or not found.of(owner):
         found = Memo(owner)

@@ -23,7 +23,7 @@ ASKS = ("leaves", "frontier", "new")
 
 
 def note_places(module: Module) -> None:
-    """Write attributes `fills` and `until` where they hold (in place: for modules just made)."""
+    """Write attributes `fills` and `until` where they hold (in place: for modules just created)."""
     for function in module.functions.values():
         ops = list(function.body.walk())
         for op in ops:

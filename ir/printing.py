@@ -93,7 +93,7 @@ class Names:
         return f"%{name}" if PLAIN_NAME.fullmatch(name.removeprefix("%")) else f"%{quoted(name)}"
 
     def define(self, value: Value, *, keep: bool = False) -> str:
-        """The name of a value, made at its definition."""
+        """The name of a value, chosen at its definition."""
         if value not in self.given:
             name = value.name if keep or not self.plain else ""
             number = self.taken.get(name, 0)
@@ -148,7 +148,7 @@ class Printer:
         self.line_of[op] = len(self.lines)
         inside = [self.names.use(v) for v in op.operands] + list(self.attrs(op.attrs))
         call = f"{bare_opcode(op.opcode)}({', '.join(inside)})"
-        # before the regions: results are written first, so their names are made first
+        # before the regions: results are written first, so their names are chosen first
         results = ", ".join(self.typed(v) for v in op.results)
         head = (f"{results} = " if results else "") + call + self.place(op.loc)
         if not op.regions:

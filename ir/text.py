@@ -20,7 +20,7 @@ def print_module(module: Module, locs: bool = False) -> str:
 
 
 def parse_module(text: str) -> Module:
-    """The module that `text` prints: `print_module(parse_module(text))` is `text` again where that made it.
+    """The module that `text` prints: `print_module(parse_module(text))` is `text` again where that printed it.
 
     The result is not verified. Raises IRTextError: line, column, what was expected, what would do.
     """

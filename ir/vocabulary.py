@@ -1,4 +1,4 @@
-"""Which ops go over rows of the vocabulary: what is costly, and what kernels are made of."""
+"""Which ops go over rows of the vocabulary: what is costly, and what becomes kernels."""
 
 from __future__ import annotations
 

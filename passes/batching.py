@@ -1,4 +1,4 @@
-"""batching: every model call says with which other sequences' calls it is answered.
+"""batching: every model call names the group of calls of other sequences with which it shares a forward.
 
 >>> from decgraph.passes.example import after
 >>> body = '''

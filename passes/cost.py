@@ -248,7 +248,7 @@ class _Walker:
             self.host[f"waits for the whole batch (line {op.loc.line})"] = None
 
     def model(self, op: Op) -> str:
-        """The model of a call, with how it was derived and which part of it answers."""
+        """The model of a call, with how it was derived and which part of it is called."""
         base = self.derived(op.operands[0])
         return f"{base}.{op.attrs['part']}" if op.attrs.get("part") else base
 
@@ -273,7 +273,7 @@ class _Walker:
         return f"[{', '.join(map(self.layers, made.operands))}]"
 
     def places(self, op: Op) -> str:
-        """Where a call stands; all places of one that is made of several."""
+        """Where a call stands; all places of one that has several."""
         out, at = [], 1
         for names in parts_of(op):
             out.append(self.place(op.operands[at], dict(zip(names, op.operands[at + 1 :], strict=False))))

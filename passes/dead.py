@@ -45,7 +45,7 @@ class Liveness:
                 self.index(r)
 
     def keep(self, op: Op) -> None:
-        """An op is needed, with what it needs whatever is asked of it."""
+        """An op is needed, with all that it needs."""
         if op in self.kept:
             return
         self.kept.add(op)

@@ -52,7 +52,7 @@ class _Numbers:
 
 
 class Folder:
-    """Remembers the constants seen so far; `rewrite` is what `ir.walk.rebuild` asks for."""
+    """Remembers the constants seen so far; `rewrite` is an argument of `ir.walk.rebuild`."""
 
     def __init__(self) -> None:
         self.known: dict[Value, Any] = {}

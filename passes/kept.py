@@ -1,4 +1,5 @@
-"""What a call with `reuse` computes of what it asks for, in symbols: for the report of the pass reuse and for the cost report.
+"""What a call with `reuse` computes of what it is a function of, in symbols: for the report of the pass reuse and for the cost
+report.
 
 c is the number of tokens of context, n the number of drafted nodes of a tree. What is said holds from the second step on: in
 the first, the prompt is computed too.

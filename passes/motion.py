@@ -71,7 +71,7 @@ def _own_reads(op: Op) -> Parts:
         case "state.read":
             own = f"state:{op.attrs['state']}"
             return frozenset({own, "learned"}) if op.result.type.elem == "index" else frozenset({own})
-        case "index.ask":  # "after" a number of tokens asks with the context's end
+        case "index.ask":  # "after" a number of tokens reads the context's end
             return CONTEXT if op.attrs.get("what") == "after" else NOTHING
         case "tree.new":
             return NOTHING if op.operands else CONTEXT

@@ -1,4 +1,5 @@
-"""Outlining: ops that stand in one straight run are taken together into a `segment`. What vocabulary and placement are made of.
+"""Outlining: ops that stand in one straight run are taken together into a `segment`. The passes vocabulary and placement use
+it.
 
 A run is a stretch of ops without regions, model calls and effects, so the ops in it may be reordered as their operands allow.
 A group is a set of ops of a run that can stand in one place: whatever else lies between them needs nothing of the group, or
@@ -125,7 +126,7 @@ def runs(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 
 def straight(op: Op) -> bool:
-    """Whether an op may stand in a run: it has no regions (segments aside), asks no model and changes nothing."""
+    """Whether an op may stand in a run: it has no regions (segments aside), calls no model and has no effect."""
     return (op.opcode == "segment" or not op.regions) and op.opcode not in CALLS and not writes(op)
 
 
@@ -160,7 +161,7 @@ class Namer:
 
 @dataclass
 class _Body:
-    """One function's body while its segments are made."""
+    """One function's body while its segments are built."""
 
     how: Outliner
     names: Namer

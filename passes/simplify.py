@@ -43,7 +43,7 @@ MOST_ROUNDS = 50
 
 
 def run(module: Module, plan: Plan) -> Module:
-    """The simplified module; parameters that `plan.params` gives are constants in it."""
+    """The simplified module; parameters in `plan.params` are constants in it."""
     known = dict(plan.params)
     if known:
         module = replace(

@@ -53,7 +53,7 @@ def fused(region: Region) -> Region:
 
 
 def is_call(op: Op) -> bool:
-    """Whether an op asks a model for distributions at places (Medusa's heads are another output, read at one node)."""
+    """Whether an op calls a model for distributions at places (Medusa's heads are another output, read at one node)."""
     return op.opcode == "model.evals" or op.opcode == "model.eval" and not op.attrs.get("part")
 
 

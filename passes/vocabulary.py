@@ -41,12 +41,12 @@ def on_numbers(op: Op) -> bool:
 
 
 def wanted(op: Op) -> bool:
-    """Whether an op belongs into a segment: it works on rows of distributions or on numbers made of them."""
+    """Whether an op belongs into a segment: it works on rows of distributions or on numbers computed from them."""
     return on_rows(op) or on_numbers(op)
 
 
 def joins(op: Op, used: set[Value], made: set[Value]) -> bool:
-    """Rows go with ops on the same rows, numbers with what they were made of."""
+    """Rows go with ops on the same rows, numbers with their operands."""
     if any(v in made for v in op.operands):
         return True
     return on_rows(op) and any(v in used and over_vocabulary(v.type) for v in op.operands)

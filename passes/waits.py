@@ -39,7 +39,8 @@ def waits(function: Function) -> list[Wait]:
 
 
 def chosen_sizes(function: Function) -> frozenset[Value]:
-    """The values whose sizes data decides where they are made (what is made of them has a size that is known by then)."""
+    """The values whose sizes data decides where they are computed (the sizes of values computed from them are known by
+    then)."""
     return frozenset(Waits(function).chosen)
 
 

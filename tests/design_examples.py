@@ -44,7 +44,7 @@ algorithm eagle2(target: causal, head: features(target), depth: int in 1..12 = 6
         draft t:
             repeat depth:
                 q = head(t.frontier, given = target.memory(ctx.parent))
-                grow topk(q.raw, k)                      # deterministic: point masses, so pruning is safe
+                grow topk(q.raw, k)                      # deterministic: one-hot, so pruning is safe
                 t.frontier = top(t.new, k, by = t.logprob)
             prune t to top(t.drafted, budget, by = t.logprob)
         verify t by match against target(t)

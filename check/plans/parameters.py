@@ -17,7 +17,7 @@ FAR = 64  # larger values of parameters are tried greedily
 
 
 def defaults(f: Function, known: Facts) -> tuple[tuple[str, Any], ...]:
-    """The declared values of whole numbers, or the largest that a constant which they meet asks for, where these are small."""
+    """The declared values of whole numbers, or the largest that a constant which they meet needs, where these are small."""
     met = dict(known.met)
     out = []
     for p in f.params:

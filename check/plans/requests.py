@@ -1,4 +1,4 @@
-"""Worlds for everything that a request can ask for, and for a context window that ends the text."""
+"""Worlds for every setting of a request, and for a context window that ends the text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from decgraph.ir.values import Claim
 
 
 def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
-    """Everything that a request can ask for, one thing at a time and some together."""
+    """Every setting of a request, one at a time and some together."""
     sets: list[tuple[str, ...]] = [(name,) for name in FEATURES]
     sets += [
         ("eos", "top_k"),

@@ -61,7 +61,7 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
                 tight=True,
                 runs=1500,
             )
-        for n, features in enumerate(LATER if sampled else ()):  # what a request asks for holds in the next step, too
+        for n, features in enumerate(LATER if sampled else ()):  # the request applies in the next step, too
             yield WorldPlan(
                 "steps",
                 1250 + n,

@@ -26,7 +26,7 @@ class OutOfTime(Exception):
 
 
 class Field:
-    """Symbols, with the questions that can be asked about polynomials in them."""
+    """Symbols, with the queries about polynomials in them."""
 
     def __init__(self, size: int, seconds: float = 60.0) -> None:
         self.size = size
@@ -38,7 +38,7 @@ class Field:
         self.points = [Point(self, i) for i in range(POINTS)]
         self._possible: dict[tuple[frozenset[Fact], bool], bool | None] = {}
         self._nonnegative: dict[Poly, bool] = {}
-        self.patience = 0.3  # seconds for a question while distributions are added up; what decides in the end is asked longer
+        self.patience = 0.3  # seconds for a question while distributions are added up; the last query has longer
         self.queries = 0
         self.deadline = time.monotonic() + seconds
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Point:
-    """One assignment: a distribution for every row, made when it is first asked for; other symbols follow from these."""
+    """One assignment: a distribution for every row, computed when it is first read; other symbols follow from these."""
 
     def __init__(self, field: Field, number: int, given: dict[Any, tuple[Fraction, ...]] | None = None) -> None:
         self.field, self.number = field, number

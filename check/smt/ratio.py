@@ -20,7 +20,7 @@ Factors = dict[Poly, int]
 
 
 class Ratio:
-    """num / product of den. Immutable. `trail` answers comparisons."""
+    """num / product of den. Immutable. `trail` decides comparisons."""
 
     __slots__ = ("trail", "num", "den")
 
@@ -134,7 +134,7 @@ class Ratio:
         return hash((self.num, frozenset(self.den.items())))
 
     def same(self, other: Any) -> bool:
-        """Whether the two are one and the same rational function; asks nothing."""
+        """Whether the two are one and the same rational function; makes no query."""
         d = self.minus(other)
         return d is not None and not d.terms
 

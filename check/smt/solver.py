@@ -1,4 +1,4 @@
-"""What is asked of z3: whether facts about polynomials can hold together."""
+"""Queries to z3: whether facts about polynomials can hold together."""
 
 from __future__ import annotations
 

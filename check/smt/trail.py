@@ -1,4 +1,4 @@
-"""One run of a symbolic program: what was drawn and how comparisons were answered, with the facts that follow."""
+"""One run of a symbolic program: what was drawn and how comparisons were decided, with the facts that follow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Trail:
             return value
         return Ratio(self, Poly.of(Fraction(value)))
 
-    # -- what numbers ask
+    # -- queries of numbers
     def positive(self, p: Poly) -> bool:
         """Whether p > 0: known, or a fork."""
         outside, inside = self.field.parted(p)

@@ -59,7 +59,7 @@ class Tree:
         return out[::-1]
 
     def state(self, node: int) -> Any:
-        """The state at `node`: the root's context with the edges appended, or the root's canvas with the edits made."""
+        """The state at `node`: the root's context with the edges appended, or the root's canvas with the edits applied."""
         edges = self.path_edges(node)
         if isinstance(self.base, tuple):
             return self.base + tuple(edges)

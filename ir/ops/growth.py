@@ -30,7 +30,7 @@ _MIXED = ("map", "normalize", "softmax", "warp", "renorm")
 
 
 def over_leaves(s: Sizes, v: Value, t: Nodes) -> bool:
-    """Whether draws grow at every leaf: made (or placed) at `t.leaves`, or at a frontier that is these."""
+    """Whether draws grow at every leaf: drawn (or placed) at `t.leaves`, or at a frontier that is these."""
     op = s.made.get(v)
     if op is None:
         return False

@@ -115,7 +115,7 @@ class ModelEval:
 @op("model.memory")
 class ModelMemory:
     """What a model computed up to a context or node, or on a canvas: K/V and features by layer and position, immutable.
-    Attributes reuse and joint as in model.eval; queries: it holds queries too, for memory.scores (no model can be asked for
+    Attributes reuse and joint as in model.eval; queries: it stores queries too, for memory.scores (no model adapter returns
     them yet)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
@@ -149,10 +149,10 @@ class ModelMemory:
 
 @op("model.derive")
 class ModelDerive:
-    """A model made of another: attribute how, one of exit (its first n layers), skip (without the layers of a set or vector),
-    upto (the states entering a layer), head (a trunk read with its norm and output), adapter (over a trunk), quantized (weights
-    in n bits), speaking. named, with skip: which halves of a layer the operands are of, of "attention" and "mlp", in order;
-    left out, one operand, of whole layers."""
+    """A model derived from another: attribute how, one of exit (its first n layers), skip (without the layers of a set or
+    vector), upto (the states entering a layer), head (a trunk read with its norm and output), adapter (over a trunk), quantized
+    (weights in n bits), speaking. named, with skip: which halves of a layer the operands are of, of "attention" and "mlp", in
+    order; left out, one operand, of whole layers."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         base = _model(types[0], attrs["how"])

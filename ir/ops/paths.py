@@ -179,8 +179,8 @@ class LevelGet:
 @op("tree.best_first")
 class TreeBestFirst:
     """Grow a tree under its root by what an index says comes next: the likeliest node first, at most `size` nodes, none less
-    likely than `above`. Operands tree, an index asked with `after`, size, above. Draws without randomness; `prob` is how often
-    the token followed. Results: the tree, the new nodes."""
+    likely than `above`. Operands tree, an index looked up with `after`, size, above. Draws without randomness; `prob` is how
+    often the token followed. Results: the tree, the new nodes."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")

@@ -1,4 +1,4 @@
-"""Stores: indexes that are asked like drafters, keyed tables, and automata."""
+"""Stores: indexes that are looked up as drafters are called, keyed tables, and automata."""
 
 from __future__ import annotations
 
