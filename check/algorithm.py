@@ -10,7 +10,7 @@ from decgraph.check.planting import Planting
 from decgraph.check.report import Progress, Report, check_module
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import load_text
-from decgraph.dsl.lower.library import names, shelf
+from decgraph.dsl.lower.library import names, stdlib_file
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ParamValue
@@ -43,7 +43,7 @@ def find(algorithm: AlgorithmLike) -> tuple[Module, str]:
     text = str(algorithm)
     if "\n" in text:
         return load_text(text), text
-    found = shelf(text) if text in names() else None
+    found = stdlib_file(text) if text in names() else None
     if found is not None:
         return load_text(found[1].text, found[1].path), found[1].text
     path = Path(text)
@@ -61,7 +61,7 @@ def find(algorithm: AlgorithmLike) -> tuple[Module, str]:
 
 def _text_at(path: str) -> str:
     """The text of a module's file, if it can be read."""
-    found = shelf(Path(path).stem) if path.startswith("stdlib/") else None
+    found = stdlib_file(Path(path).stem) if path.startswith("stdlib/") else None
     if found is not None:
         return found[1].text
     return Path(path).read_text(encoding="utf-8", errors="replace") if path.endswith(".dec") and Path(path).is_file() else ""
@@ -131,7 +131,7 @@ def check_all(algorithms: Sequence[AlgorithmLike] = (), *, jobs: int = 1, **opti
 
 
 def _claims(name: str) -> bool:
-    found = shelf(name)
+    found = stdlib_file(name)
     if found is None or not any(isinstance(i, S.Algorithm) for i in found[0].items):
         return False
     entry = next(i for i in reversed(found[0].items) if isinstance(i, S.Algorithm))

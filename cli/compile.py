@@ -123,7 +123,7 @@ def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bo
 
 
 def device_tables(module: Module) -> dict[str, Any]:
-    """Models of the kinds that a module asks for, which have a form on the device: tables over few tokens."""
+    """Models of the kinds of a module's parameters that are implemented on the device: tables over few tokens."""
     from decgraph.check.worlds import models_for
 
     models: dict[str, Any] = models_for(module.functions[module.main], 8, 3)
@@ -132,7 +132,7 @@ def device_tables(module: Module) -> dict[str, Any]:
 
 def why_driven(module: Module, params: Mapping[str, Any]) -> str | None:
     """Why the steps of a module cannot run on the device as a whole: None if they can, for a request that shapes nothing and
-    models of the kinds that it asks for."""
+    models of the kinds of its parameters."""
     from decgraph.backends.triton.step.canvas_run import canvas_reason
     from decgraph.backends.triton.step.why import static_reason
     from decgraph.runtime.request import Request

@@ -1,4 +1,4 @@
-"""decgraph list: The published algorithms on the shelf, what they claim and who published them."""
+"""decgraph list: The published algorithms, what they claim and who published them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from decgraph.cli import output
 
 
 def command(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """The published algorithms on the shelf, what they claim and who published them."""
+    """The published algorithms, what they claim and who published them."""
     entries = [stdlib.entry(name) for name in stdlib.names()]
     if json:
         output.emit_json([asdict(entry) for entry in entries])

@@ -67,7 +67,7 @@ def asked_of(arguments: Sequence[str], environment: Mapping[str, str]) -> Sequen
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:
-    """The typer application with the verb asked for; the other verbs are there by name and help only."""
+    """The typer application with the verb given; the other verbs are there by name and help only."""
     app = typer.Typer(
         help="A compiler for decoding algorithms: run them on real models, prove what they claim.",
         no_args_is_help=True,

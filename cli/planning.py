@@ -36,20 +36,20 @@ class Wishes:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The passes asked for; None: all of them."""
+        """The passes given; None: all of them."""
         if self.passes is None or self.passes == "all":
             return None
         return () if self.passes == "none" else tuple(name.strip() for name in self.passes.split(",") if name.strip())
 
     def plan(self) -> Plan:
-        """The plan that these options ask for."""
+        """The plan of these options."""
         from decgraph.passes.manager import chosen
 
         check_names((*(self.names or ()), *self.without))
         return Plan(passes=chosen(Plan(), self.names, self.without))
 
     def run(self, module: Module, params: Mapping[str, Any] | None = None) -> tuple[Module, Report]:
-        """The module after the passes, dumped and validated as asked."""
+        """The module after the passes, dumped and validated where the options say so."""
         plan = self.plan()
         validate: Validate | None = None
         if self.validate:

@@ -120,7 +120,7 @@ class Stream:
 
 
 class Cells:
-    """A canvas on the screen while it is decided, a frame for every model call; then it gives way to the text."""
+    """A canvas on the screen while it is decided, a frame for every model call; then the text takes its place."""
 
     def __init__(self, console: Console, detokenizer: Detokenizer) -> None:
         self.console, self.detokenizer = console, detokenizer

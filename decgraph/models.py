@@ -45,13 +45,13 @@ def shipped(function: Function) -> dict[str, str]:
 
 @needs_models()
 def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: TokenizerLike | None = None) -> Bound:
-    """A model for every model parameter of a function. `name.heads` gives the Medusa heads of the model `name`.
+    """A model for every model parameter of a function. `name.heads` is for the Medusa heads of the model `name`.
 
     A transformers module is bound as the folder that it was saved in would be, on its own weights and in evaluation mode; its
     vocabulary and its tokenizer are those of the folder that it was loaded from, where that is on this machine.
 
     Raises DecError for a name the function does not have, a folder or module that cannot be used, a part (heads, features,
-    adapter) whose target is neither a folder nor a module, and a shipped model that was not asked for and does not fit.
+    adapter) whose target is neither a folder nor a module, and a shipped model that was not named and does not fit.
     """
     wanted = {p.name: p for p in _model_params(function)}
     for name in given:
@@ -82,7 +82,7 @@ def _kind(param: Param) -> str:
 
 
 def _bound(function: Function, param: Param, value: ModelLike, models: Mapping[str, Model], heads: ModelLike) -> Model:
-    """The model that a folder or a module is, of the kind that a parameter asks for; with heads where it asks for them."""
+    """The model that a folder or a module is, of the kind of a parameter; with heads where that has them."""
     from decgraph.hf import modules
     from decgraph.runtime.models import hf
 

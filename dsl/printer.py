@@ -45,7 +45,7 @@ def _unary(node: s.Unary) -> Printed:
 def _bool_op(node: s.BoolOp) -> Printed:
     if node.op == "and":
         return _AND, " and ".join(_at(v, _NOT) for v in node.values)
-    # `and` inside `or` gets brackets that the grammar does not ask for: readers do
+    # `and` inside `or` gets brackets that the grammar does not need: readers do
     return _OR, " or ".join(_at(v, _NOT) for v in node.values)
 
 

@@ -38,14 +38,14 @@ HOLDERS = ("draw", "node", "list", "edit", "path")
 
 @dataclass(frozen=True)
 class Abs:
-    """What is known of a value: `dep`, the draws it depends on; `held`, the draws it consists of or leads over.
+    """What is known of a value: `dep`, the draws it depends on; `draws`, the draws it consists of or leads over.
 
     `column`: one value for each node of a tree, which depends on that node's own draws alone (and on `dep`).
     `points`: for a column that says which nodes are one-hot, what those nodes hold.
     """
 
     dep: Labels = NO
-    held: Labels = NO
+    draws: Labels = NO
     column: bool = False
     points: Labels | None = None
     canvas: bool = False
@@ -54,7 +54,7 @@ class Abs:
     @property
     def reads(self) -> Labels:
         """The draws that a read of the value reads."""
-        return self.dep | self.held
+        return self.dep | self.draws
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def join(a: Abs, b: Abs) -> Abs:
         x, y = a.tree or TreeAbs(), b.tree or TreeAbs()
         tree = TreeAbs(join(x.frontier, y.frontier), join(x.new, y.new), x.points | y.points, x.grown | y.grown)
     points = None if a.points is None or b.points is None else a.points | b.points
-    return Abs(a.dep | b.dep, a.held | b.held, a.column and b.column, points, a.canvas or b.canvas, tree)
+    return Abs(a.dep | b.dep, a.draws | b.draws, a.column and b.column, points, a.canvas or b.canvas, tree)
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Checker:
             age(a.tree.points),
             frozenset((v, at) for v, at in a.tree.grown if loop not in self.loops.get(v, ())),
         )
-        return replace(a, dep=age(a.dep), held=age(a.held), tree=tree, points=None if a.points is None else age(a.points))
+        return replace(a, dep=age(a.dep), draws=age(a.draws), tree=tree, points=None if a.points is None else age(a.points))
 
     def report(self, kind: str, op: Op, labels: Labels, tree: str, severity: str = "error") -> None:
         drawn = min((self.made[v].loc for v, _ in labels if v in self.made), default=op.loc, key=lambda x: (x.line, x.column))
@@ -150,7 +150,7 @@ class Checker:
             self.known.update(zip(op.results, outs, strict=True))
         return [self.of(v) for v in region.yields]
 
-    def turns(self, op: Op, carried: list[Value], first: list[Abs], bodies: Iterable[int]) -> list[Abs]:
+    def loop(self, op: Op, carried: list[Value], first: list[Abs], bodies: Iterable[int]) -> list[Abs]:
         """A loop, until what is known of its carried values does not grow."""
         now = [self.of(v) for v in carried]
         last = op.regions[-1]
@@ -206,8 +206,8 @@ def together(c: Checker, op: Op) -> list[Abs]:
     if not any(v.type.elem in HOLDERS for v in op.operands):
         return joined(c, op)
     parts = [c.of(v) for v in op.operands]
-    dep, held = (frozenset[Label]().union(*sets) for sets in ((p.dep for p in parts), (p.held for p in parts)))
-    return [Abs(dep, held, canvas=any(p.canvas for p in parts))]
+    dep, draws = (frozenset[Label]().union(*sets) for sets in ((p.dep for p in parts), (p.draws for p in parts)))
+    return [Abs(dep, draws, canvas=any(p.canvas for p in parts))]
 
 
 def elementwise(c: Checker, op: Op) -> list[Abs]:
@@ -216,6 +216,6 @@ def elementwise(c: Checker, op: Op) -> list[Abs]:
     if not any(p.column for p in parts):
         return joined(c, op)
     dep = frozenset[Label]().union(*(p.dep if p.column else p.reads for p in parts))
-    held = frozenset[Label]().union(*(p.held for p in parts if p.column))
+    draws = frozenset[Label]().union(*(p.draws for p in parts if p.column))
     points = next((p.points for p in parts if p.points is not None), None) if op.attrs.get("fn") == "and" else None
-    return [Abs(dep, held, column=True, points=points)]
+    return [Abs(dep, draws, column=True, points=points)]

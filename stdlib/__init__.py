@@ -1,4 +1,4 @@
-"""Published decoding algorithms, one .dec file each, and what a shelf of them can be asked without running one.
+"""Published decoding algorithms, one .dec file each, and what is read from them without running one.
 
 >>> "speculative" in names()
 True
@@ -25,10 +25,10 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Entry:
-    """One algorithm of the shelf: its file, how it works in a word, what it claims, and where it was published.
+    """One algorithm of the standard library: its file, how it works in a word, what it claims, and where it was published.
 
     `title` is the paper's, and `wave` the part of the catalog that it came with; both are empty (0) for a file that
-    shelf.toml does not know.
+    table.toml does not know.
     """
 
     name: str
@@ -48,7 +48,7 @@ def names() -> tuple[str, ...]:
 
 
 def path(name: str) -> Path:
-    """The file of an algorithm. Raises DecError for a name that is not on the shelf."""
+    """The file of an algorithm. Raises DecError for a name that is not in the standard library."""
     if name not in names():
         near = difflib.get_close_matches(name, names(), 2)
         hint = f"did you mean {' or '.join(near)}?" if near else "`decgraph list` shows what there is; a file needs its .dec"
@@ -57,7 +57,7 @@ def path(name: str) -> Path:
 
 
 def text(name: str) -> str:
-    """The text of an algorithm's file. Raises DecError for a name that is not on the shelf."""
+    """The text of an algorithm's file. Raises DecError for a name that is not in the standard library."""
     return path(name).read_text(encoding="utf-8")
 
 
@@ -68,7 +68,7 @@ def entry(name: str) -> Entry:
     assert isinstance(item, S.Algorithm)
     claims = (S.Refines, S.Ensures, S.KeepsSupport)
     claim = "; ".join(source[s.span.start : s.span.end].strip() for s in item.body if isinstance(s, claims))
-    known = shelf().get(name, {})
+    known = table().get(name, {})
     return Entry(
         name,
         known.get("family") or family(item),
@@ -81,9 +81,9 @@ def entry(name: str) -> Entry:
 
 
 @lru_cache(maxsize=1)
-def shelf() -> dict[str, dict[str, Any]]:
-    """shelf.toml: family, wave and title by the name of an algorithm."""
-    return tomllib.loads((FOLDER / "shelf.toml").read_text(encoding="utf-8"))
+def table() -> dict[str, dict[str, Any]]:
+    """table.toml: family, wave and title by the name of an algorithm."""
+    return tomllib.loads((FOLDER / "table.toml").read_text(encoding="utf-8"))
 
 
 def published(doc: str) -> str:
@@ -97,7 +97,7 @@ def published(doc: str) -> str:
 
 
 def family(item: S.Algorithm) -> str:
-    """What an algorithm is by what it is made of: the models and stores that it drafts with.
+    """What an algorithm is, by the models and stores that it drafts with.
 
     A canvas makes it diffusion; several draws below a node make it a tree; what drafts without a model, heads or a store
     iterates (Jacobi).

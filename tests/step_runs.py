@@ -27,7 +27,7 @@ from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import Stats
 
 V = 5
-STATIC = [name for name, known in sorted(stdlib.shelf().items()) if known.get("static")]
+STATIC = [name for name, known in sorted(stdlib.table().items()) if known.get("static")]
 """The algorithms whose steps are of static shape."""
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"shape": "[[0], [1], [0, 0], [1, 0], [0, 0, 0]]", "k": 2}

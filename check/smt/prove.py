@@ -19,7 +19,7 @@ from decgraph.check.smt.solver import z3
 from decgraph.check.smt.static import why_not
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import load_text
-from decgraph.dsl.lower.library import shelf
+from decgraph.dsl.lower.library import stdlib_file
 from decgraph.dsl.parse import parse_text
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module
@@ -51,7 +51,7 @@ def smt_report(
 ) -> SmtReport:
     """What `decgraph check --smt` prints: `prove` for an algorithm, `prove_rule` for the name of a rule in stdlib.
     seconds: for each obligation. Raises DecError, as these do."""
-    rules = shelf("rules")
+    rules = stdlib_file("rules")
     if isinstance(name_or_path, str) and rules is not None and isinstance(rules[0].named(name_or_path), S.Rule):
         return prove_rule(name_or_path, vocab=vocab, seconds=seconds)
     return prove(name_or_path, vocab=vocab, params=params, seconds=seconds)
@@ -84,7 +84,7 @@ def prove_rule(rule: str, text: str = "", *, vocab: int = 3, seconds: float = 60
     different distributions, or not drawn. text: the file that defines it, where stdlib does not. seconds: for each obligation.
     Raises DecError where there is no such rule or the solver is not installed."""
     z3()
-    found = shelf("rules")
+    found = stdlib_file("rules")
     home = parse_text(text, "<text>") if text else found[0] if found is not None else None
     item = home.named(rule) if home is not None else None
     if not isinstance(item, S.Rule):

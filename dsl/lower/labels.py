@@ -1,4 +1,4 @@
-"""What the label check finds, said at its line: where the draw was made, why it matters, what to do instead."""
+"""What the label check finds, said at its line: where the draw is, why it matters, what to do instead."""
 
 from __future__ import annotations
 

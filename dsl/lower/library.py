@@ -15,7 +15,7 @@ SHELVES = ("rules", "policies", "helpers")
 
 
 @cache
-def shelf(name: str) -> tuple[S.File, Source] | None:
+def stdlib_file(name: str) -> tuple[S.File, Source] | None:
     """A file of stdlib/ by its name, parsed once; None if there is none."""
     if not name.isidentifier():
         return None
@@ -30,7 +30,7 @@ def shelf(name: str) -> tuple[S.File, Source] | None:
 
 def stdlib_source(path: str) -> Source | None:
     """The text of a file of stdlib/ by its path in messages, `stdlib/name.dec`."""
-    found = shelf(path.removeprefix("stdlib/").removesuffix(".dec")) if path.startswith("stdlib/") else None
+    found = stdlib_file(path.removeprefix("stdlib/").removesuffix(".dec")) if path.startswith("stdlib/") else None
     return found[1] if found else None
 
 
@@ -44,7 +44,7 @@ def names() -> tuple[str, ...]:
 def _ambient() -> dict[str, tuple[S.Item, Source]]:
     out: dict[str, tuple[S.Item, Source]] = {}
     for s in SHELVES:
-        found = shelf(s)
+        found = stdlib_file(s)
         if found is not None:
             file, source = found
             out.update({i.name: (i, source) for i in file.items if isinstance(i, S.Item)})
@@ -68,7 +68,7 @@ class Names:
 
     def _import(self, item: S.Import, source: Source) -> None:
         module = item.module.removeprefix("stdlib.")
-        found = shelf(module)
+        found = stdlib_file(module)
         if found is None:
             advice = did_you_mean(module, names(), "modules are the files of stdlib/: " + ", ".join(names()[:12]))
             raise failure(source, item.span, f"there is no module `{item.module}`", advice, "E230")
@@ -84,7 +84,7 @@ class Names:
             return self.own[name]
         if name in _ambient():
             return _ambient()[name]
-        found = shelf(name) if name in names() else None
+        found = stdlib_file(name) if name in names() else None
         if found is not None:
             inner = found[0].named(name)
             if inner is not None:

@@ -1,4 +1,4 @@
-"""Numbers without bound: what a program asks for at once is bounded where it is written, or checked before it is built.
+"""Numbers without bound: what a program needs at once is bounded where it is written, or checked before it is built.
 
 A size (iterations, elements, positions) may be at most `LARGEST`, a whole number has 64 bits. A constant beyond that is an
 error of the program (E430); what is not known to stay below is checked while the program runs, at its line. What counts what is
@@ -82,7 +82,7 @@ def most_iterations(lw: Lowering, n: Value) -> int | None:
 
 
 def small(lw: Lowering, v: Value, depth: int = 0) -> bool:
-    """Whether a number is made of constants, ranges and counts by sums and differences alone."""
+    """Whether a number is computed from constants, ranges and counts by sums and differences alone."""
     exact = lw.constants.get(v)
     if exact is not None:
         return abs(exact) <= LARGEST

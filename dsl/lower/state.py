@@ -20,7 +20,7 @@ from decgraph.ir.values import Loc, Op, Region, Value
 
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
-"""Ops that keep the places of distributions, and can give none to what is made from plain numbers."""
+"""Ops that keep the places of distributions, and have none for what is computed from plain numbers."""
 BEYOND = 1 << 64
 """As a bound it says nothing: larger ones are not written out, since squares of squares have as many digits as one likes."""
 
@@ -78,7 +78,7 @@ class Lowering:
     made: dict[Value, Op] = field(default_factory=dict)  # whole numbers that are computed from others
     origin: dict[Value, Op] = field(default_factory=dict)  # every whole number's op
     constants: dict[Value, int] = field(default_factory=dict)
-    filled: set[Value] = field(default_factory=set)  # starts of states, made as large as these are
+    filled: set[Value] = field(default_factory=set)  # starts of states, as large as the states
     lows: dict[str, float] = field(default_factory=dict)
     unplaced: set[Value] = field(default_factory=set)  # distributions and draws that do not know which cells they are of
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Lowering:
 
     @contextmanager
     def called(self, name: str, env: dict[str, Value], span: Span) -> Iterator[None]:
-        """For the body of a helper or rule: names, states and sites of its own. It gives values, and does not grow its
+        """For the body of a helper or rule: names, states and sites of its own. It returns values, and does not grow its
         caller's trees. What the caller had comes back after it."""
         kept = {n: getattr(self, n) for n in ("env", "states", "prefix", "trees", "source", "drafting", "decided", "counters")}
         self.prefix = [*self.prefix, f"{name}@{self.site_number(span)}"]

@@ -109,7 +109,7 @@ class CanvasPut:
         rest = [c.of(v) for v in op.operands[1:]]
         value = rest[1] if op.attrs["kind"] == "token" else Abs()
         dep = canvas.dep | value.dep | rest[0].reads | (rest[-1].reads if op.attrs.get("has_mask") else labels.NO) | c.control
-        return [Abs(dep, canvas.held | value.held)]
+        return [Abs(dep, canvas.draws | value.draws)]
 
     attrs = ("kind", "has_mask?", "open?")
     batch = "ragged"
@@ -191,7 +191,7 @@ class CanvasGet:
     def label(c: Checker, op: Op) -> list[Abs]:
         x = c.of(op.operands[0])
         if op.attrs["field"] == "draws":
-            return [Abs(x.dep, x.held, canvas=True)]
+            return [Abs(x.dep, x.draws, canvas=True)]
         return [Abs(x.dep if op.attrs["field"] in ("masked", "decided", "all", "length") else x.reads)]
 
     attrs = ("field",)

@@ -135,7 +135,7 @@ class For:
     def label(c: Checker, op: Op) -> list[Abs]:
         ends = Abs(c.of(op.operands[0]).reads | c.of(op.operands[1]).reads)
         outer, c.control = c.control, c.control | ends.dep
-        out = c.turns(op, list(op.operands[2:]), [Abs()], (0,))
+        out = c.loop(op, list(op.operands[2:]), [Abs()], (0,))
         c.control = outer
         return out
 
@@ -197,7 +197,7 @@ class While:
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
         carried = op.operands[1:] if op.attrs.get("limited") else op.operands
-        return c.turns(op, list(carried), [Abs()], (0, 1))
+        return c.loop(op, list(carried), [Abs()], (0, 1))
 
     @staticmethod
     def capacity(s: Sizes, op: Op) -> list[Known]:
@@ -303,7 +303,7 @@ class Each:
         item = Abs(xs.reads) if xs.column else replace(xs, tree=None)
         out = [c.aged(a, op) for a in c.region(op.regions[0], [Abs(), item])]
         dep = out[0].dep | xs.dep | (out[1].reads if len(out) > 1 else labels.NO)
-        return [Abs(dep, out[0].held, canvas=out[0].canvas)]
+        return [Abs(dep, out[0].draws, canvas=out[0].canvas)]
 
     @staticmethod
     def capacity(s: Sizes, op: Op) -> list[Known]:

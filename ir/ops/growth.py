@@ -62,25 +62,25 @@ def grown(c: Checker, op: Op, x: Abs) -> list[Abs]:
     at = c.of(op.operands[2]) if op.attrs.get("has_at") else None
     name = str(op.operands[0].type.of[0])
     place = at.dep if at is not None else labels.NO
-    if x.held & (x.dep | place):
-        c.report("order" if x.canvas else "choice", op, x.held & (x.dep | place), name, "warning" if x.canvas else "error")
-    elif x.held & c.control:
-        c.report("skip", op, x.held & c.control, name)
-    elif x.held & t.dep:
-        c.report("earlier", op, x.held & t.dep, name)
+    if x.draws & (x.dep | place):
+        c.report("order" if x.canvas else "choice", op, x.draws & (x.dep | place), name, "warning" if x.canvas else "error")
+    elif x.draws & c.control:
+        c.report("skip", op, x.draws & c.control, name)
+    elif x.draws & t.dep:
+        c.report("earlier", op, x.draws & t.dep, name)
     key = (op.operands[1], op.operands[2] if at is not None else None)
-    if x.held and t.tree is not None and key in t.tree.grown:
-        c.report("twice", op, x.held, name)
-    way = x.held | x.dep | (at.reads if at is not None else labels.NO)
+    if x.draws and t.tree is not None and key in t.tree.grown:
+        c.report("twice", op, x.draws, name)
+    way = x.draws | x.dep | (at.reads if at is not None else labels.NO)
     new = Abs(x.dep | place, way)
     shape = t.tree or TreeAbs()
-    points = shape.points | (way if not x.held else labels.NO)
+    points = shape.points | (way if not x.draws else labels.NO)
     dep = t.dep | x.dep | c.control | (at.reads if at is not None else labels.NO)
-    known = shape.grown | {key} if x.held else shape.grown
+    known = shape.grown | {key} if x.draws else shape.grown
     return [
         Abs(
             dep,
-            t.held | x.held,
+            t.draws | x.draws,
             tree=TreeAbs(replace(new, dep=labels.NO), replace(new, dep=labels.NO), points, known),
         ),
         replace(new, dep=labels.NO),

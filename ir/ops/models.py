@@ -90,7 +90,7 @@ class ModelEval:
             *(c.of(v).reads for v, n in zip(op.operands[2:], op.attrs.get("with", ()), strict=False) if n != "tree")
         )
         if op.operands[1].type.elem == "tree":
-            return [Abs(rest, place.held, column=True)]
+            return [Abs(rest, place.draws, column=True)]
         return [Abs(place.reads | rest)]
 
     attrs = ("with?", "part?", "heads?", "reuse?", "joint?")

@@ -144,7 +144,7 @@ class Compact:
         """What a condition on one-hot draws selects is one-hot."""
         x, cond = (c.of(v) for v in op.operands)
         if not x.column and op.operands[0].type.elem in labels.HOLDERS and cond.points is not None:
-            return [replace(x, held=cond.points, dep=x.dep | cond.dep, tree=None)]
+            return [replace(x, draws=cond.points, dep=x.dep | cond.dep, tree=None)]
         return labels.choice(c, op)
 
     batch = "ragged"

@@ -191,9 +191,9 @@ class StateRead:
         t = op.result.type
         inner = t.of[0] if t.elem == "list" and t.of else t
         sampled = getattr(inner, "elem", "") in ("draw", "tree")
-        held = frozenset({(op.result, None)}) if sampled else labels.NO
-        tree = TreeAbs(Abs(held=held), Abs(held=held), held) if t.elem == "tree" else None
-        return [Abs(labels.NO if sampled else c.stored.get(op.attrs["state"], Abs()).reads, held, tree=tree)]
+        draws = frozenset({(op.result, None)}) if sampled else labels.NO
+        tree = TreeAbs(Abs(draws=draws), Abs(draws=draws), draws) if t.elem == "tree" else None
+        return [Abs(labels.NO if sampled else c.stored.get(op.attrs["state"], Abs()).reads, draws, tree=tree)]
 
     attrs = ("state", "type")
     batch, effects = "pointwise", "read"

@@ -18,13 +18,13 @@ def _where_held(index: list[Any], types: list[Type], shape: tuple[int, ...], val
     for mask, n in masks:
         if len(mask) != n or len(mask) != len(masks[0][0]):
             raise OpError(f"a mask of {len(mask)} as an index of a dimension of {n}")
-    held = np.flatnonzero(np.logical_and.reduce([np.asarray(mask, dtype=bool) for mask, _ in masks]))
+    chosen = np.flatnonzero(np.logical_and.reduce([np.asarray(mask, dtype=bool) for mask, _ in masks]))
     size = len(masks[0][0])
     for i, t in zip(index, types):
         if t.elem != "bool" and i.ndim and len(i) != size:
             raise OpError(f"an index of {len(i)} beside a mask of {size}")
-    out = [held if t.elem == "bool" else i[held] if i.ndim else i for i, t in zip(index, types)]
-    return out, values[held] if values.ndim and len(values) == size else values
+    out = [chosen if t.elem == "bool" else i[chosen] if i.ndim else i for i, t in zip(index, types)]
+    return out, values[chosen] if values.ndim and len(values) == size else values
 
 
 @op("scatter")

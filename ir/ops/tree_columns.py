@@ -100,7 +100,7 @@ class TreeGet:
             return [Abs(column=True)]
         if column == "point":
             return [Abs(column=True, points=(t.tree or TreeAbs()).points)]
-        return [Abs(labels.NO, t.held, column=True)]
+        return [Abs(labels.NO, t.draws, column=True)]
 
     attrs = ("column", "type?", "vocab?")
     batch = "ragged"
@@ -143,7 +143,7 @@ class TreeSet:
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
         t, value = c.of(op.operands[0]), c.of(op.operands[2])
-        return [replace(t, dep=t.dep | (value.dep - t.held))]
+        return [replace(t, dep=t.dep | (value.dep - t.draws))]
 
     attrs = ("column",)
     batch = "ragged"
@@ -170,7 +170,7 @@ class TreeFront:
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
         t, ns = c.of(op.operands[0]), c.of(op.operands[1])
-        return [replace(t, tree=replace(t.tree or TreeAbs(), frontier=Abs(ns.dep, ns.held)))]
+        return [replace(t, tree=replace(t.tree or TreeAbs(), frontier=Abs(ns.dep, ns.draws)))]
 
     @staticmethod
     def capacity(s: Sizes, op: Op) -> list[Known]:
@@ -218,7 +218,7 @@ class TreeNodes:
             return [Abs()]
         if which in ("frontier", "new"):
             return [shape.frontier if which == "frontier" else shape.new]
-        return [Abs(labels.NO, t.held)]
+        return [Abs(labels.NO, t.draws)]
 
     @staticmethod
     def capacity(s: Sizes, op: Op) -> list[Known]:

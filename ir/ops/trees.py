@@ -278,10 +278,10 @@ class TreeKeep:
     def label(c: Checker, op: Op) -> list[Abs]:
         t, ns = c.of(op.operands[0]), c.of(op.operands[1])
         name = str(op.operands[0].type.of[0])
-        which = t.held & (ns.dep | c.control)
+        which = t.draws & (ns.dep | c.control)
         if which:
             c.report("prune", op, which, name)
-        whole = Abs(held=t.reads)
+        whole = Abs(draws=t.reads)
         return [replace(t, dep=t.dep | ns.dep, tree=TreeAbs(whole, whole, (t.tree or TreeAbs()).points))]
 
     @staticmethod

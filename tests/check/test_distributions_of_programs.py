@@ -21,7 +21,7 @@ from decgraph.check.distributions import (
 )
 from decgraph.check.distributions import Specification as Spec
 from decgraph.dsl.lower import load_text
-from decgraph.dsl.lower.library import shelf
+from decgraph.dsl.lower.library import stdlib_file
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
@@ -29,7 +29,7 @@ P, Q = (F(1, 2), F(1, 3), F(1, 6)), (F(1, 6), F(1, 3), F(1, 2))
 
 
 def program(name: str, **params: int) -> CheckedProgram:
-    found = shelf(name)
+    found = stdlib_file(name)
     assert found is not None
     module = load_text(found[1].text, found[1].path)
     models = {

@@ -37,7 +37,7 @@ def test_entry(name: str) -> None:
     entry = stdlib.entry(name)
     assert entry.name == name
     assert entry.file.name == f"{name}.dec"
-    assert entry.wave in ((1, 2, 3, 4) if name in stdlib.shelf() else (0,))
+    assert entry.wave in ((1, 2, 3, 4) if name in stdlib.table() else (0,))
     if name == "autoregressive":
         assert (entry.family, entry.source, entry.title, entry.claim) == ("baseline", "", "", "")
         return
@@ -53,7 +53,7 @@ def test_the_claim_is_the_texts(name: str) -> None:
 
 
 def test_the_table_names_no_stranger() -> None:
-    assert set(stdlib.shelf()) <= set(NAMES)
+    assert set(stdlib.table()) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

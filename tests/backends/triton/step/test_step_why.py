@@ -24,7 +24,7 @@ def reason(name: str, request: Request | None = None) -> str | None:
 
 
 def test_the_static_ones_are_these() -> None:
-    assert [name for name in sorted(stdlib.shelf()) if reason(name) is None] == STATIC
+    assert [name for name in sorted(stdlib.table()) if reason(name) is None] == STATIC
 
 
 def test_reasons_say_where() -> None:
