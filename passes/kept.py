@@ -139,7 +139,7 @@ class Analysis:
         walked = {self.walked(c) for c in self.commits} - {""}
         mine = [p for op, _ in self.calls if op.attrs["reuse"] == store for p in self.places(op)]
         if features:
-            reasons.append("its cells below the root read its own features and are computed again once the target's are there")
+            reasons.append("slots below the root were computed from its own features and are computed again from the target's")
             return "what was committed"
         if walked and any(p.kind == "tree" and p.tree in walked for p in mine):
             reasons.append("cached: the accepted path of the last verification, gathered; not the token emitted there")
