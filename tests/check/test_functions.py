@@ -65,7 +65,7 @@ def test_what_chooses_the_evidence_may_not(condition: str) -> None:
     text = STEERED.format(type="bool", condition="[no]", rule=f"rejection against drafter(t) if {condition} else target(t)")
     found = check_algorithm(text, mutants=False)
     assert found.verdict == "refuted" and found.counterexample is not None
-    assert found.counterexample.kind in ("law", "tokens")  # of a function that there is, and not of an adversary
+    assert found.counterexample.kind in ("distribution", "tokens")  # of a function that there is, and not of an adversary
     assert any("sure(" in line and "= yes" in line for line in found.counterexample.functions)
     honest = check_algorithm(text, mutants=False, models=3, externs={"sure": lambda text, p: False})
     assert honest.verdict != "refuted"
