@@ -8,6 +8,8 @@ READY := .venv/.decgraph-ready
 # A worker for every core, and a worker that has nothing left takes tests from another; `make test PYTEST_ARGS=` runs them one
 # after the other.
 PYTEST_ARGS ?= -n auto --dist worksteal
+# What pyright reads; mypy reads the whole package.
+TYPED := $(foreach room,dsl ir passes check,decgraph/$(room)) decgraph/*.py
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -38,15 +40,17 @@ test: $(READY)  ## lint, types, and of every test at least one case (about four 
 	echo "test: pytest"; $(BIN)/python -m pytest $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
-lint: $(READY)  ## ruff
-	@echo "lint: ruff check"
-	@$(BIN)/ruff check .
+lint: $(READY)  ## ruff: rules and format
+	@failed=0; \
+	echo "lint: ruff check"; $(BIN)/ruff check . || failed=1; \
+	echo "lint: ruff format --check"; $(BIN)/ruff format --check . || failed=1; \
+	exit $$failed
 
 types: $(READY)  ## mypy and pyright over the package
-	@echo "types: mypy -p decgraph"
-	@$(BIN)/mypy -p decgraph
-	@echo "types: pyright"
-	@$(BIN)/pyright --level error --pythonpath $(BIN)/python $(foreach room,dsl ir passes check,decgraph/$(room)) decgraph/*.py
+	@failed=0; \
+	echo "types: mypy -p decgraph"; $(BIN)/mypy -p decgraph || failed=1; \
+	echo "types: pyright"; $(BIN)/pyright --level error --pythonpath $(BIN)/python $(TYPED) || failed=1; \
+	exit $$failed
 
 check: $(READY)  ## prove every claim of stdlib/ and refute every planted mutant
 	@echo "check: decgraph check --all"
