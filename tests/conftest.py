@@ -23,6 +23,9 @@ settings.register_profile("local", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+IDLE = pytest.StashKey[str]()
+"""Of the first case of a test: what is wrong with the test's mark `quick`."""
+
 GOLDEN = Path(__file__).parent / "golden"
 _read: set[str] = set()
 
@@ -37,12 +40,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    try:
-        slow = slow_cases(items, whole=not any("::" in arg for arg in config.args))
-    except ValueError as error:
-        raise pytest.UsageError(str(error)) from None
-    for item in slow:
-        item.add_marker(pytest.mark.slow)
+    slow, idle = slow_cases(items)
+    left = {id(item) for item in slow}
+    whole = not any("::" in arg for arg in config.args)  # only then were all cases of each test collected
+    for item in items:
+        if whole and (why := idle.pop(item.nodeid.split("[")[0], None)):
+            item.stash[IDLE] = why
+        elif id(item) in left:
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A mark that is wrong fails its test and no other one."""
+    if IDLE in item.stash:
+        pytest.fail(item.stash[IDLE], pytrace=False)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -28,11 +28,9 @@ def words_of(identifier: str, parameters: Iterable[Any]) -> set[str]:
     return {str(p) for p in parameters if isinstance(p, str | int | float)} | set(identifier.split("-")) | {identifier}
 
 
-def slow_cases(items: Sequence[Any], *, whole: bool) -> list[Any]:
-    """The collected cases that their test's mark leaves to `make slow`.
-
-    whole: whether all cases of each test were collected; then words that choose none of them raise ValueError.
-    """
+def slow_cases(items: Sequence[Any]) -> tuple[list[Any], dict[str, str]]:
+    """The collected cases that their test's mark leaves to `make slow`; and, by test, words of marks that choose none of its
+    collected cases."""
     slow, quick, seen = [], set(), dict[tuple[str, str], int]()
     marked = [(i, i.get_closest_marker("quick")) for i in items if hasattr(i, "callspec")]
     for item, mark in [(i, m) for i, m in marked if m is not None]:
@@ -48,7 +46,7 @@ def slow_cases(items: Sequence[Any], *, whole: bool) -> list[Any]:
             chosen = bool(fit)
         if not chosen:
             slow.append(item)
-    wanted = {(i.nodeid.split("[")[0], w) for i, m in marked if m is not None for w in m.args}
-    if whole and wanted - quick:
-        raise ValueError(f"quick cases that are none: {sorted(map(str, wanted - quick))}")
-    return slow
+    idle: dict[str, list[str]] = {}
+    for test, word in sorted({(i.nodeid.split("[")[0], w) for i, m in marked if m for w in m.args} - quick, key=str):
+        idle.setdefault(test, []).append(str(word))
+    return slow, {test: f"quick chooses no case by {', '.join(words)}" for test, words in idle.items()}

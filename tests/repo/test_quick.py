@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
 import pytest
 from quick import slow_cases
 
@@ -47,7 +52,7 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> list[pytest.Item]:
 
 
 def test_which_cases_are_left_to_make_slow(items: list[pytest.Item]) -> None:
-    slow = {i.name for i in slow_cases(items, whole=False)}
+    slow = {i.name for i in slow_cases(items)[0]}
     quick = {i.name for i in items} - slow
     assert quick == {
         "test_words[b-1]",
@@ -61,6 +66,22 @@ def test_which_cases_are_left_to_make_slow(items: list[pytest.Item]) -> None:
     }
 
 
-def test_words_that_choose_nothing_are_an_error(items: list[pytest.Item]) -> None:
-    with pytest.raises(ValueError, match="typo"):
-        slow_cases(items, whole=True)
+def test_words_that_choose_nothing_are_named(items: list[pytest.Item]) -> None:
+    assert slow_cases(items)[1] == {"test_marked.py::test_typo": "quick chooses no case by typo"}
+
+
+def test_what_is_wrong_in_one_file_stops_no_other(tmp_path: Path) -> None:
+    """A mark that chooses nothing fails its test; a table that raises when it is read fails its file. The others run."""
+    here = Path(__file__).parent.parent
+    for name in ("conftest.py", "quick.py"):
+        (tmp_path / name).write_text((here / name).read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "test_marked.py").write_text(TESTS, encoding="utf-8")
+    (tmp_path / "test_table.py").write_text("TABLE = {}\nROW = TABLE['missing']\n", encoding="utf-8")
+    options = tomllib.loads((here.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    chosen = {**options, "testpaths": ".", "pythonpath": ".", "filterwarnings": "", "markers": "\n ".join(options["markers"])}
+    (tmp_path / "pytest.ini").write_text("[pytest]\n" + "".join(f"{k} = {v}\n" for k, v in chosen.items()), encoding="utf-8")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert "8 passed" in done.stdout and "2 errors" in done.stdout, done.stdout + done.stderr
+    assert "ERROR test_table.py - KeyError: 'missing'" in done.stdout
+    assert "ERROR test_marked.py::test_typo[1] - Failed: quick chooses no case by typo" in done.stdout

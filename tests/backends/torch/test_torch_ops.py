@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,8 @@ from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.request import Request
 
 OPS = sorted(TABLE)
-lowering.load()
+with suppress(TypeError):  # an op that lacks its lowering fails in tests, not when they are collected
+    lowering.load()
 REFUSED = {name for name in OPS if TABLE[name].unavailable}
 """Parts of models that no backend can read: refused by name where they are reached."""
 SPOKEN = {'%z = model.derive(%target, how = "speaking", vocab = "W")'}
@@ -223,6 +225,7 @@ def test_what_is_refused_is_refused_by_name(name: str) -> None:
 
 def test_every_op_is_lowered_hosted_written_or_refused() -> None:
     """`load` refuses an op that is in none of the tables; what writer.py writes is what it says it writes."""
+    lowering.load()
     written = {n.removeprefix("op_") for n in dir(writer.Writer) if n.startswith("op_")}
     assert {name.replace(".", "_") for name in lowering.WRITTEN} == written
     tables = (lowering.LOWERINGS, lowering.PLANS, lowering.HOSTED, lowering.WRITTEN)
