@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+
+from decgraph.dsl.lower import load_text
+from decgraph.ir.values import Module
 
 FOLDER = Path(__file__).parent / "dsl" / "programs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.dec"))
@@ -11,6 +15,12 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.dec"))
 def program(name: str) -> str:
     """The text of a program."""
     return (FOLDER / f"{name}.dec").read_text(encoding="utf-8")
+
+
+@cache
+def lowered(name: str) -> Module:
+    """The module of a program, lowered once."""
+    return load_text(program(name), f"{name}.dec")
 
 
 def many_lines(least: int) -> str:

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from programs import NAMES, program
+from programs import NAMES, lowered
 
 from decgraph.backends.reference.values import Suffixes
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for, params_for
-from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module
@@ -28,7 +27,7 @@ PAIRS = [
     (n, f)
     for n in NAMES
     if n not in LATER
-    for f in load_text(program(n)).functions
+    for f in lowered(n).functions
     if f not in ("autoregressive", "static_masked") or n == f
 ]
 
@@ -55,7 +54,7 @@ def run(module: Module, f: Function, seed: int, models: Any = None, params: Any 
 
 @pytest.mark.parametrize(("name", "function"), PAIRS)
 def test_program_runs(name: str, function: str) -> None:
-    module = load_text(program(name), f"{name}.dec")
+    module = lowered(name)
     if any(lookup(op.opcode).unavailable for op in module.functions[function].body.walk()):
         with pytest.raises(DecError, match=rf"{name}.dec:\d+:\d+: [a-z.]+: no model adapter returns"):
             run(module, module.functions[function], 1)
@@ -70,15 +69,13 @@ def test_program_runs(name: str, function: str) -> None:
     assert len(result.tokens) <= LIMIT and all(0 <= t < V for t in result.tokens)
 
 
-IN_TOKENS = [
-    (n, f) for n, f in PAIRS for c in load_text(program(n)).functions[f].claims if c.kind == "refines" and c.mode == "tokens"
-]
+IN_TOKENS = [(n, f) for n, f in PAIRS for c in lowered(n).functions[f].claims if c.kind == "refines" and c.mode == "tokens"]
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("name", "function"), [p for p in IN_TOKENS if p[1] not in ("best_first_beam", "a_star")])
 def test_claims_in_tokens(name: str, function: str, seed: int) -> None:
-    module = load_text(program(name))
+    module = lowered(name)
     f = module.functions[function]
     claim = next(c for c in f.claims if c.mode == "tokens")
     spec = module.functions[claim.spec]

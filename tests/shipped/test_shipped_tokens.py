@@ -11,9 +11,10 @@ from functools import cache
 from typing import Any
 
 import pytest
+import shelf
 
 import decgraph
-from decgraph import stdlib, zoo
+from decgraph import zoo
 from decgraph.models import request_for, shipped
 from decgraph.runtime.text import Tokenizer
 
@@ -60,12 +61,7 @@ def shared(folder: str) -> Any:
 
 def by_mode(mode: str) -> list[str]:
     """Algorithms that claim to refine autoregressive in this mode."""
-    out = []
-    for name in stdlib.names():
-        for claim in decgraph.load(name).claims:
-            if claim.kind == "refines" and claim.spec == "autoregressive" and claim.mode == mode:
-                out.append(name)
-    return out
+    return [name for name, claim in shelf.claims(mode) if claim.spec == "autoregressive"]
 
 
 def requests(count: int) -> list[dict[str, Any]]:

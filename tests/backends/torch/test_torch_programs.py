@@ -7,13 +7,12 @@ from functools import cache
 from typing import Any
 
 import pytest
-from programs import NAMES, program
+from programs import NAMES, lowered
 
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.registry import machine
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.check.worlds import models_for, params_for
-from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module
@@ -39,16 +38,11 @@ STUCK = {("apd", 1), ("d2f", 0), ("sequoia", 1)}
 
 
 @cache
-def module_of(name: str) -> Module:
-    return load_text(program(name), f"{name}.dec")
-
-
-@cache
 def optimised(name: str) -> Module:
-    return optimise(module_of(name))[0]
+    return optimise(lowered(name))[0]
 
 
-PAIRS = [(n, f) for n in NAMES if n not in LATER for f in module_of(n).functions]
+PAIRS = [(n, f) for n in NAMES if n not in LATER for f in lowered(n).functions]
 
 
 def given(p: Any, backend: str) -> Any:
@@ -78,7 +72,7 @@ def run(module: Module, f: Function, seed: int, backend: str, request: Request) 
 @pytest.mark.parametrize("passes", [False, True], ids=["plain", "passes"])
 @pytest.mark.parametrize(("name", "function"), PAIRS)
 def test_program_runs_as_on_the_reference(name: str, function: str, passes: bool) -> None:
-    module = module_of(name)
+    module = lowered(name)
     made = optimised(name) if passes else module
     for n, request in enumerate(REQUESTS):
         f = module.functions[function]
