@@ -2,6 +2,7 @@
 
 `@pytest.mark.quick("eagle2", "eesd")` on a parametrised test: cases with one of these words among their parameters or in their
 ids are quick, all others are slow. A tuple asks for all of its words: `("eagle2", "torch")`.
+`@pytest.mark.quick(but=("eagle2",))`: the other way round, all cases but these are quick.
 `@pytest.mark.quick(first=2)`: the first two cases are quick; with `each="backend"` those of every value of that parameter.
 A case that is marked `slow` or `nightly` itself stays so.
 
@@ -28,10 +29,15 @@ def words_of(identifier: str, parameters: Iterable[Any]) -> set[str]:
     return {str(p) for p in parameters if isinstance(p, str | int | float)} | set(identifier.split("-")) | {identifier}
 
 
+def wanted(mark: Any) -> tuple[Any, ...]:
+    """The words, and tuples of words, that a mark names."""
+    return (*mark.args, *mark.kwargs.get("but", ()))
+
+
 def slow_cases(items: Sequence[Any]) -> tuple[list[Any], dict[str, str]]:
     """The collected cases that their test's mark leaves to `make slow`; and, by test, words of marks that choose none of its
     collected cases."""
-    slow, quick, seen = [], set(), dict[tuple[str, str], int]()
+    slow, used, seen = [], set(), dict[tuple[str, str], int]()
     marked = [(i, i.get_closest_marker("quick")) for i in items if hasattr(i, "callspec")]
     for item, mark in [(i, m) for i, m in marked if m is not None]:
         test, case = item.nodeid.split("[")[0], item.callspec
@@ -41,12 +47,12 @@ def slow_cases(items: Sequence[Any]) -> tuple[list[Any], dict[str, str]]:
             chosen = seen[key] <= mark.kwargs["first"]
         else:
             words = words_of(case.id, case.params.values())
-            fit = [w for w in mark.args if {w} <= words or (isinstance(w, tuple) and set(w) <= words)]
-            quick |= {(test, w) for w in fit}
-            chosen = bool(fit)
+            fit = [w for w in wanted(mark) if {w} <= words or (isinstance(w, tuple) and set(w) <= words)]
+            used |= {(test, w) for w in fit}
+            chosen = bool(fit) is not ("but" in mark.kwargs)
         if not chosen:
             slow.append(item)
     idle: dict[str, list[str]] = {}
-    for test, word in sorted({(i.nodeid.split("[")[0], w) for i, m in marked if m for w in m.args} - quick, key=str):
+    for test, word in sorted({(i.nodeid.split("[")[0], w) for i, m in marked if m for w in wanted(m)} - used, key=str):
         idle.setdefault(test, []).append(str(word))
     return slow, {test: f"quick chooses no case by {', '.join(words)}" for test, words in idle.items()}

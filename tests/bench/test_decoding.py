@@ -32,6 +32,7 @@ def test_the_drafter_is_the_targets_first_layers(small: weights.Weights) -> None
     assert weights.count(small.drafter) < weights.count(small.target)
 
 
+@pytest.mark.quick("speculative-assisted")
 @pytest.mark.parametrize(
     ("name", "baseline"),
     [

@@ -168,6 +168,7 @@ def test_checks_run_in_processes_of_their_own(lab: Lab) -> None:
     assert [f[0][0] for f in (found[0], *found[2:])] == [tasks[n][0] for n in (0, 2, 3)] and "KeyError" in found[1]
 
 
+@pytest.mark.slow
 def test_limits(tmp_path: Path) -> None:
     with pytest.raises(OutOfTime), limited(0.05):
         time.sleep(5)

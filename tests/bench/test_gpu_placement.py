@@ -44,6 +44,7 @@ def test_devices_that_meet_are_noticed() -> None:
                 mixing()
 
 
+@pytest.mark.quick(first=2)
 @pytest.mark.parametrize(
     ("family", "name"),
     [
@@ -75,6 +76,7 @@ def test_causal_models(family: str, name: str) -> None:
         assert got.tolist() == plain.tolist()
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("name", ["speculative_jacobi", "speculative", "recursive_sd"])
 def test_drawn_tokens(name: str) -> None:
     """The CPU's, with a warper and a processor; distributions that no model gave among those that one did."""

@@ -62,6 +62,7 @@ def test_decoding_and_a_step() -> None:
     assert step["forwards"] > 1 and step["waits_of_machine"] == 0 and "Self CPU" in step["profile"]["table"]
 
 
+@pytest.mark.slow
 def test_a_masked_model() -> None:
     found = dict(canvases.stage(Lab(CPU, replace(SIZES["tiny"], canvas=4, block=2))))
     rows = {name: work() for name, work in found.items()}

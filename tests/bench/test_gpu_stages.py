@@ -56,6 +56,7 @@ def test_generate_with_a_static_cache_is_a_baseline(lab: Lab) -> None:
     assert row["against"] == "static" and row["same_tokens_first"] == 4
 
 
+@pytest.mark.slow
 def test_the_masked_iteration(lab: Lab) -> None:
     row = dict(canvases.on_device(Lab(CPU, lab.sizes)))["an iteration"]()
     assert row["same_tokens_first"] == 4 and row["calls"]["triton"] == row["calls"]["torch"] == 4

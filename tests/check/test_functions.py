@@ -60,6 +60,7 @@ def test_what_steers_drafting_may_be_any_function(returns: str, condition: str) 
     assert check_algorithm(text, mutants=False, models=4).verdict == "proved"
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("condition", ["sure(text_of(ctx), 0.5)", "sure(text_of(ctx), 0.25)"])
 def test_what_chooses_the_evidence_may_not(condition: str) -> None:
     text = STEERED.format(type="bool", condition="[no]", rule=f"rejection against drafter(t) if {condition} else target(t)")

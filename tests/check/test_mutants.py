@@ -80,7 +80,7 @@ class Same(ExactMachine):
     """A bug that is none."""
 
 
-@pytest.mark.quick("speculative")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["speculative", "pearl", "speculative_jacobi", "freedave"])
 def test_no_bug_is_never_found(name: str) -> None:
     """Nor does an error that the program itself ends with in a world count as one of the bug's."""

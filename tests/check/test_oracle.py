@@ -206,6 +206,7 @@ def test_a_wrong_program_has_a_wrong_law_on_the_reference() -> None:
 # ---- the checker, judged
 
 
+@pytest.mark.quick("adaptive", "cells_drawn", "chain", "heads", "jacobi", "lookup", "matched", "points", "siblings", "table")
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_true_programs_hold(name: str) -> None:
     found = judge(bases()[name], seconds=0.4)

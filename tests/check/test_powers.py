@@ -63,6 +63,7 @@ def is_refuted(case: Case) -> None:
     assert "total variation" in found.counterexample.render()
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("case", RATIONAL, ids=named)
 def test_true_programs_are_proved(case: Case) -> None:
     is_proved(case)
@@ -73,6 +74,7 @@ def test_wrong_programs_are_refuted(case: Case) -> None:
     is_refuted(case)
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("case", REAL, ids=str)
 def test_true_programs_beyond_the_rationals_are_proved(case: Case) -> None:
     is_proved(case)

@@ -180,6 +180,7 @@ algorithm kept(target: causal, drafter: causal, gamma: int in 1..4 = 2):
 """
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize(("keep", "verdict"), [("steps >= 0", "proved"), ("steps <= 4000", "undecided")])
 def test_a_condition_is_no_hindrance_only_if_it_always_holds(tmp_path: Path, keep: str, verdict: str) -> None:
     path = tmp_path / "kept.dec"

@@ -36,6 +36,7 @@ def test_what_two_tokens_cannot_show_three_do() -> None:
         assert int(found[name][3]) > 0 and int(found[name][4]) > 0
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("name", ["accept-always", "residual-skipped"])
 def test_numbers_are_what_they_are(name: str) -> None:
     (line,) = lines(vocabs=(2,), only=(name,))

@@ -54,6 +54,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.quick((IID.format(1), "3"), (DIFFERENT.format(2), "3"), (POINTS.format(1), "3"))
 @pytest.mark.parametrize(("rule", "grow", "vocab"), RIGHT)
 def test_right_uses_of_rejection_are_proved(rule: str, grow: str, vocab: int) -> None:
     report = prove(step(rule, grow), vocab=vocab)
@@ -74,6 +75,7 @@ def test_match_commits_the_output_draw(grow: str, vocab: int) -> None:
     assert report.verdict == PROVED, report.render()
 
 
+@pytest.mark.slow
 def test_a_chain_of_two() -> None:
     assert prove("speculative", vocab=4, params={"gamma": 2}).verdict == PROVED
     report = prove("speculative")
@@ -83,6 +85,7 @@ def test_a_chain_of_two() -> None:
     assert report.render().startswith(f"{PROVED}: speculative: refines autoregressive(target) in distribution\n")
 
 
+@pytest.mark.slow
 def test_recursive_rejection_over_a_tree() -> None:
     report = prove("recursive_sd")
     assert [(o.label, o.verdict) for o in report.obligations] == [("shape = 2", PROVED), ("shape = 2x1", PROVED)]

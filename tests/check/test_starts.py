@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import decgraph
 
 PROGRAM = """algorithm two_commits(target: causal, drafter: causal):
@@ -45,6 +47,7 @@ CELLS = """algorithm draws_cells(model: masked, length: int in 1..8 = 2, block: 
 """
 
 
+@pytest.mark.slow
 def test_a_large_canvas_draws_again_with_noise_of_its_own() -> None:
     """With the noise of the output, which is that of the cell, a cell that waits is drawn with the same noise again."""
     assert decgraph.check(CELLS.format(late=" as output"), mutants=False).verdict == "refuted"

@@ -27,6 +27,7 @@ def test_every_program_is_in_the_table() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.dec")) == sorted(SOUND + BROKEN)
 
 
+@pytest.mark.quick(but=("stop_after", "position_keys"))
 @pytest.mark.parametrize("name", SOUND)
 def test_sound(name: str) -> None:
     report = check_module(module(name), models=6)
@@ -62,6 +63,7 @@ def test_shipped_and_sound(name: str) -> None:
     assert check_algorithm(name, models=4, mutants=False).verdict == "proved"
 
 
+@pytest.mark.quick("recursive_sd")
 @pytest.mark.parametrize("name", ["rsd_s", "speculative_jacobi", "recursive_sd"])
 def test_shipped_and_sound_in_a_small_world(name: str) -> None:
     report = check_algorithm(name, models=2, mutants=False)
@@ -69,12 +71,14 @@ def test_shipped_and_sound_in_a_small_world(name: str) -> None:
     assert report.models >= 10
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize(("name", "answer"), [("stop_after", "any"), ("position_keys", "any")])
 def test_controllers(name: str, answer: str) -> None:
     """What stops after a token may be any function of what was seen."""
     assert check_module(module(name), models=10).controllers == answer
 
 
+@pytest.mark.slow
 def test_dropping_by_an_adversary_is_not_lossless() -> None:
     """At a threshold that never applies no world shows the dropping, and forced it is not lossless: nothing is proved."""
     report = check_module(module("stop_and_drop"), models=10, params={"eta": 0})

@@ -22,6 +22,7 @@ algorithm greedy(target: causal):
 """
 
 
+@pytest.mark.slow
 def test_examples_in_docstrings() -> None:
     result = doctest.testmod(module)
     assert result.attempted > 5

@@ -72,6 +72,7 @@ def verdict(folder: str, name: str) -> str:
     return check_algorithm(module, models=4, params=params, mutants=False, adversary=False).verdict
 
 
+@pytest.mark.quick("bandit_on_past_draws", "chain", "pearl", "stop_after_keeping")
 @pytest.mark.parametrize("name", [n for n in SOUND if n not in LONG])
 def test_the_exact_check_proves_what_passes(name: str) -> None:
     assert verdict("sound", name) == "proved"

@@ -50,9 +50,11 @@ def test_most_messages_say_what_to_try() -> None:
     assert helped >= 0.7 * len(MISTYPED)
 
 
-def test_mutated_programs_lower_or_are_refused() -> None:
-    lowered = refused = 0
-    for text in mutants(seed=5, count=2_000):
+@pytest.mark.quick("5")
+@pytest.mark.parametrize("seed", (5, 6, 7, 8))
+def test_mutated_programs_lower_or_are_refused(seed: int) -> None:
+    lowered, refused, count = 0, 0, 500
+    for text in mutants(seed=seed, count=count):
         try:
             module = load_text(text, "mutant.dec")
         except DecError as error:
@@ -61,4 +63,4 @@ def test_mutated_programs_lower_or_are_refused() -> None:
         else:
             verify(module)
             lowered += 1
-    assert lowered > 100 and refused > 1_000
+    assert lowered > count / 20 and refused > count / 2

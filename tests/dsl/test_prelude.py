@@ -77,6 +77,7 @@ CHECKERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", sorted(CHECKERS))
 def test_the_decorator_style_has_types(checker: str, tmp_path: Path) -> None:
     if checker == "pyright" and shutil.which("pyright") is None:

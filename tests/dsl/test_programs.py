@@ -49,6 +49,7 @@ def test_shape_of_a_program() -> None:
     assert commit == s.Commit(s.Attr(s.Name("t"), "accepted"))
 
 
+@pytest.mark.slow
 def test_five_thousand_lines_parse_in_linear_time() -> None:
     small, large = many_lines(1_000), many_lines(5_000)
     few, many = (work(lambda text=text: parse_text(text)) for text in (small, large))

@@ -51,7 +51,7 @@ def test_a_recording_is_replayed(entry: Entry, case: Any, backend: str) -> None:
     agree(entry, case, backend)
 
 
-@pytest.mark.quick(first=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("entry, case, backend", every(lambda e: ("triton",) if e.triton else ()))
 def test_on_tritons_interpreter(entry: Entry, case: Any, backend: str) -> None:
     agree(entry, case, backend)

@@ -199,6 +199,7 @@ def test_generate_and_decgraph_draw_from_one_law(name: str) -> None:
     assert alike(own, ours) > 1e-4
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("more", [{"temperature": 1.4}, {"repetition_penalty": 3.0}, {"top_k": 5}])
 def test_another_law_is_told_apart(more: dict[str, Any]) -> None:
     """The test above can fail: with one setting another, it does."""

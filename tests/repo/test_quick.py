@@ -23,6 +23,11 @@ def test_words(name, n): pass
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_first(name, n): pass
 
+@pytest.mark.quick(but=("a", ("b", "2")))
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_but(name, n): pass
+
 @pytest.mark.quick("typo")
 @pytest.mark.parametrize("n", [1, 2])
 def test_typo(n): pass
@@ -60,6 +65,7 @@ def test_which_cases_are_left_to_make_slow(items: list[pytest.Item]) -> None:
         "test_words[c-2]",
         "test_first[a-1]",
         "test_first[b-1]",
+        "test_but[b-1]",
         "test_all[1]",
         "test_all[2]",
         "test_one",
@@ -82,6 +88,6 @@ def test_what_is_wrong_in_one_file_stops_no_other(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n" + "".join(f"{k} = {v}\n" for k, v in chosen.items()), encoding="utf-8")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
-    assert "8 passed" in done.stdout and "2 errors" in done.stdout, done.stdout + done.stderr
+    assert "9 passed" in done.stdout and "2 errors" in done.stdout, done.stdout + done.stderr
     assert "ERROR test_table.py - KeyError: 'missing'" in done.stdout
     assert "ERROR test_marked.py::test_typo[1] - Failed: quick chooses no case by typo" in done.stdout

@@ -183,6 +183,7 @@ def checked(checker: tuple[str, Path], text: str) -> Found:
     return Found(errors, types)
 
 
+@pytest.mark.quick("pyright")
 def test_right_code_has_no_error(checker: tuple[str, Path]) -> None:
     assert checked(checker, RIGHT).errors == []
 

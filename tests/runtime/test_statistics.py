@@ -74,7 +74,13 @@ def test_what_is_pruned_is_not_drafted(name: str) -> None:
         assert bound(name, backend).run(request(limit=9, seed=3)).stats.drafted == kept
 
 
-@pytest.mark.quick("eagle2", "speculative")
+@pytest.mark.quick(
+    ("reference", "eagle2"),
+    ("torch", "eagle2"),
+    ("reference", "speculative"),
+    ("torch", "speculative"),
+    ("triton", "speculative"),
+)
 @pytest.mark.parametrize("name", ONE_CALL)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_accepted_drafts_and_own_tokens_make_the_text(backend: str, name: str) -> None:

@@ -108,6 +108,7 @@ def test_a_prompt_over_the_context_is_refused(backend: str, name: str) -> None:
 LOSSLESS = sorted({name for mode in ("tokens", "distribution") for name, claim in claims(mode) if "target" in claim.text})
 
 
+@pytest.mark.quick("block_verification", "eagle2", "jacobi", "lookahead", "speculative")
 @pytest.mark.parametrize("name", LOSSLESS)
 def test_a_text_cut_by_the_context_is_that_of_a_longer_context(name: str) -> None:
     """What the end of the context cuts off is all that it changes, where drafts change nothing."""

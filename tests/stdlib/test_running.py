@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shelf import NAMES, V, layered, module, parameters, run, tables
+from shelf import FEW, NAMES, V, layered, module, parameters, run, tables
 
 WITH_LAYERS = [(n, k) for n in NAMES for k in ("free", "tiny") if k == "free" or n not in ("kangaroo", "eesd")]
 """A tiny transformer has no adapter."""
@@ -19,6 +19,7 @@ def test_runs_on_models_with_layers(name: str, kind: str, temperature: int) -> N
     assert set(result.tokens) <= set(range(V))
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_sampled_from_tables_with_holes(name: str) -> None:
     for seed in range(5):
@@ -36,6 +37,7 @@ def test_limit_cuts_in_mid_path(name: str) -> None:
         assert len(run(name, limit=limit).tokens) == limit
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_follows_the_end_of_text(name: str) -> None:
     ended = 0

@@ -36,7 +36,7 @@ def test_which_refine_in_tokens() -> None:
     }
 
 
-@pytest.mark.quick("eagle2", "lookahead")
+@pytest.mark.quick("lookahead")
 @pytest.mark.parametrize(("name", "claim"), IN_TOKENS, ids=[n for n, _ in IN_TOKENS])
 def test_fifty_tables(name: str, claim: Claim) -> None:
     masked = claim.spec != "autoregressive"

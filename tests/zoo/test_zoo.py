@@ -119,6 +119,7 @@ def test_heads_take_the_targets_states_and_do_not_see_ahead(tokenizer: Any) -> N
         torch.testing.assert_close(full[:, :8], part, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_masked_model_answers_held_out_tasks(tokenizer: Any) -> None:
     import torch
 

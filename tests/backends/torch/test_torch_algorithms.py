@@ -38,6 +38,7 @@ def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) ->
         )
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_grammars(name: str) -> None:
     w = world(name, *WORLDS[0])

@@ -41,6 +41,7 @@ def sessions() -> dict[str, Any]:
                                                                          tokenizer=first.tokenizer)}  # fmt: skip
 
 
+@pytest.mark.quick(first=1, each="name")
 @pytest.mark.parametrize("name", ["speculative", "pearl"])
 @pytest.mark.parametrize("fields", SETTINGS)
 def test_a_roll_is_the_loop(name: str, fields: dict[str, Any], sessions: dict[str, Any],

@@ -14,7 +14,7 @@ SOME = (0, 1, 2, 4, 6)
 """Sampled, greedy, truncated and penalised, constrained with ends, with stop strings."""
 
 
-@pytest.mark.quick(*((name, "free") for name in FEW))
+@pytest.mark.quick(("eagle2", "free"), ("fast_dllm_factor", "free"))
 @pytest.mark.parametrize(("seed", "free"), WORLDS, ids=["table", "free"])
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_what_the_reference_commits(name: str, seed: int, free: bool) -> None:

@@ -53,7 +53,7 @@ def session(name: str, place: Any, backend: str) -> Any:
     return load(name).session(held, backend=backend, **({"gamma": 2} if name == "speculative" else {}))
 
 
-@pytest.mark.quick(("autoregressive", "greedy"))
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("name", ["autoregressive", "speculative"])
 def test_causal_models(name: str, request_: Request) -> None:

@@ -32,6 +32,7 @@ def test_rows_and_a_result_file(capsys: Capture, tmp_path: Path) -> None:
     assert made["machine"]["threads"] == 1
 
 
+@pytest.mark.quick(but=("cannot write",))
 @pytest.mark.parametrize(("arguments", "message"), [
     (["nothing"], "no algorithm called 'nothing'"),
     (["speculative", "--baseline", "nothing"], "no baseline 'nothing'"),

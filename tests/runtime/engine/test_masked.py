@@ -237,7 +237,7 @@ class Player:
             self.kept, self.memory = answer.memory, memory
 
 
-@pytest.mark.quick(first=4)
+@pytest.mark.quick(first=1, each="captured")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("captured", [False, True], ids=["module", "captured"])
 def test_any_asks_are_answered_as_the_model_itself_answers(name: str, captured: bool) -> None:

@@ -85,7 +85,12 @@ KINDS = [
 ]
 
 
-@pytest.mark.quick(("drafted 0.9", "target"), ("lossy 0.9", "skip"))
+@pytest.mark.quick(
+    ("drafted 0.9", "target", "skip"),
+    ("drafted 0.9", "target", "exit"),
+    ("drafted 0.9", "target", "quantized"),
+    ("lossy 0.9", "skip"),
+)
 @pytest.mark.parametrize("small, given", PAIRS)
 @pytest.mark.parametrize("text, temperature", KINDS)
 def test_backends_agree(folder: Path, text: str, small: str, given: str, temperature: float) -> None:

@@ -198,6 +198,7 @@ def test_views(dense: Any) -> None:
     assert gap(c, dense, 3) < 3e-6
 
 
+@pytest.mark.quick(first=3)
 @pytest.mark.parametrize("window", [None, 6, 40])
 @pytest.mark.parametrize("splits", [1, 5, 9])
 def test_a_shared_prefix(window: int | None, splits: int, dense: Any) -> None:

@@ -40,6 +40,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos[:, :, None] + torch.cat((-b, a), -1) * sin[:, :, None]
 
 
+@pytest.mark.quick(first=4)
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize(("size", "rotary"), [(8, True), (6, True), (5, False)])
@@ -123,6 +124,7 @@ def test_what_is_fused(kind: str, norms_of_a_gpu: None) -> None:
 _SLOW = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ("llama", "gpt2", "phi3", "cohere")]
 
 
+@pytest.mark.quick("gemma3")
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", *_SLOW])
 def test_forwards_with_all_kernels(kind: str, norms_of_a_gpu: None) -> None:
     of, made, _ = on_device(kind)

@@ -41,6 +41,7 @@ def test_the_guard_sees() -> None:
             read()
 
 
+@pytest.mark.quick("speculative")
 @pytest.mark.parametrize("name", ["speculative", "token_recycling"])
 def test_a_turn_after_the_end_changes_nothing(name: str) -> None:
     asked = requests(count=2)
