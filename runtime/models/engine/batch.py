@@ -78,8 +78,8 @@ def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int]
     if end <= len(plan.fresh):
         write = list(range(row, row + take))
     else:  # cells of the tail: their rows come after what the tail holds
-        held = plan.rows - plan.start - plan.total
-        write = [*range(row, split), *range(max(row, split) + held, row + take + held)]
+        cached = plan.rows - plan.start - plan.total
+        write = [*range(row, split), *range(max(row, split) + cached, row + take + cached)]
     return plan.ids[first:end], plan.positions[first:end], write, [w + 1 for w in write]
 
 

@@ -98,7 +98,7 @@ class MaskedEngine(Protocol):
     mask: int
     counted: Counted
 
-    def answer(self, asks: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
+    def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """In order. An error concerns its own ask only."""
         ...
 
@@ -133,8 +133,8 @@ def fresh_of(
             return None, None
         return np.unique(np.asarray(at, dtype=np.int64)) + base, None
     wanted = (np.arange(length) if at is None else np.unique(np.asarray(at, dtype=np.int64))) + base
-    held = np.zeros(base, bool)
+    cached = np.zeros(base, bool)
     where = given.positions
-    held[where[where < base]] = True
-    fresh = np.concatenate([np.flatnonzero(~held), wanted])
+    cached[where[where < base]] = True
+    fresh = np.concatenate([np.flatnonzero(~cached), wanted])
     return (None, None) if len(fresh) == base + length else (fresh, given)  # where all is computed, nothing held is seen

@@ -21,7 +21,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.capture.step import CapturedForward as Captured
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.step import ModuleStep, Step
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -44,17 +44,17 @@ class ReadEngine:
         self.memories: Memories | None = None
 
     @torch.no_grad()
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V] per ask, or its DecError."""
-        if self.memories is not None and any(ask.given is not None for ask in asks):
-            return self.memories.answer(asks, self._answer, self.counted)
-        return self._answer(asks)
+        if self.memories is not None and any(call.given is not None for call in calls):
+            return self.memories.compute(calls, self._compute, self.counted)
+        return self._compute(calls)
 
-    def _answer(self, asks: list[ForwardCall]) -> list[Answer]:
+    def _compute(self, calls: list[ForwardCall]) -> list[Output]:
         before = replace(self.core.counted)
-        answers = self.core.read(asks, self.core.states(asks), self.head)
+        outputs = self.core.read(calls, self.core.states(calls), self.head)
         self.counted.add(self.core.counted.since(before))
-        return answers
+        return outputs
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""

@@ -20,7 +20,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory
 
 Part: TypeAlias = Literal["logits", "heads"]
-Answer: TypeAlias = Tensor | DecError  # an error belongs to one ask: the others of the batch have their rows
+Output: TypeAlias = Tensor | DecError  # an error belongs to one ask: the others of the batch have their rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +99,13 @@ class ForwardCall:
         """What messages call the sequence."""
         return self.name or f"request {self.sequence}"
 
-    def cells(self) -> list[int]:
+    def draft_tokens(self) -> list[int]:
         """The tokens of the tree as ints (a transfer from the device, if they are there)."""
         return self.tokens.tolist() if isinstance(self.tokens, Tensor) else [int(t) for t in self.tokens]
 
     def paths(self) -> list[tuple[int, ...]]:
         """The whole path of every wanted row, from position 0."""
-        tokens, root = self.cells(), tuple(map(int, self.context))
+        tokens, root = self.draft_tokens(), tuple(map(int, self.context))
         known: dict[int, tuple[int, ...]] = {-1: root}
         for node, (token, parent) in enumerate(zip(tokens, self.parents, strict=True)):
             known[node] = (*known[int(parent)], token)
@@ -121,7 +121,7 @@ class DraftLoop:
     behind which no more are wanted: the chain may be shorter than `uids`.
     """
 
-    ask: ForwardCall
+    call: ForwardCall
     uids: Sequence[int]
     choose: Callable[[Tensor], int]
     ends: Collection[int] = ()
@@ -138,10 +138,10 @@ class Counted:
     """
 
     calls: int = 0
-    asks: int = 0
+    sequence_calls: int = 0
     rows: int = 0
     computed: int = 0
-    asked: int = 0
+    requested: int = 0
     padding: int = 0
     syncs: int = 0
     moved: int = 0
@@ -162,7 +162,7 @@ class Engine(Protocol):
     @property
     def counted(self) -> Counted: ...
 
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Per ask the rows wanted, float32 (Hugging Face) or float64 (all others), on the model's device; or the
         error that concerns that sequence only."""
         ...
@@ -184,6 +184,6 @@ class Engine(Protocol):
 class RollEngine(Engine, Protocol):
     """An engine that can compute a chain of drafts cell after cell."""
 
-    def roll(self, rolls: Sequence[DraftLoop]) -> Sequence[Tensor | Exception]:
+    def roll(self, loops: Sequence[DraftLoop]) -> Sequence[Tensor | Exception]:
         """Per roll its scores [count, V], or what it is answered with instead."""
         ...

@@ -173,9 +173,9 @@ def _seen(group: list[Unit], span: int, layer: int | None) -> np.ndarray:
     seen = np.zeros((len(group), span), bool)
     for row, unit in zip(seen, group, strict=True):
         assert unit.given is not None
-        held = unit.given.held if layer is None else unit.given.mask(layer)
-        held = held[: len(unit.cells)]
-        row[: len(held)] = held
+        cached = unit.given.cached if layer is None else unit.given.mask(layer)
+        cached = cached[: len(unit.cells)]
+        row[: len(cached)] = cached
         row[_fresh(unit)] = True
     return seen
 

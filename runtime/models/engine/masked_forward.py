@@ -88,17 +88,17 @@ class Part:
         """What a recording part has, from a step that has it as a store already."""
         self._taken = store
 
-    def _written(self, held: Tensor, fresh: Tensor) -> Tensor:
+    def _written(self, cached: Tensor, fresh: Tensor) -> Tensor:
         """The store's rows [batch, heads, span, dim] once the fresh ones are written into them."""
         if isinstance(self.where, slice):
-            held[:, :, self.where] = fresh
+            cached[:, :, self.where] = fresh
         else:
             assert self.where is not None
             if self.where.dim() == 1:
-                held.index_copy_(2, self.where, fresh)
+                cached.index_copy_(2, self.where, fresh)
             else:
-                held.scatter_(2, self.where[:, None, :, None].expand_as(fresh), fresh)
-        return held if held.shape[2] == self.span else held[:, :, : self.span]
+                cached.scatter_(2, self.where[:, None, :, None].expand_as(fresh), fresh)
+        return cached if cached.shape[2] == self.span else cached[:, :, : self.span]
 
     def mask(self, layer: int, window: int | None, groups: int) -> Tensor | None:
         """bool[batch, 1, 1 or groups * width, span], or None if everybody sees everything in a layer."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from decgraph.runtime.models.engine.masked_batch import Recorded
 from decgraph.runtime.models.engine.masked_memory import CachedMemory
 
-_ASKS = 2  # a sequence's last asks that are remembered: FreeDave asks for a canvas, then for a tree of canvases
+_CALLS = 2  # a sequence's last asks that are remembered: FreeDave asks for a canvas, then for a tree of canvases
 Key = tuple[Any, ...]  # Any: bytes and numbers that say what was computed from
 
 
@@ -52,7 +52,7 @@ class Memo:
         self._entries: OrderedDict[Key, Entry] = OrderedDict()
         self._sizes: dict[Key, int] = {}
         self._users: dict[Key, int] = {}
-        self._asked: dict[Hashable, deque[tuple[Key, ...]]] = {}
+        self._calls: dict[Hashable, deque[tuple[Key, ...]]] = {}
 
     def get(self, key: Key) -> Entry | None:
         """The entry of a key, if it is still there."""
@@ -63,7 +63,7 @@ class Memo:
 
     def put(self, sequence: Hashable, entries: Sequence[tuple[Key, Entry]]) -> None:
         """Remembers an ask of a sequence, and forgets what is too old or too much."""
-        keys, last = tuple(key for key, _ in entries), self._asked.setdefault(sequence, deque())
+        keys, last = tuple(key for key, _ in entries), self._calls.setdefault(sequence, deque())
         for key, entry in entries:
             size = entry.nbytes
             self.nbytes += size - self._sizes.get(key, 0)
@@ -72,14 +72,14 @@ class Memo:
             for key in keys:
                 self._users[key] = self._users.get(key, 0) + 1
             last.append(keys)
-            while len(last) > _ASKS:
+            while len(last) > _CALLS:
                 self._release(last.popleft())
         while self.nbytes > self.limit and self._entries:
             self._drop(next(iter(self._entries)))
 
     def close(self, sequence: Hashable) -> None:
         """Forgets the asks of a sequence."""
-        for keys in self._asked.pop(sequence, ()):
+        for keys in self._calls.pop(sequence, ()):
             self._release(keys)
 
     def __len__(self) -> int:

@@ -81,12 +81,12 @@ class CachedMemory:
         family: str,
         store: Store,
         slot: int,
-        held: np.ndarray,
+        cached: np.ndarray,
         parts: dict[int, np.ndarray] | None = None,
         version: Version | None = None,
     ) -> None:
-        self.family, self.store, self.slot, self.held, self.parts = family, store, slot, held, parts or {}
-        self.length = len(held)
+        self.family, self.store, self.slot, self.cached, self.parts = family, store, slot, cached, parts or {}
+        self.length = len(cached)
         self.version = version or store.newest[slot]
 
     @property
@@ -114,19 +114,19 @@ class CachedMemory:
     @property
     def positions(self) -> np.ndarray:
         """int64: the positions held anywhere, in order."""
-        held = self.held
+        cached = self.cached
         for mask in self.parts.values():
-            held = held | mask
-        return np.flatnonzero(held)
+            cached = cached | mask
+        return np.flatnonzero(cached)
 
     def mask(self, layer: int) -> np.ndarray:
         """bool[length]: the positions whose keys and values are held in a layer."""
-        return self.parts.get(layer, self.held)
+        return self.parts.get(layer, self.cached)
 
     def key(self, fresh: np.ndarray) -> tuple[object, ...]:
         """Equal for memories that hold the same rows of the same store, positions `fresh` aside."""
         masks = []
-        for mask in (self.held, *(self.parts[layer] for layer in sorted(self.parts))):
+        for mask in (self.cached, *(self.parts[layer] for layer in sorted(self.parts))):
             rest = mask.copy()
             rest[fresh[: fresh.searchsorted(self.length)]] = False
             masks.append(rest.tobytes())
@@ -145,21 +145,21 @@ class CachedMemory:
         if self.family != other.family:
             raise DecError(f"cannot join memories of {self.family!r} and {other.family!r}: different models made them")
         length, layers = max(self.length, other.length), {*self.parts, *other.parts}
-        held = _padded(self.held, length) | _padded(other.held, length)
+        cached = _padded(self.cached, length) | _padded(other.cached, length)
         parts = {layer: _padded(self.mask(layer), length) | _padded(other.mask(layer), length) for layer in layers}
         if self.version is other.version or not len(other.positions):
-            return CachedMemory(self.family, self.store, self.slot, held, parts, self.version)
+            return CachedMemory(self.family, self.store, self.slot, cached, parts, self.version)
         if not len(self.positions):
-            return CachedMemory(self.family, other.store, other.slot, held, parts, other.version)
+            return CachedMemory(self.family, other.store, other.slot, cached, parts, other.version)
         made = gathered([self], max(length, self.store.room, other.store.room))
         assert made.block is not None
         source, into = other.block(), made.block[:, :, 0]
         if not layers:
-            _copy(source, into, np.flatnonzero(other.held))
+            _copy(source, into, np.flatnonzero(other.cached))
         else:
             for layer in range(len(into)):
                 _copy(source[layer], into[layer], np.flatnonzero(other.mask(layer)))
-        return CachedMemory(self.family, made, 0, held, parts)
+        return CachedMemory(self.family, made, 0, cached, parts)
 
     def layer(self, index: int) -> KeptLayer:
         """One layer's rows, to be cut and put back."""
@@ -169,16 +169,16 @@ class CachedMemory:
         """The same memory with one layer replaced (eviction per layer: `m[l] = m[l].only(ps)`)."""
         if part.of.family != self.family:
             raise DecError(f"cannot put a layer of {part.of.family!r} into a memory of {self.family!r}")
-        length = max(self.length, len(part.held))
+        length = max(self.length, len(part.cached))
         parts = {layer: _padded(mask, length) for layer, mask in self.parts.items()}
-        parts[index] = _padded(part.held, length)
-        held = _padded(self.held, length)
-        if (part.of.version is self.version and part.index == index) or not part.held.any():
-            return CachedMemory(self.family, self.store, self.slot, held, parts, self.version)
+        parts[index] = _padded(part.cached, length)
+        cached = _padded(self.cached, length)
+        if (part.of.version is self.version and part.index == index) or not part.cached.any():
+            return CachedMemory(self.family, self.store, self.slot, cached, parts, self.version)
         made = gathered([self], max(length, self.store.room, part.of.store.room), like=part.of.store.block)
         assert made.block is not None
-        _copy(part.of.block()[part.index], made.block[index, :, 0], np.flatnonzero(part.held))
-        return CachedMemory(self.family, made, 0, held, parts)
+        _copy(part.of.block()[part.index], made.block[index, :, 0], np.flatnonzero(part.cached))
+        return CachedMemory(self.family, made, 0, cached, parts)
 
     def block(self) -> Tensor:
         """The rows [layers, 2, heads, room, dim], held and not. Raises InternalError for a consumed memory."""
@@ -199,11 +199,11 @@ class CachedMemory:
         length = max(length, self.length)
         marks = _marks(fresh, length)
         parts = {layer: _padded(mask, length) | marks for layer, mask in self.parts.items()}
-        return CachedMemory(self.family, store, slot, _padded(self.held, length) | marks, parts)
+        return CachedMemory(self.family, store, slot, _padded(self.cached, length) | marks, parts)
 
     def _within(self, keep: np.ndarray) -> CachedMemory:
         parts = {layer: mask & keep for layer, mask in self.parts.items()}
-        return CachedMemory(self.family, self.store, self.slot, self.held & keep, parts, self.version)
+        return CachedMemory(self.family, self.store, self.slot, self.cached & keep, parts, self.version)
 
     def __repr__(self) -> str:
         return f"<Kept {self.family} {int(self.held.sum())} of {self.length} positions>"
@@ -215,20 +215,20 @@ class KeptLayer:
 
     of: CachedMemory
     index: int
-    held: np.ndarray
+    cached: np.ndarray
 
     @property
     def positions(self) -> np.ndarray:
         """int64: the positions held, in order."""
-        return np.flatnonzero(self.held)
+        return np.flatnonzero(self.cached)
 
     def only(self, ps: Iterable[int]) -> KeptLayer:
         """What is held of positions `ps`."""
-        return replace(self, held=self.held & _marks(ps, len(self.held)))
+        return replace(self, cached=self.cached & _marks(ps, len(self.cached)))
 
     def without(self, ps: Iterable[int]) -> KeptLayer:
         """What is held, positions `ps` dropped."""
-        return replace(self, held=self.held & ~_marks(ps, len(self.held)))
+        return replace(self, cached=self.cached & ~_marks(ps, len(self.cached)))
 
 
 def empty(family: str, length: int) -> CachedMemory:

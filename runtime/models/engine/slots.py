@@ -58,10 +58,10 @@ class Slot:
         self.parents.append(parent)
         self.positions.append(position)
 
-    def covers(self, ask: ForwardCall) -> bool:
+    def covers(self, call: ForwardCall) -> bool:
         """Whether the ask is about a place on the chain, with no cells below it: then it leaves the slot alone."""
-        length = len(ask.context)
-        return 0 < length <= len(self.chain) and not len(ask.parents) and self._same(ask.context, length)
+        length = len(call.context)
+        return 0 < length <= len(self.chain) and not len(call.parents) and self._same(call.context, length)
 
     def _same(self, context: Sequence[int], length: int) -> bool:
         """Whether the context is the chain up to there: by promise it is, so only its last tokens are compared."""
@@ -70,8 +70,8 @@ class Slot:
 
     def commit(self, context: Sequence[int], marks: Sequence[int], move: Move) -> int:
         """Follow the context as far as its cells are held. Returns how many rows were moved."""
-        held, length = len(self.chain), len(context)
-        if held and (length < held or not self._same(context, held)):
+        cached, length = len(self.chain), len(context)
+        if cached and (length < cached or not self._same(context, cached)):
             same = 0  # not a context that grew: keep what still holds
             for mine, theirs in zip(self.chain, context):
                 if mine != theirs:
@@ -80,16 +80,16 @@ class Slot:
             del self.chain[same:]
             self.drop_tail()
             return 0
-        if length == held:
+        if length == cached:
             return 0
         accepted: list[int] = []
-        for position in range(held, min(length, len(marks)) if self.uids else held):
+        for position in range(cached, min(length, len(marks)) if self.uids else cached):
             place = self.offsets.get(marks[position], -1) if marks[position] >= 0 else -1
             if place < 0 or self.parents[place] != (accepted[-1] if accepted else -1):
                 break
             accepted.append(place)
         survivors: dict[int, int] = {}
-        if accepted and len(accepted) == length - held:
+        if accepted and len(accepted) == length - cached:
             survivors = {accepted[-1]: -1}
             for place, parent in enumerate(self.parents):
                 if parent in survivors and place not in survivors:
@@ -132,7 +132,7 @@ class SlotPlan:
     rows: how many rows are used when all is computed. done: how many cells were computed.
     """
 
-    ask: ForwardCall
+    call: ForwardCall
     slot: Slot
     start: int
     fresh: list[int]
@@ -177,10 +177,10 @@ class SlotPlan:
     def sees(self) -> np.ndarray:
         """bool[new nodes, span]: which cells of the tail each new node sees, itself among them."""
         if self._sees is None:
-            held = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
-            parents = np.array([*self.slot.parents[:held], *self.parents], dtype=np.int64)
+            cached = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
+            parents = np.array([*self.slot.parents[:cached], *self.parents], dtype=np.int64)
             out = np.zeros((len(self.parents), len(parents)), dtype=bool)
-            rows, places = np.arange(len(out)), np.arange(held, len(parents))
+            rows, places = np.arange(len(out)), np.arange(cached, len(parents))
             while len(rows):  # as often as the tree is deep
                 out[rows, places] = True
                 places = parents[places]
@@ -190,27 +190,27 @@ class SlotPlan:
 
     def tail_positions(self) -> np.ndarray:
         """int64[span]: the positions of the tail's cells."""
-        held = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
-        return np.array([*self.slot.positions[:held], *self.positions[len(self.fresh) :]], dtype=np.int64)
+        cached = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
+        return np.array([*self.slot.positions[:cached], *self.positions[len(self.fresh) :]], dtype=np.int64)
 
 
-def plan(ask: ForwardCall, slot: Slot, context: int | None, name: str, size: int) -> SlotPlan:
+def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: int) -> SlotPlan:
     """What `ask` needs of a slot that follows its context. Raises DecError for an ask that cannot be answered."""
-    start, length = min(len(slot.chain), len(ask.context)), len(ask.context)
-    fresh = [index(token) for token in ask.context[start:]]
-    if not length and (-1 in ask.rows or not len(ask.tokens)):
-        raise DecError(f"{name!r} needs at least one token of context, and {ask.request} has none")
-    parents, uids = ask.parents, ask.uids
+    start, length = min(len(slot.chain), len(call.context)), len(call.context)
+    fresh = [index(token) for token in call.context[start:]]
+    if not length and (-1 in call.rows or not len(call.tokens)):
+        raise DecError(f"{name!r} needs at least one token of context, and {call.request} has none")
+    parents, uids = call.parents, call.uids
     count = len(parents)
-    on_device = isinstance(ask.tokens, Tensor) and ask.tokens.device.type != "cpu"
-    tokens = None if on_device else ask.cells()
-    needed = _needed(ask, count)
+    on_device = isinstance(call.tokens, Tensor) and call.tokens.device.type != "cpu"
+    tokens = None if on_device else call.draft_tokens()
+    needed = _needed(call, count)
     places: list[int] = [-1] * count
     nodes: list[int] = []
     node_positions: list[int] = []
     new_parents: list[int] = []
     new_uids: list[int] = []
-    held, linear = len(slot.uids), slot.linear
+    cached, linear = len(slot.uids), slot.linear
     for node in range(count):
         if not needed[node]:
             continue
@@ -219,11 +219,11 @@ def plan(ask: ForwardCall, slot: Slot, context: int | None, name: str, size: int
         if place < 0:
             parent = int(parents[node])
             above = places[parent] if parent >= 0 else -1
-            place = held + len(nodes)
+            place = cached + len(nodes)
             if above < 0:
                 node_positions.append(length)
             else:
-                node_positions.append(1 + (slot.positions[above] if above < held else node_positions[above - held]))
+                node_positions.append(1 + (slot.positions[above] if above < cached else node_positions[above - cached]))
             nodes.append(node)
             new_parents.append(above)
             new_uids.append(uid)
@@ -232,41 +232,41 @@ def plan(ask: ForwardCall, slot: Slot, context: int | None, name: str, size: int
     ids = fresh + ([tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes))
     if ids and (min(ids) < 0 or max(ids) >= size):
         bad = next(t for t in ids if not 0 <= t < size)
-        raise DecError(f"token {bad} is not in the vocabulary of {name!r}, which has {size} tokens ({ask.request})")
+        raise DecError(f"token {bad} is not in the vocabulary of {name!r}, which has {size} tokens ({call.request})")
     positions = [*range(start, length), *node_positions]
     if context is not None and positions and max(positions) >= context:
         raise DecError(
-            f"{max(positions) + 1} positions are past the context length of {name!r} ({context}), in {ask.request}",
+            f"{max(positions) + 1} positions are past the context length of {name!r} ({context}), in {call.request}",
             hint="a shorter prompt, or fewer tokens to generate",
         )
-    want = [length - 1 if row < 0 else length + places[row] for row in ask.rows]
+    want = [length - 1 if row < 0 else length + places[row] for row in call.rows]
     return SlotPlan(
-        ask=ask,
+        call=call,
         slot=slot,
         start=start,
         fresh=fresh,
         nodes=nodes,
         ids=ids,
-        tokens=ask.tokens if on_device and isinstance(ask.tokens, Tensor) else None,
+        tokens=call.tokens if on_device and isinstance(call.tokens, Tensor) else None,
         positions=positions,
         parents=new_parents,
         uids=new_uids,
         linear=linear,
         places=places,
         want=want,
-        rows=length + held + len(nodes),
+        rows=length + cached + len(nodes),
     )
 
 
-def _needed(ask: ForwardCall, count: int) -> list[bool]:
+def _needed(call: ForwardCall, count: int) -> list[bool]:
     """Which nodes the wanted rows hang on; all of them if no row is wanted."""
-    if not len(ask.rows):
+    if not len(call.rows):
         return [True] * count
     needed = [False] * count
-    for row in ask.rows:
+    for row in call.rows:
         if row >= 0:
             needed[row] = True
     for node in range(count - 1, -1, -1):
-        if needed[node] and ask.parents[node] >= 0:
-            needed[ask.parents[node]] = True
+        if needed[node] and call.parents[node] >= 0:
+            needed[call.parents[node]] = True
     return needed
