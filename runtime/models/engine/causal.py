@@ -1,6 +1,6 @@
-"""The engine of Hugging Face causal models: one forward per call, over the cells that are not held.
+"""The engine of Hugging Face causal models: one forward per batch of calls, over the tokens that are not cached.
 
-`CausalEngine` is made by `engine_of` and shared by all who use a model's weights. It needs a step (step.py, or a
+`engine_of` creates a `CausalEngine`, which all users of a model's weights share. It needs a step (step.py, or a
 captured graph with the same signature) and a read-out from last states to logits.
 """
 
@@ -28,16 +28,16 @@ from decgraph.runtime.models.interface import check_size
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
 
-_CELLS = 8192  # padded cells of one forward, at most
+_TOKENS = 8192  # of one forward, padding included, at most
 _WASTE = 64  # padding that is not worth another forward
 
 
 class CausalEngine:
-    """Answers asks of one set of weights.
+    """Computes calls of one set of weights.
 
     step: the forward. head: last states [n, width] to logits [n, >= size]. name, size, context: the model's, for
-    messages, the vocabulary's size and the most positions it reads. chunk: how many cells of a sequence one
-    forward computes at most (prefill goes in chunks). budget: bytes of keys, values and states to hold at most.
+    messages, the vocabulary's size and the most positions it reads. chunk: how many tokens of a sequence one
+    forward computes at most (prefill goes in chunks). budget: bytes of cached keys, values and states at most.
     below: an engine whose last states the step takes in place of tokens: lower layers shared with others (exits.py).
     """
 
@@ -59,22 +59,22 @@ class CausalEngine:
         self.store = Store(layout, budget)
         self.counted = Counted()
         self.below = below
-        self.memories: Memories | None = None  # how asks on a given memory are answered; None: this engine is one that does
+        self.memories: Memories | None = None  # computes calls with a given memory; None: this engine does itself
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
         self._steps = torch.arange(ROWS, device=layout.device)
         self._clock = 0
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
 
-    # What callers use.
+    # The public interface.
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Logits float32 [rows, V] per ask; in its place the DecError of an ask that cannot be answered: an
-        over-long path, a token that is none, logits that are not numbers, no memory. The others are answered."""
+        """Logits float32 [rows, V] per call; in its place the DecError of a call that fails: an over-long path, a token
+        outside the vocabulary, NaN logits, out of memory. The others are computed. Raises DecError for the part "heads"."""
         for call in calls:
             if call.part != "logits":
-                raise DecError(f"{self.name!r} cannot answer with heads; attach them with with_heads")
+                raise DecError(f"{self.name!r} has no heads; attach them with with_heads")
         if self.memories is not None and any(call.given is not None for call in calls):
             return self.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
@@ -88,13 +88,13 @@ class CausalEngine:
 
     @torch.no_grad()
     def roll(self, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:
-        """Chains of cells, all of one length: scores float32 [cells, V] per roll, or its error; see `Roll`."""
+        """Drafts chains, all of one length: scores float32 [tokens, V] per draft loop, or its error; see `DraftLoop`."""
         return draft(self, loops)
 
     def read(
         self, calls: Sequence[ForwardCall], states: Sequence[Output], head: Callable[[Tensor], Tensor] | None = None
     ) -> list[Output]:
-        """The logits that last states stand for: one read-out for all asks. To be called without gradients."""
+        """The logits [rows, V] of last states [rows, width]: one read-out for all calls. To be called without gradients."""
         outputs = list(states)
         good = [(n, s) for n, s in enumerate(states) if isinstance(s, Tensor) and s.shape[0]]
         if not good:
@@ -106,7 +106,7 @@ class CausalEngine:
         for n, rows in good:
             outputs[n] = logits if len(good) == 1 else logits[first : first + rows.shape[0]]
             first += rows.shape[0]
-        # One look at all rows: what is not finite comes through a sum. A legal -inf (no mass) then gets a second look.
+        # One read for all rows: NaN and inf propagate through the sum. Rows with a legal -inf (no mass) are read again.
         if self.layout.device.type != "cpu":
             self.counted.syncs += 1
         if not isfinite(float(logits.sum())):
@@ -120,7 +120,7 @@ class CausalEngine:
         return outputs
 
     def states(self, calls: Sequence[ForwardCall]) -> list[Output]:
-        """The last hidden states [rows, width] per ask, after the final norm; or the ask's DecError. To be called
+        """The last hidden states [rows, width] per call, after the final norm; or the call's DecError. To be called
         without gradients."""
         self.counted.sequence_calls += len(calls)
         for call in calls:
@@ -134,7 +134,7 @@ class CausalEngine:
         while waiting:
             now: dict[Hashable, int] = {}
             for n in waiting:
-                now.setdefault(calls[n].sequence, n)  # two asks of one sequence come one after the other
+                now.setdefault(calls[n].sequence, n)  # two calls of one sequence run one after the other
             self._group([(n, calls[n]) for n in now.values()], out)
             waiting = [n for n in waiting if out[n] is None]
         return [output for output in out if output is not None]
@@ -142,7 +142,7 @@ class CausalEngine:
     @torch.no_grad()
     def features(self, call: ForwardCall, length: int) -> Tensor:
         """The last states [length, width] of the context's first positions, computed where they are missing. A view
-        of the cache: use it before the next call. Raises the ask's DecError."""
+        of the cache: use it before the next call. Raises the call's DecError."""
         if not self.caches(call, length):
             output = self.states([ForwardCall(call.sequence, call.context[:length], call.marks, name=call.name)])[0]
             if isinstance(output, DecError):
@@ -150,7 +150,7 @@ class CausalEngine:
         return self.store.state(self._slots[call.sequence].number, 0, length)
 
     def caches(self, call: ForwardCall, length: int) -> bool:
-        """Whether the context's first positions are held, accepted cells among them."""
+        """Whether the context's first `length` positions are cached, accepted draft tokens among them."""
         slot = self._slots.get(call.sequence)
         if slot is None:
             return False
@@ -165,7 +165,7 @@ class CausalEngine:
             self.below.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """Compile captured forwards with torch.compile; returns whether there is one."""
         below = self.below is not None and self.below.compile(notice)
         if not isinstance(self.step, CapturedStep):
             return below
@@ -186,7 +186,7 @@ class CausalEngine:
             self.store.clear(slot.number)
 
     def onto(self, below: CausalEngine, step: Step, layout: Layout) -> None:
-        """From now on compute only what comes above another engine. What is held is given up."""
+        """From now on compute only the layers above another engine. Drops the cache."""
         for sequence in list(self._slots):
             self._drop(sequence)
         self.below, self.step, self.layout = below, step, layout
@@ -207,8 +207,8 @@ class CausalEngine:
         self.counted.moved += slot.commit(call.context, call.marks, self.store.move)
 
     def _room(self, slots: Sequence[Slot], rows: int) -> None:
-        """Room for rows of those slots. Sequences of other batches lose what is held of them if there is no
-        other way, and the most recently asked for last."""
+        """Makes room for rows of those slots. If the budget requires it, sequences of other batches are evicted, the
+        least recently used first."""
         mine = {id(slot) for slot in slots}
         while True:
             try:
@@ -220,7 +220,7 @@ class CausalEngine:
                     raise
                 self._drop(min(others, key=lambda pair: pair[0])[1])
                 self._compact()
-        while len(self._steps) < self.store.rows:  # the store rounds up, and short ways look at all the rows it has
+        while len(self._steps) < self.store.rows:  # the store rounds up, and the short paths index all of its rows
             self._steps = torch.arange(2 * len(self._steps), device=self.layout.device)
 
     def _compact(self) -> None:
@@ -237,7 +237,7 @@ class CausalEngine:
     # Running.
 
     def _group(self, calls: list[tuple[int, ForwardCall]], out: list[Output | None]) -> None:
-        """Answers asks of different sequences into `out`; halves the batch where it does not fit."""
+        """Computes calls of different sequences into `out`; halves the batch where it does not fit."""
         plans: list[tuple[int, SlotPlan]] = []
         for n, call in calls:
             try:
@@ -279,7 +279,7 @@ class CausalEngine:
             raise
 
     def _compute_plans(self, plans: Sequence[SlotPlan]) -> None:
-        """Forwards until no plan has cells left. Before that, what the cells are made of is made below."""
+        """Forwards until no plan has tokens left. The engine below computes their input states first."""
         if self.below is not None:
             for p in plans:
                 p.below = self.below._plan(p.call) if p.total else None
@@ -295,7 +295,7 @@ class CausalEngine:
             for p in pending[1:]:  # from short to long, as long as padding is worth less than another forward
                 take = self._take(p)
                 waste = padded + len(group) * (take - longest)
-                if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _CELLS:
+                if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _TOKENS:
                     break
                 group.append(p)
                 padded, longest = waste, take
@@ -306,8 +306,8 @@ class CausalEngine:
             pending = [p for p in pending if p.done < p.total]
 
     def _alone_in_line(self, call: ForwardCall) -> Output | None:
-        """One sequence whose few new cells see exactly the rows before their own: most calls of a run by itself. What the
-        other path does, with fewer tensors. None where the ask is another."""
+        """The last states [rows, width] of one sequence whose few new tokens attend to exactly the rows before their own:
+        most calls of an unbatched run. As the general path, with fewer tensors. None for any other call."""
         try:
             made = self._plan(call)
         except DecError as error:
@@ -318,7 +318,7 @@ class CausalEngine:
         number = made.slot.number
         if not straight or number >= self.store.slots or hasattr(self.step, "bucket"):
             return None
-        first = made.positions[0]  # in a line a cell's row is its position
+        first = made.positions[0]  # without branches a token's row is its position
         steps = self._steps[first : first + count]
         where = steps[None]
         seen = self._steps[:length] <= steps[:, None]
@@ -339,17 +339,17 @@ class CausalEngine:
         return self.store.states(number, made.want)
 
     def _take(self, p: SlotPlan) -> int:
-        """How many cells of a plan the next forward can compute."""
+        """How many tokens of a plan the next forward can compute."""
         return min(p.total - p.done, self.chunk)
 
     def _longest(self, pending: Sequence[SlotPlan]) -> list[SlotPlan]:
         """Those that need at least half of what the longest one needs in the next forward."""
         most = self._take(pending[-1])
         group = [p for p in pending if 2 * self._take(p) >= most]
-        return group[-max(_CELLS // most, 1) :]
+        return group[-max(_TOKENS // most, 1) :]
 
     def _forward(self, plans: list[SlotPlan], takes: list[int], together: Sequence[SlotPlan]) -> None:
-        """One forward over the next cells of plans; `together` are all of the batch, which must keep what they hold."""
+        """One forward over the next tokens of plans; `together` are all plans of the batch, whose caches must be kept."""
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
@@ -385,7 +385,7 @@ class CausalEngine:
         return self.step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
 
     def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
-        """What the engine below has for the cells of a forward: [B, T, width], zeros for padding."""
+        """The states of the engine below for the tokens of a forward: [B, T, width], zeros for padding."""
         assert self.below is not None
         store = self.below.store
         out = store.layout.zeros(len(plans), batch.ids.shape[1], store.layout.width)
@@ -400,7 +400,7 @@ class CausalEngine:
         return out
 
     def _wanted(self, made: SlotPlan) -> Tensor:
-        """A copy: the cache may be moved before all asks have their rows."""
+        """A copy of the wanted rows [rows, width]: the cache may be moved before all calls have theirs."""
         want = made.want
         self.counted.rows += len(want)
         if not want or want[-1] - want[0] == len(want) - 1 and want == list(range(want[0], want[-1] + 1)):
@@ -409,15 +409,15 @@ class CausalEngine:
 
     def _not_numbers(self, call: ForwardCall, row: int) -> NotNumbers:
         slot = self._slots.get(call.sequence)
-        if slot is not None:  # its cells may hold what is not a number: compute them again, should it be asked
+        if slot is not None:  # its rows may be NaN: a later call computes them again
             slot.forget()
             self.store.clear(slot.number)
         where = _position(call, call.rows[row])
         return NotNumbers(f"{self.name!r} gave logits that are not numbers at position {where}, in {call.request}")
 
     def _alone(self, call: ForwardCall, error: NotNumbers) -> Output:
-        """The error at the first row that is wrong by itself: in one forward, what is not a number in one cell comes
-        through the mask of those that do not see it."""
+        """The error at the first row that is NaN by itself: in one forward, a NaN in one token's row propagates through
+        the mask to rows that do not attend to it."""
         for row in sorted(call.rows, key=lambda row: _position(call, row)):
             one = [replace(call, rows=[row])]
             (made,) = self.read(one, self.states(one))

@@ -1,4 +1,4 @@
-"""Rolls: a causal engine computes chains cell after cell, asking back for each token."""
+"""Draft loops: a causal engine drafts chains autoregressively and calls back to choose each token."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from decgraph.runtime.models.engine.step import FULL, SLIDING
 
 
 def draft(engine: Any, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:  # Any: a CausalEngine
-    """Scores float32 [cells, V] per roll, all of one length unless they end before it; or the roll's error. To be called
-    without gradients."""
+    """Scores float32 [tokens, V] per draft loop, all of one length unless a loop ends early; or the loop's error. To be
+    called without gradients."""
     calls = [one.call for one in loops]
     rows: list[list[Tensor]] = [[] for _ in loops]
     out: list[Tensor | Exception | None] = [None] * len(loops)
@@ -46,7 +46,7 @@ def draft(engine: Any, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]: 
 
 
 def below(call: ForwardCall, uids: Sequence[int], tokens: Sequence[int]) -> ForwardCall:
-    """The ask for the row after the tokens chosen so far, a chain under the ask's own row."""
+    """The call for the row after the tokens chosen so far, a chain below the call's own row."""
     if not tokens:
         return call
     cached = call.draft_tokens()
@@ -56,7 +56,7 @@ def below(call: ForwardCall, uids: Sequence[int], tokens: Sequence[int]) -> Forw
 
 
 def one_more(engine: Any, call: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
-    """The row [1, V] after one more cell of a slot whose cells lie in a line. None where this is not so, or no room is."""
+    """The row [1, V] after one more token of a slot without branches. None where the slot has branches or no room."""
     slot = engine._slots.get(call.sequence)
     if slot is None or not slot.linear or slot.number >= engine.store.slots:
         return None
@@ -82,7 +82,7 @@ def one_more(engine: Any, call: ForwardCall, one: DraftLoop, j: int, token: int)
     states = engine.step(ids, where, where, part.keys, part.values, masks)[0]
     logits: Tensor = engine.head(states)[:, : engine.size].float()
     if not isfinite(float(logits.sum())):
-        return None  # the other way says what is wrong, and with which request
+        return None  # the general path reports the error and its request
     part.last[0, row : row + 1] = states
     slot.append(int(one.uids[j - 1]), len(slot.uids) - 1, position)
     counted = engine.counted

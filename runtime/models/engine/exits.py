@@ -1,9 +1,9 @@
 """Engines of models that share a target's lower layers: `exit(l)`, `skip(...)` and Kangaroo's early exit.
 
 The lower layers are an engine of their own, whose last states are those entering layer l. The target's engine and
-the drafter's both stand on it: a cell that the drafter computed goes through the lower layers once, and when the
-target verifies it, it goes on from layer l. The first drafter that is made decides at which layer the target's
-engine is split; a drafter that leaves at another layer has lower layers of its own.
+the drafter's both read it: a token that the drafter computed goes through the lower layers once, and the target
+verifies it from layer l on. The first drafter that is created decides at which layer the target's engine is split;
+a drafter that exits at another layer has lower layers of its own.
 
 Liu et al., Kangaroo, 2024. Zhang et al., Draft & Verify (skipped layers), 2024.
 """
@@ -45,7 +45,7 @@ class ReadEngine:
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Logits float32 [rows, V] per ask, or its DecError."""
+        """Logits float32 [rows, V] per call, or its DecError."""
         if self.memories is not None and any(call.given is not None for call in calls):
             return self.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
@@ -61,7 +61,7 @@ class ReadEngine:
         self.core.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """Compile captured forwards with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
     def close(self, sequence: Hashable) -> None:

@@ -1,10 +1,10 @@
-"""Asks of causal models on a given memory: `small(t.leaves, given = target.memory(ctx.parent))`.
+"""Calls of causal models on a given memory: `small(t.leaves, given = target.memory(ctx.parent))`.
 
-There are three ways, chosen ask by ask. A memory that holds what the model would compute itself changes nothing, and the
-engine answers as if it were not there: the target's own, its exits', those of a head over its lower layers. A memory that is
-all that the target computed of the context is copied from the target's cache into a cache of its own (`GivenEngine`). Every
-other one (restricted, joined, of another derived model, of a path below the context) is made as a value, and the model reads it
-path by path without a cache: slow, and right.
+There are three paths, chosen per call. A memory equal to what the model would compute itself changes nothing, so the engine
+ignores it: the target's own memory, its exits', those of a head over its lower layers. A memory that is all that the target
+computed of the context is copied from the target's cache into a separate cache (`GivenEngine`). Every other one (restricted,
+joined, of another derived model, of a path below the context) is computed as a value, and the model reads it path by path
+without a cache: slow but correct.
 
 Zhang et al., Draft & Verify, 2024; Xia et al., SWIFT, 2025: the drafter reads the target's keys and values.
 """
@@ -32,8 +32,8 @@ Make = Callable[[], "GivenEngine"]
 
 
 class Memories:
-    """How one model's asks with a memory are answered. `make`: an engine of its layers that reads the target's rows; None for
-    models that are answered without one."""
+    """Computes one model's calls with a memory. `make`: builds an engine of its layers that reads the target's rows; None for
+    models that need none."""
 
     def __init__(self, model: Model, make: Make | None = None) -> None:
         self.model, self._make = model, make
@@ -44,7 +44,8 @@ class Memories:
     def compute(
         self, calls: Sequence[ForwardCall], exact: Callable[[list[ForwardCall]], list[Output]], counted: Counted
     ) -> list[Output]:
-        """Logits per ask, or its DecError; `exact` answers those without a memory. Adds to `counted` what others did."""
+        """Logits [rows, V] per call, or its DecError; `exact` computes those without a memory. Adds other engines' counts to
+        `counted`."""
         out: list[Output | None] = [None] * len(calls)
         easy: list[tuple[int, ForwardCall]] = []
         copied: dict[bool, list[tuple[int, ForwardCall, list[int]]]] = {False: [], True: []}
@@ -92,10 +93,10 @@ class Memories:
         self._plain.counted = Counted()
         return made.float() if isinstance(made, Tensor) else made
 
-    # Which way.
+    # Which path.
 
     def _same(self, call: ForwardCall, given: Remembered) -> bool:
-        """Whether the memory's rows are what the model would compute itself. Raises DecError for a family of another kind."""
+        """Whether the memory's rows equal the model's own. Raises DecError for a memory of another family."""
         if given.model.family != self.model.family:
             raise strange(self.model, given)
         return given.plain and _agrees(self.model, given.model) and _along(call, given)
@@ -107,7 +108,7 @@ class Memories:
 
 
 def strange(model: Model, given: Remembered) -> DecError:
-    """What is said of a memory of another family."""
+    """The error for a memory of another family."""
     return DecError(f"{model.name!r} cannot read the memory of {given.model.name!r}: they do not share keys and values")
 
 
@@ -117,8 +118,8 @@ def features_of(given: Remembered, target: HFCausal) -> bool:
 
 
 def _agrees(reader: Any, writer: Any) -> bool:
-    """Whether every row that `reader` sees of `maker`'s memory is the one that it would compute itself: their layers are the
-    same up to the reader's last, so that equal states enter them."""
+    """Whether every row that `reader` reads of `writer`'s memory equals its own: their layers are the same up to the reader's
+    last, so equal states enter them."""
     if writer is reader:
         return True
     if isinstance(reader, Headed):
@@ -137,7 +138,7 @@ def _layers(model: Any) -> tuple[Use, ...] | None:
 
 
 def _starts(writer: Any, reader: HFCausal, count: int) -> bool:
-    """Whether the maker's layers begin with the reader's first `count`."""
+    """Whether the writer's layers begin with the reader's first `count`."""
     if not isinstance(writer, HFCausal) or writer.net.layers is not reader.net.layers:
         return False
     mine, theirs = reader.net.uses[:count], writer.net.uses[:count]
@@ -161,8 +162,8 @@ def inside(call: ForwardCall, given: Remembered) -> bool:
 
 
 def _parts(call: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:
-    """(whether the memory covers the context's end, the ask, which of its rows): a row at the end computes its own last cell,
-    rows below it see the one that the memory holds."""
+    """(whether the memory covers the context's end, the call, which of its rows): a row at the end computes its own last
+    token, rows below it read that token's keys and values from the memory."""
     assert call.given is not None
     length = len(call.context)
     if call.given.length < length:
@@ -180,7 +181,7 @@ def _parts(call: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:
 
 
 def _joined(parts: Sequence[tuple[list[int], Output]], rows: int) -> Output:
-    """One answer of the answers to its parts."""
+    """A call's output [rows, V] from the outputs of its parts."""
     for _, made in parts:
         if isinstance(made, DecError):
             return made
@@ -194,7 +195,7 @@ def _joined(parts: Sequence[tuple[list[int], Output]], rows: int) -> Output:
 
 
 class GivenEngine(CausalEngine):
-    """Some of a target's layers, perhaps rounded, on the target's own keys and values: `given` says of how many positions.
+    """Some of a target's layers, perhaps quantised, on the target's own keys and values for the first `given` positions.
 
     A slot's first `given` rows are copies of the target's rows; those after it were computed on them, and are dropped when
     the memory covers more. source: the target's engine. layers: the target's numbers of this engine's layers, in order.
@@ -208,14 +209,14 @@ class GivenEngine(CausalEngine):
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Logits float32 [rows, V] per ask, or its DecError. `given` is set in all of them."""
+        """Logits float32 [rows, V] per call, or its DecError. `given` is set in all of them."""
         return self._compute(calls)
 
     def _group(self, calls: list[tuple[int, ForwardCall]], out: list[Output | None]) -> None:
         ready: list[tuple[int, ForwardCall]] = []
         missing = [call for _, call in calls if not _cached(self.source, of := _context(call), len(of.context))]
         if missing:
-            self.source.states([_context(call) for call in missing])  # together; what fails is told below, ask by ask
+            self.source.states([_context(call) for call in missing])  # in one batch; errors are reported below, per call
         for n, call in calls:
             try:
                 self._take_over(call, [a for _, a in calls])
@@ -234,7 +235,7 @@ class GivenEngine(CausalEngine):
         super()._group(ready, out)
 
     def _take_over(self, call: ForwardCall, together: Sequence[ForwardCall]) -> None:
-        """Makes the slot's first rows the target's, as many as the memory covers."""
+        """Copies the target's rows to the slot's first rows, as many as the memory covers."""
         of = _context(call)
         known, wanted = len(of.context), list(map(int, of.context))
         slot = self._slot(call.sequence)
@@ -261,7 +262,7 @@ class GivenEngine(CausalEngine):
 
 
 def _context(call: ForwardCall) -> ForwardCall:
-    """The ask for what a memory covers."""
+    """The target's call that computes the positions that the memory covers."""
     assert call.given is not None
     known = min(call.given.length, len(call.context))
     return ForwardCall(call.sequence, call.context[:known], call.marks, name=call.name)
@@ -272,7 +273,7 @@ def _cached(source: CausalEngine, of: ForwardCall, length: int) -> bool:
 
 
 def _rows(source: CausalEngine, of: ForwardCall, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
-    """Keys and values [heads, n, size] of a layer that the target's engine holds, computed where they are missing."""
+    """Keys and values [heads, n, size] of a layer from the target's cache, computed where they are missing."""
     if not _cached(source, of, end):
         for engine in (source, source.below):
             if engine is not None and not engine.caches(of, end):
@@ -286,7 +287,7 @@ def _rows(source: CausalEngine, of: ForwardCall, layer: int, first: int, end: in
 
 
 def copying(model: HFCausal, target: CausalEngine, like: Callable[[], CausalEngine], since: int = 0) -> Make:
-    """What makes the engine of `model` on its target's rows. like: an engine of its layers; since: how many of its layers the
-    engine below that one has."""
+    """A builder of the engine of `model` on its target's rows. like: an engine of its layers; since: how many of its layers
+    the engine below that one has."""
     layers = [use.layer for use in model.net.uses[since:] if use.attention]
     return lambda: GivenEngine(like(), target, layers)

@@ -1,6 +1,6 @@
 """Engines of the heads that read a target's last states: Medusa's and EAGLE's.
 
-They ask the target's own engine for its states, so what the target computed is not computed again.
+They read the states of the target's own engine, so nothing that the target computed is computed again.
 
 Cai et al., Medusa, 2024. Li, Wei, Zhang and Zhang, EAGLE: Speculative Sampling Requires Rethinking Feature
 Uncertainty, 2024.
@@ -31,8 +31,8 @@ from decgraph.runtime.models.hf_heads import HFFeatures
 
 
 class HeadsEngine:
-    """A target with Medusa heads. Asks of the part "heads" get [rows * heads, V], row by row; the others are the
-    target's. `only` makes every ask one of heads (an `HFHeads` model has nothing else)."""
+    """A target with Medusa heads. Calls of the part "heads" return [rows * heads, V], row by row; the others are the
+    target's. `only` makes every call one of heads (an `HFHeads` model has nothing else)."""
 
     def __init__(self, core: CausalEngine, module: Any, *, only: bool = False) -> None:
         self.core, self.module, self.only = core, module, only
@@ -40,7 +40,7 @@ class HeadsEngine:
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Logits float32 [rows, V], or [rows * heads, V] of an ask of heads."""
+        """Logits float32 [rows, V], or [rows * heads, V] of a call of heads."""
         if any(call.given is not None for call in calls):  # not of heads: those are read off the target's own states
             return self.core.memories.compute(calls, self._compute, self.counted)  # type: ignore[union-attr]  # a whole net's
         return self._compute(calls)
@@ -58,7 +58,7 @@ class HeadsEngine:
             if not isinstance(state, Tensor):
                 continue
             guesses = torch.stack([head[0] for head in self.module(state[None])], dim=1)
-            # A head's guess that is not a number is reported at the row it was asked for.
+            # A head's NaN is reported at the row that the head reads.
             rows = [row for row in call.rows for _ in range(guesses.shape[1])]
             outputs[n] = self.core.read([replace(call, rows=rows)], [guesses.flatten(0, 1)])[0]
         self.counted.add(self.core.counted.since(before))
@@ -69,7 +69,7 @@ class HeadsEngine:
         self.core.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """Compile captured forwards with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
     def close(self, sequence: Hashable) -> None:
@@ -127,7 +127,7 @@ def layer_base(module: Any) -> nn.Module:
 
 
 class _Base(nn.Module):
-    """A head's layer in the form of a base module, which capturing takes. What its states come from is left out then."""
+    """A head's layer in the form of a base module, as capturing needs it. `since(0)` then drops where its states come from."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()
@@ -146,12 +146,12 @@ class _Base(nn.Module):
 
 
 class FeaturesEngine(CausalEngine):
-    """An EAGLE head. Its cell i pairs the target's feature of position i with the token at i + 1, so its chain is
-    the context from the second token on, and is kept. Cells below it pair a token with the head's own guess at the
-    feature before; once they are committed their features are the target's, so they are dropped then.
+    """An EAGLE head. Its input i pairs the target's feature of position i with the token at i + 1, so its chain is
+    the context from the second token on, and is cached. A draft token is paired with the head's own prediction of the
+    feature before it; once it is committed its feature is the target's, so its cached row is dropped then.
 
-    Levels that are new are one forward each. What no program of the shelf says (features of the target below the context, or
-    none for the context's last tokens) is answered by the model without a cache.
+    Each new level of the tree is one forward. Calls that no program of the standard library makes (features of the target
+    below the context, or none for the context's last tokens) are computed by the model without a cache.
     """
 
     def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
@@ -164,7 +164,8 @@ class FeaturesEngine(CausalEngine):
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Logits float32 [rows, V] per ask, or its DecError. Needs `given` to be the context's length or one less."""
+        """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `given` of the context's length or one
+        less."""
         outputs: list[Output | None] = [None] * len(calls)
         for n, call in enumerate(calls):
             if call.given is not None and call.given.model.family != self.model.family:
@@ -207,7 +208,7 @@ class FeaturesEngine(CausalEngine):
         return self._given(call) >= length - 1
 
     def _open(self, call: ForwardCall, known: Tensor | None) -> None:
-        """Drops what was computed from other features than these."""
+        """Drops cached rows that were computed from other features than these."""
         late = known is not None and len(known) == len(call.context)
         before = self._known.get(call.sequence)
         slot = self._slots.get(call.sequence)
@@ -219,7 +220,7 @@ class FeaturesEngine(CausalEngine):
         self._known[call.sequence] = (known, late)
 
     def _take(self, p: SlotPlan) -> int:
-        """Cells of the chain, or the cells whose parents' guesses are there."""
+        """How many tokens of the chain, or how many draft tokens whose parents' features are computed."""
         split = len(p.fresh)
         if p.done < split:
             return min(split - p.done, self.chunk)
@@ -253,7 +254,7 @@ class FeaturesEngine(CausalEngine):
         return self.step(joined, batch.positions, batch.write, part.keys, part.values, batch.masks)
 
     def close(self, sequence: Hashable) -> None:
-        """Forget a sequence, also what the target holds of it."""
+        """Forget a sequence, also in the target's cache."""
         super().close(sequence)
         self._known.pop(sequence, None)
         self.target.close(sequence)

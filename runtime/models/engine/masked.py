@@ -1,8 +1,8 @@
 """The engine of masked Hugging Face models: canvases of many sequences in one forward, on memories or whole.
 
-A call is what `HFMasked` says it is, in the model's own precision. What differs is the work: memories stay on
-the device and are written in place where their owner gave them up, canvases of one shape share a forward, equal
-canvases are computed once, and the last calls are remembered by content.
+Results equal `HFMasked`'s, in the model's own precision. The engine saves work: memories stay on the device and
+are overwritten in place where a call consumes them, canvases of one shape share a forward, equal canvases are
+computed once, and each sequence's last calls are remembered by content.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def masked_engine(model: Model) -> MaskedEngine:
 
 @dataclass
 class _Plan:
-    """An ask, and the canvases it is about: what it is known by, and what would compute it."""
+    """A call and its canvases: their keys in the memo, and the units that would compute them."""
 
     call: CanvasCall
     keys: list[Key]
@@ -71,7 +71,7 @@ class HFMaskedEngine:
         self._cell_bytes = 24 * net.width * net.embedding.element_size()
 
     def empty(self, length: int) -> CachedMemory:
-        """A memory of `length` positions that holds none."""
+        """A memory of `length` positions with no row cached."""
         return empty(self.model.family, length)
 
     def limit(self, budget: int) -> None:
@@ -79,16 +79,16 @@ class HFMaskedEngine:
         self.budget = budget
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """False: captured forwards of masked models are not compiled."""
         return False
 
     def close(self, sequence: Hashable) -> None:
-        """Forget a sequence's calls; its memories live as long as somebody has them."""
+        """Forget a sequence's calls; its memories live as long as there is a reference to them."""
         self.memo.close(sequence)
 
     @torch.no_grad()
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
-        """See `MaskedEngine`: forwards for what is not remembered, then every ask's rows and memory."""
+        """See `MaskedEngine`: forwards for the canvases that are not remembered, then every call's rows and memory."""
         outputs: list[CanvasOutput | DecError | None] = [None] * len(calls)
         plans: dict[int, _Plan] = {}
         for n, (call, cells) in enumerate(zip(calls, self._on_host(calls), strict=True)):
@@ -122,10 +122,10 @@ class HFMaskedEngine:
                 outputs[n] = error
         return [a for a in outputs if a is not None]
 
-    # -- what is asked
+    # -- calls
 
     def _on_host(self, calls: Sequence[CanvasCall]) -> list[np.ndarray]:
-        """The cells of every ask, in one transfer for those on the device."""
+        """The cells of every call, in one transfer for those on the device."""
         away = [call.cells for call in calls if call.cells.device.type != "cpu"]
         if away:
             self.counted.syncs += 1
@@ -135,7 +135,7 @@ class HFMaskedEngine:
         ]
 
     def _plan(self, call: CanvasCall, cells: np.ndarray) -> _Plan:
-        """Raises DecError for an ask that the model cannot answer."""
+        """Raises DecError for a call that the model cannot compute."""
         model = self.model
         cells = np.ascontiguousarray(cells, dtype=np.int64)
         canvases = cells if cells.ndim == 2 else cells[None]
@@ -203,7 +203,7 @@ class HFMaskedEngine:
             raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
 
     def _check_consumed(self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Entry]) -> None:
-        """A memory is given up only if one ask of this call is about its rows and nobody else was given them."""
+        """A memory is consumed only if a single call of this batch uses its rows and no other memory refers to them."""
         uses: Counter[tuple[int, int]] = Counter()
         for plan in plans.values():
             if plan.call.given is not None:
@@ -217,7 +217,7 @@ class HFMaskedEngine:
                 store, slot = unit.given.store, unit.given.slot
                 unit.consumed = uses[id(store), slot] == 1 and store.handed[slot] <= 1
 
-    # -- what is computed
+    # -- forwards
 
     def _forwards(self, units: list[batch.Unit]) -> Iterator[list[list[batch.Unit]]]:
         """The units by forward and part, no forward much over the budget."""
@@ -294,7 +294,7 @@ class HFMaskedEngine:
             mix = weights[chosen].to(table) @ table[: weights.shape[1]]
             share = masked.to(weights.device)[chosen].to(table)
             rows[torch.from_numpy(at + unit.start).to(self.device)] = mix + share[:, None] * table[self.mask]
-            if unit.given is not None:  # the last cell stands there again
+            if unit.given is not None:  # padding repeats the last cell
                 last = unit.start + unit.width
                 rows[last : last + unit.padding] = rows[last - 1].clone()
         return rows
@@ -319,10 +319,10 @@ class HFMaskedEngine:
         logits: Tensor = net._out(states if net._head is None else net._head(states))
         return logits
 
-    # -- what is answered
+    # -- outputs
 
     def _output(self, plan: _Plan, known: dict[Key, Entry], computed: int) -> CanvasOutput:
-        """computed: cells of its canvases that were not remembered. Raises DecError where scores are not numbers."""
+        """computed: how many positions of its canvases were not remembered. Raises DecError for NaN scores."""
         call = plan.call
         entries = []
         for key in plan.keys:
@@ -344,7 +344,7 @@ class HFMaskedEngine:
         return CanvasOutput(logits if call.cells.dim() == 2 else logits[0], memory, computed)
 
     def _with_rows(self, entry: Entry, rows: np.ndarray) -> Entry:
-        """The entry with these rows' scores, from the states it holds if it lacks some."""
+        """The entry with these rows' scores; scores it lacks are computed from its states."""
         if entry.rows is rows or np.array_equal(entry.rows, rows):
             return entry
         place = {int(row): n for n, row in enumerate(entry.rows)}

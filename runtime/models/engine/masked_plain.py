@@ -1,8 +1,7 @@
-"""The engine of masked models that are pure functions of canvases (table, free, tiny): it keeps the rows of a
+"""The engine of masked models that are pure functions of canvases (table, free, tiny): it remembers the rows of a
 sequence's last call of whole canvases, as the reference does, and nothing else.
 
-Its rows and memories are the model's own, so that what runs on engines can be compared with the reference
-exactly.
+Its rows and memories are the model's own, so that backends on engines can be compared with the reference exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, M
 
 @dataclass(frozen=True)
 class PlainKept:
-    """A memory of any model, as engines give it."""
+    """A memory of any model, in the interface of engines."""
 
     memory: Memory
 
@@ -32,19 +31,19 @@ class PlainKept:
 
     @property
     def positions(self) -> np.ndarray:
-        """int64: the positions held anywhere, in order."""
+        """int64[n]: the positions cached in any layer, in order."""
         return np.array(sorted(self.memory.positions), dtype=np.int64)
 
     def only(self, ps: Iterable[int]) -> PlainKept:
-        """What is held of positions `ps`."""
+        """The memory restricted to positions `ps`."""
         return PlainKept(self.memory.only(int(p) for p in ps))
 
     def without(self, ps: Iterable[int]) -> PlainKept:
-        """What is held, positions `ps` dropped."""
+        """The memory without positions `ps`."""
         return PlainKept(self.memory.without(int(p) for p in ps))
 
     def join(self, other: PlainKept) -> PlainKept:
-        """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different families."""
+        """Both; where both have a position, `other`'s rows. Raises DecError for memories of different families."""
         return PlainKept(self.memory.join(other.memory))
 
     def layer(self, index: int) -> LayerMemory:
@@ -65,7 +64,7 @@ class PlainMaskedEngine:
         self._last: dict[Hashable, dict[tuple[Cell, ...], dict[int, np.ndarray]]] = {}
 
     def empty(self, length: int) -> PlainKept:
-        """A memory of `length` positions that holds none."""
+        """A memory of `length` positions with no row cached."""
         nothing = (LayerMemory({}, {}),) * self.model.layers
         return PlainKept(Memory(self.model.family, length, nothing))
 
@@ -74,7 +73,7 @@ class PlainMaskedEngine:
         return
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """False: there is no captured forward to compile."""
         return False
 
     def close(self, sequence: Hashable) -> None:

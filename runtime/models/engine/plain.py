@@ -1,4 +1,4 @@
-"""The engine of models that are pure functions of whole paths (table, free, tiny): it keeps nothing."""
+"""The engine of models that are pure functions of whole paths (table, free, tiny): it has no cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decgraph.runtime.models.interface import Model, Scores, check_size
 
 
 class PlainEngine:
-    """Asks of a model of kind causal, features or heads, answered path by path through `Model.eval` and
+    """Calls of a model of kind causal, features or heads, computed path by path through `Model.eval` and
     `Model.heads`. Rows are float64: logits, or the logarithms of exact weights (-inf where a weight is 0)."""
 
     def __init__(self, model: Model) -> None:
@@ -22,14 +22,14 @@ class PlainEngine:
         self.counted = Counted()
 
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Float64 [rows, V], or [rows * heads, V] for the part "heads"; the DecError of an ask in its place."""
+        """Float64 [rows, V], or [rows * heads, V] for the part "heads"; in its place the DecError of a call that fails."""
         self.counted.calls += 1
         outputs: list[Output] = []
         for call in calls:
             self.counted.sequence_calls += 1
-            cells = len(call.context) + len(call.tokens)
-            self.counted.requested += cells
-            self.counted.computed += cells
+            length = len(call.context) + len(call.tokens)
+            self.counted.requested += length
+            self.counted.computed += length
             try:
                 rows = stacked(self._scores(call), self.model.vocab.size, self.model.name)
                 self.counted.rows += len(rows)
@@ -43,11 +43,11 @@ class PlainEngine:
         return
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """False: there is no captured forward to compile."""
         return False
 
     def close(self, sequence: Hashable) -> None:
-        """Nothing is kept, so nothing is forgotten."""
+        """Nothing: there is no cache."""
 
     def _scores(self, call: ForwardCall) -> list[Scores]:
         paths = call.paths()
