@@ -40,7 +40,8 @@ def _kept(module: Module) -> _Live:
 
 
 def main_parameter(function: Function) -> str:
-    """The name of the parameter that the model on which generate is called stands for: the first causal or masked one."""
+    """The name of the parameter that the model on which generate is called is bound to: the first causal or masked one.
+    Raises DecError for an algorithm without such a model."""
     for p in function.params:
         if p.value.type.elem == "model" and p.value.type.of[0] in ("causal", "masked"):
             return p.name
@@ -223,10 +224,11 @@ def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
 
 
 def live(module: Module, kind: str, vocab: Vocab, form: str) -> Model:
-    """The decgraph model of a live module, made once for its present weights. form: see `Binder`."""
+    """The decgraph model of a live module, created once for its present weights. form: see `Binder`. Raises DecError for
+    weights that were created in torch.inference_mode."""
     if any(p.is_inference() for p in module.parameters()):
         raise DecError(
-            f"the weights of {type(module).__name__} were made in torch.inference_mode, and nothing else can use such tensors",
+            f"the weights of {type(module).__name__} were created in torch.inference_mode, which other code cannot use",
             hint="load the model outside of it; generate may be called inside",
         )
     kept = _kept(module)

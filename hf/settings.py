@@ -81,8 +81,8 @@ def eos_of(config: Any) -> list[int]:
 def prepared(config: Any, length: int) -> tuple[list[Any], list[Any]]:
     """Processors and criteria of a configuration, for a call that does not come through `generate`.
 
-    Masked models have no `generate`, so the door can be called by itself. The commonest settings are honoured, in
-    transformers' order; the others are refused by name.
+    Masked models have no `generate`, so `decgraph.hf(...)` can be called by itself. It applies the commonest settings
+    in transformers' order. Raises DecError for the others, by name.
     """
     import transformers as hf
 

@@ -57,7 +57,8 @@ class Features(Model):
         return own[len(path) - 1]
 
     def feature(self, path: Sequence[Cell], memory: Memory, own: Mapping[int, Row]) -> Row:
-        """The head's own feature at the end of a path, from the target's below the root and from `own` ones, by position."""
+        """The head's own feature at the end of a path, from the target's features in `memory` and from its `own` ones after
+        the root, by position. Raises DecError if the memory lost the feature that the root's slot reads."""
         path = check_path(self, path)
         check_known(self, memory, known := min(memory.length, len(path) - 1))
         pairs: list[tuple[Row, int]] = [] if known else [(None, path[0])]
