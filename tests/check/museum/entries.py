@@ -1,7 +1,7 @@
 """The museum: correctness bugs that decoding engines shipped, and what becomes of each when it is written for decgraph.
 
 The numbers are those of a survey of engines; `source` names where the bug was. tests/check/test_museum.py decides every
-program here and looks up every test and planted bug; docs/museum.md is made of this table by page.py.
+program here and looks up every test and mutant; page.py writes docs/museum.md from this table.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ RESIDUALS = (
         "Drafts are drawn from the filtered distribution and tested with the unfiltered one.",
         wrong("m02_raw_law"),
         ("law-of-the-raw-face",),
-        why="A draw carries the law that it was drawn from; the program has to hand another one to its rule.",
+        why="A draw carries its law; the program has to pass another one to its rule.",
     ),
     Entry(
         "M03",
@@ -86,14 +86,14 @@ RESIDUALS = (
     Entry(
         "M04",
         "xLLM PR #2175",
-        "Only the drafted token is taken out of p, not the drafter's whole law.",
+        "Only the drafted token is taken out of p, not the drafter's whole distribution.",
         wrong("m04_one_token_residual"),
         ("residual-of-the-token",),
     ),
     Entry(
         "M05",
         "vllm-ascend #2881",
-        "A row of p is changed in place, and positions behind it read the change.",
+        "A row of p is changed in place, and later positions read the change.",
         wrong("m05_zeroed_in_place"),
         ("zeroed-in-place",),
     ),
@@ -162,7 +162,7 @@ RESIDUALS = (
     Entry(
         "M15",
         "vLLM PR #29274",
-        "A row behind the last draft reads as token 0, and the bonus token is compared with it.",
+        "A row after the last draft reads as token 0, and the bonus token is compared with it.",
         wrong("m15_padded_row"),
         ("padded-slot", "bonus-of-the-root"),
     ),
@@ -253,7 +253,7 @@ CACHES = (
     Entry(
         "M26",
         "transformers #30312, PR #45745",
-        "A static cache is made anew, too small for the next request.",
+        "A static cache is allocated again, too small for the next request.",
         tests=("test_requests_of_all_lengths_in_one_session",),
         why="No cache can be named.",
     ),
@@ -305,7 +305,7 @@ CACHES = (
     Entry(
         "M33",
         "vLLM #14649",
-        "A head goes on from its own guesses of the target's states, after the target has made them.",
+        "A head continues from its own predictions of the target's states although the target has computed them.",
         (),
         ("rollback-forgotten",),
         ("test_drafts_are_those_of_the_reference",),
@@ -367,7 +367,7 @@ POSITIONS = (
             "test_a_drafter_with_a_shorter_context",
             "test_a_long_prompt_to_the_end_of_the_context",
         ),
-        why="The engine had a bug of this kind, found by the review and mended: texts that filled the context crashed.",
+        why="The engine had a bug of this kind, found in review and fixed: texts that filled the context crashed.",
     ),
 )
 
@@ -442,7 +442,7 @@ STOPS = (
     Entry(
         "M49",
         "ORT-genai #2528",
-        "More tokens are handed out than were asked for.",
+        "More tokens are returned than were requested.",
         (Program("m49_overshoot_right", "proved"),),
         ("limit-overshoot",),
         ("test_never_more_than_asked_for",),
@@ -532,7 +532,7 @@ RULES = (
     Entry(
         "R3",
         "SpecInfer, as in Sequoia's repository",
-        "Siblings without replacement, tested with the law of siblings with replacement.",
+        "Siblings without replacement, tested with the distribution of siblings with replacement.",
         wrong("x_multi_round"),
     ),
     Entry(
