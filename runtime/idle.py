@@ -8,13 +8,13 @@ from typing import Any
 from decgraph.errors import DecError
 
 MOST_IDLE = 100
-"""Turns in a row that may decide nothing: a schedule may leave some out, a draw may miss a threshold."""
+"""Consecutive iterations that may decide nothing: a schedule may skip some, a draw may miss a threshold."""
 
 
 def idle(known: Mapping[str, Any], where: str, turn: int, now: tuple[int, int]) -> dict[str, Any]:
-    """What is known of each loop (its progress, and the turn that made it), before a turn of the loop at `where`.
+    """Each loop's state (its progress, and the iteration that made it), before an iteration of the loop at `where`.
 
-    Raises DecError after too many turns without any.
+    Raises DecError after too many iterations without progress.
     """
     before = known.get(where)
     if not turn or before is None or before[0] != now:

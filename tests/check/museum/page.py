@@ -21,9 +21,9 @@ HEAD = """# The museum
 
 *Generated from tests/check/museum/entries.py by `python tests/check/museum/page.py`; change the table, not this page.*
 
-Engines have shipped decoding loops that commit the wrong tokens. This page has 57 such bugs, numbered as in a survey of engines, and
-a few wrong forms of published rules. Each program was written for decgraph. `tests/check/test_museum.py` checks every program linked
-here and looks up every test and mutant named here, so every line of this page is verified.
+Engines have shipped decoding loops that commit the wrong tokens. This page has 57 such bugs, numbered as in a survey of
+engines, and a few wrong forms of published rules. Each program was written for decgraph. `tests/check/test_museum.py` checks
+every program linked here and looks up every test and mutant named here, so every line of this page is verified.
 
 | status | |
 |---|---|
