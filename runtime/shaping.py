@@ -130,7 +130,7 @@ def processed(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np
     for processor in request.processors:
         logits = np.asarray(processor(path, logits), np.float64)
         if logits.shape != shape or np.isnan(logits).any() or np.isposinf(logits).any():
-            raise DecError(f"a processor must give finite scores or -inf, one for each token: {processor!r} does not")
+            raise DecError(f"a processor must return finite scores or -inf, one for each token: {processor!r} does not")
     if request.processors and not (logits > -np.inf).any():
         raise _empty()
     return logits

@@ -1,6 +1,7 @@
 """Measures settings: one request at a time, alternating with the default, and compares their tokens.
 
-The speed of a shared machine drifts within seconds, so the measure is the ratio of two runs of one request in direct succession.
+The speed of a shared machine drifts within seconds, so the measure is the ratio of two consecutive runs of one request.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ class Runner:
     def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done:
         """Run one request, of at most `limit` tokens if it is given. Raises what ended it early: a DecError, `Interrupted`."""
         session = self.session(chosen)
-        session.shared.clear()  # as in `decgraph run`, every request gets a new session
+        session.shared.clear()  # as in `decgraph run`, no request starts with session state
         request = self.requests[number]
         request = request if limit is None else replace(request, limit=min(limit, request.limit))
         started = self.clock()
