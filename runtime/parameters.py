@@ -1,4 +1,4 @@
-"""Values of parameters, as a person writes them or a program gives them, turned into what the parameter's type is."""
+"""Values of parameters, as users write them or programs pass them, converted to the parameter's type."""
 
 from __future__ import annotations
 
