@@ -354,11 +354,11 @@ class CausalEngine:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
         self._room([p.slot for p in together], rows_of(plans, takes))
-        count, cells = len(plans), max(takes)
+        count, widest = len(plans), max(takes)
         bucket = getattr(self.step, "bucket", None)
         if bucket is not None:
-            cells = bucket(cells)
-        batch = batch_of(plans, takes, cells, self.layout, self._steps)
+            widest = bucket(widest)
+        batch = batch_of(plans, takes, widest, self.layout, self._steps)
         numbers = [p.slot.number for p in plans]
         first = numbers[0]
         back: Callable[[Tensor], None] | None = None
@@ -377,7 +377,7 @@ class CausalEngine:
             p.finish(take)
         self.counted.calls += 1
         self.counted.computed += sum(takes)
-        self.counted.padding += count * cells - sum(takes)
+        self.counted.padding += count * widest - sum(takes)
 
     def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward itself: new last states [B, T, width]."""

@@ -128,8 +128,8 @@ def plainly(net: Net) -> Head:
     """Token ids int64[1, n] to last states [1, n, width] of one path, without a cache."""
 
     def last(ids: Tensor) -> Tensor:
-        cells = ids.shape[1]
-        tape = Tape(torch.arange(cells, device=ids.device), torch.ones(cells, cells, dtype=torch.bool).tril().to(ids.device))
+        count = ids.shape[1]
+        tape = Tape(torch.arange(count, device=ids.device), torch.ones(count, count, dtype=torch.bool).tril().to(ids.device))
         return net.run(ids[0], tape)[None]
 
     return last

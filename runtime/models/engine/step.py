@@ -79,10 +79,10 @@ class ModuleStep:
         """The step; in place of ids it also takes states [B, T, width] that enter the first layer."""
         given = {kind: self._prepared(mask) for kind, mask in masks.items() if kind in self._types}
         cache = Written(keys, values, write, self._at)
-        cells = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
+        inputs = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
         with attending(self._config):
             out = self.base(
-                **cells,
+                **inputs,
                 position_ids=positions,
                 attention_mask=given if len(given) > 1 else next(iter(given.values())),
                 past_key_values=cache,
@@ -174,21 +174,21 @@ class ModuleStep:
         keys = [torch.zeros(1, h, 6, k, dtype=layout.dtype, device=dev) for h, k, _ in layout.shapes]
         values = [torch.zeros(1, h, 6, v, dtype=layout.dtype, device=dev) for h, _, v in layout.shapes]
         got: list[Tensor] = []
-        for cells, positions, sees in (
+        for places, positions, sees in (
             ([0, 1], [0, 1], [[0], [0, 1]]),
             ([2, 3], [2, 2], [[0, 1, 2], [0, 1, 3]]),
         ):
             mask = torch.zeros(1, 1, 2, 6, dtype=torch.bool)
             for row, seen in enumerate(sees):
-                for cell in seen:
-                    if layout.window is None or positions[row] - min(cell, 2) < layout.window:
-                        mask[0, 0, row, cell] = True
+                for place in seen:
+                    if layout.window is None or positions[row] - min(place, 2) < layout.window:
+                        mask[0, 0, row, place] = True
             full = torch.zeros_like(mask)
             for row, seen in enumerate(sees):
                 full[0, 0, row, seen] = True
-            ids = torch.tensor([[tokens[c] for c in cells]], device=dev)
+            ids = torch.tensor([[tokens[c] for c in places]], device=dev)
             at = torch.tensor([positions], device=dev)
-            out = self(ids, at, torch.tensor([cells], device=dev), keys, values, {FULL: full.to(dev), SLIDING: mask.to(dev)})
+            out = self(ids, at, torch.tensor([places], device=dev), keys, values, {FULL: full.to(dev), SLIDING: mask.to(dev)})
             got += list(out[0])
         for path, mine in ((tokens[:3], got[2]), ([*tokens[:2], tokens[3]], got[3])):
             theirs = self._plain(torch.tensor([path], device=dev))[0, -1]
