@@ -16,7 +16,7 @@ import torch
 from decgraph.bench.weights import Prompts, Weights
 
 NAMES = ("generate", "assisted", "prompt_lookup", "early_exit")
-# What each algorithm is compared with unless another baseline is asked for; all others: "generate".
+# The default baseline of each algorithm; all others: "generate".
 USUAL = {
     "speculative": "assisted",
     "recursive_sd": "assisted",

@@ -103,7 +103,7 @@ def inputs(config: Any, batch: int, cells: int) -> tuple[Any, ...]:
 
 
 def compared(contenders: dict[str, Step], config: Any, rounds: int) -> list[dict[str, Any]]:
-    """A row of milliseconds for every size, each contender in turn."""
+    """A row of milliseconds for every size and contender."""
     rows = []
     for batch, cells in SIZES:
         given = inputs(config, batch, cells)

@@ -64,7 +64,7 @@ def request_of(prompt: Sequence[int], limit: int, *, sampled: bool = False, seed
 
 
 def run(session: Session, request: Request) -> Result:
-    """One run, with nobody listening. Raises its error."""
+    """One run, without an event listener. Raises its error."""
     result = session.run(request, keep_events=False)
     if result.error is not None:
         raise result.error

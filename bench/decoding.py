@@ -3,7 +3,7 @@
     .venv/bin/python -m decgraph.bench.decoding [--quick]      the whole table, into bench/results/decoding.json
 
 The result file is one JSON object: `machine` (machine.py), `settings`, `weights` (sizes by name of the models) and `rows`.
-docs/benchmarks.md says what is in a row.
+docs/benchmarks.md describes a row.
 """
 
 from __future__ import annotations

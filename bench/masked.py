@@ -1,4 +1,4 @@
-"""Masked models: a program that reuses what it computed against the same program without a cache."""
+"""Masked models: a program with an approximate KV cache against the same program without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decgraph.bench import prompts as texts
 from decgraph.bench.contenders import params_for, request_of, run
 from decgraph.bench.machine import load
 from decgraph.bench.measure import Row, Settings, compared, digits, outside_models, plain
-from decgraph.bench.timing import in_turns
+from decgraph.bench.timing import alternated
 from decgraph.errors import DecError
 from decgraph.models import bind
 from decgraph.runtime.models.engine.of import engine_of
@@ -47,7 +47,7 @@ def against_another(name: str, settings: Settings, *, given: Mapping[str, Any] |
     requests = [request_of(prompt, cells, number=n) for n, prompt in enumerate(prompts)]
 
     contenders = {who: partial(_run_number, session, requests) for who, session in sessions.items()}
-    times = in_turns(contenders, len(prompts), rounds, warm=settings.warm, seed=settings.seed)
+    times = alternated(contenders, len(prompts), rounds, warm=settings.warm, seed=settings.seed)
     calls = {who: sum(run(s, r).stats.target_calls for r in requests) / len(requests) for who, s in sessions.items()}
     row: Row = {
         "kind": "masked",
@@ -74,7 +74,7 @@ def _run_number(session: Session, requests: list[Request], n: int) -> object:
 
 
 def by_the_interpreter(algorithm: Any, model: Any, tokenizer: Any, compiled: Session, request: Any, params: Any) -> Row:
-    """Calls and tokens of one request, compiled and interpreted, and the forwards that the engine made of the calls."""
+    """Calls and tokens of one request, compiled and interpreted, and the forwards of the engine."""
     engine = engine_of(model)
     forwards, computed = engine.counted.calls, engine.counted.computed
     mine = run(compiled, request)

@@ -11,7 +11,7 @@ import decgraph
 from decgraph.bench import baselines, shares
 from decgraph.bench.contenders import Agreement, Other, greedy_is_exact, params_for, request_of, run, session_on
 from decgraph.bench.machine import load
-from decgraph.bench.timing import Spread, Times, in_turns
+from decgraph.bench.timing import Spread, Times, alternated
 from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
 
@@ -48,15 +48,15 @@ def against_transformers(
     made = baselines.baseline if against in baselines.NAMES else rival
     theirs: Any = made(against, weights, params)
     prompts, limit = weights.prompts(settings.requests), settings.limit
-    turn = [0]
+    count = [0]
 
     def ours(n: int) -> None:
-        made = run(session, request_of(prompts[n], limit, sampled=sampled, seed=turn[0], number=n))
+        made = run(session, request_of(prompts[n], limit, sampled=sampled, seed=count[0], number=n))
         assert len(made.tokens) == limit, f"{algorithm.name} made {len(made.tokens)} tokens of {limit}"
-        turn[0] += 1
+        count[0] += 1
 
     def other(n: int) -> None:
-        (made,) = theirs([prompts[n]], limit, sampled=sampled, seed=turn[0])
+        (made,) = theirs([prompts[n]], limit, sampled=sampled, seed=count[0])
         assert len(made) == limit, f"{theirs.name} made {len(made)} tokens of {limit}"
 
     row: Row = {
@@ -73,7 +73,7 @@ def against_transformers(
         for prompt in prompts:
             agreement.compare(prompt, run(session, request_of(prompt, limit)).tokens, theirs([prompt], limit)[0])
         row["tokens_equal"] = agreement.to_json()
-    times = in_turns({"ours": ours, "theirs": other}, len(prompts), settings.rounds, warm=settings.warm, seed=settings.seed)
+    times = alternated({"ours": ours, "theirs": other}, len(prompts), settings.rounds, warm=settings.warm, seed=settings.seed)
     row |= compared(times, limit)
     calls = [run(session, request_of(prompt, limit, sampled=sampled)).stats for prompt in prompts]
     row["tokens_per_call"] = digits(sum(s.tokens for s in calls) / sum(s.target_calls for s in calls))
@@ -153,7 +153,7 @@ def batched(name: str, weights: Weights, settings: Settings, *, given: Mapping[s
     theirs = baselines.baseline("generate", weights, params)
     if algorithm.name == "autoregressive":
         contenders["theirs"] = lambda _: theirs(prompts, limit)
-    times = in_turns(contenders, 1, settings.rounds, warm=settings.warm, seed=settings.seed)
+    times = alternated(contenders, 1, settings.rounds, warm=settings.warm, seed=settings.seed)
     row |= compared(times, limit * len(prompts), "ours", "alone")
     if "theirs" in contenders:
         row["generate_batched"] = compared(times, limit * len(prompts))
@@ -162,7 +162,7 @@ def batched(name: str, weights: Weights, settings: Settings, *, given: Mapping[s
 
 
 def plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON knows them."""
+    """Parameters as JSON values."""
     return {n: v if isinstance(v, bool | int) else str(getattr(v, "name", "") or v) for n, v in params.items()}
 
 

@@ -1,8 +1,8 @@
-"""docs/benchmarks.md: its tables made from bench/results/*.json, the words around them kept.
+"""Writes the tables of docs/benchmarks.md from bench/results/*.json; the text around them is kept.
 
     .venv/bin/python -m decgraph.bench.table [--check]
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->`; what is between them is written anew. With --check nothing
+A table stands between `<!-- table NAME -->` and `<!-- end -->`; what is between them is replaced. With --check nothing
 is written, and the exit code is 1 where a table is not what its results say.
 """
 
@@ -26,7 +26,7 @@ Columns = tuple[tuple[str, Cell], ...]  # headings, and what stands under each
 
 
 def written(page: str, results: Path = RESULTS) -> str:
-    """The page with every table made anew. Raises KeyError for a table that there is not."""
+    """The page with every table written again. Raises KeyError for an unknown table."""
     return BLOCK.sub(lambda match: match[1] + TABLES[match[2]](results) + match[3], page)
 
 

@@ -1,4 +1,4 @@
-"""Timing contenders against each other: in one process, in turns, in a random order within every round.
+"""Times contenders against each other: in one process, alternating, in a random order within every round.
 
 A shared machine drifts by the second, so two long runs one after the other say little. Here every request is run by every
 contender before the next request comes, and what is reported is the median over (round, request) of the ratio of the
@@ -56,12 +56,12 @@ class Times:
         return Spread.of([a / b for a, b in zip(times[slow], times[fast], strict=True)])
 
 
-def in_turns(contenders: Mapping[str, Run], requests: int, rounds: int, *, warm: int = 1, seed: int = 0) -> Times:
+def alternated(contenders: Mapping[str, Run], requests: int, rounds: int, *, warm: int = 1, seed: int = 0) -> Times:
     """Run every request by every contender, `rounds` times over, after `warm` rounds that are not timed."""
     order = random.Random(seed)
     names = list(contenders)
     times = Times({name: [] for name in names}, {name: [] for name in names})
-    for turn in range(warm + rounds):
+    for round_ in range(warm + rounds):
         for request in range(requests):
             order.shuffle(names)
             gc.collect()  # so that nobody pays for what another left behind
@@ -69,7 +69,7 @@ def in_turns(contenders: Mapping[str, Run], requests: int, rounds: int, *, warm:
                 wall, cpu = time.perf_counter(), time.process_time()
                 contenders[name](request)
                 wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-                if turn >= warm:
+                if round_ >= warm:
                     times.wall[name].append(wall)
                     times.cpu[name].append(cpu)
     return times

@@ -118,7 +118,7 @@ class Job:
         if target.kind != "causal":
             return None
         engine = engine_of(target)
-        (row,) = engine.answer([ForwardCall("decgraph tune: a tie", list(path))])
+        (row,) = engine.compute([ForwardCall("decgraph tune: a tie", list(path))])
         engine.close("decgraph tune: a tie")
         if isinstance(row, decgraph.DecError):
             raise row

@@ -1,7 +1,7 @@
-"""Stopping criteria as transformers lists them: a limit, the ids that end a text, and rules that are asked token by token.
+"""Stopping criteria as transformers lists them: a limit, the ids that end a text, and criteria evaluated token by token.
 
-`generate` asks every criterion after every token. Here an algorithm commits several at once, and the stop machine
-(`runtime/stop.py`) feeds them one by one: a rule sees each prefix in order, and the run is cut where it first says so.
+`generate` evaluates every criterion after every token. Here an algorithm commits several at once, and the stop machine
+(`runtime/stop.py`) feeds them one by one: a criterion sees each prefix in order, and the run is cut where it is first met.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Criterion = Any  # a StoppingCriteria, or any callable (input_ids, scores) -> bo
 
 @dataclass(frozen=True)
 class Stops:
-    """What ends the runs of a batch. limit: most new tokens, or None. eos: the ids. asked: the criteria that are asked.
+    """The stop conditions of a batch. limit: most new tokens, or None. eos: the ids. asked: the criteria to evaluate.
 
     fills: whether a finished row is filled up with the pad token while others go on; transformers does so if there are
     ids that end a text.
@@ -63,14 +63,14 @@ def stops_of(criteria: Iterable[Criterion], length: int, size: int) -> Stops:
 class Rule:
     """One criterion for one row, as a function of the path: one of a Request's `until`.
 
-    A path is asked about once: what was said is remembered, so an algorithm that looks ahead (`ended`) does not make a
-    criterion see the same tokens twice.
+    It is evaluated once per path and remembered, so that a criterion does not see the same tokens twice if an algorithm
+    looks ahead (`ended`).
     """
 
     def __init__(self, criterion: Criterion, row: Row, device: Any) -> None:
         self.criterion, self.pads, self.device = criterion, row.pads, device
         self.said: dict[tuple[int, ...], bool] = {}
-        # Stop strings look at the end of the text alone; giving them that spares the rest of a long one.
+        # Stop strings depend on the end of the text alone, so a long text is not decoded as a whole.
         self.tail = int(getattr(criterion, "maximum_token_len", 0)) if type(criterion).__name__ == "StopStringCriteria" else 0
 
     def __call__(self, path: tuple[int, ...]) -> bool:

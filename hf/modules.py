@@ -1,7 +1,7 @@
-"""The models of an algorithm from what a caller gives: live modules, folders, names of shipped models, decgraph's own.
+"""The models of an algorithm from a caller's arguments: live modules, folders, names of shipped models, decgraph's own.
 
-Weights are shared, and the module stays what it was: its attention implementation, hooks, gradients and mode. The decgraph
-model of a module is kept on the module and made anew when its weights were changed.
+Weights are shared, and the module is not changed: its attention implementation, hooks, gradients and mode. The decgraph
+model of a module is stored on the module and created again when its weights have changed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WHOLE = ("causal", "masked")  # the kinds that a whole model has; heads and ada
 
 @dataclass
 class _Live:
-    """What was made of a live module: the models, by kind, vocabulary and form, for its present weights; and the ids of the
-    parameters that were contiguous before an engine had them."""
+    """The models of a live module, by kind, vocabulary and form, for its present weights; and the ids of the parameters that
+    were contiguous before an engine stored them."""
 
     weights: tuple[Any, ...] = ()
     plain: frozenset[int] = frozenset()
@@ -40,7 +40,8 @@ def _kept(module: Module) -> _Live:
 
 
 def main_parameter(function: Function) -> str:
-    """The name of the parameter that the model on which generate is called stands for: the first causal or masked one."""
+    """The name of the parameter that the model on which generate is called is bound to: the first causal or masked one.
+    Raises DecError for an algorithm without such a model."""
     for p in function.params:
         if p.value.type.elem == "model" and p.value.type.of[0] in ("causal", "masked"):
             return p.name
@@ -63,7 +64,7 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
         elif name.removesuffix(".heads") in wanted:
             models[name] = value
             if isinstance(value, str | Path):
-                folder_of(value)  # what cannot be a folder is refused here, not in the first call
+                folder_of(value)  # an invalid folder is refused here, not in the first call
         else:
             params[name] = value
     if main in models:
@@ -73,7 +74,7 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
         )
     for name in models:
         if name.endswith(".heads") and function.param(name.removesuffix(".heads")).value.type.of[3] != "causal+heads":
-            raise DecError(f"{function.name} asks no model for heads", hint="leave heads out")
+            raise DecError(f"{function.name} uses no heads", hint="leave heads out")
     for name in wanted:
         if name != main and name not in models:
             raise DecError(
@@ -83,11 +84,11 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 class Binder:
-    """The models of a function: `given` ones, made once, around the module on which generate is called.
+    """The models of a function: `given` ones, created once, around the module on which generate is called.
 
     A live causal module is taken "as it is" (`hf_live`: any architecture), or by "layers" (`hf_net`: Llama and its like)
-    where the algorithm reads its states, memory or heads. The reference backend computes prefixes anew with the first and
-    keeps them with the second, so there layers are tried "first".
+    where the algorithm reads its states, memory or heads. The reference backend computes prefixes again with the first and
+    caches them with the second, so there layers are tried "first".
     """
 
     def __init__(self, module: IR, function: Function, given: Mapping[str, Any], backend: str) -> None:
@@ -102,8 +103,8 @@ class Binder:
     def __call__(self, module: Module) -> dict[str, Any]:
         """A model for every model parameter; equal objects as long as the modules' weights are the same.
 
-        What neither is a module nor stands for a causal or masked model is left for `decgraph.models.bind`. Raises
-        DecError for what cannot be used.
+        Values that are no modules, and parameters of other kinds than causal or masked, are left for `decgraph.models.bind`.
+        Raises DecError for an unusable value.
         """
         if not is_module(module):
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(module).__name__}")
@@ -129,7 +130,7 @@ class Binder:
         return {name: models[name] for name in self.types}
 
     def settle(self, module: Module) -> None:
-        """After a run: where an engine has put the weights is where they are. Their values are the same."""
+        """After a run: records the weights' new places, to which an engine may have moved them. Their values are the same."""
         for value in (module, *self.given.values()):
             if is_module(value) and _kept(value).models:
                 _kept(value).weights = _weights(value)
@@ -138,7 +139,7 @@ class Binder:
         return "heads" if name.endswith(".heads") else str(self.types[name][0])
 
     def _once(self, name: str, base: Any, make: Callable[[], Any]) -> Any:
-        """What `make` makes, and the same again as long as it is made for the same base."""
+        """The result of `make`, cached as long as the base is the same."""
         if name not in self._made or self._made[name][0] is not base:
             self._made[name] = base, make()
         return self._made[name][1]
@@ -146,7 +147,7 @@ class Binder:
 
 def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
     """An EAGLE head ("features") or a Kangaroo adapter ("layers"; `decgraph.zoo.modeling` has their classes), from a module or
-    a folder; what is neither is a part already."""
+    a folder; anything else is a part already."""
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
     from decgraph.zoo.folders import folder_of
@@ -162,7 +163,7 @@ def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
 
 
 def with_heads(model: Any, heads: Any) -> Model:
-    """The model with Medusa heads: from a folder, from a module, or made already."""
+    """The model with Medusa heads: from a folder, from a module, or a decgraph model."""
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFHeads, check_width
     from decgraph.zoo.folders import folder_of
@@ -216,17 +217,18 @@ def _read(value: Any, kind: str) -> Any:
 
 
 def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
-    """Of a live module's vocabulary only the size is known; where the algorithm's other models have a vocabulary of that size
-    under a name, it is taken to speak that."""
+    """A live module has only the size of its vocabulary; if the algorithm's other models have a named vocabulary of that size,
+    the module is assumed to share it."""
     size = width_of(module)
     return named if named is not None and named.size == size else Vocab("ids", size)
 
 
 def live(module: Module, kind: str, vocab: Vocab, form: str) -> Model:
-    """The decgraph model of a live module, made once for its present weights. form: see `Binder`."""
+    """The decgraph model of a live module, created once for its present weights. form: see `Binder`. Raises DecError for
+    weights that were created in torch.inference_mode."""
     if any(p.is_inference() for p in module.parameters()):
         raise DecError(
-            f"the weights of {type(module).__name__} were made in torch.inference_mode, and nothing else can use such tensors",
+            f"the weights of {type(module).__name__} were created in torch.inference_mode, which other code cannot use",
             hint="load the model outside of it; generate may be called inside",
         )
     kept = _kept(module)
@@ -252,16 +254,16 @@ def _ends(module: Module) -> frozenset[int]:
 
 
 def _weights(module: Module) -> tuple[Any, ...]:
-    """A fingerprint of a module's weights: another place, type or version of a parameter is another one."""
+    """A fingerprint of a module's weights: it changes with a parameter's place, type or version."""
     return tuple((id(p), p.data_ptr(), p._version, p.dtype) for p in module.parameters())
 
 
 def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
-    """Before a module's state_dict: parameters lie in memory as they did.
+    """Before a module's state_dict: restores the parameters' original memory layout.
 
     An engine may store matrices transposed and side by side, with the parameters as views of them
-    (`runtime/models/capture/storage.py`). save_pretrained cannot write those. Being elsewhere, they are new weights to
-    `live`, so the next call makes its model anew.
+    (`runtime/models/capture/storage.py`). save_pretrained cannot write those. `live` sees moved parameters as new
+    weights, so the next call creates its model again.
     """
     plain = _kept(module).plain
     for p in module.parameters():
@@ -325,9 +327,9 @@ def _context(config: Any) -> int | None:
 
 @contextmanager
 def evaluating(found: Iterable[Any]) -> Iterator[None]:
-    """Torch modules in evaluation mode, without gradients; what was training is so again afterwards.
+    """Torch modules in evaluation mode, without gradients; training mode is restored afterwards.
 
-    Inference mode is left as well: caches that were made in it could not be written to outside, in the next call.
+    Inference mode is left as well: caches created in it could not be written outside of it, in the next call.
     """
     import torch
 
@@ -343,7 +345,7 @@ def evaluating(found: Iterable[Any]) -> Iterator[None]:
 
 
 def width_of(module: Module) -> int:
-    """How many scores a module gives: the rows of its output matrix. Raises DecError for what is no model of transformers."""
+    """How many scores a module returns: the rows of its output matrix. Raises DecError for other objects."""
     if not hasattr(module, "config") or not hasattr(module, "get_output_embeddings"):
         what = type(module).__name__
         raise DecError(f"a {what} is not a model of transformers", hint="AutoModelForCausalLM.from_pretrained(...)")

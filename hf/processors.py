@@ -6,8 +6,8 @@ end of it that fits the Request's order becomes fields, and everything before th
 processors themselves, in their order, on float32 scores and on the row as transformers would show it (padding included).
 The hook comes before the fields, so nothing is reordered.
 
-What is never put into a hook: a processor that keeps state between calls, because speculation asks about many
-continuations in no fixed order (`hf/state.py` finds that out for processors that transformers does not know).
+A processor that keeps state between calls is never put into a hook, because speculation scores many continuations in no
+fixed order (`hf/state.py` detects this for processors that transformers does not have).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shaping:
 class Hook:
     """Logits processors of one row as a function of (path, logits float64[V]).
 
-    `width` is how many scores the model gives; a decgraph model may speak fewer tokens, whose scores come first.
+    `width` is how many scores the model returns; a decgraph model may have fewer tokens, whose scores come first.
     """
 
     def __init__(self, steps: Sequence[Processor], row: Row, width: int, device: Any) -> None:
@@ -54,7 +54,7 @@ class Hook:
         made: np.ndarray = scores[0, : len(logits)].double().cpu().numpy()
         if np.isnan(made).any() or np.isposinf(made).any():
             raise DecError(
-                f"{self!r} must give finite scores or -inf, and gave NaN or inf", hint="look for 0 / 0 and inf - inf"
+                f"{self!r} must return finite scores or -inf, and returned NaN or inf", hint="look for 0 / 0 and inf - inf"
             )
         if not (made > -np.inf).any():
             raise DecError(f"{self!r} left no token that may follow", hint="let one have a score above -inf")
@@ -66,12 +66,12 @@ class Hook:
 
 
 def name_of(processor: Processor) -> str:
-    """What messages call a processor or a criterion: the function's name, or the class's."""
+    """The name of a processor or a criterion in messages: the function's, or the class's."""
     return str(getattr(processor, "__qualname__", type(processor).__name__)).replace("<locals>.", "")
 
 
 def ask(processor: Processor, ids: Any, scores: Any) -> Any:
-    """The scores [1, V] that a processor makes. Raises DecError naming it for whatever it raises and for another shape."""
+    """The scores [1, V] of a processor. Raises DecError naming it for any exception of it and for another shape."""
     try:
         made = processor(ids, scores)
     except DecError:
@@ -90,7 +90,7 @@ def ask(processor: Processor, ids: Any, scores: Any) -> Any:
     return made
 
 
-# What transformers has that is a function of (input_ids, scores), whatever was asked before.
+# transformers' processors that are pure functions of (input_ids, scores).
 PURE = frozenset(
     {
         "MinLengthLogitsProcessor",
@@ -121,7 +121,7 @@ PURE = frozenset(
     }
 )
 
-# What transformers has that remembers its calls, and why.
+# transformers' processors with state between calls, and which.
 STATEFUL = {
     "UnbatchedClassifierFreeGuidanceLogitsProcessor": "it keeps a cache of the unconditional text (guidance_scale)",
     "SynthIDTextWatermarkLogitsProcessor": "it keeps the contexts it has seen (watermarking_config)",
@@ -129,7 +129,7 @@ STATEFUL = {
     "WhisperNoSpeechDetection": "it keeps what it found in the first call",
 }
 
-# What transformers has that needs more than one row of scores for a sequence, or another kind of model.
+# transformers' processors that need more than one row of scores for a sequence, or another kind of model.
 FOREIGN = frozenset(
     {
         "ClassifierFreeGuidanceLogitsProcessor",
@@ -144,9 +144,9 @@ FOREIGN = frozenset(
 
 @dataclass(frozen=True)
 class Reading:
-    """What every row's reading needs to know. length: of the batch as given, padding included. copies: num_return_sequences.
+    """The common inputs of every row's reading. length: of the batch as given, padding included. copies: num_return_sequences.
 
-    eos: the ids that end a run. width: scores that the model gives. size: tokens that the decgraph model speaks.
+    eos: the ids that end a run. width: how many scores the model returns. size: the decgraph model's number of tokens.
     """
 
     greedy: bool
@@ -181,11 +181,11 @@ def refuse_state(processors: Sequence[Processor], reading: Reading, row: Row) ->
         again = ask(processor, ids, scores.clone())
         refuse_change(processor, before)
         if not bool(((first == again) | (first.isnan() & again.isnan())).all()):
-            raise _stateful(name_of(processor), "asked twice about the same tokens, it gave different scores")
+            raise _stateful(name_of(processor), "called twice with the same tokens, it returned different scores")
 
 
 def refuse_change(processor: Processor, before: dict[str, Any]) -> None:
-    """Raises DecError if what a processor holds has changed since `before`."""
+    """Raises DecError if a processor's state has changed since `before`."""
     if names := changed(before, print_of(processor)):
         raise _stateful(name_of(processor), f"its {', '.join(names)} changed from one call to the next")
 
@@ -199,7 +199,7 @@ def _stateful(name: str, why: str) -> DecError:
 
 
 def watched(processors: Sequence[Processor]) -> list[tuple[Processor, dict[str, Any]]]:
-    """The processors that transformers does not know, each with what it holds now; for `refuse_change` after the run."""
+    """The processors that transformers does not have, each with its present state; for `refuse_change` after the run."""
     return [(p, print_of(p)) for p in processors if not (_is_theirs(p) and type(p).__name__ in PURE)]
 
 
@@ -228,7 +228,7 @@ def shaping_of(processors: Sequence[Processor], reading: Reading, row: Row) -> S
     if cut:
         steps = [_for_row(p, reading, row) for p in processors[:cut]]
         made.hook = Hook(steps, row, reading.width, reading.device)
-    if reading.greedy:  # what is left never changes which token is likeliest
+    if reading.greedy:  # the remaining ones never change the argmax
         for name in _FILTER_FIELDS:
             made.fields.pop(name, None)
         made.fields["temperature"] = 0
@@ -303,7 +303,7 @@ def _penalty(p: Processor, reading: Reading, row: Row) -> _Mapped | None:
         ignored = 0
     elif hasattr(ignored, "tolist"):
         ignored = ignored.flatten().tolist()[row.index]
-    # A Request counts every token of the prompt and none of the padding. Otherwise the processor itself is asked.
+    # A Request counts every token of the prompt and none of the padding. Otherwise the processor itself runs.
     return _Mapped(_PENALTY, {"repetition_penalty": float(p.penalty)}) if ignored == len(row.pads) else None
 
 
@@ -324,7 +324,7 @@ def _min_p(p: Processor, reading: Reading, row: Row) -> _Mapped | None:
 
 
 def _normalised(p: Processor, reading: Reading, row: Row) -> _Mapped:
-    return _Mapped(_LAST, {})  # a shift of all scores, after which nothing looks at their size
+    return _Mapped(_LAST, {})  # a shift of all scores, and no later step depends on their size
 
 
 _RULES: dict[str, Callable[[Any, Reading, Row], _Mapped | None]] = {
@@ -343,7 +343,7 @@ _RULES: dict[str, Callable[[Any, Reading, Row], _Mapped | None]] = {
 
 
 def _for_row(p: Processor, reading: Reading, row: Row) -> Processor:
-    """The processor as it is to be called with this row alone: what it holds by row of the batch is cut to the row."""
+    """The processor for this row alone: its attributes with a row per sequence are cut to this row."""
     if not _is_theirs(p):
         return p
     prompt = row.index // reading.copies  # the row of the batch before num_return_sequences multiplied it

@@ -53,7 +53,7 @@ def _first(mask: Sequence[bool], row: int) -> int:
 
 
 def check_model_arguments(given: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """Raises DecError for whatever else `generate` would hand to the model's forward and that would change its answers."""
+    """Raises DecError for arguments that `generate` would pass to the model's forward and that would change its scores."""
     for name, value in given.items():
         if value is None or value is False or name in _WITHOUT_EFFECT or (isinstance(value, Mapping) and not value):
             continue  # generate adds empty mappings by itself: mm_encoder_outputs of a model that was given no image
@@ -64,7 +64,7 @@ def check_model_arguments(given: Mapping[str, Any], rows: Sequence[Row]) -> None
                 raise DecError(f"{name} already holds tokens; decgraph keeps caches of its own", hint="leave it out")
         else:
             raise DecError(
-                f"`{name}` is not supported: decgraph gives the model token ids and nothing else",
+                f"`{name}` is not supported: decgraph passes only token ids to the model",
                 hint=f"leave {name} out, or use generate without custom_generate",
             )
 
@@ -79,7 +79,7 @@ def _holds_tokens(cache: Any) -> bool:
         return True  # not one of transformers' caches
 
 
-# What generate adds by itself, or what changes no answer.
+# Arguments that generate adds by itself, or that change no score.
 _WITHOUT_EFFECT = {"use_cache", "logits_to_keep", "num_logits_to_keep", "cache_position", "return_dict"}
 _CACHES = {"past_key_values", "cache_params"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import decgraph
 from decgraph.errors import DecError
-from decgraph.hf.door import Door, names_of
+from decgraph.hf.generate import CustomGenerate, names_of
 from decgraph.runtime.arguments import AlgorithmLike
 
 _OWN = ("backend", "seed", "externs", "batch")  # keyword arguments of decgraph.hf that generate may be given as well
@@ -45,7 +45,7 @@ tags:
 
 {doc}
 
-This folder holds no weights. It is a way to decode for `generate` of transformers, with a model of your own:
+This folder has no weights. It is a decoding method for `generate` of transformers, with your own model:
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -57,10 +57,10 @@ out = model.generate(**inputs, custom_generate="THIS_REPOSITORY", trust_remote_c
 print(tokenizer.batch_decode(out)[0])
 ```
 
-It needs `decgraph` (see `custom_generate/requirements.txt`), which compiles the algorithm. `generate`'s own settings are
-honoured: `do_sample`, `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, lengths, bans, `eos_token_id`,
+It needs `decgraph` (see `custom_generate/requirements.txt`), which compiles the algorithm. It supports `generate`'s own
+settings: `do_sample`, `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, lengths, bans, `eos_token_id`,
 `stop_strings` (with `tokenizer=`), logits processors and stopping criteria without state, a streamer, batches padded on the
-left. What is not supported is refused by name.
+left. Other settings are refused by name.
 
 ## Models and parameters
 
@@ -143,16 +143,24 @@ def generate_with(text: str, model: Any, arguments: Mapping[str, Any], *, name: 
     strings = rest.pop("stop_strings", None) or getattr(config, "stop_strings", None)
     strings = strings or getattr(getattr(model, "generation_config", None), "stop_strings", None)
     tokenizer = rest.pop("tokenizer", None)
-    door = Door(algorithm, given, backend=own.get("backend"), seed=own.get("seed"), tokenizer=tokenizer, stop_strings=strings,
-                streamer=rest.get("streamer"), externs=own.get("externs"),
-                batch=own.get("batch", 8))  # fmt: skip
+    custom = CustomGenerate(
+        algorithm,
+        given,
+        backend=own.get("backend"),
+        seed=own.get("seed"),
+        tokenizer=tokenizer,
+        stop_strings=strings,
+        streamer=rest.get("streamer"),
+        externs=own.get("externs"),
+        batch=own.get("batch", 8),
+    )
     if strings and config is not None:
         import copy
 
         rest["generation_config"] = copy.deepcopy(config)
         rest["generation_config"].stop_strings = None
     # The class's own method: `model.generate` may be this very folder.
-    return type(model).generate(model, custom_generate=door, **rest)
+    return type(model).generate(model, custom_generate=custom, **rest)
 
 
 def _shown(algorithm: Any) -> list[tuple[str, Any]]:

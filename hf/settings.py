@@ -1,4 +1,4 @@
-"""What a generation configuration asks for, beyond processors and criteria; what cannot be had is refused by name."""
+"""The settings of a generation configuration beyond processors and criteria; unsupported ones are refused by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-# What a call without `generate` honours, or may find and ignore.
+# Settings that a direct call (without `generate`) supports, or ignores.
 _ALONE = frozenset(
     {"temperature", "top_k", "top_p", "min_p", "do_sample", "repetition_penalty", "suppress_tokens", "max_new_tokens"}
     | {
@@ -45,7 +45,7 @@ _ALONE = frozenset(
 
 
 def refuse(config: Any, model: Any) -> None:
-    """Raises DecError, naming the setting, for what decgraph cannot do as asked."""
+    """Raises DecError for an unsupported setting, by name."""
     for name, (off, hint) in _REFUSED.items():
         value = getattr(config, name, None)
         if not any(value is o or value == o for o in off):
@@ -60,7 +60,7 @@ def refuse(config: Any, model: Any) -> None:
 
 
 def pad_of(config: Any) -> int | None:
-    """The token that fills up finished rows: the one `generate` settled on, else the configuration's."""
+    """The token that pads finished rows: the one that `generate` chose, else the configuration's."""
     for value in (getattr(config, "_pad_token_tensor", None), getattr(config, "pad_token_id", None)):
         if value is not None:
             return int(value)
@@ -81,8 +81,8 @@ def eos_of(config: Any) -> list[int]:
 def prepared(config: Any, length: int) -> tuple[list[Any], list[Any]]:
     """Processors and criteria of a configuration, for a call that does not come through `generate`.
 
-    Masked models have no `generate`, so the door can be called by itself. The commonest settings are honoured, in
-    transformers' order; the others are refused by name.
+    Masked models have no `generate`, so `decgraph.hf(...)` can be called by itself. It applies the commonest settings
+    in transformers' order. Raises DecError for the others, by name.
     """
     import transformers as hf
 

@@ -1,7 +1,7 @@
-"""Whether a callable of the caller's keeps state between calls: what it holds, compared before and after.
+"""Whether a callable of the caller's keeps state between calls: its state is compared before and after.
 
-Speculation asks about many continuations of one text, in no promised order, and again where it likes. A function of
-(input_ids, scores) does not notice; one that remembers its calls does, and must be refused before it gives wrong text.
+Speculation scores many continuations of one text, in no fixed order, and possibly again. A pure function of
+(input_ids, scores) is not affected; one that remembers its calls would produce wrong text and must be refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LIBRARIES = ("torch", "transformers", "tokenizers")
 
 
 def held_by(function: Any) -> dict[str, Any]:
-    """What a callable object holds: its attributes, and the variables that a function closes over, by name."""
+    """A callable object's state: its attributes, and the variables that a function closes over, by name."""
     inner = getattr(function, "__func__", function)
     held: dict[str, Any] = {}
     if isinstance(inner, types.FunctionType):

@@ -32,7 +32,7 @@ class TorchModule(Protocol):
 
 
 class OwnTokenizer(Protocol):
-    """Text to tokens and back, by whatever a caller has made."""
+    """Text to tokens and back, with a tokenizer of the caller's."""
 
     def encode(self, text: str, /) -> Sequence[int]: ...
 

@@ -1,4 +1,4 @@
-"""Table-driven automata over tokens: the constraint of a request, and what grammar-aware algorithms walk."""
+"""Table-driven automata over tokens: the constraint of a request, and the grammar of grammar-aware algorithms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Automaton:
     accepting: frozenset[int]
     start: int = 0
     masks: dict[tuple[int, int], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """bool[size] by (state, size): the allowed tokens as backends read them, made by them when they are first needed."""
+    """bool[size] by (state, size): the allowed tokens as backends read them, which they compute on first use."""
 
     def __post_init__(self) -> None:
         n = len(self.next)

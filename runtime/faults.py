@@ -1,7 +1,7 @@
-"""What goes wrong while a request runs, whatever raised it, as one error that names the request and the line.
+"""Turns any exception during a run into one error that names the request and the line.
 
-A model, a drafter, an extern, a processor, a tokenizer or a listener may raise anything. The run ends there, what it had
-committed stays, and its result carries the DecError made here; what was raised is its `__cause__`. Ctrl-C is no fault.
+A model, a drafter, an extern, a processor, a tokenizer or a listener may raise anything. The run ends there, its committed
+tokens stay, and its result has the DecError built here; the exception is its `__cause__`. Ctrl-C is no fault.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MEMORY = ("out of memory", "can't allocate memory")
 
 
 def fault(error: BaseException, *, request: str, place: str = "", op: str = "") -> DecError:
-    """The error of a run, to be raised from `error`. A DecError that was told of a request before is given back as it is.
+    """The error of a run, to be raised from `error`. A DecError that already names a request is returned as it is.
 
     request: what messages call it, `request 3`. place: file, line and column where it happened; op: what was computed there.
     """

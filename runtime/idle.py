@@ -8,20 +8,20 @@ from typing import Any
 from decgraph.errors import DecError
 
 MOST_IDLE = 100
-"""Turns in a row that may decide nothing: a schedule may leave some out, a draw may miss a threshold."""
+"""Consecutive iterations that may decide nothing: a schedule may skip some, a draw may miss a threshold."""
 
 
-def idle(known: Mapping[str, Any], where: str, turn: int, now: tuple[int, int]) -> dict[str, Any]:
-    """What is known of each loop (its progress, and the turn that made it), before a turn of the loop at `where`.
+def idle(seen: Mapping[str, Any], where: str, iteration: int, now: tuple[int, int]) -> dict[str, Any]:
+    """Each loop's state (its progress, and the iteration that made it), before an iteration of the loop at `where`.
 
-    Raises DecError after too many turns without any.
+    Raises DecError after too many iterations without progress.
     """
-    before = known.get(where)
-    if not turn or before is None or before[0] != now:
-        return {**known, where: (now, turn)}
-    if turn - before[1] >= MOST_IDLE:
+    before = seen.get(where)
+    if not iteration or before is None or before[0] != now:
+        return {**seen, where: (now, iteration)}
+    if iteration - before[1] >= MOST_IDLE:
         raise DecError(
-            f"{where}: {MOST_IDLE} turns of this loop in a row decided no cell",
+            f"{where}: {MOST_IDLE} consecutive iterations of this loop decided no cell",
             hint="let the surest be chosen too: where sure(s, tau); or bound it: while condition at most n:",
         )
-    return dict(known)
+    return dict(seen)

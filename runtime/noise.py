@@ -1,4 +1,4 @@
-"""Keyed noise: a draw is a race, and its noise is a function of what is drawn, not of when.
+"""Counter-based noise: a draw is a race, and its noise is a function of its key, not of the time of the draw.
 
 Layout, for a kernel that has to reproduce it bit for bit. All words are uint32; arithmetic on them wraps.
 

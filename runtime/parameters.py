@@ -1,4 +1,4 @@
-"""Values of parameters, as a person writes them or a program gives them, turned into what the parameter's type is."""
+"""Values of parameters, as users write them or programs pass them, converted to the parameter's type."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def check_value(owner: str, p: Any, v: Any) -> Any:
 
 
 def check_range(owner: str, p: Any, v: Any) -> None:
+    """Checks a number against a parameter's range. Raises DecError for one outside of it."""
     low, high = p.low, p.high
     if p.value.type.elem == "prob":
         low, high = 0 if low is None else low, 1 if high is None else high
@@ -58,7 +59,7 @@ def check_range(owner: str, p: Any, v: Any) -> None:
 
 
 def wanted(t: Type) -> str:
-    """What a value of a type is, for a message."""
+    """A type's values in words, for a message."""
     if t.dims:
         inner = {"int": "whole numbers", "token": "token ids", "bool": "yes or no", "set": "sets"}.get(t.elem, "numbers")
         size = f" of {t.dims[0].bound}" if t.dims[0].bound is not None else ""
@@ -67,6 +68,7 @@ def wanted(t: Type) -> str:
 
 
 def example(t: Type) -> str:
+    """An example of a type's values as users write them, for a hint."""
     if len(t.dims) == 1 and t.elem in ("int", "token") and (t.dims[0].bound or 99) <= 8:
         return str(list(range(t.dims[0].bound or 0)))
     if t.dims:

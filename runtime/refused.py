@@ -1,4 +1,4 @@
-"""What no model can be asked for, on any backend: refused at its place before a run begins."""
+"""Operations that no model supports, on any backend: refused at their place before a run begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request: what one caller asks for. Algorithms never see it; shaping and the stop machine do."""
+"""A request: a prompt, a limit and sampling settings. Algorithms never see it; shaping and the stop machine do."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ Until: TypeAlias = Callable[[tuple[int, ...]], bool]
 
 
 DEFAULT_TEMPERATURE = 0.0
-"""The temperature of a request that is made from a prompt and says none: `decgraph.run`, `Session.generate`, `decgraph run` and
-`decgraph tune` are greedy, so that a first try gives the same text every time. A `Request` made by hand samples, at
+"""The default temperature of requests from prompts: `decgraph.run`, `Session.generate`, `decgraph run` and
+`decgraph tune` are greedy, so that a first try returns the same text every time. A `Request` built directly samples, at
 temperature 1."""
 
 
@@ -82,8 +82,8 @@ class Request:
     automaton; it must be a pure function.
 
     processors: pure functions from (the whole path, logits float64[V]) to logits float64[V], applied in order after the
-    constraints, like them before the raw face is read, and before all shaping; exact rows refuse them. until: functions
-    of the whole path, prompt included, asked after each generated token; the first that is true ends the run there
+    constraints, like them before the raw view is read, and before all shaping; exact rows refuse them. until: functions
+    of the whole path, prompt included, evaluated after each generated token; the first that is true ends the run there
     (reason "until").
 
     Raises DecError for an empty prompt and for every value outside its range.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by nam
     from decgraph.backends.base import Backend
 
 AT_A_TIME = 8
-"""Requests that `generate` runs at a time where nobody says."""
+"""Default number of requests that `generate` runs at a time."""
 
 
 @dataclass
@@ -171,7 +171,7 @@ class Session:
         fit at once goes one after the other. progress: a bar on stderr.
         Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
         `request_id` and seed). `listener(number, event)` hears the events of all, `finished(number, result)` is told of each
-        as it ends. What fails has its error in its result; Ctrl-C gives what there is, the unfinished marked "interrupted".
+        as it ends. A failed request has its error in its result; after Ctrl-C unfinished results are marked "interrupted".
         Raises DecError for a request that no run can begin with.
         """
         asked: list[Request] = []
@@ -269,7 +269,7 @@ class Session:
         tokens, text = run.machine.committed_tokens(), ""
         try:
             text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
-        except Exception as wrong:  # the tokens are kept though nobody can read them
+        except Exception as wrong:  # the tokens are kept even without a text
             if error is None:
                 error, reason = fault(wrong, request=title_of(run.request), op="the text of its tokens"), "error"
         seconds = time.perf_counter() - run.started

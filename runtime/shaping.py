@@ -1,12 +1,12 @@
 """From a model's scores to the distributions an algorithm sees: pure functions of (scores, path, request).
 
-Two faces of one row. `raw_probs` applies the constraints only: bans, the automaton, no end before the minimum
-length, and then the request's processors, which may hold constraints of the caller's library. `shaped_probs` goes on, in
-this order: repetition penalty, presence and frequency penalties, bias, temperature, top-k, top-p, min-p, each on what
-the one before left.
+Two views of one row. `raw_probs` applies the constraints only: bans, the automaton, no end before the minimum
+length, and then the request's processors, which may have constraints of the caller's library. `shaped_probs` then applies, in
+this order: repetition penalty, presence and frequency penalties, bias, temperature, top-k, top-p, min-p, each on the
+result of the one before.
 
 Both work in two domains, chosen by the row: float64 arrays, or tuples of exact numbers. Those are fractions where they
-can be; a temperature, a penalty or a bias that leaves the rationals gives exact reals (runtime/reals). A processor is a
+can be; a temperature, a penalty or a bias that leaves the rationals yields exact reals (runtime/reals). A processor is a
 DecError there. The logit of an exact row is the logarithm of its weight.
 
 Ties go to the lower token everywhere: the greedy token, the last place of top-k, the order in which top-p
@@ -124,13 +124,13 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 def processed(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
     """The logits float64[V] after the request's processors. The meaning of every backend's own.
 
-    Raises DecError for a processor that gives another shape, a NaN or +inf, or leaves no token any mass.
+    Raises DecError for a processor that returns another shape, a NaN or +inf, or leaves no token any mass.
     """
     shape = logits.shape
     for processor in request.processors:
         logits = np.asarray(processor(path, logits), np.float64)
         if logits.shape != shape or np.isnan(logits).any() or np.isposinf(logits).any():
-            raise DecError(f"a processor must give finite scores or -inf, one for each token: {processor!r} does not")
+            raise DecError(f"a processor must return finite scores or -inf, one for each token: {processor!r} does not")
     if request.processors and not (logits > -np.inf).any():
         raise _empty()
     return logits
@@ -214,7 +214,7 @@ def _normal(weights: exact.Weights) -> exact.Weights:
 
 
 def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request) -> exact.Weights:
-    """All steps but top-p look at ratios alone, so the weights are normalised once, at the end."""
+    """All steps but top-p depend on ratios alone, so the weights are normalised once, at the end."""
     if request.penalised:
         weights = _penalised_exact(weights, path, request)
     if request.temperature == 0:
@@ -224,7 +224,7 @@ def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request
         power = 1 / exact.rational(request.temperature)
         weights = tuple(exact.power(w, power) for w in weights)
     if request.top_k is None and request.top_p is None and request.min_p is None:
-        # Symbols (check/smt) stand for probabilities already, and a question to them is a case distinction.
+        # Symbols (check/smt) are probabilities already, and a comparison of them is a case distinction.
         return _normal(weights) if all(isinstance(w, int | Fraction | Real) for w in weights) else weights
     order = sorted(range(len(weights)), key=lambda v: (-weights[v], v))
     if request.top_k is not None:

@@ -1,6 +1,6 @@
 """Text to tokens and back, and text that can be shown while it grows.
 
-Incremental text is made from bytes: every token stands for a byte string, and a character is given out when
+Incremental text is built from bytes: every token stands for a byte string, and a character is shown when
 its last byte is known. So what was shown never changes, and showing token by token gives the same text as
 decoding at once.
 """

@@ -1,5 +1,4 @@
-"""What happened, as values: one event per thing a step did, and the statistics that a list of events
-gives."""
+"""Events of a run, one per action of a step, and the statistics computed from them."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Drafted:
-    """A draw was grown into a tree: node `node` under `parent`. `prob` is its probability under the law it
-    was drawn from (1 for a point mass), `source` the model or store that proposed it."""
+    """A draw was grown into a tree: node `node` under `parent`. `prob` is its probability under its law
+    (1 for a one-hot law), `source` the model or store that proposed it."""
 
     node: int
     parent: int
@@ -22,7 +21,7 @@ class Drafted:
 
 @dataclass(frozen=True)
 class Pruned:
-    """A tree was cut before it was verified: node i is what was called `kept[i]` before, and `dropped` drafts are gone."""
+    """A tree was pruned before verification: node i was node `kept[i]` before, and `dropped` drafts were removed."""
 
     kept: tuple[int, ...]
     dropped: int
@@ -89,9 +88,9 @@ class Stopped:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """One call of a model: `rows` of scores asked for, `cells` given to it in all rows together. `role` says
+    """One call of a model: `rows` of scores returned, `cells` positions read by all rows together. `role` says
     whose calls count as target calls: the model a claim is about is the target, every other one drafts.
-    `computed`: the cells among them that were not held from earlier calls (None: nothing is held, all are computed).
+    `computed`: the positions among them that were not cached from earlier calls (None: nothing is cached, all are computed).
     """
 
     model: str
@@ -190,7 +189,7 @@ class Stats:
 
 
 def _settle(last: list[tuple[int, bool]], end: int | None, tested: dict[int, int], accepted: dict[int, int]) -> None:
-    """Count tests, those up to the depth `end` (None: all): what lies behind the end of a text is no part of it."""
+    """Count tests, those up to the depth `end` (None: all): drafts after the end of a text do not count."""
     for depth, taken in last:
         if end is None or depth <= end:
             tested[depth] = tested.get(depth, 0) + 1
@@ -200,7 +199,7 @@ def _settle(last: list[tuple[int, bool]], end: int | None, tested: dict[int, int
 
 
 class Tally:
-    """A run's statistics without its events: what a machine counts when nobody listens."""
+    """A run's statistics without its events: the counters of a backend without an event listener."""
 
     __slots__ = ("tokens", "target", "draft", "drafted", "unmasked", "remasked", "tested", "accepted", "stopped", "calls",
                  "last")  # fmt: skip
@@ -239,7 +238,7 @@ class Tally:
             self.calls[name] = self.calls.get(name, 0) + n
 
     def stats(self) -> Stats:
-        """The numbers so far, as `Stats.of` gives them from events."""
+        """The numbers so far, as `Stats.of` computes them from events."""
         _settle(self.last, None, self.tested, self.accepted)
         depths = range(1, max(self.tested, default=0) + 1)
         return Stats(self.tokens, self.target, self.draft, self.drafted, self.unmasked, self.remasked,

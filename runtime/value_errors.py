@@ -1,7 +1,7 @@
-"""What goes wrong with a program's values while it runs, in the author's words: an index outside, lengths that do not agree.
+"""Messages for errors in a program's values at run time: an index out of range, lengths that do not agree.
 
-An operation tells most of it itself (an `OpError` with its hint). What NumPy and torch say of values whose lengths are only
-known while a program runs is said anew here; what was raised stays the cause of the error that says so.
+Operations raise most of them themselves (an `OpError` with its hint). This file translates the errors of NumPy and torch about
+values whose lengths are dynamic; the original exception stays the cause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EMPTY = re.compile(r"empty sequence|zero-size|empty array|of empty|no identity|
 
 
 def reworded(error: BaseException) -> tuple[str, str] | None:
-    """(What is wrong, what to try), None for errors that say nothing of a program's values."""
+    """(The message, the hint), None for errors that do not concern a program's values."""
     text = str(error).strip()
     hit = _OUTSIDE.search(text)
     if isinstance(error, LookupError) and hit is not None:

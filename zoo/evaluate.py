@@ -41,7 +41,7 @@ class Reference:
 
 
 def load(name: str) -> Any:
-    """A shipped model in float32, ready to be asked."""
+    """A shipped model in float32, in evaluation mode."""
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
     if name in ("target", "drafter"):

@@ -61,7 +61,7 @@ def build(seed: int, *, width: int = 256, layers: int = 6, heads: int = 4, inner
 
 
 def rows_of(tokenizer: Any, code: list[int], step: int, seed: int) -> list[Row]:
-    """The rows of one step, drawn anew from (seed, step): tasks of `MIX` in turn, then code at random places."""
+    """The rows of one step, drawn from (seed, step): tasks of `MIX` in rotation, then code at random places."""
     generator = random.Random(f"decgraph-zoo masked {seed} {step}")
     rows = []
     start = generator.randrange(10**9)

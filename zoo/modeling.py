@@ -93,7 +93,7 @@ class _Layer(PreTrainedModel):
 
 
 class EagleHead(_Layer):
-    """EAGLE's feature head (Li et al., 2024): feature i and token i + 1 give feature i + 1.
+    """EAGLE's feature head (Li et al., 2024): feature i and token i + 1 yield feature i + 1.
 
     Features are the target's last hidden states after its final norm; `forward(tokens, features)` takes the
     token *after* each feature (`[batch, length]`) and the features (`[batch, length, hidden]`) and gives the

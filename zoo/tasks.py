@@ -1,7 +1,7 @@
-"""Synthetic tasks with answers a program can check.
+"""Synthetic tasks with answers that a program can check.
 
 A task is a prompt that ends in " =" and the one right answer, which follows after a blank. Everything follows
-from `(kind, seed)`: the same pair gives the same task on every machine. Whether a task is held out is a hash
+from `(kind, seed)`: the same pair yields the same task on every machine. Whether a task is held out is a hash
 of its prompt, so no prompt that the models were trained on is ever measured, however it was drawn.
 
 Prompts are short and their vocabulary small on purpose: the models are a few million parameters, and what is
@@ -24,7 +24,7 @@ HELD_OUT_ONE_IN = 20
 
 @dataclass(frozen=True)
 class Task:
-    """One question: `prompt` is what a model is given, `answer` the only text that is right."""
+    """One task: `prompt` is the model's input, `answer` the only correct text."""
 
     kind: str
     prompt: str

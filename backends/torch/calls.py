@@ -210,7 +210,7 @@ def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
     rows: list[int] = []
     for a in asks:
         n = len(tokens)
-        tokens += a.cells()
+        tokens += a.draft_tokens()
         parents += [p if p < 0 else p + n for p in a.parents]
         uids += a.uids
         rows += [r if r < 0 else r + n for r in a.rows]

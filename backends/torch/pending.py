@@ -55,12 +55,12 @@ class _Asked(Pending[AnyEngine]):
     @classmethod
     def answer_all(cls, calls: Sequence[_Asked]) -> list[Any]:
         engine: Any = calls[0].engine  # Any: causal or masked, as its requests are
-        got = iter(engine.answer([ask for call in calls for ask in call.asks]))
+        got = iter(engine.compute([ask for call in calls for ask in call.asks]))
         return [[next(got) for _ in call.asks] for call in calls]
 
     def answer_alone(self) -> Any:
         engine: Any = self.engine  # Any: see above
-        return self.take(engine.answer(self.asks))
+        return self.take(engine.compute(self.asks))
 
 
 @dataclass

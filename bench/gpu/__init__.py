@@ -1,1 +1,1 @@
-"""One script for a machine with a GPU: what is due there, checked and measured (README.md)."""
+"""One script for a machine with a GPU, with all its checks and measurements (README.md)."""

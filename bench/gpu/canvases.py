@@ -14,7 +14,7 @@ from decgraph.bench.gpu.report import Items, Row
 from decgraph.bench.gpu.sides import counted, masked_session, profiled, waits_seen
 from decgraph.bench.gpu.speed import common
 from decgraph.bench.prompts import of_ids
-from decgraph.bench.timing import in_turns
+from decgraph.bench.timing import alternated
 from decgraph.runtime.models.capture.make import capture
 
 
@@ -69,7 +69,7 @@ def decoding(lab: Lab, module: Any) -> Row:
         for name in ("fast_dllm", "fast_dllm_uncached")
     }
     contenders: Any = {name: partial(_run, session, request) for name, session in sessions.items()}
-    times = in_turns(contenders, 1, max(1, sizes.rounds - 1))
+    times = alternated(contenders, 1, max(1, sizes.rounds - 1))
     calls = {name: run(session, request).stats.target_calls for name, session in sessions.items()}
     each = {name: 1000 * times.seconds(name).median / calls[name] for name in sessions}
     ratio = times.ratio("fast_dllm_uncached", "fast_dllm")
@@ -102,7 +102,7 @@ def iteration(lab: Lab, module: Any) -> Row:
     results = {backend: run(session, request) for backend, session in sessions.items()}
     calls = {backend: result.stats.target_calls for backend, result in results.items()}
     equal = common(results["triton"].tokens, results["torch"].tokens)
-    times = in_turns({b: partial(_run, session, request) for b, session in sessions.items()}, 1, sizes.rounds)
+    times = alternated({b: partial(_run, session, request) for b, session in sessions.items()}, 1, sizes.rounds)
     whole = whole_ms(lab, module, len(prompt) + sizes.canvas)
     blocks = sizes.canvas // sizes.block
     each = {b: (1000 * times.seconds(b).median - blocks * whole) / max(calls[b] - blocks, 1) for b in sessions}

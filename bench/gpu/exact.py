@@ -1,4 +1,4 @@
-"""What kernels must give, in float64 and as plainly as it can be written: nothing here is shared with what is checked.
+"""Reference results of kernels, in plain float64 code that shares nothing with the kernels under test.
 
 Ties go to the lowest token everywhere. Rows are worked on one function at a time, so a check costs memory, not care.
 """

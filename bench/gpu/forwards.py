@@ -72,7 +72,7 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 @torch.no_grad()
 def equal(lab: Lab, family: str, dtype: torch.dtype) -> Row:
-    """Whether capturing works on the device, and gives what the module gives."""
+    """Whether capturing works on the device, with the module's results."""
     model, notices = module(family, lab.device).to(dtype).requires_grad_(False), list[str]()
     model.config.pad_token_id = None  # GPT-2 looks for padding in the ids where it has one, which is not captured
     plain = ModuleStep(model.base_model, family)

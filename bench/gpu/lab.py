@@ -1,4 +1,4 @@
-"""The device, the sizes, and models of those sizes made on the device: weights never touch a disk or the host."""
+"""The device, the sizes, and models of those sizes created on the device: weights never touch a disk or the host."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ COMMON: dict[str, Any] = {"tie_word_embeddings": False, "bos_token_id": 3, "eos_
 
 
 class Lab:
-    """A device and sizes; makes models once, forgets them when told."""
+    """A device and sizes; creates models once and can release them."""
 
     def __init__(self, device: torch.device, sizes: Sizes) -> None:
         self.device, self.sizes = device, sizes

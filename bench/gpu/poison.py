@@ -1,4 +1,4 @@
-"""Memory that nobody has written is poisoned: NaN, or the largest integer, so that a place that a kernel leaves out is seen."""
+"""Poisons unwritten memory with NaN or the largest integer, so that a place that a kernel leaves out is detected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def poisoned() -> Iterator[None]:
-    """While it lasts, torch.empty and its like give poisoned memory."""
+    """Inside, torch.empty and its like return poisoned memory."""
     before, only = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     settings: Any = torch.utils.deterministic  # its one attribute is set on the module's class
     filled = settings.fill_uninitialized_memory

@@ -1,7 +1,7 @@
 """Vocabulary operations as they are written in eager torch: what generated kernels are compared with.
 
-Each takes logits [R, V] of any float type and gives what its counterpart gives; draws use torch's own generator, so only their
-law is the same.
+Each takes logits [R, V] of any float type and returns its counterpart's result; draws use torch's own generator, so only their
+distribution is the same.
 """
 
 from __future__ import annotations

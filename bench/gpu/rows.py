@@ -78,7 +78,7 @@ def shaped_off(mine: Tensor, logits: Tensor) -> float:
 
 
 def late(q: Tensor, keys: list[noise.Key], tokens: Tensor) -> float:
-    """How far behind its race's winner, relative to it, the latest of the drawn tokens came in. q: [R, V]; tokens: [R]."""
+    """How much later than its race's winner, relative to it, the latest of the drawn tokens is. q: [R, V]; tokens: [R]."""
     ran = (q > 0).any(-1)
     if unequal(tokens >= 0, ran):
         return float("inf")

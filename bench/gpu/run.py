@@ -92,10 +92,10 @@ def supervised(arguments: list[str], most: int = 6) -> int:
     reader = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     reader.add_argument("--out", type=Path, default=Path("nowhere"))
     out = reader.parse_known_args(arguments)[0].out
-    out.unlink(missing_ok=True)  # what an earlier run left is none of this one's
+    out.unlink(missing_ok=True)  # a file of an earlier run is not this one's
     code = 0
-    for turn in range(most):
-        code = subprocess.run([*command, *(["--resume"] if turn else [])], check=False).returncode
+    for attempt in range(most):
+        code = subprocess.run([*command, *(["--resume"] if attempt else [])], check=False).returncode
         if not out.exists() or json.loads(out.read_text(encoding="utf-8")).get("finished"):
             break
         print(f"the process ended with {code}; the next one goes on", flush=True)

@@ -85,7 +85,7 @@ def trees(lab: Lab, seed: int) -> str:
 
 
 def moves(lab: Lab, seed: int) -> str:
-    """attention/move.py against indexing; rows behind the accepted ones may hold anything."""
+    """attention/move.py against indexing; rows after the accepted ones may have any value."""
     from decgraph.backends.triton.attention.move import move
 
     g = torch.Generator().manual_seed(seed)

@@ -13,7 +13,7 @@ from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.report import Items, Row
 from decgraph.bench.gpu.sides import counted, profiled
 from decgraph.bench.prompts import of_ids
-from decgraph.bench.timing import Spread, Times, in_turns
+from decgraph.bench.timing import Spread, Times, alternated
 from decgraph.bench.weights import Weights
 
 Prompt = tuple[int, ...]
@@ -49,7 +49,7 @@ def common(one: Any, other: Any) -> int:
 
 
 def compared(lab: Lab, name: str, against: str, *, backend: str = "torch", sampled: bool = False, **given: Any) -> Row:
-    """One request, long and short, of ours and of transformers' in turns. A step is what the long one takes more.
+    """One request, long and short, of ours and of transformers' alternately. A step's time is the difference of long and short.
     against: one of `baselines.NAMES`, or "static"."""
     made, sizes = lab.weights(), lab.sizes
     algorithm = decgraph.load(name)
@@ -61,7 +61,7 @@ def compared(lab: Lab, name: str, against: str, *, backend: str = "torch", sampl
     first = lab.seconds(lambda: run(session, short), 1, 0).median
     # The long one first: a cache of fixed size is made for it, and what is compiled is compiled for that size.
     theirs_first = lab.seconds(lambda: theirs([prompt], sizes.limit, sampled=sampled), 1, 0).median
-    times = in_turns({
+    times = alternated({
         "ours": lambda _: run(session, long), "ours short": lambda _: run(session, short),
         "theirs": lambda _: theirs([prompt], sizes.limit, sampled=sampled),
         "theirs short": lambda _: theirs([prompt], sizes.short, sampled=sampled),
@@ -116,7 +116,7 @@ def static(weights: Weights) -> baselines.Baseline:
 
 
 def token_ms(times: Times, name: str, tokens: int) -> Spread:
-    """Milliseconds of each token that the long run makes more than the short one."""
+    """Milliseconds of each additional token of the long run."""
     pairs = zip(times.wall[name], times.wall[f"{name} short"], strict=True)
     return Spread.of([1000 * (long - short) / tokens for long, short in pairs])
 
@@ -139,7 +139,7 @@ def batch(lab: Lab, name: str) -> Row:
 
     together, alone = at_a_time(sizes.batch), at_a_time(1)
     same = [common(a, b) for a, b in zip(together, alone)]
-    times = in_turns(
+    times = alternated(
         {
             "together": lambda _: at_a_time(sizes.batch),
             "alone": lambda _: at_a_time(1),

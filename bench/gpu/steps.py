@@ -22,8 +22,8 @@ from decgraph.bench.prompts import of_ids
 from decgraph.bench.timing import Spread
 
 
-def turns_of(lab: Lab) -> int:
-    """How many turns are timed one after the other."""
+def steps_of(lab: Lab) -> int:
+    """How many decoding steps are timed one after the other."""
     return 24 if lab.cuda else 2
 
 
@@ -68,7 +68,7 @@ def prepared(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> 
     algorithm = decgraph.load(case.algorithm)
     few = {"shape": "table_6"} if "shape" in case.params and lab.sizes.name == "tiny" else {}
     session = session_on(algorithm, made, params_for(algorithm, {**case.params, **few}), "triton")
-    limit = (turns_of(lab) + 8) * (case.drafts + 7)  # more than the turns that are timed can commit
+    limit = (steps_of(lab) + 8) * (case.drafts + 7)  # more than the timed steps can commit
     prompts = of_ids(made.size, batch, lab.sizes.prompt)
     requests = [request_of(p, limit, sampled=sampled, number=n) for n, p in enumerate(prompts)]
     shape, name = Shape.of(requests[0]), session.function.name
@@ -94,15 +94,15 @@ def no_waits(lab: Lab) -> Iterator[None]:
 
 
 def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row:
-    """Milliseconds of a turn while requests are decoded, the host waiting for nothing, over the floor."""
+    """Milliseconds of a decoding step without device-to-host synchronisation, over the floor."""
     program, requests = prepared(lab, case, sampled=sampled, batch=batch)
     first = begin(lab, program, requests)
-    took = turns(lab, program, requests)
+    took = step_times(lab, program, requests)
     with no_waits(lab):
-        turn(program)()
+        step_body(program)()
     outcome, lost = program.outcomes(1)[0], bool(program.step.lost.any())
     each = len(outcome.tokens) / max(outcome.turns, 1)
-    made, cells = lab.weights(), lab.sizes.prompt + int(turns_of(lab) * each / 2)
+    made, cells = lab.weights(), lab.sizes.prompt + int(steps_of(lab) * each / 2)
     floor = lab.floor(made.target, batch * cells) + case.drafts * lab.floor(made.drafter, batch * cells)
     over = took.median / floor
     row: Row = {
@@ -116,34 +116,34 @@ def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row
         "over_floor": round(over, 3),
         "wanted": case.wanted,
         "reached": over <= case.wanted,
-        "tokens_per_turn": round(each, 3),
+        "tokens_per_step": round(each, 3),
         "graph": program.graph is not None,
         "lost": lost,
         "right": not lost and outcome.turns > 0,
-        "profile": profiled(lab, lambda: [turn(program)() for _ in range(2)]),
+        "profile": profiled(lab, lambda: [step_body(program)() for _ in range(2)]),
     }
     return {
         **row,
         "says": f"{took.median:.3f} ms, {over:.2f} floors ({floor:.3f} ms; {case.wanted} wanted), {each:.2f} tokens "
-        f"a turn{'' if row['graph'] or not lab.cuda else ', NOT CAPTURED'}",
+        f"a step{'' if row['graph'] or not lab.cuda else ', NOT CAPTURED'}",
     }
 
 
 def begin(lab: Lab, program: Any, requests: list[Any]) -> float:
-    """Seconds until a turn is captured: some turns of the requests."""
+    """Seconds until a decoding step is captured, in some steps of the requests."""
     short = [request_of(r.prompt, 12 if lab.cuda else 2, sampled=bool(r.temperature), number=r.request_id) for r in requests]
     return lab.seconds(lambda: program.run(short), 1, 0).median
 
 
-def turn(program: Any) -> Any:
-    """One turn, by the graph where there is one."""
+def step_body(program: Any) -> Any:
+    """One decoding step, by the graph where there is one."""
     return program.step.body if program.graph is None else program.graph.replay
 
 
-def turns(lab: Lab, program: Any, requests: list[Any], rounds: int = 3) -> Spread:
-    """Milliseconds of a turn: the requests are begun anew, then so many turns run between two looks at the clock."""
+def step_times(lab: Lab, program: Any, requests: list[Any], rounds: int = 3) -> Spread:
+    """Milliseconds of a decoding step: the requests begin again, then so many steps run between two clock reads."""
     found = []
-    count = turns_of(lab)
+    count = steps_of(lab)
     for _ in range(rounds if lab.cuda else 1):
         with torch.no_grad():
             program.step.admit(requests, program.needs.pending, None)
@@ -152,7 +152,7 @@ def turns(lab: Lab, program: Any, requests: list[Any], rounds: int = 3) -> Sprea
 
             def many() -> None:
                 for _ in range(count):
-                    turn(program)()
+                    step_body(program)()
 
             with torch.no_grad():
                 found.append(1000 * lab.seconds(many, 1, 0).median / count)

@@ -19,7 +19,7 @@ from decgraph.bench.gpu.pool import spread
 from decgraph.bench.gpu.report import Items, Row
 from decgraph.bench.gpu.sides import masked_session
 from decgraph.check.worlds import models_for, params_for
-from decgraph.hf.door import door as make_door
+from decgraph.hf.generate import custom_generate
 from decgraph.runtime.request import Request
 
 V = 512
@@ -159,19 +159,19 @@ def eagle(lab: Lab, backend: str = "torch") -> Row:
     )
 
 
-def compared(target: Any, given: dict[str, Any], doors: dict[str, dict[str, Any]], backend: str = "torch") -> Row:
+def compared(target: Any, given: dict[str, Any], algorithms: dict[str, dict[str, Any]], backend: str = "torch") -> Row:
     """Rows whose tokens are those of `generate`, by algorithm; where one differs, how near the tie was."""
     plain = target.generate(**given)
     row: Row = {"rows": len(plain), "algorithms": {}}
     start, wrong = given["input_ids"].shape[1], []
-    for name, parts in doors.items():
-        door = make_door(name, backend=backend, **parts)
-        got = target.generate(**given, custom_generate=door)
+    for name, parts in algorithms.items():
+        custom = custom_generate(name, backend=backend, **parts)
+        got = target.generate(**given, custom_generate=custom)
         gaps = [gap(target, mine, theirs, start) for mine, theirs in zip(got, plain)]
         row["algorithms"][name] = {
             "same": sum(g is None for g in gaps),
             "first_gaps": [g for g in gaps if g is not None],
-            "tokens_per_call": round(door.last[0].stats.tokens_per_call, 3),
+            "tokens_per_call": round(custom.last[0].stats.tokens_per_call, 3),
         }
         wrong += [f"{name}: logits {g:.2g} apart" for g in gaps if g is not None and g > NEAR_TIE]
     same = {name: f"{found['same']}/{len(plain)}" for name, found in row["algorithms"].items()}
@@ -198,11 +198,11 @@ def batched(lab: Lab) -> Row:
     wrong, says = [], []
     for name, parts in {"speculative": {"drafter": drafter, "gamma": 3}, "prompt_lookup": {"k": 4}}.items():
         given = asked(lab.device, 8)
-        together = target.generate(**given, custom_generate=make_door(name, **parts))
+        together = target.generate(**given, custom_generate=custom_generate(name, **parts))
         same = 0
         for row in range(8):
             one = {**given, **{key: given[key][row : row + 1] for key in ("input_ids", "attention_mask")}}
-            alone = target.generate(**one, custom_generate=make_door(name, **parts))[0]
+            alone = target.generate(**one, custom_generate=custom_generate(name, **parts))[0]
             apart = gap(target, together[row], alone, given["input_ids"].shape[1])
             same += apart is None
             wrong += [f"{name}, row {row}: logits {apart:.2g} apart"] if apart is not None and apart > NEAR_TIE else []

@@ -70,7 +70,7 @@ def chosen(lab: Lab, family: str, seconds: float) -> Row:
 
 @contextmanager
 def elsewhere(lab: Lab) -> Iterator[None]:
-    """On the CPU, keep what is measured in a folder that goes away: an interpreter's times choose nothing."""
+    """On the CPU, store measurements in a temporary folder: an interpreter's times must choose nothing."""
     if lab.cuda:
         yield
         return

@@ -39,7 +39,7 @@ def derive(model: Model, how: str, *args: Any) -> Model:
 
 
 def halves(args: Sequence[Any], named: Sequence[str]) -> tuple[Any, ...]:
-    """What `skip` is derived with: the layers, or those whose attention and those whose MLP is skipped."""
+    """The arguments of `skip`: the layers, or those whose attention and those whose MLP is skipped."""
     if not named:
         return tuple(args)
     given = dict(zip(named, args, strict=True))
@@ -57,7 +57,7 @@ def _with(model: Model, method: str, how: str) -> Any:  # Any: a model that has 
 
 
 class _Partial(Model):
-    """What the layers models here share: they take after the target."""
+    """The common part of the layers models here: their attributes are the target's."""
 
     def __init__(self, base: Any, name: str) -> None:  # Any: see `_with`
         self.kind = "layers"
@@ -73,7 +73,7 @@ class Upto(_Partial):
         self.target, self.layer = target, layer
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
-        """The state at every position of a path that is computed or held by `given`."""
+        """The state at every position of a path that is computed or in `given`."""
         states: dict[int, Row] = self.target.hidden(path, self.layer, given)
         return states
 
@@ -90,7 +90,7 @@ class Applied(_Partial):
         self.adapter, self.inner = adapter, inner
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
-        """The adapter's state at every position that `inner` gives one for."""
+        """The adapter's state at every position for which `inner` returns one."""
         states: dict[int, Row] = self.adapter.apply(self.inner.states(path, given))
         return states
 

@@ -1,11 +1,11 @@
-"""Heads that read the target's features (EAGLE): what such a call means, for every numeric kind of model.
+"""Heads that read the target's features (EAGLE): the semantics of such a call, for every numeric kind of model.
 
-A slot j pairs the feature of position j-1 with the token at j and gives a feature of position j, from which
-the target's read-out scores the token j+1. Features come from the target where the given memory covers the
-position, and from the head itself below: the same path has different scores before and after it is committed,
-because it is a function of (what the target had computed at the root's parent, the path).
+A slot j pairs the feature of position j-1 with the token at j and returns a feature of position j, from which
+the target's read-out scores the token j+1. Features are the target's where the given memory covers the
+position, and the head's own after it: the same path has different scores before and after it is committed,
+because it is a function of (the target's memory at the root's parent, the path).
 
-A position that the memory covers but no longer holds has no slot. Slot 0 exists only when the memory is empty
+A position that was evicted from the memory has no slot. Slot 0 exists only when the memory is empty
 (a prompt of one token); its feature is the absence of one.
 
 EAGLE: Li, Wei, Zhang and Zhang, EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty, 2024.
@@ -21,7 +21,7 @@ from decgraph.runtime.models.interface import Cell, Memory, Model, Path, Row, Sc
 
 
 class Features(Model):
-    """A features model of `target`. A subclass says `_feature`, the newest slot's from all so far."""
+    """A features model of `target`. A subclass implements `_feature`, the newest slot's from all so far."""
 
     def __init__(self, target: Any, name: str) -> None:  # Any: a model with `read_out(state)`
         self.kind = "features"
@@ -30,7 +30,7 @@ class Features(Model):
         self.layers, self.exact, self.family = target.layers, target.exact, target.family
 
     def _feature(self, pairs: Sequence[tuple[Row, int]]) -> Row:
-        """The feature at the last of `pairs` (feature or None, token), which it sees all of."""
+        """The feature at the last of `pairs` (feature or None, token), which attends to all of them."""
         raise NotImplementedError
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
@@ -57,7 +57,8 @@ class Features(Model):
         return own[len(path) - 1]
 
     def feature(self, path: Sequence[Cell], memory: Memory, own: Mapping[int, Row]) -> Row:
-        """The head's own feature at the end of a path, from the target's below the root and from `own` ones, by position."""
+        """The head's own feature at the end of a path, from the target's features in `memory` and from its `own` ones after
+        the root, by position. Raises DecError if the memory lost the feature that the root's slot reads."""
         path = check_path(self, path)
         check_known(self, memory, known := min(memory.length, len(path) - 1))
         pairs: list[tuple[Row, int]] = [] if known else [(None, path[0])]

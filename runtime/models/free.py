@@ -1,4 +1,4 @@
-"""The free model: what it computes is a hash of exactly what it was computed from.
+"""The free model: every state is a hash of exactly the inputs that it was computed from.
 
 Keys and values at (layer, position) are a hash of the layer, the position and the state; the next state is a
 hash of the state and the rows it sees; a distribution is a handful of small fractions drawn from the last
@@ -21,7 +21,7 @@ from decgraph.runtime.models.layered import Layered
 
 
 def digest(*parts: object) -> str:
-    """Sixteen hexadecimal digits that stand for `parts`."""
+    """A hash of `parts`: sixteen hexadecimal digits."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
@@ -43,7 +43,7 @@ class FreeModel(Layered):
     """A free model of `size` tokens and `layers` layers.
 
     visibility "causal" makes it a causal model, "full" or ("block", b) a masked one; `kind` overrides that.
-    `heads` is how many Medusa heads it answers with. Rows are exact.
+    `heads` is how many Medusa heads it has. Rows are exact.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ _DEFINED_IN = {
 
 
 def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
-    """A causal language model. With `reuse` calls keep what earlier calls computed (see `HFCausal`).
+    """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`).
 
     An architecture whose layers do not hand on what `HFCausal` needs (gpt2, gpt_neox, opt, ...) is a `Live` model: it
     is evaluated and decoded with like any other, and has no exits, heads or memories.
@@ -93,7 +93,7 @@ def load_masked(path: str | Path) -> HFMasked:
 
 
 def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
-    """Medusa heads for `target`; `target.with_heads(heads)` is a target that answers `heads(path)`."""
+    """Medusa heads for `target`; `target.with_heads(heads)` is a target with `heads(path)`."""
     from decgraph.runtime.models.hf_heads import HFHeads
 
     folder, module = _part(path, target, "heads", "decgraph_medusa")

@@ -34,7 +34,7 @@ _NODES = 4096  # nodes after which a reused forest starts afresh
 class HFCausal(Model):
     """A causal language model in float32, its logits in float64.
 
-    The paths of one call are merged as a trie and evaluated in one forward in which every node sees its
+    The paths of one call are merged as a trie and evaluated in one forward in which every node attends to its
     ancestors. Calls are pure, so scores of recent paths are remembered. With `reuse`, so are the nodes of
     earlier calls, and a call computes only the new ones; without, every call starts from its first token.
     """
@@ -112,7 +112,7 @@ class HFCausal(Model):
         return made if given is None else given.join(made)
 
     def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
-        """The state entering `layer` at every position, float32[width]; from `given` where that holds it. Raises
+        """The state entering `layer` at every position, float32[width]; from `given` if it has the position. Raises
         DecError for a layer that it does not have or does not run."""
         if not 0 <= layer < self.layers:
             raise DecError(f"{self.name!r} has {self.layers} layers, so no states enter layer {layer}")
@@ -130,11 +130,11 @@ class HFCausal(Model):
         return self.read_feature(self.net.normed(state[None])[0])
 
     def read_feature(self, feature: Row) -> Scores:
-        """The scores of a feature: a last state after the final norm, or a head's guess at one."""
+        """The scores of a feature: a last state after the final norm, or a head's prediction of one."""
         return self._row(self.net.logits(feature[None])[0].numpy())
 
     def with_heads(self, heads: Model) -> HFCausal:
-        """The same model, answering `heads(path)` with these Medusa heads."""
+        """The same model with these Medusa heads for `heads(path)`."""
         made = copy.copy(self)
         made.attached = heads
         return made

@@ -32,7 +32,7 @@ _Call = tuple[Tape, torch.Tensor, list[int]]  # a forward's tape, last hidden st
 
 class HFMasked(Model):
     """A masked language model in float32, its logits in float64. The mask itself is never predicted: its
-    logit is -inf. Calls are pure, so the last few are remembered: scores and memory of one call are one
+    logit is -inf. Calls are pure, so the last few are remembered: scores and memory of one call share a
     forward."""
 
     def __init__(
@@ -79,7 +79,7 @@ class HFMasked(Model):
         if any(not 0 <= i < len(cells) for i in at):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
         fresh = sorted(set(at)) if given is not None else list(range(len(cells)))
-        # A memory is remembered by identity, and kept alive by that: an equal one is computed again.
+        # A memory is keyed by identity, and kept alive by its entry: an equal one is computed again.
         key = (cells, tuple(fresh), id(given))
         if key in self._calls and self._calls[key][0] is given:
             self._calls.move_to_end(key)
@@ -98,7 +98,7 @@ class HFMasked(Model):
         return tape, last, fresh
 
     def _visible(self, queries: Sequence[int], keys: Sequence[int], length: int) -> torch.Tensor:
-        """bool[queries, keys]: who sees whom."""
+        """bool[queries, keys]: the attention mask."""
         rows = [sees(self.visibility, i, length) for i in queries]
         return torch.tensor([[j in seen for j in keys] for seen in rows], dtype=torch.bool)
 

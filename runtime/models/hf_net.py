@@ -1,13 +1,13 @@
-"""A transformers model as a function of (fresh cells, held rows), through its registered attention interface.
+"""A transformers model as a function of (fresh positions, cached rows), through its registered attention interface.
 
 The model's own code runs unmodified: embedding, rotary positions, layers, norm. Attention is ours. Every
-fresh cell is a query; the keys are what is held and what is fresh; who sees whom is a matrix of booleans that
-the caller makes from positions, so no mask of the library is used. One forward thus serves a chain, a tree of
-paths (each node sees its ancestors) and a canvas on top of a memory (the fresh positions see what is held),
-always with batch size one.
+fresh position is a query; the keys are the cached and the fresh rows; the caller computes the boolean attention mask
+from positions, so no mask of the library is used. One forward thus serves a chain, a tree of
+paths (each node attends to its ancestors) and a canvas on top of a memory (the fresh positions attend to the cached
+ones), always with batch size one.
 
-Needs: decoder or encoder layers in a `layers` list that hand unknown keyword arguments on to attention, as
-Llama, Qwen, Mistral, EuroBERT and ModernBERT do. Loading checks that this happened.
+Needs: decoder or encoder layers in a `layers` list that pass unknown keyword arguments on to attention, as
+Llama, Qwen, Mistral, EuroBERT and ModernBERT do. Loading checks this.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ ATTENTION = "decgraph_positions"
 
 @dataclass(frozen=True)
 class SeenRows:
-    """The rows of one layer that are seen but not computed: keys and values [n, heads, dim], positions
-    int64[n], and `visible` bool[fresh, n]."""
+    """The cached rows of one layer: keys and values [n, heads, dim], positions int64[n], and `visible` bool[fresh, n]."""
 
     keys: Tensor
     values: Tensor
@@ -41,9 +40,9 @@ class SeenRows:
 
 @dataclass
 class Tape:
-    """One forward: what it may look at, and what it computed.
+    """One forward: the rows that it attends to, and its results.
 
-    positions: int64[fresh]. visible: bool[fresh, fresh]. held: by layer index, or empty. Filled in by the
+    positions: int64[fresh]. visible: bool[fresh, fresh]. held: cached rows by layer index, or empty. Filled in by the
     forward, by layer index: states [fresh, width] entering the layer, keys and values [fresh, heads, dim].
     """
 
@@ -66,7 +65,7 @@ def _attention(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Softmax attention of queries [1, heads, fresh, dim] over held and fresh rows, weights in float32."""
+    """Softmax attention of queries [1, heads, fresh, dim] over cached and fresh rows, weights in float32."""
     if decgraph is None:
         raise DecError("the model does not hand keyword arguments on to its attention")
     if others.get("softcap") is not None or others.get("s_aux") is not None:
@@ -91,12 +90,12 @@ def _attention(
     return (weights @ values).transpose(0, 1)[None].contiguous(), None
 
 
-# A name of its own, and no mask function under it: transformers then makes no mask at all.
+# A name of its own without a mask function: transformers then creates no masks.
 AttentionInterface.register(ATTENTION, _attention)
 
 
 class Net:
-    """A loaded model in evaluation mode. `base` gives last hidden states, `output` turns them into logits."""
+    """A loaded model in evaluation mode. `base` returns last hidden states, `output` turns them into logits."""
 
     def __init__(self, model: Any) -> None:
         model.eval().requires_grad_(False)
@@ -133,7 +132,7 @@ class Net:
 
     @torch.no_grad()
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
-        """The last hidden states [fresh, width], after the final norm, of fresh cells: token ids int64[fresh]
+        """The last hidden states [fresh, width], after the final norm, of fresh positions: token ids int64[fresh]
         or embeddings [fresh, width]. Fills in the tape."""
         given = {"inputs_embeds" if cells.is_floating_point() else "input_ids": cells[None]}
         out = self.base(**given, position_ids=tape.positions[None], decgraph=tape)

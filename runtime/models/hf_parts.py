@@ -46,7 +46,7 @@ def _silenced(layer: nn.Module, *names: str) -> nn.Module:
 
 @torch.no_grad()
 def _adds_nothing(layer: nn.Module) -> bool:
-    """Whether a layer of which both halves give zeros leaves its state as it is."""
+    """Whether a layer whose halves both return zeros leaves its state unchanged."""
     weight = next(layer.parameters(), None)
     width = next((p.shape[-1] for p in layer.parameters() if p.ndim == 1), None)  # a norm's weights
     if weight is None or width is None:
@@ -61,7 +61,7 @@ def _adds_nothing(layer: nn.Module) -> bool:
 
 
 class Nothing(nn.Module):
-    """In place of a half of a layer: zeros. `pair`: an attention, which gives its weights too."""
+    """Replaces a half of a layer by zeros. `pair`: an attention, which also returns its weights."""
 
     def __init__(self, *, pair: bool) -> None:
         super().__init__()

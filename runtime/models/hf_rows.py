@@ -33,7 +33,7 @@ class Forest:
         return len(self.tokens)
 
     def add(self, path: Path, start: int) -> list[int]:
-        """The nodes of `path` from position `start` on, made where they are missing."""
+        """The nodes of `path` from position `start` on, created where they are missing."""
         nodes: list[int] = []
         for i in range(start, len(path)):
             key = (start if i == start else -1, nodes[-1] if nodes else -1, path[i])
@@ -123,7 +123,7 @@ def _append(kept: Tensor | None, new: Tensor, used: int) -> Tensor:
 
 
 def joined(a: SeenRows, b: SeenRows) -> SeenRows:
-    """Both layers' held rows."""
+    """Both layers' cached rows."""
     return SeenRows(
         torch.cat([a.keys, b.keys]),
         torch.cat([a.values, b.values]),

@@ -1,20 +1,20 @@
-"""What a model is to the rest of decgraph: a pure function of (memory, cells).
+"""The interface of models: a model is a pure function of (memory, cells).
 
 A causal model scores the token after a path; a masked model scores every position of a canvas. Both are pure:
-the same arguments give the same rows, and a row never depends on the other rows of the call. What a model
-computed earlier (keys and values by layer and position, hidden states) is a `Memory`, an immutable value that
-can be cut, joined and handed back as `given`. Left out, the memory is the exact one.
+the same arguments yield the same rows, and a row never depends on the other rows of the call. Earlier results
+(keys and values by layer and position, hidden states) are a `Memory`, an immutable value that
+can be cut, joined and passed as `given`. Left out, the memory is the exact one.
 
 Two numeric domains share these types. A row of a float model is float64 logits; a row of an exact model
 (table and free models, `Model.exact`) is a tuple of fractions that sums to one.
 
 How `given` is read, for every model here:
 
-- A memory covers positions `0 .. length-1` and holds some of them, per layer. A covered position that is not
-  held was evicted: nobody sees it.
-- A causal call computes the path's positions from `given.length` on (always at least the last), seeing them
-  and what `given` holds. A masked call computes the positions `at`, seeing them and what `given` holds.
-- A fresh position overrides a held one. Rows that are held are used as they are: stale rows stay stale.
+- A memory covers positions `0 .. length-1` and caches some of them, per layer. A covered position that is not
+  cached was evicted: no position attends to it.
+- A causal call computes the path's positions from `given.length` on (always at least the last), which attend to
+  each other and to `given`. A masked call computes the positions `at`, which attend to each other and to `given`.
+- A fresh position overrides a cached one. Cached rows are used as they are: stale rows stay stale.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from decgraph.errors import DecError
 
 Kind = Literal["causal", "masked", "features", "heads", "layers"]
 Visibility = Literal["causal", "full"] | tuple[Literal["block"], int]
-Row = Any  # what a model keeps per layer and position: a hash, an array or a tensor, nobody else looks inside
+Row = Any  # a model's row per layer and position: a hash, an array or a tensor, opaque to others
 Path = tuple[int, ...]
 
 
@@ -58,7 +58,7 @@ class _Mask:
     def __repr__(self) -> str:
         return "MASK"
 
-    def __reduce__(self) -> str:  # pickling and copying give the same object back
+    def __reduce__(self) -> str:  # pickling and copying return the same object
         return "MASK"
 
 
@@ -144,11 +144,11 @@ class LayerMemory:
 
     @property
     def positions(self) -> frozenset[int]:
-        """The positions whose keys and values are held."""
+        """The positions whose keys and values are cached."""
         return frozenset(self.kv)
 
     def only(self, ps: Iterable[int]) -> LayerMemory:
-        """What is held of positions `ps`."""
+        """The layer restricted to positions `ps`."""
         keep = frozenset(ps)
         return LayerMemory(
             {i: r for i, r in self.kv.items() if i in keep},
@@ -156,11 +156,11 @@ class LayerMemory:
         )
 
     def without(self, ps: Iterable[int]) -> LayerMemory:
-        """What is held, positions `ps` dropped."""
+        """The layer without positions `ps`."""
         return self.only(self.positions.union(self.states) - frozenset(ps))
 
     def join(self, other: LayerMemory) -> LayerMemory:
-        """Both; where both hold a position, `other`'s row."""
+        """Both; where both have a position, `other`'s row."""
         return LayerMemory({**self.kv, **other.kv}, {**self.states, **other.states})
 
     def __eq__(self, other: object) -> bool:
@@ -175,12 +175,11 @@ class LayerMemory:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What a model computed: K/V by layer and position, features, and the cells they came from.
+    """A model's cached results: K/V by layer and position, features, and the cells they came from.
 
-    `length` is the number of positions covered; `only` and `without` evict rows and leave it alone.
+    `length` is the number of positions covered; `only` and `without` evict rows and do not change it.
     `features[i]` is the last layer's state at position i (what EAGLE and Medusa heads read). `cells[i]` is
-    the cell that stood at i when it was computed. Two memories are equal when every row they hold is bit for
-    bit equal.
+    the cell at i when it was computed. Two memories are equal when every row of theirs is bit for bit equal.
     """
 
     family: str
@@ -195,14 +194,14 @@ class Memory:
 
     @property
     def positions(self) -> frozenset[int]:
-        """The positions held anywhere."""
+        """The positions cached in any layer."""
         return frozenset(self.cells).union(self.features, *(layer.kv for layer in self.layers))
 
     def __getitem__(self, layer: int) -> LayerMemory:
         return self.layers[layer]
 
     def only(self, ps: Iterable[int]) -> Memory:
-        """What is held of positions `ps`, in every layer."""
+        """The memory restricted to positions `ps`, in every layer."""
         keep = frozenset(ps)
         return replace(
             self,
@@ -212,11 +211,11 @@ class Memory:
         )
 
     def without(self, ps: Iterable[int]) -> Memory:
-        """What is held, positions `ps` dropped in every layer."""
+        """The memory without positions `ps`, in every layer."""
         return self.only(self.positions - frozenset(ps))
 
     def join(self, other: Memory) -> Memory:
-        """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different
+        """Both; where both have a position, `other`'s rows. Raises DecError for memories of different
         families."""
         if self.family != other.family or len(self.layers) != len(other.layers):
             raise DecError(f"cannot join memories of {self.family!r} and {other.family!r}: different models made them")
@@ -250,10 +249,10 @@ class Memory:
 class Model:
     """A model. Subclasses set the attributes and implement the calls that their kind has.
 
-    name: for messages. kind: what it can be called as. vocab: the tokens it speaks. context: the most
-    positions it reads, or None. visibility: which positions a position sees. layers: how many layers of keys
+    name: for messages. kind: what it can be called as. vocab: its vocabulary. context: the most
+    positions it reads, or None. visibility: which positions a position attends to. layers: how many layers of keys
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
-    the mask's token id, if it has one. eos: the tokens that end its texts (None: what the files of its folder say).
+    the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files).
     """
 
     name: str
@@ -275,13 +274,13 @@ class Model:
     def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         """The scores at the absolute positions `at` of a canvas (prefix tokens included in `cells`).
 
-        With `given`, only `at` is computed, seeing `at` and what `given` holds. Without, everything is
+        With `given`, only `at` is computed, and attends to itself and to `given`. Without, everything is
         computed and the rows `at` are returned.
         """
         raise self._cannot("score the positions of a canvas")
 
     def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
-        """What the call computes: `given`, overwritten at the fresh positions (default: all that the call
+        """The memory after the call: `given`, overwritten at the fresh positions (default: all that the call
         computes)."""
         raise self._cannot("give its memory")
 
@@ -294,7 +293,7 @@ class Model:
         raise self._cannot(f"be derived by {how!r}")
 
     def describe(self) -> str:
-        """One or more lines for a counterexample: what this model answered where it was asked."""
+        """One or more lines for a counterexample: this model's rows in its calls so far."""
         return f"{self.kind} model {self.name}"
 
     def _cannot(self, what: str) -> DecError:
@@ -305,7 +304,7 @@ class Model:
 
 
 def sees(visibility: Visibility, position: int, length: int) -> range:
-    """The positions that `position` sees among `length`: all up to itself, all, or all up to its block's
+    """The positions among `length` that `position` attends to: all up to itself, all, or all up to its block's
     end."""
     if visibility == "causal":
         return range(position + 1)
@@ -316,7 +315,7 @@ def sees(visibility: Visibility, position: int, length: int) -> range:
 
 
 def check_vocab(a: Model, b: Model) -> None:
-    """Raises DecError unless the two models speak the same vocabulary."""
+    """Raises DecError unless the two models have the same vocabulary."""
     if a.vocab != b.vocab:
         raise DecError(
             f"{a.name!r} and {b.name!r} speak different vocabularies: "

@@ -1,8 +1,8 @@
-"""Models made of layers, evaluated position by position: the skeleton that the free and the tiny model share.
+"""Models with layers, evaluated position by position: the skeleton that the free and the tiny model share.
 
-A subclass says what an embedding, a row of keys and values, a step of attention and a read-out are. This file
-says what every model call means: which positions are computed, what they see, what a memory keeps, and how
-models that share weights are derived. Written to be read; its cost is of no concern.
+A subclass implements embedding, keys and values, a step of attention, and read-out. This file defines every
+model call: which positions are computed, which positions they attend to, which rows a memory keeps, and how
+models that share weights are derived. It is written for clarity, not for speed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ _REMEMBERED = 50_000  # columns kept for causal prefixes before the memo starts 
 
 @dataclass(frozen=True)
 class Column:
-    """What was computed at one position: the state entering each layer and the last one, and each layer's
-    K/V.
-
-    A layer that the model does not use has no row.
+    """The results at one position: the state entering each layer and the last one, and each layer's
+    K/V. A layer that the model does not use has no row.
     """
 
     states: Mapping[int, Row]
@@ -53,7 +51,7 @@ class Layered(Model):
         self.uses = tuple(map(Use, range(self.layers)))
         self._memo: dict[tuple[Cell, ...], Column] = {}
 
-    # What a subclass says.
+    # A subclass implements these.
 
     def _embed(self, cell: Cell, position: int) -> Row:
         raise NotImplementedError
@@ -62,11 +60,11 @@ class Layered(Model):
         raise NotImplementedError
 
     def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
-        """The next state from a state and the K/V rows it sees, in order of position, its own among them."""
+        """The next state from a state and the K/V rows it attends to, in order of position, its own among them."""
         raise NotImplementedError
 
     def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
-        """What `_attend` gives where the layer's MLP is skipped."""
+        """The result of `_attend` if the layer's MLP is skipped."""
         raise NotImplementedError
 
     def _mlp(self, layer: int, position: int, state: Row) -> Row:
@@ -74,7 +72,7 @@ class Layered(Model):
         raise NotImplementedError
 
     def read_out(self, state: Row, head: int | None = None) -> Scores:
-        """The scores that a last state stands for, or those of the Medusa head `head`."""
+        """The scores of a last state, or those of the Medusa head `head`."""
         raise NotImplementedError
 
     def _coarse(self, bits: int) -> None:
@@ -106,7 +104,7 @@ class Layered(Model):
         return made if given is None else given.join(made)
 
     def remember(self, cells: Sequence[Cell], columns: Mapping[int, Column]) -> Memory:
-        """The memory that columns of `cells` make."""
+        """The memory with these columns of `cells`."""
         return Memory(
             self.family,
             len(cells),
@@ -134,7 +132,7 @@ class Layered(Model):
 
     def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
         """The state entering `layer` (the last state if that is past the end) at every position of a path:
-        computed where the path's call computes, taken from `given` where it holds one."""
+        computed where the path's call computes, taken from `given` where it has one."""
         columns = self._path(path, given)
         old: Mapping[int, Row] = {}
         if given is not None:

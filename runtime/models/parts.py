@@ -14,7 +14,7 @@ from decgraph.errors import DecError
 
 @dataclass(frozen=True)
 class Use:
-    """A layer that runs, by its number, and which of its halves do."""
+    """A layer that runs, by its number, and which of its halves run."""
 
     layer: int
     attention: bool = True

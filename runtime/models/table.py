@@ -1,10 +1,10 @@
 """Table models: the distribution after every context is an entry of a table, in fractions.
 
-The entries are given, or drawn from a seed when first asked for and remembered. A counterexample shows the
+The entries are given, or drawn from a seed at first use and remembered. A counterexample shows the
 entries that were touched (`describe`), so it can be checked by hand.
 
 What an entry's key is: for a causal model the tokens seen, for a masked one the cells seen and the position.
-With a given memory, held cells are seen as they were when they were computed. That makes a table model a
+With a given memory, cached cells are read as they were when they were computed. That makes a table model a
 model of one layer whose key and value row is the cell itself.
 """
 
@@ -140,8 +140,8 @@ class TableModel(Model):
         return [self._table(("head", head, *key), self.name) for head in range(self.heads_count)]
 
     def derive(self, how: str, *args: Any) -> Model:
-        """Another table of the same family: `exit`, `skip` and `quantized` models have entries of their
-        own."""
+        """Another table of the same family: `exit`, `skip` and `quantized` models have entries of their own. Raises
+        DecError for other derivations."""
         if how not in ("exit", "skip", "quantized"):
             raise DecError(f"{self.name!r} has no {called(how, args)}")
         if how == "skip" and args[0] == args[1]:  # whole layers: one set says it
@@ -173,7 +173,7 @@ class TableModel(Model):
         }
 
     def read_out(self, state: Key) -> Scores:
-        """The scores that a state stands for (of `hidden`, or an adapter's): an entry of its own."""
+        """The scores of a state (of `hidden`, or an adapter's): a separate entry."""
         return self._table(state, self.name)
 
     def _context(self, path: Path, given: Memory | None) -> Key:
@@ -189,11 +189,11 @@ class TableModel(Model):
         return _canonical([(i, cell) for i, cell in visible if i < len(path)])
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
-        """The entries touched so far, in the order they were first asked for."""
+        """The entries used so far, in the order of their first use."""
         return self._table.entries()
 
     def forget(self) -> None:
-        """Start `entries` and `describe` afresh; the answers stay what they are."""
+        """Clear the record of used entries for `entries` and `describe`; the scores do not change."""
         self._table.touched.clear()
 
     def describe(self) -> str:
@@ -229,7 +229,7 @@ class TableFeatures(Model):
         return self._table.entries()
 
     def forget(self) -> None:
-        """Start `entries` and `describe` afresh; the answers stay what they are."""
+        """Clear the record of used entries for `entries` and `describe`; the scores do not change."""
         self._table.touched.clear()
 
     def describe(self) -> str:
@@ -252,7 +252,7 @@ class TableAdapter(Model):
 
 
 def _seen(cells: Sequence[Cell], given: Memory | None, fresh: Iterable[int]) -> dict[int, Cell]:
-    """What can be seen, by position: held cells as they were computed, then the fresh ones as they are."""
+    """The visible cells by position: cached cells as they were computed, then the fresh ones."""
     seen = dict(given.layers[0].kv) if given is not None else {}
     seen.update({i: cells[i] for i in fresh})
     return seen

@@ -219,7 +219,7 @@ def _shares(weights: Sequence[Any]) -> list[Any]:
 
 
 def _atoms(ratios: list[Any]) -> list[Any]:
-    """The shares of irrational weights: an atom for each weight but the last different one, which is what is left."""
+    """The shares of irrational weights: an atom for each weight but the last different one, which is the remainder."""
     whole, keys = Shares(tuple(ratios)), tuple(key_of(r) for r in ratios)
     different = list(dict.fromkeys(keys))
     by_key: dict[Any, Any] = {}

@@ -14,7 +14,7 @@ DIGITS = (25, 50, 100, 200, 400)
 class NotSeparated(Exception):
     """The exact numbers needed here cannot be told apart, or grow too large: the check gives up, undecided.
 
-    `what` says what was compared or computed, `place` the line of the program, once it is known (`at`).
+    `what` says what was compared or computed, `place` the line of the program, set later (`at`).
     """
 
     def __init__(self, what: str, place: str = "") -> None:

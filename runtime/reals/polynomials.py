@@ -42,7 +42,7 @@ class Atom:
 
     @property
     def positive(self) -> bool:
-        """Whether it is known to be more than 0."""
+        """Whether it is provably more than 0."""
         return self.kind != "log"
 
     def __repr__(self) -> str:
@@ -192,7 +192,7 @@ def to_power(p: Polynomial, n: int) -> Polynomial:
 
 
 def order(m: Monomial) -> Any:
-    """A key that orders monomials, the same whenever it is asked."""
+    """A key that orders monomials, the same in every call."""
     return tuple((a.number, e) for a, e in m)
 
 

@@ -183,7 +183,7 @@ class Real:
     def __abs__(self) -> Any:
         return -self if self.sign() < 0 else self
 
-    # -- what it is worth
+    # -- value
     def around(self, digits: int) -> intervals.Interval:
         """An interval around it."""
         if digits not in self._bounds:
@@ -213,7 +213,7 @@ class Real:
         raise NotSeparated(what() if what else f"{self!r} cannot be told from 0 with {DIGITS[-1]} digits")
 
     def _against(self, other: Any) -> int | None:
-        """The sign of the difference to another number; None for what is no number."""
+        """The sign of the difference to another number; None for other objects."""
         if isinstance(other, float) and not np.isfinite(other):
             return None if isnan(other) else -1 if other > 0 else 1
         if isinstance(other, Real):
@@ -359,7 +359,7 @@ def atom_around(a: Atom, e: Any, digits: int) -> intervals.Interval:
 
 
 def worth(a: Atom, digits: int) -> intervals.Interval:
-    """An interval around an atom that is made of other numbers."""
+    """An interval around an atom that is built from other numbers."""
     found: intervals.Interval | None = a.cache.get(digits)
     if found is None:
         more = digits + 10

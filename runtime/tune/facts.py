@@ -1,4 +1,4 @@
-"""What a measurement was made on: the device, the versions, and the models by their content."""
+"""The conditions of a measurement: the device, the versions, and the models by their content."""
 
 from __future__ import annotations
 

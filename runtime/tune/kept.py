@@ -27,7 +27,7 @@ def folder() -> Path:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing where it is missing, cannot be read, or is no JSON object."""
+    """A file's JSON object; empty if it is missing, cannot be read, or is no JSON object."""
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):  # a JSON error and one of UTF-8 are ValueErrors
@@ -38,7 +38,7 @@ def read(path: Path) -> dict[str, Any]:
 def add(path: Path, entries: Mapping[str, Any]) -> bool:
     """Put entries into a file, over older ones of the same names and beside those that others put there meanwhile.
 
-    The file is replaced whole, so that nobody ever reads half of it. False where it cannot be written.
+    The file is replaced atomically, so that no reader sees half of it. False where it cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from decgraph.runtime.tune.space import Axis, Setting
 from decgraph.runtime.tune.trial import Trials
 
 Left = Callable[[], float]
-HOPELESS = 0.75  # of the fastest one's speed: what is slower after its first runs is run no more
+HOPELESS = 0.75  # of the fastest one's speed: a setting slower than that after its first runs is dropped
 
 
 def until(seconds: float, clock: Callable[[], float] = time.monotonic) -> Left:
@@ -80,6 +80,6 @@ def moved(chosen: Setting, name: str, value: Any) -> Setting:
 
 
 def fastest(trials: Trials, settings: Iterable[Setting], count: int) -> list[Setting]:
-    """The measured settings that look fastest, the default not among them."""
+    """The fastest measured settings, without the default."""
     met = [s for s in dict.fromkeys(settings) if s != trials.default and trials.of(s).ratios and not trials.of(s).failed]
     return sorted(met, key=lambda s: -trials.of(s).ratio)[:count]

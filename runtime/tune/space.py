@@ -1,4 +1,4 @@
-"""What may be searched: the parameters' declared ranges, and which of them change what is committed."""
+"""The search space: the parameters' declared ranges, and which parameters change committed tokens."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def shown(chosen: Setting) -> str:
 
 
 def guarantee(function: Function, temperature: float) -> tuple[str, frozenset[str]]:
-    """What the claims promise of committed tokens whatever the parameters: ("tokens", names) the same tokens, ("law", names)
-    the same law, ("", ()) nothing; and the parameters that the specification itself reads, for which it promises nothing.
+    """What the claims promise for all parameters: ("tokens", names) the same committed tokens, ("law", names) the same
+    distribution, ("", ()) nothing; and the parameters that the specification itself reads, for which it promises nothing.
 
     A claim in distribution promises the same tokens for greedy requests; one for greedy requests nothing for others.
     """
@@ -89,9 +89,9 @@ def guarantee(function: Function, temperature: float) -> tuple[str, frozenset[st
 
 
 def safe(function: Function, temperature: float) -> list[str]:
-    """The parameters that change no committed token (or law), so that they may be tuned without being named.
+    """The parameters that change no committed token (or no distribution), so that they may be tuned without being named.
 
-    Thresholds of what is lossless for greedy requests only are not among them: they are there to be lossy.
+    Thresholds of algorithms that are lossless for greedy requests only are not among them: they trade quality for speed.
     """
     promise, fixed = guarantee(function, temperature)
     if not promise:

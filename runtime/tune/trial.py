@@ -1,6 +1,6 @@
-"""Running settings for real: one request at a time, in turns with the default, their tokens compared.
+"""Measures settings: one request at a time, alternating with the default, and compares their tokens.
 
-A shared machine drifts by the second, so what counts is the ratio of two runs of the same request, one right after the other.
+The speed of a shared machine drifts within seconds, so the measure is the ratio of two consecutive runs of one request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEAR_TIES = {"torch.float32": 1e-3, "torch.float64": 1e-9}  # of two scores: bel
 HALF = 0.125  # ... in bfloat16 and float16
 LEAST_PAIRS = 5  # of runs, below which nothing is sure
 FEW = 6  # tokens of a run that only warms up
-SESSIONS = 64  # kept open at most: each holds generated code, the models are shared
+SESSIONS = 64  # kept open at most: each has generated code, the models are shared
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class Runner:
         return found
 
     def settle(self) -> None:
-        """Before runs that are compared: nobody pays for what another left behind."""
+        """Collects garbage before runs that are compared, so that no run pays for another's."""
         gc.collect()
 
     def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done:
         """Run one request, of at most `limit` tokens if it is given. Raises what ended it early: a DecError, `Interrupted`."""
         session = self.session(chosen)
-        session.shared.clear()  # every request meets what `decgraph run` meets: a session that knows nothing yet
+        session.shared.clear()  # as in `decgraph run`, no request starts with session state
         request = self.requests[number]
         request = request if limit is None else replace(request, limit=min(limit, request.limit))
         started = self.clock()
@@ -82,7 +82,7 @@ class Runner:
 
 @dataclass
 class Figures:
-    """What was measured of one setting. `ratios`: how many times the default's speed, pair by pair."""
+    """The measurements of one setting. `ratios`: the speed over the default's, pair by pair."""
 
     seconds: float = 0.0
     tokens: int = 0

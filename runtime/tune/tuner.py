@@ -1,7 +1,7 @@
 """The whole of tuning: a search by measurement, and the final rounds that decide.
 
-What decides is measured only: the best few settings and the default run the same requests in turns, and a setting
-wins if it is faster than the default beyond the noise. Ctrl-C ends any phase; what is measured by then is judged.
+Only measurements decide: the best few settings and the default run the same requests alternately, and a setting
+wins if it is significantly faster than the default. Ctrl-C ends any phase; the measurements so far then decide.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Outcome:
 
 
 class Tuner:
-    """trials: what runs settings and compares tokens. axes: what is searched. seconds: how long all of it may take. told:
-    hears what is done now."""
+    """trials: runs settings and compares tokens. axes: the search space. seconds: how long all of it may take. told: called
+    with a message for each phase."""
 
     def __init__(
         self,

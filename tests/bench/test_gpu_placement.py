@@ -10,7 +10,7 @@ from far import Elsewhere, Far, away
 
 from decgraph.bench.gpu import lab, tokens
 from decgraph.bench.gpu.sides import masked_session
-from decgraph.hf.door import door
+from decgraph.hf.generate import custom_generate
 from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.request import Request
 
@@ -72,7 +72,7 @@ def test_causal_models(family: str, name: str) -> None:
         if name == "eagle2":
             parts["head"] = away(head())
         there = {key: value.to("cuda") if isinstance(value, torch.Tensor) else value for key, value in given.items()}
-        got = away(module(family)).generate(**there, custom_generate=door(name, **parts))
+        got = away(module(family)).generate(**there, custom_generate=custom_generate(name, **parts))
         assert got.tolist() == plain.tolist()
 
 
@@ -86,7 +86,7 @@ def test_drawn_tokens(name: str) -> None:
         parts = {} if name == "speculative_jacobi" else {"drafter": place(tokens.noisy(module("llama")))}
         torch.manual_seed(3)
         there = {key: place(value) if isinstance(value, torch.Tensor) else value for key, value in given.items()}
-        out = place(module("llama")).generate(**there, custom_generate=door(name, **parts))
+        out = place(module("llama")).generate(**there, custom_generate=custom_generate(name, **parts))
         got: list[list[int]] = out.tolist()
         return got
 

@@ -27,9 +27,9 @@ def lab() -> Lab:
 def test_steps(lab: Lab, name: str) -> None:
     row: Row = dict(steps.stage(lab))[name]()
     assert row["right"] and row["ms"]["median"] > 0 and not row["lost"]
-    assert row["tokens_per_turn"] == 1 if name == "autoregressive" else row["tokens_per_turn"] >= 1
+    assert row["tokens_per_step"] == 1 if name == "autoregressive" else row["tokens_per_step"] >= 1
     drafts = 4 if name == "draft 4 and verify" else 0
-    made, cells = lab.weights(), lab.sizes.prompt + int(row["tokens_per_turn"])
+    made, cells = lab.weights(), lab.sizes.prompt + int(row["tokens_per_step"])
     assert row["floor_ms"] == pytest.approx(lab.floor(made.target, cells) + drafts * lab.floor(made.drafter, cells))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from decgraph.bench import table
-from decgraph.bench.timing import Spread, in_turns
+from decgraph.bench.timing import Spread, alternated
 
 
 def test_a_spread_is_a_median_with_quartiles() -> None:
@@ -24,7 +24,7 @@ def test_a_spread_is_a_median_with_quartiles() -> None:
 def test_contenders_take_turns_within_every_request() -> None:
     ran: list[tuple[str, int]] = []
     runs = {name: (lambda n, name=name: ran.append((name, n))) for name in "abc"}
-    times = in_turns(runs, 4, 5, warm=1)
+    times = alternated(runs, 4, 5, warm=1)
     groups = [ran[i : i + 3] for i in range(0, len(ran), 3)]
     assert len(groups) == 4 * 6
     for place, group in enumerate(groups):
@@ -56,7 +56,7 @@ class Clocks:
 def test_the_ratio_is_of_pairs_and_warm_rounds_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     clocks = Clocks(monkeypatch)
     runs = {"slow": clocks.takes([100, 1, 9, 8], 4), "fast": clocks.takes([1, 2, 3, 2], 2)}
-    times = in_turns(runs, 1, 3, warm=1)
+    times = alternated(runs, 1, 3, warm=1)
     assert times.wall == {"slow": [1, 9, 8], "fast": [2, 3, 2]}
     assert times.ratio("slow", "fast") == Spread(3, 1.75, 3.5)  # of 0.5, 3 and 4; not 8 / 2
     assert times.ratio("slow", "fast", cpu=True).median == 2

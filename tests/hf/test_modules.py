@@ -69,7 +69,7 @@ def test_inference_mode_comes_and_goes(backend: str) -> None:
 def test_a_model_made_in_inference_mode(backend: str) -> None:
     with torch.inference_mode():
         model = llama(5)
-    with pytest.raises(DecError, match=r"made in torch\.inference_mode"):
+    with pytest.raises(DecError, match=r"created in torch\.inference_mode"):
         model.generate(PROMPT, custom_generate=decgraph.hf("autoregressive", backend=backend), **GREEDY)
 
 

@@ -189,7 +189,7 @@ def test_processors_that_fail_or_give_nonsense(target: Any, speculative: Make) -
     undefined = [lambda ids, scores: scores.clone().fill_(float("nan"))]
     for backend in BACKENDS:
         door = decgraph.hf("autoregressive", backend=backend)
-        assert "<lambda> must give finite scores or -inf" in refused(target, door, logits_processor=undefined)
+        assert "<lambda> must return finite scores or -inf" in refused(target, door, logits_processor=undefined)
 
 
 class Confident(StoppingCriteria):
@@ -250,7 +250,7 @@ def test_rows_of_different_lengths_need_a_pad_token(speculative: Make) -> None:
         ("speculative", {"drafter": "drafter", "gamma": 100}, "must be in 1..32"),
         ("autoregressive", {"backend": "fpga"}, "no backend called"),
         ("autoregressive", {"batch": 0}, "batch is 0"),
-        ("autoregressive", {"heads": "medusa"}, "asks no model for heads"),
+        ("autoregressive", {"heads": "medusa"}, "uses no heads"),
         ("autoregressive", {"stop_strings": "x"}, "tokenizer"),
     ],
 )

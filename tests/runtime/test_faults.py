@@ -17,7 +17,7 @@ import decgraph
 from decgraph.backends.registry import machine
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError, InternalError
-from decgraph.hf import door
+from decgraph.hf import custom_generate
 from decgraph.ir.opdef import OpError
 from decgraph.runtime.faults import fault
 from decgraph.runtime.models.hf_live import from_module
@@ -381,9 +381,9 @@ def test_a_module_that_raises_from_some_forward_on(drafts: bool) -> None:
     assert not engine._slots
 
 
-def test_the_door_gives_a_decerror_and_keeps_the_other_rows() -> None:
+def test_generate_raises_a_decerror_and_keeps_the_other_rows() -> None:
     model = llama(3)
-    custom = door("autoregressive")
+    custom = custom_generate("autoregressive")
     ids = torch.tensor([[1, 5, 9], [1, 44, 3], [1, 7, 8]])
     whole = model.generate(ids, max_new_tokens=6, custom_generate=custom, do_sample=False)
     with torch.no_grad():
@@ -396,7 +396,7 @@ def test_the_door_gives_a_decerror_and_keeps_the_other_rows() -> None:
         assert list(custom.last[n].tokens) == whole[n, 3 : 3 + len(custom.last[n].tokens)].tolist()
 
 
-def test_a_streamer_of_the_door_that_raises() -> None:
+def test_a_streamer_of_generate_that_raises() -> None:
     class Streamer:
         ended = 0
 
@@ -407,7 +407,7 @@ def test_a_streamer_of_the_door_that_raises() -> None:
         def end(self) -> None:
             self.ended += 1
 
-    streamer, custom = Streamer(), door("autoregressive")
+    streamer, custom = Streamer(), custom_generate("autoregressive")
     ids = torch.tensor([[1, 5, 9]])
     with pytest.raises(DecError, match="Odd: full"):
         llama(3).generate(ids, max_new_tokens=4, custom_generate=custom, do_sample=False, streamer=streamer)

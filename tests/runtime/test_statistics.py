@@ -39,13 +39,13 @@ class Asked:
     """Hears what an engine is asked, before it answers."""
 
     def __init__(self, model: Any) -> None:
-        self.engine, self.asks = engine_of(model), []  # type: ignore[var-annotated]
-        self.answer = self.engine.answer
-        self.engine.answer = self
+        self.engine, self.calls = engine_of(model), []  # type: ignore[var-annotated]
+        self.compute = self.engine.compute
+        self.engine.compute = self
 
-    def __call__(self, asks: list[Any]) -> Any:
-        self.asks.append(list(asks))
-        return self.answer(asks)
+    def __call__(self, calls: list[Any]) -> Any:
+        self.calls.append(list(calls))
+        return self.compute(calls)
 
 
 @pytest.mark.parametrize("name", ONE_CALL)
@@ -56,10 +56,10 @@ def test_calls_and_drafts_are_what_the_target_was_asked(name: str) -> None:
         others = {n: Asked(m) for n, m in s.models.items() if n == "drafter"}
         result = s.run(request(**fields))
         assert result.error is None
-        assert result.stats.target_calls == len(target.asks)
-        assert result.stats.drafted == sum(len(ask.tokens) for asks in target.asks for ask in asks)
+        assert result.stats.target_calls == len(target.calls)
+        assert result.stats.drafted == sum(len(call.tokens) for calls in target.calls for call in calls)
         if others:
-            assert result.stats.draft_calls == len(others["drafter"].asks)
+            assert result.stats.draft_calls == len(others["drafter"].calls)
 
 
 @pytest.mark.parametrize("name", ["eagle2"])

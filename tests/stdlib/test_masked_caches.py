@@ -61,6 +61,6 @@ def test_freedave_says_what_it_did(backend: str) -> None:
     assert s.target_calls == kinds.count("ModelCall") and s.tokens_per_call == 8 / s.target_calls
     if backend == "torch":
         counted = engine_of(model).counted
-        assert s.target_calls < counted.asks and counted.computed == sum(
+        assert s.target_calls < counted.sequence_calls and counted.computed == sum(
             e.computed or 0 for e in result.events if type(e).__name__ == "ModelCall"
         )

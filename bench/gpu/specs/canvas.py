@@ -26,11 +26,11 @@ assert canvases and canvas_vectors and canvas_choices  # they register what ops 
 
 
 class _Enough(Exception):
-    """Some turns were traced."""
+    """Enough decoding steps were traced."""
 
 
 class _Chance:
-    """A model for tracing: its scores are by chance, and after some calls it has been asked enough."""
+    """A model for tracing with random scores, which ends the trace after some calls."""
 
     name, vocab_size, mask, ragged = "chance", _FEW, 0, False
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -67,7 +67,7 @@ class _Scores:
 
 
 def traced(function: Function, params: dict[str, Any], request: Request, *, calls: int = 2, batch: int = 2) -> Iterator[Spec]:
-    """The kernels of small vectors that the first turns of a program launch."""
+    """The kernels of small vectors that the first decoding steps of a program launch."""
     model = _Chance(calls)
     shaper = Shaper(request, _FEW, model.device, kernels=True)
     shaper.kernels = False  # what goes over the vocabulary is compiled at its real size, below

@@ -20,6 +20,7 @@ from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, eit
 
 
 def activations(program: CapturedGraph) -> None:
+    """Rewrites every chain that spells the tanh form of GELU as one `gelu`."""
     for node in program.of("mul"):
         x = _gelu(node)
         if x is not None:

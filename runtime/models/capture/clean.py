@@ -1,4 +1,4 @@
-"""Pass: what does nothing goes, what is computed twice is computed once, what never changes is computed now.
+"""Pass: removes neutral operations, computes equal expressions once, and folds constants.
 
 Why: a module's code is written for all its configurations. A captured Llama layer adds nothing to eps, multiplies
 cosines by an attention factor of 1.0, and unsqueezes the same cosines again in every layer.
@@ -24,6 +24,7 @@ _FOLDED_BYTES = 1 << 20  # larger results are left to be computed
 
 
 def clean(program: CapturedGraph) -> None:
+    """Removes neutral operations, folds constants and shares equal computations."""
     neutral(program)
     fold(program)
     share(program)
@@ -31,7 +32,7 @@ def clean(program: CapturedGraph) -> None:
 
 
 def neutral(program: CapturedGraph) -> None:
-    """Removes nodes that give their operand back."""
+    """Removes nodes that return their operand."""
     for node in list(program.graph.nodes):
         operand = _operand(node)
         if operand is not None:
@@ -39,7 +40,7 @@ def neutral(program: CapturedGraph) -> None:
 
 
 def _operand(node: fx.Node) -> fx.Node | None:
-    """The operand that this node gives back, if it does."""
+    """The operand, if this node returns it unchanged."""
     op, args = node.meta.get("op"), node.args
     first = args[0] if args and isinstance(args[0], fx.Node) else None
     if op == "mul" and len(args) == 2:
@@ -51,7 +52,7 @@ def _operand(node: fx.Node) -> fx.Node | None:
     elif op in ("view", "reshape", "expand"):
         found = first
     elif op in ("to", "float", "type_as"):
-        # Moves between devices have none to go to: a captured module lives on one.
+        # A captured module is on one device, so this is no move between devices.
         found = first
     elif op == "contiguous":
         return first if all(is_op(u, "linear", "reshape", "matmul", *POINTWISE) for u in node.users) else None

@@ -1,4 +1,4 @@
-"""A captured step behind torch.compile, on request.
+"""A captured step compiled with torch.compile, on request.
 
 Compiling takes seconds to minutes for each of the two graphs (one sequence, many), so it is never done unasked; sizes
 stay dynamic, so that a longer prompt does not compile again.

@@ -1,8 +1,8 @@
 """Pass: one spelling for cutting a tensor into parts along its last dimension.
 
-Why: modules slice (`qkv[..., :n]`), `chunk(3)` or `split(n)` where others hold separate matrices; passes that know
-about parts side by side should not have to know all of these. Parts of no width, and slices of all there is (a rotary
-embedding of part of a head, configured to be of all of it), go.
+Why: modules slice (`qkv[..., :n]`), `chunk(3)` or `split(n)` where others have separate matrices; passes on
+neighbouring parts should handle one spelling only. Parts of width 0 are removed, as are slices of the whole dimension
+(a rotary embedding of part of a head, configured to be of all of it).
 
 Precondition: the slices are exactly the tensor, in order, without overlap.
 
@@ -20,6 +20,7 @@ from decgraph.runtime.models.capture.program import CapturedGraph, argument, dty
 
 
 def cuts(program: CapturedGraph) -> None:
+    """Spells every cut of the last dimension as one `split` with its sizes."""
     for node in list(program.graph.nodes):
         if is_op(node, "getitem") and node.users and shape_of(node) == shape_of(node.args[0]) and _slice(node) is not None:
             program.replace(node, node.args[0])
@@ -62,7 +63,7 @@ def _sized(node: fx.Node) -> None:
 
 
 def _slice(node: fx.Node) -> slice | None:
-    """The slice of the last dimension that this node takes, if that is what it does."""
+    """The slice of the last dimension that this node takes; None for other nodes."""
     index: Any = node.args[1]
     if not (isinstance(index, tuple) and len(index) == 2 and index[0] is Ellipsis and isinstance(index[1], slice)):
         return None

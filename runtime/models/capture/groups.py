@@ -1,6 +1,6 @@
 """Pass: queries that share keys become more rows of the same head.
 
-Why: with grouped heads, `enable_gqa` reads a group's keys once for each of its query heads on the CPU (one cell, four
+Why: with grouped heads, `enable_gqa` reads a group's keys once for each of its query heads on the CPU (one token, four
 groups: 54 us against 40 us folded; in bfloat16 216 against 32), and on CUDA no fast kernel takes it together with a
 mask. A mask does not care which head a row came from.
 
@@ -22,6 +22,7 @@ from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_
 
 
 def groups(program: CapturedGraph) -> None:
+    """Folds the query heads of a group into rows, in every attention with `enable_gqa`."""
     repeated: dict[tuple[fx.Node, int], fx.Node] = {}
     for node in program.of("attention"):
         if node.kwargs.get("enable_gqa"):

@@ -1,11 +1,11 @@
-"""Pass: queries and keys that lie side by side are cut into heads once, normalised together and rotated together.
+"""Pass: neighbouring queries and keys are cut into heads once, normalised together and rotated together.
 
 Why: after the projections are one product, its parts are each viewed as heads, and queries and keys go through the
 same operations one after the other. On few rows every call costs more than its arithmetic.
 
-Precondition: all parts of the product are viewed as heads of one size. Two neighbours are joined as far as the same
-operations with the same operands are done to both; constants of a head's size may differ (the weights of norms of
-queries and of keys), they become one constant with a row per head.
+Precondition: all parts of the product are viewed as heads of one size. Two neighbours are joined as far as both go
+through the same operations with the same operands; constants of a head's size may differ (the weights of norms of
+queries and of keys): they become one constant with a row per head.
 
     before   q, k, v = p.split((nq, nk, nv), -1); q = f(q.view(B, T, hq, d), a); k = f(k.view(B, T, hk, d), b)
     after    qk, v = p.view(B, T, h, d).split((hq + hk, hv), 2); q, k = f(qk, ab).split((hq, hk), 2)
@@ -25,6 +25,7 @@ _TOGETHER = POINTWISE | {"roll", "vector_norm"}
 
 
 def heads(program: CapturedGraph) -> None:
+    """Views the parts of every split as heads, and joins neighbours that go through the same operations."""
     for split in program.of("split"):
         _view_first(program, split)
     program.sweep()
@@ -71,7 +72,7 @@ def _view_first(program: CapturedGraph, split: fx.Node) -> None:
 
 
 class _Neighbours:
-    """The first two items of a split into heads, and what is done to both."""
+    """The first two items of a split into heads, and the operations on both."""
 
     def __init__(self, program: CapturedGraph, split: fx.Node) -> None:
         self.program, self.split = program, split

@@ -1,4 +1,4 @@
-"""Pass: what works on the last dimension alone is done before heads and cells change places.
+"""Pass: operations on the last dimension alone move before the transposition of heads and tokens.
 
 Why: modules transpose [B, T, heads, d] to [B, heads, T, d] right after the projections, and normalise and rotate there.
 In the projections' layout, queries and keys are neighbours (heads.py), rows are contiguous, and a key is written into
@@ -24,7 +24,8 @@ _LAST = {"vector_norm", "rms_norm", "layer_norm"}
 
 
 def layout(program: CapturedGraph) -> None:
-    plain: dict[fx.Node, fx.Node] = {}  # a transposed tensor: what it is the transposition of
+    """Moves operations on the last dimension before the transposition of heads and tokens."""
+    plain: dict[fx.Node, fx.Node] = {}  # transposed tensor -> the tensor before the transposition
     for node in list(program.graph.nodes):
         if is_op(node, "transpose") and node.args[1:] in ((1, 2), (2, 1)) and len(shape_of(node) or ()) == 4:
             plain[node] = node.args[0]

@@ -29,7 +29,7 @@ from decgraph.runtime.models.capture.rows import rows
 from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.tables import tables
 
-# Sizes (B, T, S) of the recordings: several cells of several sequences twice, and one of one, because that is where
+# Sizes (B, T, S) of the recordings: several tokens of several sequences twice, and one of one, because that is where
 # code branches. No two of B, T, S and B T agree in all three.
 SIZES = ((2, 3, 11), (3, 5, 17), (1, 1, 7))
 # Over the largest entry; in other dtypes _COARSE. Sums taken in another order differ by 1e-6 in a small model and by more
@@ -152,7 +152,7 @@ def layers_of(base: Any) -> list[nn.Module]:
 def _sample(
     base: Any, shapes: list[tuple[int, int, int]], size: tuple[int, int, int], reach: int, made: torch.Generator
 ) -> Sample:
-    """Random cells, caches and masks; every cell sees itself."""
+    """Random tokens, caches and masks; every token attends to itself."""
     count, cells, rows = size
     first = next(base.parameters())
     device, dtype = first.device, first.dtype

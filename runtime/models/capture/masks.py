@@ -1,10 +1,10 @@
-"""Pass: a boolean mask becomes what is added to the scores once a call, not once a layer.
+"""Pass: a boolean mask becomes an additive one once a call, not once a layer.
 
-Why: `scaled_dot_product_attention` turns a boolean mask into a floating one inside, in every layer that it is given to.
+Why: `scaled_dot_product_attention` converts a boolean mask to a floating one in every layer.
 
-Precondition: masks are boolean, and used by attention alone. Cells hidden get the dtype's lowest number rather than
-minus infinity: their weight is 0 exactly as long as the row sees anything, and a row that sees nothing (padding) is a
-mean of finite numbers instead of NaN, which would spread through the caches.
+Precondition: masks are boolean, and used by attention alone. Hidden positions get the dtype's lowest number rather
+than minus infinity: their weight is exactly 0 as long as the row attends to anything, and a row that attends to nothing
+(padding) is a mean of finite numbers instead of NaN, which would spread through the caches.
 
     before   scaled_dot_product_attention(q, k, v, attn_mask=mask)                     mask: bool
     after    added = where(mask, 0.0, lowest); scaled_dot_product_attention(q, k, v, attn_mask=added)
@@ -21,6 +21,7 @@ from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_
 
 
 def masks(program: CapturedGraph) -> None:
+    """Converts every boolean mask to an additive one, once a call."""
     found = program.input("masks")
     for mask in list(found.users):
         dtypes = {dtype_of(u.args[0]) for u in mask.users}

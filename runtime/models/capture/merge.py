@@ -2,7 +2,7 @@
 
 A straight-line forward calls the same functions whatever its sizes; numbers among the arguments that differ between
 recordings are sizes, and which size is seen from their values (the sizes are chosen so that no two agree in all
-recordings). Anything else that differs is a branch of the module's code, and refused: one sequence and one cell are
+recordings). Anything else that differs is a branch of the module's code, and refused: one sequence and one token are
 among the recordings, so that a branch on either is seen.
 """
 
@@ -43,7 +43,7 @@ class _Merging:
         self.weights: dict[str, Tensor] = dict(base.named_parameters(remove_duplicate=False))
         self.weights.update(base.named_buffers(remove_duplicate=False))
         self.nodes: dict[int, fx.Node] = {}
-        self.parts: dict[tuple[Any, ...], fx.Node] = {}  # weights, caches and items of results, each made once
+        self.parts: dict[tuple[Any, ...], fx.Node] = {}  # weights, caches and items of results, each created once
 
     def program(self) -> CapturedGraph:
         calls = [r.calls for r in self.recordings]
@@ -92,7 +92,7 @@ class _Merging:
                 self.parts["call", index, item] = part
 
     def other(self, call: RecordedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, fx.Node]:
-        """A call that has no canonical spelling, as it was made."""
+        """A call without a canonical spelling, as it was recorded."""
         func = call.func
         name = str(getattr(func, "__name__", func))
         owner = getattr(func, "__objclass__", None)

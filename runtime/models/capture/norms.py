@@ -33,6 +33,7 @@ class _Norm:
 
 
 def norms(program: CapturedGraph) -> None:
+    """Fuses root-mean-square normalisations, those with a weight first."""
     for node in list(program.graph.nodes):
         if is_op(node, "mul") and node.users:
             found = _weighted(program, node)

@@ -1,6 +1,6 @@
 """Pass: linear maps of rows become plain matrix products with weights stored the way they are read fastest.
 
-Why: on matrices `linear` is `mm` or `addmm` behind a transposition and a look at its operands' dimensions. How weights
+Why: on matrices `linear` is `mm` or `addmm` after a transposition and a check of its operands' dimensions. How weights
 are stored is told in storage.py; the module's parameters become views.
 
 Precondition: matrices in, a weight that the module names and does not tie to another of its tensors.
@@ -45,5 +45,5 @@ def transposed(program: CapturedGraph, weight: object, tied: frozenset[int]) -> 
 
 
 def plain(tensor: Tensor | None) -> bool:
-    """Whether this is a tensor and nothing more: not one that is quantised, or otherwise has its own idea of storage."""
+    """Whether this is a dense tensor of any shape: not quantised, and not of a subclass with its own storage."""
     return tensor is not None and type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided

@@ -1,7 +1,7 @@
-"""A captured forward while passes work on it: an fx graph, the tensors it names, and what is known of every node.
+"""A captured forward while passes work on it: an fx graph, the tensors it names, and every node's shape and dtype.
 
 A node's `meta` holds `op`, its canonical name (see ops.py); `shape`, a tuple of ints and of the dimensions that
-change from call to call, `"B"` sequences, `"T"` cells, `"S"` rows of the caches, `"BT"`; `dtype`; and `layer`. A node
+change from call to call, `"B"` sequences, `"T"` tokens, `"S"` rows of the caches, `"BT"`; `dtype`; and `layer`. A node
 with several results has no shape; its `getitem` nodes do.
 """
 
@@ -41,7 +41,7 @@ class CapturedGraph:
     windows: list[int | None] = field(default_factory=list)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
-    reach: int = 0  # positions the module was made for (max_position_embeddings), 0 if it does not say
+    reach: int = 0  # the module's max_position_embeddings, or 0
 
     def input(self, name: str) -> fx.Node:
         """The placeholder of this name."""
@@ -76,7 +76,7 @@ class CapturedGraph:
         return node
 
     def constant(self, name: str, tensor: Tensor) -> fx.Node:
-        """A node for a tensor of the program's own; the same one for the same name, made once."""
+        """A node for a tensor of the program's own, created once for each name."""
         if name in self.named:
             if self.tensors[name] is not tensor:
                 raise KeyError(f"two tensors called {name}")
@@ -123,7 +123,7 @@ class CapturedGraph:
         return tuple(self.size(dim) for dim in shape)
 
     def replace(self, old: fx.Node, new: fx.Node) -> None:
-        """Every use of `old` becomes one of `new`, and `old` goes."""
+        """Replaces every use of `old` by `new` and erases `old`."""
         old.replace_all_uses_with(new)
         self.graph.erase_node(old)
 
@@ -133,7 +133,7 @@ class CapturedGraph:
             yield
 
     def sweep(self) -> None:
-        """Removes nodes nobody uses; writes into the caches stay."""
+        """Removes unused nodes; writes into the caches stay."""
         for node in reversed(list(self.graph.nodes)):
             if not node.users and node.op not in ("placeholder", "output") and node.meta.get("op") not in EFFECTS:
                 self.graph.erase_node(node)
@@ -157,10 +157,12 @@ def argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
 
 
 def shape_of(value: Any) -> Shape | None:
+    """The recorded shape of a node; None for anything else."""
     return value.meta.get("shape") if isinstance(value, fx.Node) else None
 
 
 def dtype_of(value: Any) -> torch.dtype | None:
+    """The recorded dtype of a node; None for anything else."""
     return value.meta.get("dtype") if isinstance(value, fx.Node) else None
 
 

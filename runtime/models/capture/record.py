@@ -1,9 +1,9 @@
-"""Recording a module's forward: it runs, on small random inputs, and every torch function it calls is written down.
+"""Records a module's forward: it runs on small random inputs, and every torch function that it calls is recorded.
 
-Why not torch.export: for the shipped target that takes 1.4 s, 2.5 s with dynamic sizes, and gives ATen operations
+Why not torch.export: for the shipped target that takes 1.4 s, 2.5 s with dynamic sizes, and returns ATen operations
 as transformers' eager code would run them; recording takes as long as the forward, keeps the operations that the
 module's authors wrote (`linear`, `embedding`, `scaled_dot_product_attention`), and needs nothing that differs between
-torch 2.11 and 2.13. What decides on values read back from tensors (`.item()`, `if tensor:`) is refused.
+torch 2.11 and 2.13. Code that branches on tensor values (`.item()`, `if tensor:`) is refused.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from decgraph.runtime.models.capture.program import Refused
 
 ATTENTION = "decgraph_recorded"
 
-# Questions about a tensor whose answers do not depend on what is in it.
-_ASKED = {
+# Functions of a tensor whose results do not depend on its values.
+_METADATA = {
     "size", "dim", "numel", "stride", "is_floating_point", "is_complex", "is_contiguous", "element_size", "nelement",
     "get_device", "storage_offset", "data_ptr", "__len__", "__hash__", "__eq__", "is_inference", "type", "ndimension",
     "shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "is_meta", "is_mps", "is_xpu", "is_mkldnn",
@@ -59,7 +59,7 @@ class RecordedCall:
 
 @dataclass
 class Sample:
-    """Random inputs of a step, and what the module made of them."""
+    """Random inputs of a step; the module's forward writes the caches."""
 
     ids: Tensor
     positions: Tensor
@@ -69,7 +69,7 @@ class Sample:
     masks: dict[str, Tensor]
 
     def copy(self) -> Sample:
-        """The same inputs with caches of their own."""
+        """The same inputs with copied caches."""
         return Sample(
             self.ids, self.positions, self.write, [k.clone() for k in self.keys], [v.clone() for v in self.values], self.masks
         )
@@ -81,8 +81,8 @@ class Sample:
 
 @dataclass
 class Recording:
-    """What one forward did: its calls in order, the last hidden states, the states entering every layer and leaving the
-    last, and for each layer the kind of mask and the window that its attention asked for."""
+    """The record of one forward: its calls in order, the last hidden states, the states entering every layer and leaving
+    the last, and for each layer the kind of mask and the window of its attention."""
 
     calls: list[RecordedCall]
     last: Ref
@@ -120,13 +120,13 @@ def _attention(
     return recorder.attend(query, key, value, scaling, sliding_window), None
 
 
-# A name of its own, and no mask function under it: the library then makes no mask, and the layers' own come in here.
+# A name of its own without a mask function: transformers then creates no mask, and ours are used here.
 AttentionInterface.register(ATTENTION, _attention)
 
 
 @dataclass
 class Recorder(TorchFunctionMode):
-    """Writes down what is called while it is entered; `places` says where a tensor came from, by id."""
+    """Records the calls made while it is entered; `places` is the origin of every tensor, by id."""
 
     sample: Sample
     names: dict[int, str]
@@ -153,14 +153,14 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self._inside:  # what a function that is written down as one calls itself
+        if self._inside:  # called by a function that is recorded as one call
             return func(*args, **(kwargs or {}))
         return self.call(func, args, kwargs or {})
 
     def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs one function and writes it down."""
+        """Runs one function and records it. Raises Refused where a straight-line graph cannot contain it."""
         raw = _name(func)
-        if raw in _ASKED or raw in _MODES:
+        if raw in _METADATA or raw in _MODES:
             return func(*args, **kwargs)
         given = list(_tensors((args, kwargs)))
         if func is F.dropout and not (args[2] if len(args) > 2 else kwargs.get("training", True)):
@@ -176,7 +176,7 @@ class Recorder(TorchFunctionMode):
             raise Refused(f"it changes a tensor in place ({raw})")
         made = list(out) if isinstance(out, tuple | list) else [out]
         if not made or not all(isinstance(t, Tensor) for t in made):
-            raise Refused(f"its code decides on what {raw} says")
+            raise Refused(f"its code branches on the result of {raw}")
         if raw.startswith(("rand", "bernoulli", "multinomial", "normal")):
             raise Refused(f"it draws random numbers ({raw})")
         same = next((self.place(t) for t in given if t is out), None)
@@ -196,14 +196,15 @@ class Recorder(TorchFunctionMode):
         self._kept.append(tensor)
         if id(tensor) in self.names:
             ref = Ref("weight", self.names[id(tensor)])
-        else:  # neither made while recording nor registered with the module: a constant of its code
+        else:  # neither created while recording nor registered with the module: a constant of its code
             ref = Ref("loose", f"constant_{len(self.loose)}")
             self.loose[str(ref.name)] = tensor
         self.places[id(tensor)] = ref
         return ref
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
-        """Writes new keys and values, and attends to everything held that the mask of this layer's kind shows."""
+        """Writes new keys and values [B, H, T, D] to the cache, and attends with queries [B, Hq, T, D] to the cached rows
+        that the mask of this layer's kind shows: [B, T, Hq, D]. Raises Refused for more attentions than layers."""
         at = len(self.kinds)
         kind = "full_attention" if window is None else "sliding_attention"
         self.kinds.append(kind)
@@ -220,7 +221,7 @@ class Recorder(TorchFunctionMode):
 
 
 class _Shapes:
-    """Notes the shapes of keys and values; every cell attends to all."""
+    """Records the shapes of keys and values; every token attends to all."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, int, int]] = []
@@ -231,7 +232,8 @@ class _Shapes:
 
 
 def probe(base: Any, layers: Sequence[nn.Module]) -> list[tuple[int, int, int]]:
-    """Heads, sizes of keys and of values, by layer: what caches for this module look like. Raises Refused."""
+    """Heads, sizes of keys and of values, by layer: the shapes of this module's caches. Raises Refused for a module that
+    does not use the registered attention in every layer."""
     shapes = _Shapes()
     device = next(base.parameters()).device
     one = torch.zeros(1, 1, dtype=torch.long, device=device)
@@ -247,9 +249,9 @@ def probe(base: Any, layers: Sequence[nn.Module]) -> list[tuple[int, int, int]]:
 
 
 def record(base: Any, layers: Sequence[nn.Module], sample: Sample) -> Recording:
-    """Runs a transformers base module (what gives last hidden states) on a sample; writes its caches.
+    """Runs a transformers base module (up to the last hidden states) on a sample; writes its caches.
 
-    Any: a module of the library. Raises Refused where the forward does what a straight-line graph cannot.
+    Any: a module of the library. Raises Refused where a straight-line graph cannot represent the forward.
     """
     names = {id(t): name for name, t in base.named_parameters(remove_duplicate=False)}
     names.update({id(t): name for name, t in base.named_buffers(remove_duplicate=False)})
@@ -285,7 +287,7 @@ def record(base: Any, layers: Sequence[nn.Module], sample: Sample) -> Recording:
 
 @contextmanager
 def _attending(base: Any) -> Iterator[None]:
-    """The module with the attention above, and after that with the one it had: others use it too."""
+    """Sets the attention above in the module's config and restores the previous one: others use the module too."""
     config = base.config.get_text_config() if hasattr(base.config, "get_text_config") else base.config
     had = config._attn_implementation
     config._attn_implementation_internal = ATTENTION

@@ -1,7 +1,7 @@
 """Pass: rotary embeddings take three operations a tensor instead of seven.
 
 Why: `x * cos + rotate_half(x) * sin` slices twice, negates, concatenates, multiplies twice and adds. Halves swapped
-are a roll by half the size, and the sign can live in the sines, which are made once a call.
+are a roll by half the size, and the sign can be part of the sines, which are computed once a call.
 
 Precondition: the two slices are the halves of the last dimension, in this order.
 
@@ -20,6 +20,7 @@ from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, eit
 
 
 def rotary(program: CapturedGraph) -> None:
+    """Rewrites rotary embeddings with `roll` and `addcmul`."""
     for node in program.of("add"):
         found = _rotation(node)
         if found is not None:
@@ -80,7 +81,7 @@ def _rewrite(program: CapturedGraph, node: fx.Node, x: fx.Node, cos: fx.Node, si
 
 
 def _signed(program: CapturedGraph, sin: fx.Node, signs: fx.Node) -> fx.Node:
-    """The sines times the signs, before they are broadcast over heads: there they are rows that a table can hold."""
+    """The sines times the signs, before they are broadcast over heads, so that they are rows of a table."""
     if is_op(sin, "unsqueeze"):
         inner = _signed(program, sin.args[0], signs)
         with program.before(sin.next):

@@ -3,7 +3,7 @@
 Why: linear maps, norms and activations work row by row. On three dimensions every `linear` flattens its input and
 unflattens its result, and the additions around it cannot be part of it (residual.py).
 
-Precondition: none; an operation that is not known to work row by row gets its three dimensions back.
+Precondition: none; an operation not listed as row-wise gets its three dimensions back.
 
     before   h = embedding(ids, w)                     [B, T, n]
              y = linear(norm(h), v)                    [B, T, m];  y.view(B, T, heads, d)
@@ -24,6 +24,7 @@ _LAST = {"linear", "rms_norm", "layer_norm", "vector_norm"}
 
 
 def rows(program: CapturedGraph) -> None:
+    """Flattens [B, T, width] to [BT, width] between attentions."""
     flat: set[fx.Node] = set()
     back: dict[fx.Node, fx.Node] = {}
     for node in list(program.graph.nodes):
@@ -79,7 +80,7 @@ def _flattens(node: fx.Node, flat: set[fx.Node]) -> bool:
 
 
 def _fits(operand: fx.Node, flat: set[fx.Node]) -> bool:
-    """Whether a pointwise operand means the same beside matrices: rows, or one row for all, or a number."""
+    """Whether a pointwise operand broadcasts equally with matrices: rows, or one row for all, or a number."""
     shape = shape_of(operand)
     if operand in flat or _three(shape):
         return True

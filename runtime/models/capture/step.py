@@ -55,13 +55,13 @@ class CapturedForward:
         values: Sequence[Tensor],
         masks: Mapping[str, Tensor | None],
     ) -> Any:
-        """The last hidden states [B, T, width] of cells int64[B, T] at positions int64[B, T].
+        """The last hidden states [B, T, width] of tokens int64[B, T] at positions int64[B, T].
 
-        write: int64[B, T], each new cell's row in the caches. keys, values: per layer of the whole model, [B, H, S, D],
-        written in place. masks: bool[B, 1, T, S] by kind, what each cell sees after the write; None where every cell sees
-        all S rows. With taps, a pair of
-        the result and the tuple of states [B, T, width]. Any: one or the other. Results are inference tensors (a tenth
-        of a small model's step would go into what gradients need): to change one in place, clone it.
+        write: int64[B, T], each new token's row in the caches. keys, values: per layer of the whole model, [B, H, S, D],
+        written in place. masks: bool[B, 1, T, S] by kind, the rows that each token attends to after the write; None where
+        every token attends to all S rows. With taps, a pair of the result and the tuple of states [B, T, width]. Any: one
+        or the other. Results are inference tensors (gradient bookkeeping would take a tenth of a small model's step): to
+        change one in place, clone it.
         """
         variant: Variant = (len(positions) == 1, *(kind for kind, mask in masks.items() if mask is None))
         run = self._runs.get(variant)
@@ -224,7 +224,7 @@ def _given(program: CapturedGraph, state: fx.Node) -> None:
     state.replace_all_uses_with(states)
     program.sweep()  # what led to the state
     if ids.users:
-        raise DecError("this model looks at token ids in its layers, so they cannot start from states")
+        raise DecError("this model's layers read token ids, so they cannot start from states")
     program.graph.erase_node(ids)
 
 

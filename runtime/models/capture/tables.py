@@ -1,12 +1,12 @@
-"""Pass: what depends on positions alone is looked up, not computed.
+"""Pass: values that depend on positions alone are looked up, not computed.
 
-Why: cosines and sines of a call's positions are nine small operations a call (25 us on a CPU), the same numbers again
-and again. Once the table exists, a call takes one row per cell.
+Why: cosines and sines of a call's positions are nine small operations a call (25 us on a CPU), always of the same
+numbers. With a table, a call takes one row per token.
 
-Precondition: every input of the computation is `positions` or a constant, and it works cell by cell (it has a row
-[B, T, ...] per position). The module says how many positions it was made for, and the tables are small beside its
-weights; else it computes as before, once a call. Beyond the table's end (512 positions after the model's) looking up
-fails: the caller keeps to the model's context.
+Precondition: every input of the computation is `positions` or a constant, and it has a row [B, T, ...] per position.
+The module's config has a number of positions, and the tables are small beside its weights; else the values are
+computed as before, once a call. Past the table's end (512 positions after the model's) the lookup fails: the caller
+keeps to the model's context.
 
     before   (positions[..., None].float() * inv_freq) ... .cos()
     after    embedding(positions, table)
@@ -28,6 +28,7 @@ _MARGIN = 512  # positions past the end: drafts of a sequence that is about to e
 
 
 def tables(program: CapturedGraph) -> None:
+    """Replaces what depends on positions alone by table lookups, if the tables are small enough."""
     positions = program.input("positions")
     inside = dependants(program, [positions, *_sizes(program)])
     asked = [n for n in program.graph.nodes if n in inside and _worth(program, n, inside)]

@@ -1,9 +1,9 @@
 """Pass: new keys and values go into the caches by the cheapest operation in place.
 
-Why: `put` is written for any rows of any sequence and makes its index anew in every layer. With one sequence it is
-`index_copy_`, with many `index_put_` whose index is made once a call.
+Why: `put` writes any rows of any sequence and computes its index again in every layer. With one sequence it is
+`index_copy_`, with many `index_put_` whose index is computed once a call.
 
-Precondition: caches are given as [B, H, S, D]; `one` says that B is 1 in every call of this graph. Attention reads the
+Precondition: caches are [B, H, S, D]; with `one`, B is 1 in every call of this graph. Attention reads the
 cache after the write: nodes keep their order.
 
     before   k = put(keys[0], new, write)
@@ -19,6 +19,7 @@ from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_
 
 
 def writes(program: CapturedGraph, *, one: bool) -> None:
+    """Replaces every `put` by an in-place write into the cache; `one`: B is 1 in every call."""
     found = program.of("put")
     if not found:
         return

@@ -1,1 +1,1 @@
-"""Engines: how models are asked while decoding. They keep what they computed and batch over sequences."""
+"""Engines run the forward passes of decoding: they keep KV caches and batch over sequences."""

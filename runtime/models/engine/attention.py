@@ -1,9 +1,9 @@
 """Attention over preallocated keys and values, and the cache object that hands them to a transformers module.
 
-The module's own code runs unmodified. It asks its cache to `update`: ours writes the new cells' keys and values
-in place and gives back everything held. It calls the attention registered here with the mask that it was given,
-boolean turned additive, one row per new cell: `ModuleStep` (step.py) checks that every layer gets the mask meant
-for it and that the library makes none of its own.
+The module's own code runs unmodified. It calls `update` on its cache: ours writes the new tokens' keys and values
+in place and returns all cached rows. The module calls the attention registered here with the engine's mask (boolean
+turned additive, one row per new token): `ModuleStep` (step.py) checks that every layer gets the mask meant for it
+and that the library creates none of its own.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ ATTENTION = "decgraph_cached"
 
 
 class Written(Cache):
-    """Keys and values [B, H, S, D] per layer, which the caller owns; `write` int64[B, T] says the row of each
-    new cell. `seen` notes what attention was called with while a module is being checked."""
+    """Keys and values [B, H, S, D] per layer, which the caller owns; `write` int64[B, T] is the row of each new token."""
 
     def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor], write: Tensor, at: dict[int, int]) -> None:
         self.layers: list[Any] = []  # the library's own per-layer objects: none
         self._keys, self._values, self._at = keys, values, at
         self._one = len(write) == 1
-        # One index for all layers: rows, for a single sequence; else the same with heads and dimensions.
+        # One index for all layers: rows of a single sequence; else broadcast over heads and dimensions.
         self._write = write[0] if self._one else write[:, None, :, None]
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -67,19 +66,19 @@ def attention(
     """Softmax attention of queries [B, Hq, T, D] over [B, H, S, D] with an additive mask [B, 1, T, S].
 
     Query heads share keys and values in groups without copying them. Where the mask has a row per head of a
-    group and cell, [B, 1, G * T, S], the group is folded into the rows. Soft caps (Gemma 2) and sinks (gpt-oss)
-    take the plain formula.
+    group and token, [B, 1, G * T, S], the group is folded into the rows. Soft caps (Gemma 2) and sinks (gpt-oss)
+    take the plain formula. Raises DecError where the module calls it without a mask.
     """
     if attention_mask is None:
         raise DecError(f"{type(module).__name__} does not hand the mask it is given on to its attention")
-    batch, heads, cells, size = query.shape
+    batch, heads, count, size = query.shape
     groups = heads // key.shape[1]
     if softcap is not None or s_aux is not None:
         return _plainly(query, key, value, attention_mask, scaling, softcap, s_aux), None
-    if groups > 1 and attention_mask.shape[2] == groups * cells:
-        folded = query.reshape(batch, -1, groups * cells, size)
+    if groups > 1 and attention_mask.shape[2] == groups * count:
+        folded = query.reshape(batch, -1, groups * count, size)
         out = F.scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
-        out = out.view(batch, heads, cells, -1)
+        out = out.view(batch, heads, count, -1)
     else:
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=groups > 1)
     return out.transpose(1, 2).contiguous(), None
@@ -88,30 +87,30 @@ def attention(
 def _plainly(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None, cap: float | None, sinks: Tensor | None
 ) -> Tensor:
-    batch, heads, cells, size = query.shape
+    batch, heads, count, size = query.shape
     groups = heads // key.shape[1]
-    grouped = query.reshape(batch, -1, groups, cells, size)
+    grouped = query.reshape(batch, -1, groups, count, size)
     scores = grouped @ key[:, :, None].transpose(-1, -2) * (size**-0.5 if scaling is None else scaling)
     if cap is not None:
         scores = torch.tanh(scores / cap) * cap
-    scores = (scores + mask[:, :, None, -cells:]).float()
+    scores = (scores + mask[:, :, None, -count:]).float()
     if sinks is not None:
         column = sinks.float().view(1, -1, groups, 1, 1).expand(*scores.shape[:-1], 1)
         weights = torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
     else:
         weights = scores.softmax(-1)
     out = weights.to(value.dtype) @ value[:, :, None]
-    return out.reshape(batch, heads, cells, -1).transpose(1, 2).contiguous()
+    return out.reshape(batch, heads, count, -1).transpose(1, 2).contiguous()
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A boolean mask as what is added to scores: 0 or -inf. Once a call, not once a layer."""
+    """A boolean mask as a term to add to scores, of the mask's shape: 0 or -inf. Computed once a call, not once a layer."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
 
 
 @contextmanager
 def attending(config: Any) -> Iterator[None]:
-    """A module with our attention, and after that with the one it had: others may use it too."""
+    """Sets our attention in a module's config, and restores the previous one at the end: others may use the module too."""
     had = config._attn_implementation
     config._attn_implementation_internal = ATTENTION
     try:
@@ -120,5 +119,5 @@ def attending(config: Any) -> Iterator[None]:
         config._attn_implementation_internal = had
 
 
-# A name of its own, and no mask function under it: masks that are not given are not made.
+# A name of its own without a mask function: transformers then creates no masks.
 AttentionInterface.register(ATTENTION, attention)

@@ -13,12 +13,12 @@ from decgraph.runtime.models.engine.cache import ROWS
 from decgraph.runtime.models.engine.slots import SlotPlan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
 
-_POSITIONS, _WRITE, _LIMIT = 1, 2, 3  # rows of a table of cells; 0 are the tokens
+_POSITIONS, _WRITE, _LIMIT = 1, 2, 3  # rows of a table with a column per new token; row 0 has the token ids
 
 
 @dataclass
 class Batch:
-    """One forward's tensors, as a step takes them. length: how many rows of the slots it sees."""
+    """One forward's tensors, as a step takes them. length: how many cache rows of the slots it attends to."""
 
     ids: Tensor
     positions: Tensor
@@ -28,7 +28,7 @@ class Batch:
 
 
 def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
-    """How many rows a forward over those cells sees, a spare one for padding among them."""
+    """How many cache rows a forward over those tokens attends to, a spare one for padding among them."""
     rows = max(
         plan.rows if plan.done + take == plan.total else plan.start + plan.done + take for plan, take in zip(plans, takes)
     )
@@ -37,19 +37,19 @@ def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
     return -(-(rows + 1) // ROWS) * ROWS
 
 
-def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], cells: int, layout: Layout, steps: Tensor) -> Batch:
-    """The next `takes[b]` cells of every plan, padded to `cells` of them. `steps` is 0, 1, 2, ... on the device.
+def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, layout: Layout, steps: Tensor) -> Batch:
+    """The next `takes[b]` tokens of every plan, padded to `width`. `steps` is int64[n], 0, 1, 2, ... on the device.
 
-    A padded cell writes to the last row, which nobody sees, and sees row 0. A cell of the chain sees the rows up to
-    its own; so does a tail without branches. Where there are branches, a matrix over the tail says who sees whom.
+    A padding token writes to the last row, which no query attends to, and attends to row 0. A token of the chain
+    attends to the rows up to its own; so does a tail without branches. A tail with branches has an ancestor matrix.
     """
     length = rows_of(plans, takes)
     count = len(plans)
     branched = any(not p.linear and p.done + take > len(p.fresh) for p, take in zip(plans, takes))
-    if count == 1 and takes[0] == cells:
-        table = np.array(_columns(plans[0], cells), dtype=np.int64)[:, None]
+    if count == 1 and takes[0] == width:
+        table = np.array(_columns(plans[0], width), dtype=np.int64)[:, None]
     else:
-        table = np.zeros((4, count, cells), dtype=np.int64)
+        table = np.zeros((4, count, width), dtype=np.int64)
         table[_WRITE], table[_LIMIT] = length - 1, 1
         for b, (plan, take) in enumerate(zip(plans, takes)):
             table[:, b, :take] = _columns(plan, take)
@@ -58,33 +58,33 @@ def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], cells: int, layout
         if plan.tokens is not None:
             _from_device(plan, take, ids[b])
     row = steps[:length]
-    seen = row < limit.view(count, 1, cells, 1)
+    seen = row < limit.view(count, 1, width, 1)
     masks = {FULL: seen}
     if layout.window is not None:
-        masks[SLIDING] = seen & (row > (positions - layout.window).view(count, 1, cells, 1))
+        masks[SLIDING] = seen & (row > (positions - layout.window).view(count, 1, width, 1))
     if branched:
         tails = _tails(plans, takes, table, layout.window)
         base = torch.tensor([plan.base for plan in plans], device=layout.device)[:, None]
-        where = (base + steps[: tails[FULL].shape[2]])[:, None, None].expand(count, 1, cells, -1)
+        where = (base + steps[: tails[FULL].shape[2]])[:, None, None].expand(count, 1, width, -1)
         for kind, mask in masks.items():
             mask.scatter_(3, where, torch.from_numpy(tails[kind]).to(layout.device)[:, None])
     return Batch(ids, positions, write, masks, length)
 
 
 def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Tokens, positions, rows and limits of the plan's next cells."""
+    """Tokens, positions, rows and limits of the plan's next tokens."""
     first, end = plan.done, plan.done + take
     row, split = plan.start + first, plan.base
     if end <= len(plan.fresh):
         write = list(range(row, row + take))
-    else:  # cells of the tail: their rows come after what the tail holds
-        held = plan.rows - plan.start - plan.total
-        write = [*range(row, split), *range(max(row, split) + held, row + take + held)]
+    else:  # draft tokens: their rows come after the tail's cached ones
+        cached = plan.rows - plan.start - plan.total
+        write = [*range(row, split), *range(max(row, split) + cached, row + take + cached)]
     return plan.ids[first:end], plan.positions[first:end], write, [w + 1 for w in write]
 
 
 def _from_device(plan: SlotPlan, take: int, ids: Tensor) -> None:
-    """Puts tokens that never left the device where they belong."""
+    """Copies token ids that are on the device only into their columns of `ids`."""
     first = max(plan.done - len(plan.fresh), 0)
     count = plan.done + take - len(plan.fresh) - first
     if plan.tokens is None or count <= 0:
@@ -98,7 +98,7 @@ def _from_device(plan: SlotPlan, take: int, ids: Tensor) -> None:
 
 
 def _tails(plans: Sequence[SlotPlan], takes: Sequence[int], table: np.ndarray, window: int | None) -> dict[str, np.ndarray]:
-    """By layer type, bool[B, cells, widest tail]: what every new cell sees of its slot's tail."""
+    """By layer type, bool[B, new tokens, widest tail]: the tail rows of its slot that each new token attends to."""
     width = max(plan.span for plan in plans)
     steps = np.arange(width)
     row = np.array([plan.base for plan in plans])[:, None, None] + steps

@@ -1,7 +1,7 @@
 """Preallocated keys, values and last states of many sequences: [slots, heads, rows, size] per layer, in place.
 
-A slot's row i holds what was computed for one cell of that sequence. Both slots and rows grow by doubling, as far
-as a budget in bytes goes. Rows nobody wrote are zeros: they are masked, and zero times a masked weight is zero.
+A sequence has one slot; row i of it belongs to one token. Slots and rows grow by doubling, within a budget in
+bytes. Unwritten rows are zeros: they are masked, and zero times a masked weight is zero.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from decgraph.runtime.models.engine.step import Layout
 ROWS = 64  # capacities and lengths handed to a forward are multiples of this
 _PARTS = 64  # views that are remembered
 _CPU_BUDGET = 4 << 30
-_GPU_SHARE = 0.8  # of what is free when the store is made
+_GPU_SHARE = 0.8  # of the memory free when the store is created
 
 
 class TooLarge(Exception):
     """The budget does not allow that many slots of that many rows."""
 
     def __init__(self, slots: int, rows: int, needed: int, budget: int) -> None:
-        super().__init__(f"{slots} sequences of {rows} cells need {needed} bytes, the budget is {budget}")
+        super().__init__(f"{slots} sequences of {rows} tokens need {needed} bytes, the budget is {budget}")
         self.slots, self.rows, self.needed, self.budget = slots, rows, needed, budget
 
 
@@ -40,7 +40,7 @@ class Part:
 class Store:
     """Keys, values and last states by slot and row. `slots` and `rows` say how many there are.
 
-    budget: the most bytes to hold; None takes 4 GiB on the CPU and most of what is free on a GPU.
+    budget: the most bytes to allocate; None takes 4 GiB on the CPU and 80 % of the free memory of a GPU.
     """
 
     def __init__(self, layout: Layout, budget: int | None = None) -> None:
@@ -59,8 +59,8 @@ class Store:
         self._parts: dict[tuple[int, int, int], Part] = {}
 
     def need(self, slots: int, rows: int) -> None:
-        """Makes room for that many slots of that many rows. Raises TooLarge, or what the allocator raises; what is
-        held stays held either way. A slot past `slots` may be lost where the budget has no room for it."""
+        """Makes room for that many slots of that many rows. Raises TooLarge, or what the allocator raises; cached
+        rows are kept either way. A slot past `slots` may be lost where the budget has no room for it."""
         rows = -(-rows // ROWS) * ROWS
         if slots <= self.slots and rows <= self.rows:
             return
@@ -76,8 +76,7 @@ class Store:
         else:
             raise TooLarge(slots, rows, self._bytes(slots, rows), self.budget)
         kept = (min(self.slots, wanted[0]), min(self.rows, wanted[1]))
-        # If the allocator gives up half way, larger blocks are as good as small ones: `slots` and `rows` say what
-        # may be used.
+        # If the allocator fails half way, the blocks already enlarged do no harm: `slots` and `rows` say what is used.
         self._parts = {}
         for n, block in enumerate(self._blocks):
             if block.shape[1] != wanted[0] or block.shape[3] != wanted[1]:
@@ -161,7 +160,7 @@ class Store:
         self._last[target, rows:] = 0
 
     def clear(self, slot: int) -> None:
-        """Zeros in a slot: what a model left there that is not a number would come through a mask."""
+        """Zeros a slot: a NaN that a model left there would propagate through a mask."""
         if slot < self.slots:
             for block in self._blocks:
                 block[:, slot] = 0

@@ -1,4 +1,4 @@
-"""What a decoding loop asks of a masked model, and what it gets."""
+"""The interface of masked models' engines: a call, its output, and the memory that calls pass on."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from decgraph.runtime.models.engine.forward_call import Counted
 
 
 class AnyKept(Protocol):
-    """A masked model's memory, of whichever engine: immutable, given back to the engine that made it."""
+    """A masked model's memory, of any engine: immutable, read by the engine that created it."""
 
     length: int
 
     @property
     def positions(self) -> np.ndarray:
-        """int64: the positions held, in order."""
+        """int64[n]: the cached positions, in order."""
         ...
 
     def only(self, ps: Iterable[int]) -> Self:
-        """What is held of positions `ps`."""
+        """The memory restricted to positions `ps`."""
         ...
 
     def without(self, ps: Iterable[int]) -> Self:
-        """What is held, positions `ps` dropped."""
+        """The memory without positions `ps`."""
         ...
 
     def join(self, other: Self) -> Self:
-        """Both; where both hold a position, `other`'s rows."""
+        """Both; where both have a position, `other`'s rows."""
         ...
 
     def layer(self, index: int) -> Any:  # Any: a value of the engine's own, for `put`
@@ -51,21 +51,20 @@ class CanvasCall:
     sequence: which sequence; `MaskedEngine.close` forgets it. cells: int64[S] (or [C, S]: C candidate canvases, same
     everything else), the committed context and then the canvas, `MaskedEngine.mask` where a cell is masked.
     soft: cells that are mixtures: their positions, weights [n, V] of the tokens' embeddings, weights [n] of the
-    mask's. fresh: the positions computed, seeing each other and what `given` holds; without `given` or without
-    `fresh` everything is computed and sees everything that it may. rows: the positions whose scores are wanted,
-    among those computed. keep: whether the call's memory is wanted. consumed: nothing that shares rows with
-    `given` (what it was cut from, what was cut from it) is read after this call, which may write into it.
-    name: how messages call the request; the sequence, if left out.
+    mask's. fresh: the positions to compute, which attend to each other and to `given`; without `given` or without
+    `fresh` all positions are computed. rows: the positions whose scores are wanted, among those computed. keep:
+    whether the call's memory is wanted. consumed: no memory that shares rows with `given` is read after this call,
+    which may therefore overwrite them in place. name: how messages call the request; the sequence, if left out.
 
-    Ask for the scores and the memory of one call in one ask: later they are one forward only while the engine
-    remembers the call.
+    Request the scores and the memory in one call: in two they share a forward only while the engine remembers the
+    first.
     """
 
     sequence: Hashable
     cells: Tensor
     soft: tuple[Sequence[int], Tensor, Tensor] | None = None
     fresh: Sequence[int] | None = None
-    given: Any = None  # Any: an `AnyKept` of the engine that is asked
+    given: Any = None  # Any: an `AnyKept` of the engine that computes the call
     rows: Sequence[int] = ()
     keep: bool = False
     consumed: bool = False
@@ -84,8 +83,8 @@ class CanvasCall:
 @dataclass(frozen=True)
 class CanvasOutput:
     """logits: [rows, V] or [C, rows, V], float32 (Hugging Face) or float64, on the model's device, not to be written
-    to. The mask's own logit is -inf. memory: `given` overwritten at what was computed, if it was asked for. computed: the
-    cells that were computed for it, of all canvases together; 0 where the answer was remembered."""
+    to. The mask's own logit is -inf. memory: `given` overwritten at the computed positions, if `keep` was set.
+    computed: how many positions were computed for it, of all canvases together; 0 where the output was remembered."""
 
     logits: Tensor
     memory: Any = None  # Any: an `AnyKept`
@@ -93,17 +92,17 @@ class CanvasOutput:
 
 
 class MaskedEngine(Protocol):
-    """Answers asks of one masked model. `mask` is the id that stands for a masked cell; `counted` only grows."""
+    """Computes calls of one masked model. `mask` is the id of a masked cell; `counted` only grows."""
 
     mask: int
     counted: Counted
 
-    def answer(self, asks: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
-        """In order. An error concerns its own ask only."""
+    def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
+        """The calls' outputs, in order. An error concerns its own call only."""
         ...
 
     def empty(self, length: int) -> Any:  # Any: an `AnyKept`
-        """A memory of `length` positions that holds none."""
+        """A memory of `length` positions with no row cached."""
         ...
 
     def close(self, sequence: Hashable) -> None:
@@ -115,26 +114,28 @@ class MaskedEngine(Protocol):
         ...
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """Compile captured forwards with torch.compile; returns whether there is one."""
         ...
 
 
 def fresh_of(
     base: int, length: int, at: Sequence[int] | np.ndarray | None, given: Any
 ) -> tuple[np.ndarray | None, Any]:  # Any: an `AnyKept`, or None
-    """(fresh, given) of an ask, from what a program says: `at` are cells of a canvas of `length` cells behind `base`
-    tokens of context (None: all), `given` the memory it names.
+    """(fresh int64[n], given) of a call, from the arguments in a program: `at` are cells of a canvas of `length` cells
+    after `base` tokens of context (None: all), `given` the memory it names.
 
-    Without a memory everything is computed. With one, a call computes its cells and the context where that is not
-    held: also a call that computes the whole canvas keeps the context that it was given.
+    Without a memory everything is computed. With one, a call computes its cells and those context positions that are
+    not cached: also a call that computes the whole canvas reuses the context of its memory.
     """
     if given is None:
         if at is None or (len(at) and len(np.unique(at)) == length):
             return None, None
         return np.unique(np.asarray(at, dtype=np.int64)) + base, None
     wanted = (np.arange(length) if at is None else np.unique(np.asarray(at, dtype=np.int64))) + base
-    held = np.zeros(base, bool)
+    cached = np.zeros(base, bool)
     where = given.positions
-    held[where[where < base]] = True
-    fresh = np.concatenate([np.flatnonzero(~held), wanted])
-    return (None, None) if len(fresh) == base + length else (fresh, given)  # where all is computed, nothing held is seen
+    cached[where[where < base]] = True
+    fresh = np.concatenate([np.flatnonzero(~cached), wanted])
+    return (
+        (None, None) if len(fresh) == base + length else (fresh, given)
+    )  # a call that computes all positions reads no cached one

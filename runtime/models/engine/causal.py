@@ -1,6 +1,6 @@
-"""The engine of Hugging Face causal models: one forward per call, over the cells that are not held.
+"""The engine of Hugging Face causal models: one forward per batch of calls, over the tokens that are not cached.
 
-`CausalEngine` is made by `engine_of` and shared by all who use a model's weights. It needs a step (step.py, or a
+`engine_of` creates a `CausalEngine`, which all users of a model's weights share. It needs a step (step.py, or a
 captured graph with the same signature) and a read-out from last states to logits.
 """
 
@@ -19,8 +19,8 @@ from decgraph.runtime.models.capture.compiled import compiled
 from decgraph.runtime.models.capture.step import CapturedForward as CapturedStep
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import ROWS, Part, Store, TooLarge
-from decgraph.runtime.models.engine.draft_loop import roll
-from decgraph.runtime.models.engine.forward_call import Answer, Counted, DraftLoop, ForwardCall
+from decgraph.runtime.models.engine.draft_loop import draft
+from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, Step
 from decgraph.runtime.models.interface import check_size
@@ -28,16 +28,16 @@ from decgraph.runtime.models.interface import check_size
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
 
-_CELLS = 8192  # padded cells of one forward, at most
+_TOKENS = 8192  # of one forward, padding included, at most
 _WASTE = 64  # padding that is not worth another forward
 
 
 class CausalEngine:
-    """Answers asks of one set of weights.
+    """Computes calls of one set of weights.
 
     step: the forward. head: last states [n, width] to logits [n, >= size]. name, size, context: the model's, for
-    messages, the vocabulary's size and the most positions it reads. chunk: how many cells of a sequence one
-    forward computes at most (prefill goes in chunks). budget: bytes of keys, values and states to hold at most.
+    messages, the vocabulary's size and the most positions it reads. chunk: how many tokens of a sequence one
+    forward computes at most (prefill goes in chunks). budget: bytes of cached keys, values and states at most.
     below: an engine whose last states the step takes in place of tokens: lower layers shared with others (exits.py).
     """
 
@@ -59,54 +59,54 @@ class CausalEngine:
         self.store = Store(layout, budget)
         self.counted = Counted()
         self.below = below
-        self.memories: Memories | None = None  # how asks on a given memory are answered; None: this engine is one that does
+        self.memories: Memories | None = None  # computes calls with a given memory; None: this engine does itself
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
         self._steps = torch.arange(ROWS, device=layout.device)
         self._clock = 0
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
 
-    # What callers use.
+    # The public interface.
 
     @torch.no_grad()
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
-        """Logits float32 [rows, V] per ask; in its place the DecError of an ask that cannot be answered: an
-        over-long path, a token that is none, logits that are not numbers, no memory. The others are answered."""
-        for ask in asks:
-            if ask.part != "logits":
-                raise DecError(f"{self.name!r} cannot answer with heads; attach them with with_heads")
-        if self.memories is not None and any(ask.given is not None for ask in asks):
-            return self.memories.answer(asks, self._answer, self.counted)
-        return self._answer(asks)
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """Logits float32 [rows, V] per call; in its place the DecError of a call that fails: an over-long path, a token
+        outside the vocabulary, NaN logits, out of memory. The others are computed. Raises DecError for the part "heads"."""
+        for call in calls:
+            if call.part != "logits":
+                raise DecError(f"{self.name!r} has no heads; attach them with with_heads")
+        if self.memories is not None and any(call.given is not None for call in calls):
+            return self.memories.compute(calls, self._compute, self.counted)
+        return self._compute(calls)
 
-    def _answer(self, asks: list[ForwardCall]) -> list[Answer]:
-        answers = self.read(asks, self.states(asks))
-        for n, made in enumerate(answers):
+    def _compute(self, calls: list[ForwardCall]) -> list[Output]:
+        outputs = self.read(calls, self.states(calls))
+        for n, made in enumerate(outputs):
             if isinstance(made, NotNumbers):
-                answers[n] = self._alone(asks[n], made)
-        return answers
+                outputs[n] = self._alone(calls[n], made)
+        return outputs
 
     @torch.no_grad()
-    def roll(self, rolls: Sequence[DraftLoop]) -> list[Tensor | Exception]:
-        """Chains of cells, all of one length: scores float32 [cells, V] per roll, or its error; see `Roll`."""
-        return roll(self, rolls)
+    def roll(self, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:
+        """Drafts chains, all of one length: scores float32 [tokens, V] per draft loop, or its error; see `DraftLoop`."""
+        return draft(self, loops)
 
     def read(
-        self, asks: Sequence[ForwardCall], states: Sequence[Answer], head: Callable[[Tensor], Tensor] | None = None
-    ) -> list[Answer]:
-        """The logits that last states stand for: one read-out for all asks. To be called without gradients."""
-        answers = list(states)
+        self, calls: Sequence[ForwardCall], states: Sequence[Output], head: Callable[[Tensor], Tensor] | None = None
+    ) -> list[Output]:
+        """The logits [rows, V] of last states [rows, width]: one read-out for all calls. To be called without gradients."""
+        outputs = list(states)
         good = [(n, s) for n, s in enumerate(states) if isinstance(s, Tensor) and s.shape[0]]
         if not good:
-            return answers
+            return outputs
         stacked = good[0][1] if len(good) == 1 else torch.cat([s for _, s in good])
         logits = (head or self.head)(stacked)[:, : self.size].float()
         check_size(self.name, logits.shape[-1], self.size)
         first = 0
         for n, rows in good:
-            answers[n] = logits if len(good) == 1 else logits[first : first + rows.shape[0]]
+            outputs[n] = logits if len(good) == 1 else logits[first : first + rows.shape[0]]
             first += rows.shape[0]
-        # One look at all rows: what is not finite comes through a sum. A legal -inf (no mass) then gets a second look.
+        # One read for all rows: NaN and inf propagate through the sum. Rows with a legal -inf (no mass) are read again.
         if self.layout.device.type != "cpu":
             self.counted.syncs += 1
         if not isfinite(float(logits.sum())):
@@ -115,47 +115,47 @@ class CausalEngine:
             for n, rows in good:
                 bad = ~torch.isfinite(peaks[first : first + len(rows)])
                 if bool(bad.any()):
-                    answers[n] = self._not_numbers(asks[n], int(bad.nonzero()[0, 0]))
+                    outputs[n] = self._not_numbers(calls[n], int(bad.nonzero()[0, 0]))
                 first += len(rows)
-        return answers
+        return outputs
 
-    def states(self, asks: Sequence[ForwardCall]) -> list[Answer]:
-        """The last hidden states [rows, width] per ask, after the final norm; or the ask's DecError. To be called
+    def states(self, calls: Sequence[ForwardCall]) -> list[Output]:
+        """The last hidden states [rows, width] per call, after the final norm; or the call's DecError. To be called
         without gradients."""
-        self.counted.asks += len(asks)
-        for ask in asks:
-            self.counted.asked += len(ask.context) + len(ask.parents)
-        if len(asks) == 1 and asks[0].sequence in self._slots and self.below is None and self._of_tokens:
-            quick = self._alone_in_line(asks[0])
+        self.counted.sequence_calls += len(calls)
+        for call in calls:
+            self.counted.requested += len(call.context) + len(call.parents)
+        if len(calls) == 1 and calls[0].sequence in self._slots and self.below is None and self._of_tokens:
+            quick = self._alone_in_line(calls[0])
             if quick is not None:
                 return [quick]
-        out: list[Answer | None] = [None] * len(asks)
-        waiting = list(range(len(asks)))
+        out: list[Output | None] = [None] * len(calls)
+        waiting = list(range(len(calls)))
         while waiting:
             now: dict[Hashable, int] = {}
             for n in waiting:
-                now.setdefault(asks[n].sequence, n)  # two asks of one sequence come one after the other
-            self._group([(n, asks[n]) for n in now.values()], out)
+                now.setdefault(calls[n].sequence, n)  # two calls of one sequence run one after the other
+            self._group([(n, calls[n]) for n in now.values()], out)
             waiting = [n for n in waiting if out[n] is None]
-        return [answer for answer in out if answer is not None]
+        return [output for output in out if output is not None]
 
     @torch.no_grad()
-    def features(self, ask: ForwardCall, length: int) -> Tensor:
+    def features(self, call: ForwardCall, length: int) -> Tensor:
         """The last states [length, width] of the context's first positions, computed where they are missing. A view
-        of the cache: use it before the next call. Raises the ask's DecError."""
-        if not self.holds(ask, length):
-            answer = self.states([ForwardCall(ask.sequence, ask.context[:length], ask.marks, name=ask.name)])[0]
-            if isinstance(answer, DecError):
-                raise answer
-        return self.store.state(self._slots[ask.sequence].number, 0, length)
+        of the cache: use it before the next call. Raises the call's DecError."""
+        if not self.caches(call, length):
+            output = self.states([ForwardCall(call.sequence, call.context[:length], call.marks, name=call.name)])[0]
+            if isinstance(output, DecError):
+                raise output
+        return self.store.state(self._slots[call.sequence].number, 0, length)
 
-    def holds(self, ask: ForwardCall, length: int) -> bool:
-        """Whether the context's first positions are held, accepted cells among them."""
-        slot = self._slots.get(ask.sequence)
+    def caches(self, call: ForwardCall, length: int) -> bool:
+        """Whether the context's first `length` positions are cached, accepted draft tokens among them."""
+        slot = self._slots.get(call.sequence)
         if slot is None:
             return False
-        if not (slot.covers(ask) and len(ask.context) >= length):
-            self._follow(slot, ask)
+        if not (slot.covers(call) and len(call.context) >= length):
+            self._follow(slot, call)
         return len(slot.chain) >= length
 
     def limit(self, budget: int) -> None:
@@ -165,7 +165,7 @@ class CausalEngine:
             self.below.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """Compile captured forwards with torch.compile; returns whether there is one."""
         below = self.below is not None and self.below.compile(notice)
         if not isinstance(self.step, CapturedStep):
             return below
@@ -186,7 +186,7 @@ class CausalEngine:
             self.store.clear(slot.number)
 
     def onto(self, below: CausalEngine, step: Step, layout: Layout) -> None:
-        """From now on compute only what comes above another engine. What is held is given up."""
+        """From now on compute only the layers above another engine. Drops the cache."""
         for sequence in list(self._slots):
             self._drop(sequence)
         self.below, self.step, self.layout = below, step, layout
@@ -203,12 +203,12 @@ class CausalEngine:
         slot.stamp = self._clock
         return slot
 
-    def _follow(self, slot: Slot, ask: ForwardCall) -> None:
-        self.counted.moved += slot.commit(ask.context, ask.marks, self.store.move)
+    def _follow(self, slot: Slot, call: ForwardCall) -> None:
+        self.counted.moved += slot.commit(call.context, call.marks, self.store.move)
 
     def _room(self, slots: Sequence[Slot], rows: int) -> None:
-        """Room for rows of those slots. Sequences of other batches lose what is held of them if there is no
-        other way, and the most recently asked for last."""
+        """Makes room for rows of those slots. If the budget requires it, sequences of other batches are evicted, the
+        least recently used first."""
         mine = {id(slot) for slot in slots}
         while True:
             try:
@@ -220,7 +220,7 @@ class CausalEngine:
                     raise
                 self._drop(min(others, key=lambda pair: pair[0])[1])
                 self._compact()
-        while len(self._steps) < self.store.rows:  # the store rounds up, and short ways look at all the rows it has
+        while len(self._steps) < self.store.rows:  # the store rounds up, and the short paths index all of its rows
             self._steps = torch.arange(2 * len(self._steps), device=self.layout.device)
 
     def _compact(self) -> None:
@@ -236,54 +236,54 @@ class CausalEngine:
 
     # Running.
 
-    def _group(self, asks: list[tuple[int, ForwardCall]], out: list[Answer | None]) -> None:
-        """Answers asks of different sequences into `out`; halves the batch where it does not fit."""
+    def _group(self, calls: list[tuple[int, ForwardCall]], out: list[Output | None]) -> None:
+        """Computes calls of different sequences into `out`; halves the batch where it does not fit."""
         plans: list[tuple[int, SlotPlan]] = []
-        for n, ask in asks:
+        for n, call in calls:
             try:
-                plans.append((n, self._plan(ask)))
+                plans.append((n, self._plan(call)))
             except DecError as error:
                 out[n] = error
         try:
             if plans:
-                self._compute([p for _, p in plans])
+                self._compute_plans([p for _, p in plans])
                 for n, made in plans:
                     out[n] = self._wanted(made)
         except (TooLarge, MemoryError, RuntimeError) as error:
             if not _no_memory(error):
                 raise
-            left = [(n, p.ask) for n, p in plans if out[n] is None]
+            left = [(n, p.call) for n, p in plans if out[n] is None]
             if len(left) > 1:
                 self._group(left[: len(left) // 2], out)
                 self._group(left[len(left) // 2 :], out)
                 return
-            n, ask = left[0]
-            self.close(ask.sequence)
+            n, call = left[0]
+            self.close(call.sequence)
             why = str(error) if isinstance(error, TooLarge) else "the device has no memory left"
             out[n] = DecError(
-                f"{self.name!r} has no room for {ask.request}: {why}", hint="a larger cache budget, or a shorter prompt"
+                f"{self.name!r} has no room for {call.request}: {why}", hint="a larger cache budget, or a shorter prompt"
             )
 
-    def _plan(self, ask: ForwardCall) -> SlotPlan:
-        slot = self._slot(ask.sequence)
-        if not slot.covers(ask):
-            self._follow(slot, ask)
+    def _plan(self, call: ForwardCall) -> SlotPlan:
+        slot = self._slot(call.sequence)
+        if not slot.covers(call):
+            self._follow(slot, call)
         if len(slot.uids) > TAIL:
-            wanted = {slot.offsets[uid] for uid in map(int, ask.uids) if uid in slot.offsets}
+            wanted = {slot.offsets[uid] for uid in map(int, call.uids) if uid in slot.offsets}
             self.counted.moved += slot.trim(wanted, self.store.move)
         try:
-            return plan(ask, slot, self.context, self.name, self.size)
+            return plan(call, slot, self.context, self.name, self.size)
         except DecError:
             if not slot.used:
-                self._drop(ask.sequence)
+                self._drop(call.sequence)
             raise
 
-    def _compute(self, plans: Sequence[SlotPlan]) -> None:
-        """Forwards until no plan has cells left. Before that, what the cells are made of is made below."""
+    def _compute_plans(self, plans: Sequence[SlotPlan]) -> None:
+        """Forwards until no plan has tokens left. The engine below computes their input states first."""
         if self.below is not None:
             for p in plans:
-                p.below = self.below._plan(p.ask) if p.total else None
-            self.below._compute([p.below for p in plans if p.below is not None])
+                p.below = self.below._plan(p.call) if p.total else None
+            self.below._compute_plans([p.below for p in plans if p.below is not None])
         pending = [p for p in plans if p.total]
         if len(pending) > 1 and len(pending) == len(self._slots):
             self._compact()
@@ -295,7 +295,7 @@ class CausalEngine:
             for p in pending[1:]:  # from short to long, as long as padding is worth less than another forward
                 take = self._take(p)
                 waste = padded + len(group) * (take - longest)
-                if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _CELLS:
+                if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _TOKENS:
                     break
                 group.append(p)
                 padded, longest = waste, take
@@ -305,11 +305,11 @@ class CausalEngine:
             self._forward(group, [self._take(p) for p in group], plans)
             pending = [p for p in pending if p.done < p.total]
 
-    def _alone_in_line(self, ask: ForwardCall) -> Answer | None:
-        """One sequence whose few new cells see exactly the rows before their own: most calls of a run by itself. What the
-        other path does, with fewer tensors. None where the ask is another."""
+    def _alone_in_line(self, call: ForwardCall) -> Output | None:
+        """The last states [rows, width] of one sequence whose few new tokens attend to exactly the rows before their own:
+        most calls of an unbatched run. As the general path, with fewer tensors. None for any other call."""
         try:
-            made = self._plan(ask)
+            made = self._plan(call)
         except DecError as error:
             return error
         count = made.total
@@ -318,7 +318,7 @@ class CausalEngine:
         number = made.slot.number
         if not straight or number >= self.store.slots or hasattr(self.step, "bucket"):
             return None
-        first = made.positions[0]  # in a line a cell's row is its position
+        first = made.positions[0]  # without branches a token's row is its position
         steps = self._steps[first : first + count]
         where = steps[None]
         seen = self._steps[:length] <= steps[:, None]
@@ -339,26 +339,26 @@ class CausalEngine:
         return self.store.states(number, made.want)
 
     def _take(self, p: SlotPlan) -> int:
-        """How many cells of a plan the next forward can compute."""
+        """How many tokens of a plan the next forward can compute."""
         return min(p.total - p.done, self.chunk)
 
     def _longest(self, pending: Sequence[SlotPlan]) -> list[SlotPlan]:
         """Those that need at least half of what the longest one needs in the next forward."""
         most = self._take(pending[-1])
         group = [p for p in pending if 2 * self._take(p) >= most]
-        return group[-max(_CELLS // most, 1) :]
+        return group[-max(_TOKENS // most, 1) :]
 
     def _forward(self, plans: list[SlotPlan], takes: list[int], together: Sequence[SlotPlan]) -> None:
-        """One forward over the next cells of plans; `together` are all of the batch, which must keep what they hold."""
+        """One forward over the next tokens of plans; `together` are all plans of the batch, whose caches must be kept."""
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
         self._room([p.slot for p in together], rows_of(plans, takes))
-        count, cells = len(plans), max(takes)
+        count, widest = len(plans), max(takes)
         bucket = getattr(self.step, "bucket", None)
         if bucket is not None:
-            cells = bucket(cells)
-        batch = batch_of(plans, takes, cells, self.layout, self._steps)
+            widest = bucket(widest)
+        batch = batch_of(plans, takes, widest, self.layout, self._steps)
         numbers = [p.slot.number for p in plans]
         first = numbers[0]
         back: Callable[[Tensor], None] | None = None
@@ -377,7 +377,7 @@ class CausalEngine:
             p.finish(take)
         self.counted.calls += 1
         self.counted.computed += sum(takes)
-        self.counted.padding += count * cells - sum(takes)
+        self.counted.padding += count * widest - sum(takes)
 
     def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward itself: new last states [B, T, width]."""
@@ -385,7 +385,7 @@ class CausalEngine:
         return self.step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
 
     def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
-        """What the engine below has for the cells of a forward: [B, T, width], zeros for padding."""
+        """The states of the engine below for the tokens of a forward: [B, T, width], zeros for padding."""
         assert self.below is not None
         store = self.below.store
         out = store.layout.zeros(len(plans), batch.ids.shape[1], store.layout.width)
@@ -400,26 +400,26 @@ class CausalEngine:
         return out
 
     def _wanted(self, made: SlotPlan) -> Tensor:
-        """A copy: the cache may be moved before all asks have their rows."""
+        """A copy of the wanted rows [rows, width]: the cache may be moved before all calls have theirs."""
         want = made.want
         self.counted.rows += len(want)
         if not want or want[-1] - want[0] == len(want) - 1 and want == list(range(want[0], want[-1] + 1)):
             return self.store.state(made.slot.number, want[0] if want else 0, len(want)).clone()
         return self.store.states(made.slot.number, want)
 
-    def _not_numbers(self, ask: ForwardCall, row: int) -> NotNumbers:
-        slot = self._slots.get(ask.sequence)
-        if slot is not None:  # its cells may hold what is not a number: compute them again, should it be asked
+    def _not_numbers(self, call: ForwardCall, row: int) -> NotNumbers:
+        slot = self._slots.get(call.sequence)
+        if slot is not None:  # its rows may be NaN: a later call computes them again
             slot.forget()
             self.store.clear(slot.number)
-        where = _position(ask, ask.rows[row])
-        return NotNumbers(f"{self.name!r} gave logits that are not numbers at position {where}, in {ask.request}")
+        where = _position(call, call.rows[row])
+        return NotNumbers(f"{self.name!r} gave logits that are not numbers at position {where}, in {call.request}")
 
-    def _alone(self, ask: ForwardCall, error: NotNumbers) -> Answer:
-        """The error at the first row that is wrong by itself: in one forward, what is not a number in one cell comes
-        through the mask of those that do not see it."""
-        for row in sorted(ask.rows, key=lambda row: _position(ask, row)):
-            one = [replace(ask, rows=[row])]
+    def _alone(self, call: ForwardCall, error: NotNumbers) -> Output:
+        """The error at the first row that is NaN by itself: in one forward, a NaN in one token's row propagates through
+        the mask to rows that do not attend to it."""
+        for row in sorted(call.rows, key=lambda row: _position(call, row)):
+            one = [replace(call, rows=[row])]
             (made,) = self.read(one, self.states(one))
             if isinstance(made, NotNumbers):
                 return made
@@ -430,10 +430,10 @@ class NotNumbers(DecError):
     """A model gave logits that are NaN or +inf, or nothing but -inf."""
 
 
-def _position(ask: ForwardCall, row: int) -> int:
-    position = len(ask.context) - 1
+def _position(call: ForwardCall, row: int) -> int:
+    position = len(call.context) - 1
     while row >= 0:
-        row, position = int(ask.parents[row]), position + 1
+        row, position = int(call.parents[row]), position + 1
     return position
 
 

@@ -1,4 +1,4 @@
-"""Rolls: a causal engine computes chains cell after cell, asking back for each token."""
+"""Draft loops: a causal engine drafts chains autoregressively and calls back to choose each token."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
 from decgraph.runtime.models.engine.step import FULL, SLIDING
 
 
-def roll(engine: Any, rolls: Sequence[DraftLoop]) -> list[Tensor | Exception]:  # Any: a CausalEngine
-    """Scores float32 [cells, V] per roll, all of one length unless they end before it; or the roll's error. To be called
-    without gradients."""
-    asks = [one.ask for one in rolls]
-    rows: list[list[Tensor]] = [[] for _ in rolls]
-    out: list[Tensor | Exception | None] = [None] * len(rolls)
-    tokens: list[list[int]] = [[] for _ in rolls]
-    count = len(rolls[0].uids)
+def draft(engine: Any, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:  # Any: a CausalEngine
+    """Scores float32 [tokens, V] per draft loop, all of one length unless a loop ends early; or the loop's error. To be
+    called without gradients."""
+    calls = [one.call for one in loops]
+    rows: list[list[Tensor]] = [[] for _ in loops]
+    out: list[Tensor | Exception | None] = [None] * len(loops)
+    tokens: list[list[int]] = [[] for _ in loops]
+    count = len(loops[0].uids)
     for j in range(count):
-        going = [n for n in range(len(rolls)) if out[n] is None and not (j and tokens[n][-1] in rolls[n].ends)]
+        going = [n for n in range(len(loops)) if out[n] is None and not (j and tokens[n][-1] in loops[n].ends)]
         if not going:
             break
         got: list[Any] | None = None
         if j and len(going) == 1:
-            one = one_more(engine, asks[going[0]], rolls[going[0]], j, tokens[going[0]][-1])
+            one = one_more(engine, calls[going[0]], loops[going[0]], j, tokens[going[0]][-1])
             got = None if one is None else [one]
         if got is None:
-            got = engine.answer([below(asks[n], rolls[n].uids, tokens[n]) for n in going])
+            got = engine.compute([below(calls[n], loops[n].uids, tokens[n]) for n in going])
         for n, row in zip(going, got, strict=True):
             if not isinstance(row, Tensor):
                 out[n] = row
                 continue
             rows[n].append(row)
             try:
-                tokens[n].append(rolls[n].choose(row))
+                tokens[n].append(loops[n].choose(row))
             except Exception as error:  # the caller's processors may raise anything
                 out[n] = error
     return [torch.cat(rows[n]) if made is None else made for n, made in enumerate(out)]
 
 
-def below(ask: ForwardCall, uids: Sequence[int], tokens: Sequence[int]) -> ForwardCall:
-    """The ask for the row after the tokens chosen so far, a chain under the ask's own row."""
+def below(call: ForwardCall, uids: Sequence[int], tokens: Sequence[int]) -> ForwardCall:
+    """The call for the row after the tokens chosen so far, a chain below the call's own row."""
     if not tokens:
-        return ask
-    held = ask.cells()
-    parents = [ask.rows[0], *range(len(held), len(held) + len(tokens) - 1)]
-    return replace(ask, tokens=[*held, *tokens], parents=[*ask.parents, *parents], uids=[*ask.uids, *uids[: len(tokens)]],
-                   rows=[len(held) + len(tokens) - 1])  # fmt: skip
+        return call
+    cached = call.draft_tokens()
+    parents = [call.rows[0], *range(len(cached), len(cached) + len(tokens) - 1)]
+    return replace(call, tokens=[*cached, *tokens], parents=[*call.parents, *parents], uids=[*call.uids, *uids[: len(tokens)]],
+                   rows=[len(cached) + len(tokens) - 1])  # fmt: skip
 
 
-def one_more(engine: Any, ask: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
-    """The row [1, V] after one more cell of a slot whose cells lie in a line. None where this is not so, or no room is."""
-    slot = engine._slots.get(ask.sequence)
+def one_more(engine: Any, call: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
+    """The row [1, V] after one more token of a slot without branches. None where the slot has branches or no room."""
+    slot = engine._slots.get(call.sequence)
     if slot is None or not slot.linear or slot.number >= engine.store.slots:
         return None
     if not engine._of_tokens or engine.below is not None or hasattr(engine.step, "bucket"):
         return None
     row = slot.used
-    depth, node = 0, int(ask.rows[0])
+    depth, node = 0, int(call.rows[0])
     while node >= 0:
-        node, depth = int(ask.parents[node]), depth + 1
+        node, depth = int(call.parents[node]), depth + 1
     length = -(-(row + 2) // ROWS) * ROWS
-    position = len(ask.context) + depth + j - 1
+    position = len(call.context) + depth + j - 1
     if row != position or length > engine.store.rows or (engine.context is not None and position >= engine.context):
         return None
     steps = engine._steps[:length]
@@ -82,13 +82,13 @@ def one_more(engine: Any, ask: ForwardCall, one: DraftLoop, j: int, token: int) 
     states = engine.step(ids, where, where, part.keys, part.values, masks)[0]
     logits: Tensor = engine.head(states)[:, : engine.size].float()
     if not isfinite(float(logits.sum())):
-        return None  # the other way says what is wrong, and with which request
+        return None  # the general path reports the error and its request
     part.last[0, row : row + 1] = states
     slot.append(int(one.uids[j - 1]), len(slot.uids) - 1, position)
     counted = engine.counted
     counted.calls += 1
-    counted.asks += 1
+    counted.sequence_calls += 1
     counted.rows += 1
     counted.computed += 1
-    counted.asked += position + 1
+    counted.requested += position + 1
     return logits

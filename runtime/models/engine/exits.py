@@ -1,9 +1,9 @@
 """Engines of models that share a target's lower layers: `exit(l)`, `skip(...)` and Kangaroo's early exit.
 
 The lower layers are an engine of their own, whose last states are those entering layer l. The target's engine and
-the drafter's both stand on it: a cell that the drafter computed goes through the lower layers once, and when the
-target verifies it, it goes on from layer l. The first drafter that is made decides at which layer the target's
-engine is split; a drafter that leaves at another layer has lower layers of its own.
+the drafter's both read it: a token that the drafter computed goes through the lower layers once, and the target
+verifies it from layer l on. The first drafter that is created decides at which layer the target's engine is split;
+a drafter that exits at another layer has lower layers of its own.
 
 Liu et al., Kangaroo, 2024. Zhang et al., Draft & Verify (skipped layers), 2024.
 """
@@ -21,7 +21,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.capture.step import CapturedForward as Captured
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.step import ModuleStep, Step
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -44,24 +44,24 @@ class ReadEngine:
         self.memories: Memories | None = None
 
     @torch.no_grad()
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
-        """Logits float32 [rows, V] per ask, or its DecError."""
-        if self.memories is not None and any(ask.given is not None for ask in asks):
-            return self.memories.answer(asks, self._answer, self.counted)
-        return self._answer(asks)
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """Logits float32 [rows, V] per call, or its DecError."""
+        if self.memories is not None and any(call.given is not None for call in calls):
+            return self.memories.compute(calls, self._compute, self.counted)
+        return self._compute(calls)
 
-    def _answer(self, asks: list[ForwardCall]) -> list[Answer]:
+    def _compute(self, calls: list[ForwardCall]) -> list[Output]:
         before = replace(self.core.counted)
-        answers = self.core.read(asks, self.core.states(asks), self.head)
+        outputs = self.core.read(calls, self.core.states(calls), self.head)
         self.counted.add(self.core.counted.since(before))
-        return answers
+        return outputs
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""
         self.core.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """Compile captured forwards with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
     def close(self, sequence: Hashable) -> None:
@@ -128,8 +128,8 @@ def plainly(net: Net) -> Head:
     """Token ids int64[1, n] to last states [1, n, width] of one path, without a cache."""
 
     def last(ids: Tensor) -> Tensor:
-        cells = ids.shape[1]
-        tape = Tape(torch.arange(cells, device=ids.device), torch.ones(cells, cells, dtype=torch.bool).tril().to(ids.device))
+        count = ids.shape[1]
+        tape = Tape(torch.arange(count, device=ids.device), torch.ones(count, count, dtype=torch.bool).tril().to(ids.device))
         return net.run(ids[0], tape)[None]
 
     return last

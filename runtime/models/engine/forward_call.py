@@ -1,9 +1,9 @@
-"""What a decoding loop asks of a causal model, and what an engine that answers is.
+"""The interface of causal models' engines: forward calls, draft loops and counters.
 
-An ask is one sequence's part of a call: committed tokens, a tree of cells hanging below them, and the rows that
-are wanted. An engine answers a list of them, of different sequences, together, and keeps what it computed: a
-cell that is held is never computed again. Who a cell is, an ask says by its uid: equal uid within a sequence
-means equal token and equal ancestors.
+A `ForwardCall` is one sequence's part of a forward: committed tokens, a draft tree below them, and the rows that
+are wanted. An engine computes a list of them, of different sequences, together, and caches keys and values: a
+cached token is never computed again. A draft token is identified by its uid: equal uid within a sequence means
+equal token and equal ancestors.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory
 
 Part: TypeAlias = Literal["logits", "heads"]
-Answer: TypeAlias = Tensor | DecError  # an error belongs to one ask: the others of the batch have their rows
+Output: TypeAlias = Tensor | DecError  # an error belongs to one call: the others of the batch have their rows
 
 
 @dataclass(frozen=True, eq=False)
 class Remembered:
-    """A causal model's memory as it was asked for: what `model` computes of the first `length` tokens, on top of `given` where
-    that is set, with `edits` made to it in order. Whoever reads it decides whether rows have to be made at all: what an engine
-    keeps anyway is often the same.
+    """A causal model's memory by description: what `model` computes of the first `length` tokens, on top of `given` where
+    that is set, with `edits` applied in order. The reader decides whether rows have to be computed at all: an engine's cache
+    often has the same ones.
 
     tokens: a sequence that only grows. edits: ("only" | "without", positions) or ("join", another memory).
     """
@@ -40,7 +40,7 @@ class Remembered:
 
     @property
     def plain(self) -> bool:
-        """Whether it is all that the model computes of a path, from scratch."""
+        """Whether it is all that the model computes of a path, without another memory and without edits."""
         return self.given is None and not self.edits
 
     @property
@@ -50,7 +50,7 @@ class Remembered:
 
     @cached_property
     def value(self) -> Memory:
-        """The memory itself. Raises DecError for a model that has none to show."""
+        """The memory itself. Raises DecError for a model that does not expose one."""
         made: Memory = self.model.memory(self.path, None, None if self.given is None else self.given.value)
         for how, what in self.edits:
             made = made.join(what.value) if how == "join" else getattr(made, how)(what)
@@ -62,7 +62,7 @@ class Remembered:
         return replace(self, edits=(*self.edits, (kind, kept)))
 
     def join(self, other: Remembered) -> Remembered:
-        """Both; where both hold a position, `other`'s rows."""
+        """Both; where both have a position, `other`'s rows."""
         return replace(self, edits=(*self.edits, ("join", other)))
 
 
@@ -73,9 +73,9 @@ class ForwardCall:
     sequence: which sequence; the engine opens a slot on first sight, `Engine.close` frees it; errors name it.
     context: committed tokens from position 0, the prompt included; between calls it only grows.
     marks: for every context position the uid of the node it came from, or -1. A shorter list is filled up with -1.
-    tokens: int64[N], the cells hanging below the context's end, parents before children.
-    parents: [N] indices into `tokens`; -1 is the context's end. uids: [N] ids of the cells, unique within the
-    sequence and >= 0; a cell with uid -1 is nobody's and is not kept.
+    tokens: int64[N], the draft tree below the context's end, parents before children.
+    parents: [N] indices into `tokens`; -1 is the context's end. uids: [N] ids of the draft tokens, unique within the
+    sequence and >= 0; a token with uid -1 is not cached.
     rows: which rows are wanted: -1 for the one after the context, i for the one after node i.
     part: "logits" for [rows, V]; "heads" for Medusa's [rows * heads, V], the heads of a row together.
     given: the memory that the rows are computed on, as `Model.eval` reads it; None: the exact one (for features models:
@@ -99,13 +99,13 @@ class ForwardCall:
         """What messages call the sequence."""
         return self.name or f"request {self.sequence}"
 
-    def cells(self) -> list[int]:
-        """The tokens of the tree as ints (a transfer from the device, if they are there)."""
+    def draft_tokens(self) -> list[int]:
+        """The draft tokens as ints (a device-to-host transfer, if they are on the device)."""
         return self.tokens.tolist() if isinstance(self.tokens, Tensor) else [int(t) for t in self.tokens]
 
     def paths(self) -> list[tuple[int, ...]]:
         """The whole path of every wanted row, from position 0."""
-        tokens, root = self.cells(), tuple(map(int, self.context))
+        tokens, root = self.draft_tokens(), tuple(map(int, self.context))
         known: dict[int, tuple[int, ...]] = {-1: root}
         for node, (token, parent) in enumerate(zip(tokens, self.parents, strict=True)):
             known[node] = (*known[int(parent)], token)
@@ -114,14 +114,14 @@ class ForwardCall:
 
 @dataclass
 class DraftLoop:
-    """A chain of cells below an ask's one row, each drawn from the row before it.
+    """A chain of draft tokens below a call's one row, each drawn from the row before it.
 
-    uids: ids for the cells, in order: as many rows are computed, the ask's own first. choose: from the next row's
-    scores [1, V] to its token; it is called once a row, in order, and what it raises is the roll's answer. ends: tokens
-    behind which no more are wanted: the chain may be shorter than `uids`.
+    uids: ids for the tokens, in order: as many rows are computed, the call's own first. choose: from the next row's
+    scores [1, V] to its token; it is called once a row, in order, and an exception of it is the loop's output. ends:
+    tokens after which the chain stops, so it may be shorter than `uids`.
     """
 
-    ask: ForwardCall
+    call: ForwardCall
     uids: Sequence[int]
     choose: Callable[[Tensor], int]
     ends: Collection[int] = ()
@@ -129,42 +129,42 @@ class DraftLoop:
 
 @dataclass
 class Counted:
-    """What an engine did so far.
+    """An engine's counters.
 
-    calls: forwards of the model. asks: sequences' parts answered. rows: rows of scores given. computed: cells
-    that went through the model. asked: cells that the same asks cost if nothing is kept. padding: cells that were
-    computed for nothing because the sequences of a call differ in length. syncs: times that the host waited for
-    the device. moved: cells of the caches that were moved.
+    calls: forwards of the model. sequence_calls: `ForwardCall`s or `CanvasCall`s computed. rows: rows of scores
+    returned. computed: tokens that went through the model. requested: tokens that the same calls cost without a cache.
+    padding: tokens computed only because the sequences of a batch differ in length. syncs: device-to-host
+    synchronisations. moved: cache rows that were moved.
     """
 
     calls: int = 0
-    asks: int = 0
+    sequence_calls: int = 0
     rows: int = 0
     computed: int = 0
-    asked: int = 0
+    requested: int = 0
     padding: int = 0
     syncs: int = 0
     moved: int = 0
 
     def since(self, before: Counted) -> Counted:
-        """What was done since a copy of this was made."""
+        """The difference to an earlier copy."""
         return Counted(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
     def add(self, other: Counted) -> None:
-        """Count what another engine did too."""
+        """Add another engine's counts."""
         for name, more in asdict(other).items():
             setattr(self, name, getattr(self, name) + more)
 
 
 class Engine(Protocol):
-    """Answers asks of one model. `counted` only ever grows; take differences."""
+    """Computes calls of one model. `counted` only grows; take differences."""
 
     @property
     def counted(self) -> Counted: ...
 
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
-        """Per ask the rows wanted, float32 (Hugging Face) or float64 (all others), on the model's device; or the
-        error that concerns that sequence only."""
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """Per call the wanted rows [rows, V], float32 (Hugging Face) or float64 (all others), on the model's device; or
+        the error that concerns that sequence only."""
         ...
 
     def close(self, sequence: Hashable) -> None:
@@ -176,14 +176,15 @@ class Engine(Protocol):
         ...
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one. `notice` is told what cannot be compiled."""
+        """Compile captured forwards with torch.compile; returns whether there is one. `notice` gets a message for each
+        that cannot be compiled."""
         ...
 
 
 @runtime_checkable
 class RollEngine(Engine, Protocol):
-    """An engine that can compute a chain of drafts cell after cell."""
+    """An engine that can run a draft loop."""
 
-    def roll(self, rolls: Sequence[DraftLoop]) -> Sequence[Tensor | Exception]:
-        """Per roll its scores [count, V], or what it is answered with instead."""
+    def roll(self, loops: Sequence[DraftLoop]) -> Sequence[Tensor | Exception]:
+        """Per draft loop its scores [count, V], or its error."""
         ...

@@ -1,10 +1,10 @@
-"""Asks of causal models on a given memory: `small(t.leaves, given = target.memory(ctx.parent))`.
+"""Calls of causal models on a given memory: `small(t.leaves, given = target.memory(ctx.parent))`.
 
-There are three ways, chosen ask by ask. A memory that holds what the model would compute itself changes nothing, and the
-engine answers as if it were not there: the target's own, its exits', those of a head over its lower layers. A memory that is
-all that the target computed of the context is copied from the target's cache into a cache of its own (`GivenEngine`). Every
-other one (restricted, joined, of another derived model, of a path below the context) is made as a value, and the model reads it
-path by path without a cache: slow, and right.
+There are three paths, chosen per call. A memory equal to what the model would compute itself changes nothing, so the engine
+ignores it: the target's own memory, its exits', those of a head over its lower layers. A memory that is all that the target
+computed of the context is copied from the target's cache into a separate cache (`GivenEngine`). Every other one (restricted,
+joined, of another derived model, of a path below the context) is computed as a value, and the model reads it path by path
+without a cache: slow but correct.
 
 Zhang et al., Draft & Verify, 2024; Xia et al., SWIFT, 2025: the drafter reads the target's keys and values.
 """
@@ -22,7 +22,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.derive import Headed, Upto
 from decgraph.runtime.models.engine.cache import TooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall, Remembered
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import Model
@@ -32,8 +32,8 @@ Make = Callable[[], "GivenEngine"]
 
 
 class Memories:
-    """How one model's asks with a memory are answered. `make`: an engine of its layers that reads the target's rows; None for
-    models that are answered without one."""
+    """Computes one model's calls with a memory. `make`: builds an engine of its layers that reads the target's rows; None for
+    models that need none."""
 
     def __init__(self, model: Model, make: Make | None = None) -> None:
         self.model, self._make = model, make
@@ -41,73 +41,74 @@ class Memories:
         # Rows at the context's end, which they compute themselves, and rows below it where the memory covers that end too.
         self._engines: dict[bool, GivenEngine] = {}
 
-    def answer(
-        self, asks: Sequence[ForwardCall], exact: Callable[[list[ForwardCall]], list[Answer]], counted: Counted
-    ) -> list[Answer]:
-        """Logits per ask, or its DecError; `exact` answers those without a memory. Adds to `counted` what others did."""
-        out: list[Answer | None] = [None] * len(asks)
+    def compute(
+        self, calls: Sequence[ForwardCall], exact: Callable[[list[ForwardCall]], list[Output]], counted: Counted
+    ) -> list[Output]:
+        """Logits [rows, V] per call, or its DecError; `exact` computes those without a memory. Adds other engines' counts to
+        `counted`."""
+        out: list[Output | None] = [None] * len(calls)
         easy: list[tuple[int, ForwardCall]] = []
         copied: dict[bool, list[tuple[int, ForwardCall, list[int]]]] = {False: [], True: []}
-        for n, ask in enumerate(asks):
+        for n, call in enumerate(calls):
             try:
-                if ask.given is None or self._same(ask, ask.given):
-                    easy.append((n, replace(ask, given=None)))
-                elif self._copied(ask, ask.given):
-                    for late, one, at in _parts(ask):
+                if call.given is None or self._same(call, call.given):
+                    easy.append((n, replace(call, given=None)))
+                elif self._copied(call, call.given):
+                    for late, one, at in _parts(call):
                         copied[late].append((n, one, at))
                 else:
-                    out[n] = self._slow(ask, counted)
+                    out[n] = self._slow(call, counted)
             except DecError as error:
                 out[n] = error
-        for (n, _), made in zip(easy, exact([ask for _, ask in easy]) if easy else [], strict=True):
+        for (n, _), made in zip(easy, exact([call for _, call in easy]) if easy else [], strict=True):
             out[n] = made
-        halves: dict[int, list[tuple[list[int], Answer]]] = {}
+        halves: dict[int, list[tuple[list[int], Output]]] = {}
         for late, parts in copied.items():
-            for (n, _, at), made in zip(parts, self._answer(late, [ask for _, ask, _ in parts], counted), strict=True):
+            for (n, _, at), made in zip(parts, self._compute(late, [call for _, call, _ in parts], counted), strict=True):
                 halves.setdefault(n, []).append((at, made))
         for n, both in halves.items():
-            out[n] = _joined(both, len(asks[n].rows))
-        return [answer for answer in out if answer is not None]
+            out[n] = _joined(both, len(calls[n].rows))
+        return [output for output in out if output is not None]
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence."""
         for engine in self._engines.values():
             engine.close(sequence)
 
-    def _answer(self, late: bool, asks: list[ForwardCall], counted: Counted) -> list[Answer]:
-        if not asks:
+    def _compute(self, late: bool, calls: list[ForwardCall], counted: Counted) -> list[Output]:
+        if not calls:
             return []
         if late not in self._engines:
             assert self._make is not None
             self._engines[late] = self._make()
         engine = self._engines[late]
         before = replace(engine.counted)
-        answers = engine.answer(asks)
+        outputs = engine.compute(calls)
         counted.add(engine.counted.since(before))
-        return answers
+        return outputs
 
-    def _slow(self, ask: ForwardCall, counted: Counted) -> Answer:
-        (made,) = self._plain.answer([ask])
+    def _slow(self, call: ForwardCall, counted: Counted) -> Output:
+        (made,) = self._plain.compute([call])
         counted.add(self._plain.counted)
         self._plain.counted = Counted()
         return made.float() if isinstance(made, Tensor) else made
 
-    # Which way.
+    # Which path.
 
-    def _same(self, ask: ForwardCall, given: Remembered) -> bool:
-        """Whether the memory's rows are what the model would compute itself. Raises DecError for a family of another kind."""
+    def _same(self, call: ForwardCall, given: Remembered) -> bool:
+        """Whether the memory's rows equal the model's own. Raises DecError for a memory of another family."""
         if given.model.family != self.model.family:
             raise strange(self.model, given)
-        return given.plain and _agrees(self.model, given.model) and _along(ask, given)
+        return given.plain and _agrees(self.model, given.model) and _along(call, given)
 
-    def _copied(self, ask: ForwardCall, given: Remembered) -> bool:
+    def _copied(self, call: ForwardCall, given: Remembered) -> bool:
         """Whether the memory is all that the target computed of the context's beginning, and the model one that copies."""
         whole = given.plain and isinstance(given.model, HFCausal) and given.model.origin is None
-        return whole and self._make is not None and inside(ask, given)
+        return whole and self._make is not None and inside(call, given)
 
 
 def strange(model: Model, given: Remembered) -> DecError:
-    """What is said of a memory of another family."""
+    """The error for a memory of another family."""
     return DecError(f"{model.name!r} cannot read the memory of {given.model.name!r}: they do not share keys and values")
 
 
@@ -116,10 +117,10 @@ def features_of(given: Remembered, target: HFCausal) -> bool:
     return given.plain and isinstance(given.model, HFCausal) and given.model.net is target.net
 
 
-def _agrees(reader: Any, maker: Any) -> bool:
-    """Whether every row that `reader` sees of `maker`'s memory is the one that it would compute itself: their layers are the
-    same up to the reader's last, so that equal states enter them."""
-    if maker is reader:
+def _agrees(reader: Any, writer: Any) -> bool:
+    """Whether every row that `reader` reads of `writer`'s memory equals its own: their layers are the same up to the reader's
+    last, so equal states enter them."""
+    if writer is reader:
         return True
     if isinstance(reader, Headed):
         inner = reader.inner
@@ -128,59 +129,59 @@ def _agrees(reader: Any, maker: Any) -> bool:
             if inner is None:
                 return False
         below = _layers(inner.target)
-        return below is not None and _layers(maker) is not None and _starts(maker, inner.target, inner.layer + 1)
-    return isinstance(reader, HFCausal) and _starts(maker, reader, len(reader.net.uses))
+        return below is not None and _layers(writer) is not None and _starts(writer, inner.target, inner.layer + 1)
+    return isinstance(reader, HFCausal) and _starts(writer, reader, len(reader.net.uses))
 
 
 def _layers(model: Any) -> tuple[Use, ...] | None:
     return model.net.uses if isinstance(model, HFCausal) else None
 
 
-def _starts(maker: Any, reader: HFCausal, count: int) -> bool:
-    """Whether the maker's layers begin with the reader's first `count`."""
-    if not isinstance(maker, HFCausal) or maker.net.layers is not reader.net.layers:
+def _starts(writer: Any, reader: HFCausal, count: int) -> bool:
+    """Whether the writer's layers begin with the reader's first `count`."""
+    if not isinstance(writer, HFCausal) or writer.net.layers is not reader.net.layers:
         return False
-    mine, theirs = reader.net.uses[:count], maker.net.uses[:count]
+    mine, theirs = reader.net.uses[:count], writer.net.uses[:count]
     return len(mine) == len(theirs) and mine == theirs
 
 
-def _along(ask: ForwardCall, given: Remembered) -> bool:
+def _along(call: ForwardCall, given: Remembered) -> bool:
     """Whether the memory is of every wanted path's own beginning."""
-    if inside(ask, given):
+    if inside(call, given):
         return True
     covered = given.path
-    return all(path[: min(len(covered), len(path) - 1)] == covered[: len(path) - 1] for path in ask.paths())
+    return all(path[: min(len(covered), len(path) - 1)] == covered[: len(path) - 1] for path in call.paths())
 
 
-def inside(ask: ForwardCall, given: Remembered) -> bool:
+def inside(call: ForwardCall, given: Remembered) -> bool:
     """Whether the memory is of the context's beginning."""
-    length, known = len(ask.context), given.length
+    length, known = len(call.context), given.length
     if known > length:
-        return all(row < 0 for row in ask.rows) and list(given.tokens[:length]) == list(ask.context)
-    return given.tokens is ask.context or list(given.tokens[:known]) == list(ask.context[:known])
+        return all(row < 0 for row in call.rows) and list(given.tokens[:length]) == list(call.context)
+    return given.tokens is call.context or list(given.tokens[:known]) == list(call.context[:known])
 
 
-def _parts(ask: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:
-    """(whether the memory covers the context's end, the ask, which of its rows): a row at the end computes its own last cell,
-    rows below it see the one that the memory holds."""
-    assert ask.given is not None
-    length = len(ask.context)
-    if ask.given.length < length:
-        return [(False, ask, list(range(len(ask.rows))))]
-    short = replace(ask.given, length=length - 1)
-    below = [n for n, row in enumerate(ask.rows) if row >= 0]
-    end = [n for n, row in enumerate(ask.rows) if row < 0]
+def _parts(call: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:
+    """(whether the memory covers the context's end, the call, which of its rows): a row at the end computes its own last
+    token, rows below it read that token's keys and values from the memory."""
+    assert call.given is not None
+    length = len(call.context)
+    if call.given.length < length:
+        return [(False, call, list(range(len(call.rows))))]
+    short = replace(call.given, length=length - 1)
+    below = [n for n, row in enumerate(call.rows) if row >= 0]
+    end = [n for n, row in enumerate(call.rows) if row < 0]
     out = []
     if end:
-        alone = replace(ask, tokens=(), parents=(), uids=(), rows=[-1] * len(end), given=short)
+        alone = replace(call, tokens=(), parents=(), uids=(), rows=[-1] * len(end), given=short)
         out.append((False, alone, end))
     if below:
-        out.append((True, replace(ask, rows=[ask.rows[n] for n in below]), below))
+        out.append((True, replace(call, rows=[call.rows[n] for n in below]), below))
     return out
 
 
-def _joined(parts: Sequence[tuple[list[int], Answer]], rows: int) -> Answer:
-    """One answer of the answers to its parts."""
+def _joined(parts: Sequence[tuple[list[int], Output]], rows: int) -> Output:
+    """A call's output [rows, V] from the outputs of its parts."""
     for _, made in parts:
         if isinstance(made, DecError):
             return made
@@ -194,7 +195,7 @@ def _joined(parts: Sequence[tuple[list[int], Answer]], rows: int) -> Answer:
 
 
 class GivenEngine(CausalEngine):
-    """Some of a target's layers, perhaps rounded, on the target's own keys and values: `given` says of how many positions.
+    """Some of a target's layers, perhaps quantised, on the target's own keys and values for the first `given` positions.
 
     A slot's first `given` rows are copies of the target's rows; those after it were computed on them, and are dropped when
     the memory covers more. source: the target's engine. layers: the target's numbers of this engine's layers, in order.
@@ -207,38 +208,38 @@ class GivenEngine(CausalEngine):
         self._taken: dict[Hashable, int] = {}
 
     @torch.no_grad()
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
-        """Logits float32 [rows, V] per ask, or its DecError. `given` is set in all of them."""
-        return self._answer(asks)
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """Logits float32 [rows, V] per call, or its DecError. `given` is set in all of them."""
+        return self._compute(calls)
 
-    def _group(self, asks: list[tuple[int, ForwardCall]], out: list[Answer | None]) -> None:
+    def _group(self, calls: list[tuple[int, ForwardCall]], out: list[Output | None]) -> None:
         ready: list[tuple[int, ForwardCall]] = []
-        missing = [ask for _, ask in asks if not _held(self.source, of := _context(ask), len(of.context))]
+        missing = [call for _, call in calls if not _cached(self.source, of := _context(call), len(of.context))]
         if missing:
-            self.source.states([_context(ask) for ask in missing])  # together; what fails is told below, ask by ask
-        for n, ask in asks:
+            self.source.states([_context(call) for call in missing])  # in one batch; errors are reported below, per call
+        for n, call in calls:
             try:
-                self._take_over(ask, [a for _, a in asks])
-                ready.append((n, ask))
+                self._take_over(call, [a for _, a in calls])
+                ready.append((n, call))
             except DecError as error:
                 out[n] = error
             except TooLarge as error:
-                if len(asks) > 1:
-                    half = len(asks) // 2
-                    self._group(asks[:half], out)
-                    self._group(asks[half:], out)
+                if len(calls) > 1:
+                    half = len(calls) // 2
+                    self._group(calls[:half], out)
+                    self._group(calls[half:], out)
                     return
-                self._drop(ask.sequence)
-                out[n] = DecError(f"{self.name!r} has no room for {ask.request}: {error}",
+                self._drop(call.sequence)
+                out[n] = DecError(f"{self.name!r} has no room for {call.request}: {error}",
                                   hint="a larger cache budget, or a shorter prompt")  # fmt: skip
         super()._group(ready, out)
 
-    def _take_over(self, ask: ForwardCall, together: Sequence[ForwardCall]) -> None:
-        """Makes the slot's first rows the target's, as many as the memory covers."""
-        of = _context(ask)
+    def _take_over(self, call: ForwardCall, together: Sequence[ForwardCall]) -> None:
+        """Copies the target's rows to the slot's first rows, as many as the memory covers."""
+        of = _context(call)
         known, wanted = len(of.context), list(map(int, of.context))
-        slot = self._slot(ask.sequence)
-        taken = min(self._taken.get(ask.sequence, 0), len(slot.chain))
+        slot = self._slot(call.sequence)
+        taken = min(self._taken.get(call.sequence, 0), len(slot.chain))
         if taken == known and slot.chain[:known] == wanted:
             return
         keep = 0
@@ -246,13 +247,13 @@ class GivenEngine(CausalEngine):
             keep += 1
         del slot.chain[keep:]
         slot.drop_tail()
-        self._taken[ask.sequence] = keep
+        self._taken[call.sequence] = keep
         if known > keep:
             self._room([self._slots[a.sequence] for a in together if a.sequence in self._slots], known)
             for place, layer in enumerate(self.places):
                 self.store.write(slot.number, place, keep, *_rows(self.source, of, layer, keep, known))
             slot.chain.extend(wanted[keep:])
-            self._taken[ask.sequence] = known
+            self._taken[call.sequence] = known
             self.counted.moved += known - keep
 
     def _drop(self, sequence: Hashable) -> None:
@@ -260,22 +261,22 @@ class GivenEngine(CausalEngine):
         self._taken.pop(sequence, None)
 
 
-def _context(ask: ForwardCall) -> ForwardCall:
-    """The ask for what a memory covers."""
-    assert ask.given is not None
-    known = min(ask.given.length, len(ask.context))
-    return ForwardCall(ask.sequence, ask.context[:known], ask.marks, name=ask.name)
+def _context(call: ForwardCall) -> ForwardCall:
+    """The target's call that computes the positions that the memory covers."""
+    assert call.given is not None
+    known = min(call.given.length, len(call.context))
+    return ForwardCall(call.sequence, call.context[:known], call.marks, name=call.name)
 
 
-def _held(source: CausalEngine, of: ForwardCall, length: int) -> bool:
-    return not length or (source.holds(of, length) and (source.below is None or source.below.holds(of, length)))
+def _cached(source: CausalEngine, of: ForwardCall, length: int) -> bool:
+    return not length or (source.caches(of, length) and (source.below is None or source.below.caches(of, length)))
 
 
 def _rows(source: CausalEngine, of: ForwardCall, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
-    """Keys and values [heads, n, size] of a layer that the target's engine holds, computed where they are missing."""
-    if not _held(source, of, end):
+    """Keys and values [heads, n, size] of a layer from the target's cache, computed where they are missing."""
+    if not _cached(source, of, end):
         for engine in (source, source.below):
-            if engine is not None and not engine.holds(of, end):
+            if engine is not None and not engine.caches(of, end):
                 (made,) = engine.states([of])
                 if isinstance(made, DecError):
                     raise made
@@ -286,7 +287,7 @@ def _rows(source: CausalEngine, of: ForwardCall, layer: int, first: int, end: in
 
 
 def copying(model: HFCausal, target: CausalEngine, like: Callable[[], CausalEngine], since: int = 0) -> Make:
-    """What makes the engine of `model` on its target's rows. like: an engine of its layers; since: how many of its layers the
-    engine below that one has."""
+    """A builder of the engine of `model` on its target's rows. like: an engine of its layers; since: how many of its layers
+    the engine below that one has."""
     layers = [use.layer for use in model.net.uses[since:] if use.attention]
     return lambda: GivenEngine(like(), target, layers)

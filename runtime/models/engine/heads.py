@@ -1,6 +1,6 @@
 """Engines of the heads that read a target's last states: Medusa's and EAGLE's.
 
-They ask the target's own engine for its states, so what the target computed is not computed again.
+They read the states of the target's own engine, so nothing that the target computed is computed again.
 
 Cai et al., Medusa, 2024. Li, Wei, Zhang and Zhang, EAGLE: Speculative Sampling Requires Rethinking Feature
 Uncertainty, 2024.
@@ -22,7 +22,7 @@ from decgraph.runtime.models.engine.attention import Written, additive, attendin
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import SlotPlan
@@ -31,45 +31,45 @@ from decgraph.runtime.models.hf_heads import HFFeatures
 
 
 class HeadsEngine:
-    """A target with Medusa heads. Asks of the part "heads" get [rows * heads, V], row by row; the others are the
-    target's. `only` makes every ask one of heads (an `HFHeads` model has nothing else)."""
+    """A target with Medusa heads. Calls of the part "heads" return [rows * heads, V], row by row; the others are the
+    target's. `only` makes every call one of heads (an `HFHeads` model has nothing else)."""
 
     def __init__(self, core: CausalEngine, module: Any, *, only: bool = False) -> None:
         self.core, self.module, self.only = core, module, only
         self.counted = Counted()
 
     @torch.no_grad()
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
-        """Logits float32 [rows, V], or [rows * heads, V] of an ask of heads."""
-        if any(ask.given is not None for ask in asks):  # not of heads: those are read off the target's own states
-            return self.core.memories.answer(asks, self._answer, self.counted)  # type: ignore[union-attr]  # a whole net's
-        return self._answer(asks)
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """Logits float32 [rows, V], or [rows * heads, V] of a call of heads."""
+        if any(call.given is not None for call in calls):  # not of heads: those are read off the target's own states
+            return self.core.memories.compute(calls, self._compute, self.counted)  # type: ignore[union-attr]  # a whole net's
+        return self._compute(calls)
 
-    def _answer(self, asks: list[ForwardCall]) -> list[Answer]:
+    def _compute(self, calls: list[ForwardCall]) -> list[Output]:
         before = replace(self.core.counted)
-        states = self.core.states(asks)
-        of_heads = [n for n, ask in enumerate(asks) if self.only or ask.part == "heads"]
-        plain = [n for n in range(len(asks)) if n not in set(of_heads)]
-        answers = list(states)
-        for n, made in zip(plain, self.core.read([asks[n] for n in plain], [states[n] for n in plain])):
-            answers[n] = made
+        states = self.core.states(calls)
+        of_heads = [n for n, call in enumerate(calls) if self.only or call.part == "heads"]
+        plain = [n for n in range(len(calls)) if n not in set(of_heads)]
+        outputs = list(states)
+        for n, made in zip(plain, self.core.read([calls[n] for n in plain], [states[n] for n in plain])):
+            outputs[n] = made
         for n in of_heads:
-            state, ask = states[n], asks[n]
+            state, call = states[n], calls[n]
             if not isinstance(state, Tensor):
                 continue
             guesses = torch.stack([head[0] for head in self.module(state[None])], dim=1)
-            # A head's guess that is not a number is reported at the row it was asked for.
-            rows = [row for row in ask.rows for _ in range(guesses.shape[1])]
-            answers[n] = self.core.read([replace(ask, rows=rows)], [guesses.flatten(0, 1)])[0]
+            # A head's NaN is reported at the row that the head reads.
+            rows = [row for row in call.rows for _ in range(guesses.shape[1])]
+            outputs[n] = self.core.read([replace(call, rows=rows)], [guesses.flatten(0, 1)])[0]
         self.counted.add(self.core.counted.since(before))
-        return answers
+        return outputs
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""
         self.core.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """Compile captured forwards with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
     def close(self, sequence: Hashable) -> None:
@@ -127,7 +127,7 @@ def layer_base(module: Any) -> nn.Module:
 
 
 class _Base(nn.Module):
-    """A head's layer in the form of a base module, which capturing takes. What its states come from is left out then."""
+    """A head's layer in the form of a base module, as capturing needs it. `since(0)` then drops where its states come from."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()
@@ -146,12 +146,12 @@ class _Base(nn.Module):
 
 
 class FeaturesEngine(CausalEngine):
-    """An EAGLE head. Its cell i pairs the target's feature of position i with the token at i + 1, so its chain is
-    the context from the second token on, and is kept. Cells below it pair a token with the head's own guess at the
-    feature before; once they are committed their features are the target's, so they are dropped then.
+    """An EAGLE head. Its input i pairs the target's feature of position i with the token at i + 1, so its chain is
+    the context from the second token on, and is cached. A draft token is paired with the head's own prediction of the
+    feature before it; once it is committed its feature is the target's, so its cached row is dropped then.
 
-    Levels that are new are one forward each. What no program of the shelf says (features of the target below the context, or
-    none for the context's last tokens) is answered by the model without a cache.
+    Each new level of the tree is one forward. Calls that no program of the standard library makes (features of the target
+    below the context, or none for the context's last tokens) are computed by the model without a cache.
     """
 
     def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
@@ -163,70 +163,71 @@ class FeaturesEngine(CausalEngine):
         self._known: dict[Hashable, tuple[Tensor | None, bool]] = {}  # the target's features; whether of the end too
 
     @torch.no_grad()
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
-        """Logits float32 [rows, V] per ask, or its DecError. Needs `given` to be the context's length or one less."""
-        answers: list[Answer | None] = [None] * len(asks)
-        for n, ask in enumerate(asks):
-            if ask.given is not None and ask.given.model.family != self.model.family:
-                answers[n] = strange(self.model, ask.given)
-        wanting = [ForwardCall(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in asks]
-        usual = [n for n, ask in enumerate(asks) if answers[n] is None and self._usual(ask)]
-        reading = [n for n in usual if not self._held(wanting[n])]
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `given` of the context's length or one
+        less."""
+        outputs: list[Output | None] = [None] * len(calls)
+        for n, call in enumerate(calls):
+            if call.given is not None and call.given.model.family != self.model.family:
+                outputs[n] = strange(self.model, call.given)
+        wanting = [ForwardCall(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in calls]
+        usual = [n for n, call in enumerate(calls) if outputs[n] is None and self._usual(call)]
+        reading = [n for n in usual if not self._cached(wanting[n])]
         for n, made in zip(reading, self.target.states([wanting[n] for n in reading])):
-            answers[n] = made if isinstance(made, DecError) else None
-        mine = [n for n in usual if answers[n] is None]
+            outputs[n] = made if isinstance(made, DecError) else None
+        mine = [n for n in usual if outputs[n] is None]
         for n in mine:  # after all of the target's work is done: these are views of its cache
             length = len(wanting[n].context)
-            self._open(asks[n], self.target.features(wanting[n], length) if length else None)
+            self._open(calls[n], self.target.features(wanting[n], length) if length else None)
         # A prompt of one token has no feature before it: the token itself, with zeros, is the chain.
         shifted = [
-            replace(asks[n], context=asks[n].context[1:] if len(asks[n].context) > 1 else asks[n].context, marks=())
+            replace(calls[n], context=calls[n].context[1:] if len(calls[n].context) > 1 else calls[n].context, marks=())
             for n in mine
         ]
-        for n, made in zip(mine, self.read([asks[n] for n in mine], self.states(shifted))):
-            answers[n] = made
-        for n, ask in enumerate(asks):
-            if n not in set(usual) and answers[n] is None:
-                rows = self._plain.answer([ask])[0]
-                answers[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
-        return [answer for answer in answers if answer is not None]
+        for n, made in zip(mine, self.read([calls[n] for n in mine], self.states(shifted))):
+            outputs[n] = made
+        for n, call in enumerate(calls):
+            if n not in set(usual) and outputs[n] is None:
+                rows = self._plain.compute([call])[0]
+                outputs[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
+        return [output for output in outputs if output is not None]
 
-    def _held(self, ask: ForwardCall) -> bool:
-        return not len(ask.context) or self.target.holds(ask, len(ask.context))
+    def _cached(self, call: ForwardCall) -> bool:
+        return not len(call.context) or self.target.caches(call, len(call.context))
 
-    def _given(self, ask: ForwardCall) -> int:
-        length = len(ask.context)
-        return length - 1 if ask.given is None else min(ask.given.length, length)
+    def _given(self, call: ForwardCall) -> int:
+        length = len(call.context)
+        return length - 1 if call.given is None else min(call.given.length, length)
 
-    def _usual(self, ask: ForwardCall) -> bool:
-        length, below = len(ask.context), any(row >= 0 for row in ask.rows)
-        if ask.given is not None and not (features_of(ask.given, self.model.target) and inside(ask, ask.given)):
+    def _usual(self, call: ForwardCall) -> bool:
+        length, below = len(call.context), any(row >= 0 for row in call.rows)
+        if call.given is not None and not (features_of(call.given, self.model.target) and inside(call, call.given)):
             return False  # features that the target's engine does not have
-        if not length or (below and (ask.given is None or (length == 1 and ask.given.length >= 1))):
+        if not length or (below and (call.given is None or (length == 1 and call.given.length >= 1))):
             return False
-        return self._given(ask) >= length - 1
+        return self._given(call) >= length - 1
 
-    def _open(self, ask: ForwardCall, known: Tensor | None) -> None:
-        """Drops what was computed from other features than these."""
-        late = known is not None and len(known) == len(ask.context)
-        before = self._known.get(ask.sequence)
-        slot = self._slots.get(ask.sequence)
+    def _open(self, call: ForwardCall, known: Tensor | None) -> None:
+        """Drops cached rows that were computed from other features than these."""
+        late = known is not None and len(known) == len(call.context)
+        before = self._known.get(call.sequence)
+        slot = self._slots.get(call.sequence)
         if slot is not None and before is not None:
             if (before[0] is None) != (known is None):
                 slot.forget()
             elif before[1] != late:
                 slot.drop_tail()
-        self._known[ask.sequence] = (known, late)
+        self._known[call.sequence] = (known, late)
 
     def _take(self, p: SlotPlan) -> int:
-        """Cells of the chain, or the cells whose parents' guesses are there."""
+        """How many tokens of the chain, or how many draft tokens whose parents' features are computed."""
         split = len(p.fresh)
         if p.done < split:
             return min(split - p.done, self.chunk)
-        held = len(p.slot.uids)
+        cached = len(p.slot.uids)
         ready = 0
         for parent in p.parents[p.done - split :]:
-            if parent >= held or ready == self.chunk:
+            if parent >= cached or ready == self.chunk:
                 break
             ready += 1
         return ready
@@ -235,7 +236,7 @@ class FeaturesEngine(CausalEngine):
         module = self.model.module
         features = self.layout.zeros(*batch.ids.shape, self.layout.width)
         for row, p, take in zip(features, plans, takes):
-            known, late = self._known[p.ask.sequence]
+            known, late = self._known[p.call.sequence]
             if p.done < len(p.fresh):
                 if known is not None:
                     row[:take] = known[p.start + p.done : p.start + p.done + take]
@@ -253,7 +254,7 @@ class FeaturesEngine(CausalEngine):
         return self.step(joined, batch.positions, batch.write, part.keys, part.values, batch.masks)
 
     def close(self, sequence: Hashable) -> None:
-        """Forget a sequence, also what the target holds of it."""
+        """Forget a sequence, also in the target's cache."""
         super().close(sequence)
         self._known.pop(sequence, None)
         self.target.close(sequence)

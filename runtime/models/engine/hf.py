@@ -55,9 +55,9 @@ def module_engine(module: Any, name: str, size: int, context: int | None) -> Cau
 
 
 def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Tensor]:
-    """Last states to logits as the module does it: its output matrix, what scales and what caps its logits.
+    """A function from last states [n, width] to logits [n, V]: the module's output matrix, its scaling and its soft cap.
 
-    Raises DecError if that is not what the module does.
+    Raises DecError if the result differs from the module's own logits.
     """
     config, matrix = module.config.get_text_config(), module.get_output_embeddings()
     if matrix is None:
@@ -111,7 +111,7 @@ def hf_engine(model: Model) -> Engine:
             made = adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
             made.memories = Memories(model)
             return made
-    _log.warning("%r has no engine of its own: nothing is kept between its calls, each computes whole paths", model.name)
+    _log.warning("%r has no cached engine: each of its calls computes whole paths", model.name)
     return PlainEngine(model)
 
 

@@ -1,8 +1,8 @@
 """The engine of masked Hugging Face models: canvases of many sequences in one forward, on memories or whole.
 
-A call is what `HFMasked` says it is, in the model's own precision. What differs is the work: memories stay on
-the device and are written in place where their owner gave them up, canvases of one shape share a forward, equal
-canvases are computed once, and the last calls are remembered by content.
+Results equal `HFMasked`'s, in the model's own precision. The engine saves work: memories stay on the device and
+are overwritten in place where a call consumes them, canvases of one shape share a forward, equal canvases are
+computed once, and each sequence's last calls are remembered by content.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def masked_engine(model: Model) -> MaskedEngine:
 
 @dataclass
 class _Plan:
-    """An ask, and the canvases it is about: what it is known by, and what would compute it."""
+    """A call and its canvases: their keys in the memo, and the units that would compute them."""
 
-    ask: CanvasCall
+    call: CanvasCall
     keys: list[Key]
     units: list[batch.Unit]
     rows: np.ndarray
@@ -71,7 +71,7 @@ class HFMaskedEngine:
         self._cell_bytes = 24 * net.width * net.embedding.element_size()
 
     def empty(self, length: int) -> CachedMemory:
-        """A memory of `length` positions that holds none."""
+        """A memory of `length` positions with no row cached."""
         return empty(self.model.family, length)
 
     def limit(self, budget: int) -> None:
@@ -79,34 +79,34 @@ class HFMaskedEngine:
         self.budget = budget
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """False: captured forwards of masked models are not compiled."""
         return False
 
     def close(self, sequence: Hashable) -> None:
-        """Forget a sequence's calls; its memories live as long as somebody has them."""
+        """Forget a sequence's calls; its memories live as long as there is a reference to them."""
         self.memo.close(sequence)
 
     @torch.no_grad()
-    def answer(self, asks: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
-        """See `MaskedEngine`: forwards for what is not remembered, then every ask's rows and memory."""
-        answers: list[CanvasOutput | DecError | None] = [None] * len(asks)
+    def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
+        """See `MaskedEngine`: forwards for the canvases that are not remembered, then every call's rows and memory."""
+        outputs: list[CanvasOutput | DecError | None] = [None] * len(calls)
         plans: dict[int, _Plan] = {}
-        for n, (ask, cells) in enumerate(zip(asks, self._on_host(asks), strict=True)):
+        for n, (call, cells) in enumerate(zip(calls, self._on_host(calls), strict=True)):
             try:
-                plans[n] = self._plan(ask, cells)
+                plans[n] = self._plan(call, cells)
             except DecError as error:
-                answers[n] = error
+                outputs[n] = error
         known: dict[Key, Entry] = {}
         missing: dict[Key, batch.Unit] = {}
         for plan in plans.values():
-            self.counted.asks += 1
+            self.counted.sequence_calls += 1
             for key, unit in zip(plan.keys, plan.units, strict=True):
-                self.counted.asked += unit.width
+                self.counted.requested += unit.width
                 if key in missing:
                     missing[key].keep |= unit.keep
                     continue
                 entry = known.get(key) or self.memo.get(key)
-                if entry is None or (plan.ask.keep and (entry.kept is None or not entry.kept.alive)):
+                if entry is None or (plan.call.keep and (entry.kept is None or not entry.kept.alive)):
                     missing[key] = unit
                 else:
                     known[key] = entry
@@ -116,24 +116,26 @@ class HFMaskedEngine:
         for n, plan in plans.items():
             try:
                 new = {key: unit.width for key, unit in zip(plan.keys, plan.units, strict=True) if key in missing}
-                answers[n] = self._answered(plan, known, sum(new.values()))
-                self.memo.put(plan.ask.sequence, [(key, known[key]) for key in plan.keys])
+                outputs[n] = self._output(plan, known, sum(new.values()))
+                self.memo.put(plan.call.sequence, [(key, known[key]) for key in plan.keys])
             except DecError as error:
-                answers[n] = error
-        return [a for a in answers if a is not None]
+                outputs[n] = error
+        return [a for a in outputs if a is not None]
 
-    # -- what is asked
+    # -- calls
 
-    def _on_host(self, asks: Sequence[CanvasCall]) -> list[np.ndarray]:
-        """The cells of every ask, in one transfer for those on the device."""
-        away = [ask.cells for ask in asks if ask.cells.device.type != "cpu"]
+    def _on_host(self, calls: Sequence[CanvasCall]) -> list[np.ndarray]:
+        """The cells of every call, in one transfer for those on the device."""
+        away = [call.cells for call in calls if call.cells.device.type != "cpu"]
         if away:
             self.counted.syncs += 1
         flat = iter(torch.cat([c.reshape(-1) for c in away]).cpu().split([c.numel() for c in away]) if away else ())
-        return [(ask.cells if ask.cells.device.type == "cpu" else next(flat).view(ask.cells.shape)).numpy() for ask in asks]
+        return [
+            (call.cells if call.cells.device.type == "cpu" else next(flat).view(call.cells.shape)).numpy() for call in calls
+        ]
 
-    def _plan(self, ask: CanvasCall, cells: np.ndarray) -> _Plan:
-        """Raises DecError for an ask that the model cannot answer."""
+    def _plan(self, call: CanvasCall, cells: np.ndarray) -> _Plan:
+        """Raises DecError for a call that the model cannot compute."""
         model = self.model
         cells = np.ascontiguousarray(cells, dtype=np.int64)
         canvases = cells if cells.ndim == 2 else cells[None]
@@ -143,15 +145,15 @@ class HFMaskedEngine:
         if model.context is not None and length > model.context:
             raise DecError(f"{length} positions are past the context length of {model.name!r} ({model.context})")
         if canvases.min() < 0 or canvases.max() >= model.vocab.size:
-            self._check_tokens(ask, canvases)
-        given, fresh = ask.given, None
+            self._check_tokens(call, canvases)
+        given, fresh = call.given, None
         if given is not None and not isinstance(given, CachedMemory):
             raise DecError(f"{model.name!r} cannot read {given!r}: it is not a memory of its engine")
         if given is not None and given.family != model.family:
             raise DecError(f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values")
-        rows = _numbers(ask.rows)
-        if ask.fresh is not None:
-            fresh = _numbers(ask.fresh)
+        rows = _numbers(call.rows)
+        if call.fresh is not None:
+            fresh = _numbers(call.fresh)
             if not (fresh[1:] > fresh[:-1]).all():
                 fresh = np.unique(fresh)
         self._check_positions(rows, length)
@@ -165,13 +167,13 @@ class HFMaskedEngine:
         else:
             given = None
             if fresh is not None and not len(fresh) and not len(rows):
-                return _Plan(ask, [], [], rows)  # nothing is computed and nothing seen
+                return _Plan(call, [], [], rows)  # nothing is computed and nothing seen
             fresh = None
         if given is not None and not len(fresh):  # type: ignore[arg-type]  # it comes with `given`
-            return _Plan(ask, [], [], rows)
+            return _Plan(call, [], [], rows)
         soft = None
-        if ask.soft is not None:
-            soft = (np.asarray(ask.soft[0], dtype=np.int64), ask.soft[1], ask.soft[2])
+        if call.soft is not None:
+            soft = (np.asarray(call.soft[0], dtype=np.int64), call.soft[1], call.soft[2])
             self._check_positions(soft[0], length)
         shared = (
             None if soft is None else (soft[0].tobytes(), *((id(t), t._version) for t in soft[1:])),
@@ -180,19 +182,19 @@ class HFMaskedEngine:
         )
         single = len(canvases) == 1
         units = [
-            batch.Unit(row, fresh, given, rows, soft, ask.keep or single, ask.consumed and single, model.family)
+            batch.Unit(row, fresh, given, rows, soft, call.keep or single, call.consumed and single, model.family)
             for row in canvases
         ]
-        if ask.keep and not single:
+        if call.keep and not single:
             raise DecError(f"{model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
-        return _Plan(ask, [(row.tobytes(), *shared) for row in canvases], units, rows)
+        return _Plan(call, [(row.tobytes(), *shared) for row in canvases], units, rows)
 
-    def _check_tokens(self, ask: CanvasCall, canvases: np.ndarray) -> None:
+    def _check_tokens(self, call: CanvasCall, canvases: np.ndarray) -> None:
         bad = ((canvases < 0) | (canvases >= self.model.vocab.size)) & (canvases != self.mask)
         if bad.any():
             c, i = (int(x) for x in np.argwhere(bad)[0])
             raise DecError(
-                f"token {canvases[c, i]} at {ask.position(i)} is not in the vocabulary of {self.model.name!r}, which has "
+                f"token {canvases[c, i]} at {call.position(i)} is not in the vocabulary of {self.model.name!r}, which has "
                 f"{self.model.vocab.size} tokens"
             )
 
@@ -201,12 +203,12 @@ class HFMaskedEngine:
             raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
 
     def _check_consumed(self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Entry]) -> None:
-        """A memory is given up only if one ask of this call is about its rows and nobody else was given them."""
+        """A memory is consumed only if a single call of this batch uses its rows and no other memory refers to them."""
         uses: Counter[tuple[int, int]] = Counter()
         for plan in plans.values():
-            if plan.ask.given is not None:
-                uses[id(plan.ask.given.store), plan.ask.given.slot] += max(1, len(plan.units))
-            for entry in (known.get(key) for key in plan.keys if plan.ask.keep):
+            if plan.call.given is not None:
+                uses[id(plan.call.given.store), plan.call.given.slot] += max(1, len(plan.units))
+            for entry in (known.get(key) for key in plan.keys if plan.call.keep):
                 if entry is not None and entry.kept is not None:
                     kept = entry.kept if isinstance(entry.kept, CachedMemory) else entry.kept.kept()
                     uses[id(kept.store), kept.slot] += 1
@@ -215,7 +217,7 @@ class HFMaskedEngine:
                 store, slot = unit.given.store, unit.given.slot
                 unit.consumed = uses[id(store), slot] == 1 and store.handed[slot] <= 1
 
-    # -- what is computed
+    # -- forwards
 
     def _forwards(self, units: list[batch.Unit]) -> Iterator[list[list[batch.Unit]]]:
         """The units by forward and part, no forward much over the budget."""
@@ -292,7 +294,7 @@ class HFMaskedEngine:
             mix = weights[chosen].to(table) @ table[: weights.shape[1]]
             share = masked.to(weights.device)[chosen].to(table)
             rows[torch.from_numpy(at + unit.start).to(self.device)] = mix + share[:, None] * table[self.mask]
-            if unit.given is not None:  # the last cell stands there again
+            if unit.given is not None:  # padding repeats the last cell
                 last = unit.start + unit.width
                 rows[last : last + unit.padding] = rows[last - 1].clone()
         return rows
@@ -317,19 +319,19 @@ class HFMaskedEngine:
         logits: Tensor = net._out(states if net._head is None else net._head(states))
         return logits
 
-    # -- what is answered
+    # -- outputs
 
-    def _answered(self, plan: _Plan, known: dict[Key, Entry], computed: int) -> CanvasOutput:
-        """computed: cells of its canvases that were not remembered. Raises DecError where scores are not numbers."""
-        ask = plan.ask
+    def _output(self, plan: _Plan, known: dict[Key, Entry], computed: int) -> CanvasOutput:
+        """computed: how many positions of its canvases were not remembered. Raises DecError for NaN scores."""
+        call = plan.call
         entries = []
         for key in plan.keys:
             entry = known[key] = self._with_rows(known[key], plan.rows)
             entries.append(entry)
             if entry.good is not None and not entry.good.all():
-                i = int(np.asarray(ask.rows)[np.flatnonzero(~entry.good)[0]])
-                raise DecError(f"{self.model.name!r} gave logits that are not numbers at {ask.position(i)}")
-        count = ask.cells.shape[0] if ask.cells.dim() == 2 else 1
+                i = int(np.asarray(call.rows)[np.flatnonzero(~entry.good)[0]])
+                raise DecError(f"{self.model.name!r} gave logits that are not numbers at {call.position(i)}")
+        count = call.cells.shape[0] if call.cells.dim() == 2 else 1
         self.counted.rows += count * len(plan.rows)
         if not entries:
             logits = torch.zeros(count, 0, self.model.vocab.size, device=self.device)
@@ -338,11 +340,11 @@ class HFMaskedEngine:
             logits = entries[0].block[start : start + count * len(plan.rows)].view(count, len(plan.rows), self.model.vocab.size)
         else:
             logits = torch.stack([e.logits for e in entries])
-        memory = self._memory(ask, entries) if ask.keep else None
-        return CanvasOutput(logits if ask.cells.dim() == 2 else logits[0], memory, computed)
+        memory = self._memory(call, entries) if call.keep else None
+        return CanvasOutput(logits if call.cells.dim() == 2 else logits[0], memory, computed)
 
     def _with_rows(self, entry: Entry, rows: np.ndarray) -> Entry:
-        """The entry with these rows' scores, from the states it holds if it lacks some."""
+        """The entry with these rows' scores; scores it lacks are computed from its states."""
         if entry.rows is rows or np.array_equal(entry.rows, rows):
             return entry
         place = {int(row): n for n, row in enumerate(entry.rows)}
@@ -354,10 +356,10 @@ class HFMaskedEngine:
             block, good = self._logits(entry.hidden, rows)
         return replace(entry, rows=rows, block=block, start=0, good=good)
 
-    def _memory(self, ask: CanvasCall, entries: list[Entry]) -> CachedMemory:
-        length = ask.cells.shape[-1]
+    def _memory(self, call: CanvasCall, entries: list[Entry]) -> CachedMemory:
+        length = call.cells.shape[-1]
         if not entries:
-            kept = self.empty(length) if ask.given is None else ask.given.join(self.empty(length))
+            kept = self.empty(length) if call.given is None else call.given.join(self.empty(length))
         else:
             found = entries[0].kept
             assert found is not None

@@ -1,4 +1,4 @@
-"""From the canvases that have to be computed to parts of one forward, and back to rows and memories."""
+"""Groups canvases into parts of one forward, and turns the result back into rows and memories."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import Tensor
 from decgraph.runtime.models.engine.masked_forward import Part
 from decgraph.runtime.models.engine.masked_memory import CachedMemory, Store, gathered, saved
 
-_LOOSE = 8  # fresh cells by which sequences of a part may differ in any case
+_LOOSE = 8  # fresh positions by which sequences of a part may always differ
 _TABLES = 512  # position tables remembered
 
 
 class Recording:
-    """The memories of a part of whole canvases, made when the first is asked for."""
+    """The memories of a part of whole canvases, created when the first is read."""
 
     def __init__(self, part: Part, family: str, lengths: list[int], row_bytes: int) -> None:
         self.part, self.family, self.lengths, self.nbytes = part, family, lengths, row_bytes * part.width
         self._kept: list[CachedMemory] = []
 
     def kept(self, slot: int) -> CachedMemory:
-        """The memory of one canvas: always the same state, whatever is written over it later."""
+        """The memory of one canvas: always the same state, also if its rows are overwritten later."""
         if not self._kept:
             store = self.part.stored()
             self._kept = [CachedMemory(self.family, store, n, np.ones(width, bool)) for n, width in enumerate(self.lengths)]
@@ -49,15 +49,15 @@ class Recorded:
 
     @property
     def nbytes(self) -> int:
-        """What it takes."""
+        """Its size in bytes."""
         return self.recording.nbytes
 
 
 @dataclass
 class Unit:
     """One canvas to be computed: int64[S] cells; the fresh positions int64[n] in order, or None for all; `given`
-    comes with `fresh`. rows: int64, indices into the fresh cells whose scores are wanted. consumed: nobody reads
-    `given` after this. Filled in: `start`, its first cell in the forward, `padding`, the cells behind its own, and `kept`."""
+    comes with `fresh`. rows: int64, indices into the fresh positions whose scores are wanted. consumed: `given` is not
+    read after this. Filled in: `start`, its first position in the forward, `padding`, the padding after its own, and `kept`."""
 
     cells: np.ndarray
     fresh: np.ndarray | None
@@ -73,13 +73,13 @@ class Unit:
 
     @property
     def width(self) -> int:
-        """How many cells are computed."""
+        """How many positions are computed."""
         return len(self.cells) if self.fresh is None else len(self.fresh)
 
 
 def grouped(units: Sequence[Unit]) -> list[list[Unit]]:
-    """The units that make one part: whole canvases apart from canvases on a memory, widths and lengths alike up to
-    a quarter or a few cells."""
+    """The units of each part: whole canvases apart from canvases on a memory, widths and lengths equal up to a quarter
+    or a few positions."""
     groups: list[list[Unit]] = []
     for whole in (True, False):
         some = sorted((u for u in units if (u.given is None) == whole), key=lambda u: (u.width, len(u.cells)))
@@ -104,7 +104,7 @@ def _alike(group: list[Unit], unit: Unit) -> bool:
 
 
 class Tables:
-    """Position tensors on a device, remembered: the same blocks are asked for again and again."""
+    """Position tensors on a device, remembered: the same blocks are computed again and again."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -143,7 +143,7 @@ def whole_part(group: list[Unit], tables: Tables, pad: int, block: int | None) -
 
 
 def given_part(group: list[Unit], tables: Tables, blank: Tensor, block: int | None) -> tuple[np.ndarray, Part]:
-    """(ids int64[batch, width], part) of canvases on memories. A canvas with fewer fresh cells repeats its last
+    """(ids int64[batch, width], part) of canvases on memories. A canvas with fewer fresh positions repeats its last
     one, which computes and writes the same row again. Sets the units' `kept`."""
     width, span = max(u.width for u in group), max(len(u.cells) for u in group)
     fresh = np.empty((len(group), width), np.int64)
@@ -169,25 +169,25 @@ def given_part(group: list[Unit], tables: Tables, blank: Tensor, block: int | No
 
 
 def _seen(group: list[Unit], span: int, layer: int | None) -> np.ndarray:
-    """bool[batch, span]: what is held or fresh, in a layer or (None) in those that hold what all hold."""
+    """bool[batch, span]: the positions cached or fresh, in a layer or (None) in the layers without a mask of their own."""
     seen = np.zeros((len(group), span), bool)
     for row, unit in zip(seen, group, strict=True):
         assert unit.given is not None
-        held = unit.given.held if layer is None else unit.given.mask(layer)
-        held = held[: len(unit.cells)]
-        row[: len(held)] = held
+        cached = unit.given.cached if layer is None else unit.given.mask(layer)
+        cached = cached[: len(unit.cells)]
+        row[: len(cached)] = cached
         row[_fresh(unit)] = True
     return seen
 
 
 def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blank: Tensor) -> Store:
-    """The store that a part works in: the memories' own if they stand in a row in it, else a copy. Sets the units'
-    `kept`."""
+    """The store that a part writes: the memories' own if their slots are consecutive in it, else a copy. Sets the
+    units' `kept`."""
     given = [u.given for u in group if u.given is not None]
     store, first = given[0].store, given[0].slot
     in_row = all(k.store is store and k.slot == first + n and k.newest for n, k in enumerate(given))
     consumed = all(u.consumed for u in group)
-    # Saving most of the rows costs what a copy costs, and a copy leaves the old value as it is.
+    # Saving most of the rows costs as much as a copy, and a copy leaves the old value as it is.
     if not in_row or store.block is None or store.room < span or not (consumed or 2 * width <= store.room):
         made = gathered(given, max(span, *(k.length for k in given)), like=blank)
         for slot, (unit, k) in enumerate(zip(group, given, strict=True)):
@@ -208,7 +208,7 @@ def _fresh(unit: Unit) -> np.ndarray:
 
 
 def whole_kept(group: list[Unit], part: Part, row_bytes: int) -> None:
-    """Sets the units' `kept` from a recording part."""
+    """Sets the units' `kept` from a recording part. row_bytes: bytes of one position."""
     recording = Recording(part, group[0].family, [len(u.cells) for u in group], row_bytes)
     for slot, unit in enumerate(group):
         unit.kept = Recorded(recording, slot)

@@ -1,8 +1,8 @@
 """A captured forward (runtime/models/capture) as the step of a masked engine.
 
-Why: for few cells most of a transformers forward's time on a CPU is the library's Python, not arithmetic. The captured
-graph takes one batch with one mask per kind of layer, so every part is a forward of its own; parts that it
-cannot say (soft cells, memories cut in single layers) go through the module.
+Why: for few tokens most of a transformers forward's time on a CPU is the library's Python, not arithmetic. The captured
+graph takes one batch with one mask per kind of layer, so every part is a forward of its own; parts that it does not
+support (soft cells, memories cut in single layers) go through the module.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CapturedStep:
         masks = {kind: self._mask(part, window) for kind, window in self._windows.items()}
         keys, values = [k for k, _ in pairs], [v for _, v in pairs]
         shape = (part.batch, part.width)
-        # A row of a store is a position, so where cells are written is where they are.
+        # A row of a store is a position, so the positions are also the rows to write.
         last: Tensor = self.captured(ids.view(shape), part.positions, part.positions, keys, values, masks)
         return last.reshape(-1, last.shape[-1])
 

@@ -1,9 +1,9 @@
-"""One forward of a masked Hugging Face model over the cells of many sequences.
+"""One forward of a masked Hugging Face model over positions of many sequences.
 
-The model's own code runs unmodified over the cells to be computed, packed side by side; attention is ours. The
-cells form parts: a part is `batch` sequences with `width` fresh cells each. A part without a store attends to
+The model's own code runs unmodified over the positions to be computed, packed side by side; attention is ours. The
+positions form parts: a part is `batch` sequences with `width` fresh positions each. A part without a store attends to
 itself. A part with one writes its fresh keys and values into the store at their positions, in place, and attends
-to the store; a boolean mask hides what is not held. A part in which everybody sees everything has no mask.
+to the store; a boolean mask hides positions that are not cached. A part without hidden positions has no mask.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ATTENTION = "decgraph_canvas"
 
 
 class Part:
-    """`batch` sequences with `width` fresh cells each, and what they see.
+    """`batch` sequences with `width` fresh positions each, and the positions that they attend to.
 
-    positions: int64[batch, width]. store: a slot for each sequence, or None: the fresh cells are positions 0 to
-    width-1 and see each other. span: how many positions of the store count (`width` without one). where: the
-    store's columns that are written: a slice or int64[width] if they are the same for all sequences, else int64
-    [batch, width]. seen: bool[batch, span], what is there to be seen, or None: everything; `layers` replaces it in
-    some layers. block: the block size of a model that sees up to its block's end, or None. record: whether keys
-    and values of a part without a store are to be had afterwards, from `stored`.
+    positions: int64[batch, width]. store: a slot for each sequence, or None: the fresh positions are 0 to width-1 and
+    attend to each other. span: how many positions of the store count (`width` without one). where: the store's columns
+    that are written: a slice or int64[width] if they are the same for all sequences, else int64[batch, width]. seen:
+    bool[batch, span], the positions that may be attended to, or None: all; `layers` replaces it in some layers. block:
+    the block size of a model that attends up to its block's end, or None. record: whether `stored` returns the keys
+    and values of a part without a store afterwards.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Part:
         heads = key.shape[1]
         groups = query.shape[1] // heads
         mask = self.mask(layer, window, groups)
-        if groups > 1:  # heads that share keys become more queries: the mask knows nothing of causality
+        if groups > 1:  # heads that share keys become more queries: the mask is not causal
             query = query.reshape(self.batch, heads, groups * self.width, query.shape[-1])
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
         if groups > 1:
@@ -76,7 +76,7 @@ class Part:
         return out.transpose(1, 2)
 
     def stored(self) -> Store:
-        """The store of a recording part, made on first use: a program that never asks for it copies nothing."""
+        """The store of a recording part, created on first use: a program that never reads it copies nothing."""
         if self._taken is None:
             rows = [x for layer in sorted(self._made) for x in self._made[layer]]
             self.take(Store(torch.stack(rows).unflatten(0, (-1, 2))))
@@ -85,23 +85,23 @@ class Part:
         return self._taken
 
     def take(self, store: Store) -> None:
-        """What a recording part has, from a step that has it as a store already."""
+        """Sets the recorded rows, from a step that has them in a store already."""
         self._taken = store
 
-    def _written(self, held: Tensor, fresh: Tensor) -> Tensor:
+    def _written(self, cached: Tensor, fresh: Tensor) -> Tensor:
         """The store's rows [batch, heads, span, dim] once the fresh ones are written into them."""
         if isinstance(self.where, slice):
-            held[:, :, self.where] = fresh
+            cached[:, :, self.where] = fresh
         else:
             assert self.where is not None
             if self.where.dim() == 1:
-                held.index_copy_(2, self.where, fresh)
+                cached.index_copy_(2, self.where, fresh)
             else:
-                held.scatter_(2, self.where[:, None, :, None].expand_as(fresh), fresh)
-        return held if held.shape[2] == self.span else held[:, :, : self.span]
+                cached.scatter_(2, self.where[:, None, :, None].expand_as(fresh), fresh)
+        return cached if cached.shape[2] == self.span else cached[:, :, : self.span]
 
     def mask(self, layer: int, window: int | None, groups: int) -> Tensor | None:
-        """bool[batch, 1, 1 or groups * width, span], or None if everybody sees everything in a layer."""
+        """bool[batch, 1, 1 or groups * width, span], or None if no position is hidden in a layer."""
         key = (window, layer if layer in self.layers else -1, groups)
         if key not in self._masks:
             self._masks[key] = self._made_mask(self.layers.get(layer, self.seen), window, groups)
@@ -124,7 +124,7 @@ class Part:
 
 
 class MaskedForward(Protocol):
-    """The forward that an engine drives. packs: whether the parts of a call share one forward of the model. blank: keys
+    """The forward that an engine runs. packs: whether the parts of a batch share one forward of the model. blank: keys
     and values [layers, 2, 1, heads, 1, dim] of one position, for their shape."""
 
     @property
@@ -134,8 +134,8 @@ class MaskedForward(Protocol):
     def blank(self) -> Tensor: ...
 
     def __call__(self, cells: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:
-        """The last hidden states [n, width], after the final norm, of cells packed part by part: ids int64[n] or
-        embeddings [n, width] at positions int64[n]. Writes the parts' stores, or makes parts record."""
+        """The last hidden states [n, width], after the final norm, of inputs packed part by part: ids int64[n] or
+        embeddings [n, width] at positions int64[n]. Writes the parts' stores, or records into the parts."""
         ...
 
 
@@ -159,7 +159,7 @@ class ModuleStep:
 
     @torch.no_grad()
     def __call__(self, cells: Tensor, positions: Tensor, parts: Sequence[Part]) -> Tensor:
-        # A batch of its own shape where there is one part, else one row in which the parts stand side by side.
+        # A single part keeps its batch shape; several are packed into one row.
         shape = (parts[0].batch, parts[0].width) if len(parts) == 1 else (1, len(positions))
         name = "inputs_embeds" if cells.is_floating_point() else "input_ids"
         given = {name: cells.view(*shape, *cells.shape[1:])}
@@ -201,7 +201,7 @@ def _unpacked(x: Tensor, start: int, end: int, part: Part) -> Tensor:
     return x[0, :, start:end].unflatten(1, (part.batch, part.width)).transpose(0, 1)
 
 
-# A name of its own, and no mask function under it: transformers then makes no mask at all.
+# A name of its own without a mask function: transformers then creates no masks.
 AttentionInterface.register(ATTENTION, _attention)
 
 

@@ -1,4 +1,4 @@
-"""Calls that were answered, by what they were asked for."""
+"""A memo of computed calls, by their content."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import Tensor
 from decgraph.runtime.models.engine.masked_batch import Recorded
 from decgraph.runtime.models.engine.masked_memory import CachedMemory
 
-_ASKS = 2  # a sequence's last asks that are remembered: FreeDave asks for a canvas, then for a tree of canvases
+_CALLS = 2  # a sequence's last calls that are remembered: FreeDave reads a canvas, then a tree of canvases
 Key = tuple[Any, ...]  # Any: bytes and numbers that say what was computed from
 
 
 @dataclass
 class Entry:
-    """What one canvas's forward gave. hidden: [n, width] of its fresh cells. rows: int64, the fresh cells whose
-    scores are rows `start`, `start` + 1, ... of `block` [m, vocabulary]. kept: its memory, if that was recorded.
-    good: bool[rows], which scores are numbers, or None: all. holding: what the key names by address and so must
-    live as long."""
+    """The result of one canvas's forward. hidden: [n, width] of its fresh positions. rows: int64, the fresh positions
+    whose scores are rows `start`, `start` + 1, ... of `block` [m, vocabulary]. kept: its memory, if that was recorded.
+    good: bool[rows], which scores are not NaN, or None: all. holding: objects whose addresses are in the key, which
+    must live as long as the entry."""
 
     hidden: Tensor
     rows: np.ndarray
@@ -39,20 +39,20 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """What it keeps alive, at least."""
+        """A lower bound of the bytes that it keeps alive."""
         kept = 0 if self.kept is None else self.kept.store.nbytes if isinstance(self.kept, CachedMemory) else self.kept.nbytes
         return self.hidden.nbytes + self.block[:1].nbytes * len(self.rows) + kept
 
 
 class Memo:
-    """The entries of every sequence's last asks, up to so many bytes."""
+    """The entries of every sequence's last calls, `limit` bytes at most."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.nbytes = limit, 0
         self._entries: OrderedDict[Key, Entry] = OrderedDict()
         self._sizes: dict[Key, int] = {}
         self._users: dict[Key, int] = {}
-        self._asked: dict[Hashable, deque[tuple[Key, ...]]] = {}
+        self._calls: dict[Hashable, deque[tuple[Key, ...]]] = {}
 
     def get(self, key: Key) -> Entry | None:
         """The entry of a key, if it is still there."""
@@ -62,8 +62,8 @@ class Memo:
         return entry
 
     def put(self, sequence: Hashable, entries: Sequence[tuple[Key, Entry]]) -> None:
-        """Remembers an ask of a sequence, and forgets what is too old or too much."""
-        keys, last = tuple(key for key, _ in entries), self._asked.setdefault(sequence, deque())
+        """Remembers a call of a sequence, and evicts old entries above the limit."""
+        keys, last = tuple(key for key, _ in entries), self._calls.setdefault(sequence, deque())
         for key, entry in entries:
             size = entry.nbytes
             self.nbytes += size - self._sizes.get(key, 0)
@@ -72,14 +72,14 @@ class Memo:
             for key in keys:
                 self._users[key] = self._users.get(key, 0) + 1
             last.append(keys)
-            while len(last) > _ASKS:
+            while len(last) > _CALLS:
                 self._release(last.popleft())
         while self.nbytes > self.limit and self._entries:
             self._drop(next(iter(self._entries)))
 
     def close(self, sequence: Hashable) -> None:
-        """Forgets the asks of a sequence."""
-        for keys in self._asked.pop(sequence, ()):
+        """Forgets the calls of a sequence."""
+        for keys in self._calls.pop(sequence, ()):
             self._release(keys)
 
     def __len__(self) -> int:

@@ -1,10 +1,10 @@
-"""What a masked model computed, on its device: keys and values by layer and position, as an immutable value.
+"""A masked model's memory on its device: keys and values by layer and position, as an immutable value.
 
-The rows of a sequence stand in one preallocated tensor (a slot of a `Store`), where a row's index is its position.
-Which of them are held is a mask beside it, so cutting a memory copies nothing. A call overwrites a few rows of
-a memory and gives the result; to make that cheap it writes in place and leaves with the old value the rows that were
-there (Baker's persistent arrays, 1978): the newest value reads its slot directly, an older one is rebuilt when
-somebody still reads it. The saved rows live as long as a value that needs them.
+The rows of a sequence are in one preallocated tensor (a slot of a `Store`), where a row's index is its position.
+A mask says which of them are cached, so cutting a memory copies nothing. A call overwrites a few rows of a memory and
+returns the result. To make that cheap it writes in place and saves the old rows with the old value (Baker's persistent
+arrays, 1978): the newest value reads its slot directly, an older one is rebuilt if it is read again. The saved rows
+live as long as a value that needs them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SERIAL = count()
 
 
 class Version:
-    """The state of a slot's rows that some memories mean. next: the state that overwrote it, or None: it stands in
-    the slot. undo: the positions int64[n] that `next` overwrote and the rows [layers, 2, heads, n, dim] that were
-    there, or None: nobody was to read this state again."""
+    """A state of a slot's rows, which memories refer to. next: the state that overwrote it, or None: it is the slot's
+    present one. undo: the positions int64[n] that `next` overwrote and their old rows [layers, 2, heads, n, dim], or
+    None: the state was consumed."""
 
     __slots__ = ("next", "serial", "undo")
 
@@ -37,8 +37,8 @@ class Version:
 
 class Store:
     """Keys and values of some sequences, `block` [layers, 2, slots, heads, room, dim] with room for positions
-    0..room-1, or None: room for none. By slot: `newest`, the state that stands there, and `handed`, how often a
-    memory of that state was given to somebody. nbytes: of one slot."""
+    0..room-1, or None: room for none. By slot: `newest`, its present state, and `handed`, how many memories of that
+    state were returned to callers. nbytes: of one slot."""
 
     __slots__ = ("_rows", "block", "handed", "nbytes", "newest", "room", "slots")
 
@@ -59,7 +59,8 @@ class Store:
         return self._rows[2 * layer], self._rows[2 * layer + 1]
 
     def overwrite(self, slot: int, undo: tuple[np.ndarray, Tensor] | None) -> Version:
-        """A new state of a slot, to be written now."""
+        """A new state of a slot, which the caller writes now. undo: the positions int64[n] to be overwritten and their rows
+        [layers, 2, heads, n, dim], or None."""
         old, new = self.newest[slot], Version()
         old.next, old.undo = new, undo
         self.newest[slot], self.handed[slot] = new, 0
@@ -67,36 +68,36 @@ class Store:
 
 
 class CachedMemory:
-    """A memory of a masked Hugging Face model: what is held of one sequence, `runtime.models.interface.Memory`
+    """A memory of a masked Hugging Face model: the cached rows of one sequence, `runtime.models.interface.Memory`
     with its rows on the device. Immutable; `only` and `without` share the rows.
 
-    family: models of one family may read each other's memory. length: the number of positions covered. held:
-    bool[length], the positions held. parts: by layer, where that differs from `held`.
+    family: models of one family may read each other's memory. length: the number of positions covered. cached:
+    bool[length], the positions cached. parts: by layer, where that differs from `cached`.
     """
 
-    __slots__ = ("family", "held", "length", "parts", "slot", "store", "version")
+    __slots__ = ("cached", "family", "length", "parts", "slot", "store", "version")
 
     def __init__(
         self,
         family: str,
         store: Store,
         slot: int,
-        held: np.ndarray,
+        cached: np.ndarray,
         parts: dict[int, np.ndarray] | None = None,
         version: Version | None = None,
     ) -> None:
-        self.family, self.store, self.slot, self.held, self.parts = family, store, slot, held, parts or {}
-        self.length = len(held)
+        self.family, self.store, self.slot, self.cached, self.parts = family, store, slot, cached, parts or {}
+        self.length = len(cached)
         self.version = version or store.newest[slot]
 
     @property
     def newest(self) -> bool:
-        """Whether the rows stand in the store as they are."""
+        """Whether the store's rows are this memory's."""
         return self.version.next is None
 
     @property
     def alive(self) -> bool:
-        """Whether the rows can be read: no call overwrote them that was told that nobody would."""
+        """Whether the rows can be read: no call consumed them."""
         return all(version.undo is not None for version in self._overwritten())
 
     def _overwritten(self) -> Iterator[Version]:
@@ -107,87 +108,88 @@ class CachedMemory:
             version = version.next
 
     def check(self) -> None:
-        """Raises InternalError for a memory that a call was allowed to consume, and did."""
+        """Raises InternalError for a memory that a call consumed."""
         if not self.alive:
             raise InternalError(f"a memory of {self.family!r} is read after a call consumed it")
 
     @property
     def positions(self) -> np.ndarray:
-        """int64: the positions held anywhere, in order."""
-        held = self.held
+        """int64[n]: the positions cached in any layer, in order."""
+        cached = self.cached
         for mask in self.parts.values():
-            held = held | mask
-        return np.flatnonzero(held)
+            cached = cached | mask
+        return np.flatnonzero(cached)
 
     def mask(self, layer: int) -> np.ndarray:
-        """bool[length]: the positions whose keys and values are held in a layer."""
-        return self.parts.get(layer, self.held)
+        """bool[length]: the positions cached in a layer."""
+        return self.parts.get(layer, self.cached)
 
     def key(self, fresh: np.ndarray) -> tuple[object, ...]:
-        """Equal for memories that hold the same rows of the same store, positions `fresh` aside."""
+        """A key, equal for memories with the same cached rows of the same store, apart from positions `fresh` int64[n]."""
         masks = []
-        for mask in (self.held, *(self.parts[layer] for layer in sorted(self.parts))):
+        for mask in (self.cached, *(self.parts[layer] for layer in sorted(self.parts))):
             rest = mask.copy()
             rest[fresh[: fresh.searchsorted(self.length)]] = False
             masks.append(rest.tobytes())
         return (self.version.serial, self.slot, self.length, tuple(sorted(self.parts)), *masks)
 
     def only(self, ps: Iterable[int]) -> CachedMemory:
-        """What is held of positions `ps`, in every layer."""
+        """The memory restricted to positions `ps`, in every layer."""
         return self._within(_marks(ps, self.length))
 
     def without(self, ps: Iterable[int]) -> CachedMemory:
-        """What is held, positions `ps` dropped in every layer."""
+        """The memory without positions `ps`, in every layer."""
         return self._within(~_marks(ps, self.length))
 
     def join(self, other: CachedMemory) -> CachedMemory:
-        """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different families."""
+        """Both; where both have a position, `other`'s rows. Raises DecError for memories of different families."""
         if self.family != other.family:
             raise DecError(f"cannot join memories of {self.family!r} and {other.family!r}: different models made them")
         length, layers = max(self.length, other.length), {*self.parts, *other.parts}
-        held = _padded(self.held, length) | _padded(other.held, length)
+        cached = _padded(self.cached, length) | _padded(other.cached, length)
         parts = {layer: _padded(self.mask(layer), length) | _padded(other.mask(layer), length) for layer in layers}
         if self.version is other.version or not len(other.positions):
-            return CachedMemory(self.family, self.store, self.slot, held, parts, self.version)
+            return CachedMemory(self.family, self.store, self.slot, cached, parts, self.version)
         if not len(self.positions):
-            return CachedMemory(self.family, other.store, other.slot, held, parts, other.version)
+            return CachedMemory(self.family, other.store, other.slot, cached, parts, other.version)
         made = gathered([self], max(length, self.store.room, other.store.room))
         assert made.block is not None
         source, into = other.block(), made.block[:, :, 0]
         if not layers:
-            _copy(source, into, np.flatnonzero(other.held))
+            _copy(source, into, np.flatnonzero(other.cached))
         else:
             for layer in range(len(into)):
                 _copy(source[layer], into[layer], np.flatnonzero(other.mask(layer)))
-        return CachedMemory(self.family, made, 0, held, parts)
+        return CachedMemory(self.family, made, 0, cached, parts)
 
     def layer(self, index: int) -> KeptLayer:
         """One layer's rows, to be cut and put back."""
         return KeptLayer(self, index, self.mask(index))
 
     def put(self, index: int, part: KeptLayer) -> CachedMemory:
-        """The same memory with one layer replaced (eviction per layer: `m[l] = m[l].only(ps)`)."""
+        """The same memory with one layer replaced (eviction per layer: `m[l] = m[l].only(ps)`). Raises DecError for a
+        layer of another family's memory."""
         if part.of.family != self.family:
             raise DecError(f"cannot put a layer of {part.of.family!r} into a memory of {self.family!r}")
-        length = max(self.length, len(part.held))
+        length = max(self.length, len(part.cached))
         parts = {layer: _padded(mask, length) for layer, mask in self.parts.items()}
-        parts[index] = _padded(part.held, length)
-        held = _padded(self.held, length)
-        if (part.of.version is self.version and part.index == index) or not part.held.any():
-            return CachedMemory(self.family, self.store, self.slot, held, parts, self.version)
+        parts[index] = _padded(part.cached, length)
+        cached = _padded(self.cached, length)
+        if (part.of.version is self.version and part.index == index) or not part.cached.any():
+            return CachedMemory(self.family, self.store, self.slot, cached, parts, self.version)
         made = gathered([self], max(length, self.store.room, part.of.store.room), like=part.of.store.block)
         assert made.block is not None
-        _copy(part.of.block()[part.index], made.block[index, :, 0], np.flatnonzero(part.held))
-        return CachedMemory(self.family, made, 0, held, parts)
+        _copy(part.of.block()[part.index], made.block[index, :, 0], np.flatnonzero(part.cached))
+        return CachedMemory(self.family, made, 0, cached, parts)
 
     def block(self) -> Tensor:
-        """The rows [layers, 2, heads, room, dim], held and not. Raises InternalError for a consumed memory."""
+        """The rows [layers, 2, heads, room, dim], cached or not. Raises InternalError for a consumed memory."""
         store, slot = (self.store, self.slot) if self.newest else (gathered([self], self.store.room), 0)
         assert store.block is not None
         return store.block[:, :, slot]
 
     def rows(self, layer: int) -> dict[int, tuple[Tensor, Tensor]]:
-        """By position the key and the value row [heads, dim] of a layer: for looking at, one at a time."""
+        """By position the key and the value row [heads, dim] of a layer, for inspection."""
         self.check()
         if self.store.block is None:
             return {}
@@ -195,52 +197,52 @@ class CachedMemory:
         return {int(i): (keys[:, i], values[:, i]) for i in np.flatnonzero(self.mask(layer))}
 
     def overwritten(self, fresh: np.ndarray, length: int, store: Store, slot: int) -> CachedMemory:
-        """This memory after a call of `length` positions that computed `fresh`: the newest state of a slot."""
+        """This memory after a call of `length` positions that computed `fresh` int64[n]: the newest state of a slot."""
         length = max(length, self.length)
         marks = _marks(fresh, length)
         parts = {layer: _padded(mask, length) | marks for layer, mask in self.parts.items()}
-        return CachedMemory(self.family, store, slot, _padded(self.held, length) | marks, parts)
+        return CachedMemory(self.family, store, slot, _padded(self.cached, length) | marks, parts)
 
     def _within(self, keep: np.ndarray) -> CachedMemory:
         parts = {layer: mask & keep for layer, mask in self.parts.items()}
-        return CachedMemory(self.family, self.store, self.slot, self.held & keep, parts, self.version)
+        return CachedMemory(self.family, self.store, self.slot, self.cached & keep, parts, self.version)
 
     def __repr__(self) -> str:
-        return f"<Kept {self.family} {int(self.held.sum())} of {self.length} positions>"
+        return f"<Kept {self.family} {int(self.cached.sum())} of {self.length} positions>"
 
 
 @dataclass(frozen=True, eq=False)
 class KeptLayer:
-    """One layer of a memory. held: bool[length], the positions held in it."""
+    """One layer of a memory. cached: bool[length], the positions cached in it."""
 
     of: CachedMemory
     index: int
-    held: np.ndarray
+    cached: np.ndarray
 
     @property
     def positions(self) -> np.ndarray:
-        """int64: the positions held, in order."""
-        return np.flatnonzero(self.held)
+        """int64[n]: the cached positions, in order."""
+        return np.flatnonzero(self.cached)
 
     def only(self, ps: Iterable[int]) -> KeptLayer:
-        """What is held of positions `ps`."""
-        return replace(self, held=self.held & _marks(ps, len(self.held)))
+        """The layer restricted to positions `ps`."""
+        return replace(self, cached=self.cached & _marks(ps, len(self.cached)))
 
     def without(self, ps: Iterable[int]) -> KeptLayer:
-        """What is held, positions `ps` dropped."""
-        return replace(self, held=self.held & ~_marks(ps, len(self.held)))
+        """The layer without positions `ps`."""
+        return replace(self, cached=self.cached & ~_marks(ps, len(self.cached)))
 
 
 def empty(family: str, length: int) -> CachedMemory:
-    """A memory of `length` positions that holds none."""
+    """A memory of `length` positions with no row cached."""
     return CachedMemory(family, Store(None), 0, np.zeros(length, bool))
 
 
 def gathered(kept: Sequence[CachedMemory], room: int, like: Tensor | None = None) -> Store:
-    """A new store with a slot for each memory, in order, and room for positions 0..room-1 (at least what each holds).
+    """A new store with a slot for each memory, in order, and room for positions 0..room-1 (at least each one's cached ones).
 
-    What is not held stays a finite number, so that a weight of zero hides it. `like`: a block whose
-    shape memories without rows take. Raises InternalError for a memory that was consumed.
+    Rows that are not cached stay finite, so that a weight of zero hides them. `like`: a block
+    [layers, 2, slots, heads, room, dim] whose shape memories without rows take. Raises InternalError for a consumed memory.
     """
     for k in kept:
         k.check()

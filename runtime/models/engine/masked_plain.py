@@ -1,8 +1,7 @@
-"""The engine of masked models that are pure functions of canvases (table, free, tiny): it keeps the rows of a
+"""The engine of masked models that are pure functions of canvases (table, free, tiny): it remembers the rows of a
 sequence's last call of whole canvases, as the reference does, and nothing else.
 
-Its rows and memories are the model's own, so that what runs on engines can be compared with the reference
-exactly.
+Its rows and memories are the model's own, so that backends on engines can be compared with the reference exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, M
 
 @dataclass(frozen=True)
 class PlainKept:
-    """A memory of any model, as engines give it."""
+    """A memory of any model, in the interface of engines."""
 
     memory: Memory
 
@@ -32,19 +31,19 @@ class PlainKept:
 
     @property
     def positions(self) -> np.ndarray:
-        """int64: the positions held anywhere, in order."""
+        """int64[n]: the positions cached in any layer, in order."""
         return np.array(sorted(self.memory.positions), dtype=np.int64)
 
     def only(self, ps: Iterable[int]) -> PlainKept:
-        """What is held of positions `ps`."""
+        """The memory restricted to positions `ps`."""
         return PlainKept(self.memory.only(int(p) for p in ps))
 
     def without(self, ps: Iterable[int]) -> PlainKept:
-        """What is held, positions `ps` dropped."""
+        """The memory without positions `ps`."""
         return PlainKept(self.memory.without(int(p) for p in ps))
 
     def join(self, other: PlainKept) -> PlainKept:
-        """Both; where both hold a position, `other`'s rows. Raises DecError for memories of different families."""
+        """Both; where both have a position, `other`'s rows. Raises DecError for memories of different families."""
         return PlainKept(self.memory.join(other.memory))
 
     def layer(self, index: int) -> LayerMemory:
@@ -65,7 +64,7 @@ class PlainMaskedEngine:
         self._last: dict[Hashable, dict[tuple[Cell, ...], dict[int, np.ndarray]]] = {}
 
     def empty(self, length: int) -> PlainKept:
-        """A memory of `length` positions that holds none."""
+        """A memory of `length` positions with no row cached."""
         nothing = (LayerMemory({}, {}),) * self.model.layers
         return PlainKept(Memory(self.model.family, length, nothing))
 
@@ -74,59 +73,59 @@ class PlainMaskedEngine:
         return
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """False: there is no captured forward to compile."""
         return False
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence's last call."""
         self._last.pop(sequence, None)
 
-    def answer(self, asks: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
+    def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`."""
         out: list[CanvasOutput | DecError] = []
-        for ask in asks:
-            self.counted.asks += 1
+        for call in calls:
+            self.counted.sequence_calls += 1
             try:
-                out.append(self._answer(ask))
+                out.append(self._compute(call))
             except DecError as error:
                 out.append(error)
         return out
 
-    def _answer(self, ask: CanvasCall) -> CanvasOutput:
-        canvases = ask.cells.cpu().reshape(-1, ask.cells.shape[-1]).tolist()
-        given = None if ask.given is None or ask.fresh is None else ask.given.memory
-        fresh = None if ask.fresh is None else sorted({int(i) for i in ask.fresh})
-        if ask.keep and len(canvases) > 1:
+    def _compute(self, call: CanvasCall) -> CanvasOutput:
+        canvases = call.cells.cpu().reshape(-1, call.cells.shape[-1]).tolist()
+        given = None if call.given is None or call.fresh is None else call.given.memory
+        fresh = None if call.fresh is None else sorted({int(i) for i in call.fresh})
+        if call.keep and len(canvases) > 1:
             raise DecError(f"{self.model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
-        rows = [int(i) for i in ask.rows]
+        rows = [int(i) for i in call.rows]
         if given is not None and fresh is not None and not set(rows) <= set(fresh):
             raise DecError(f"{self.model.name!r} was asked for the scores of a position that the call does not compute")
-        soft = self._soft(ask)
+        soft = self._soft(call)
         known: dict[tuple[Cell, ...], np.ndarray] = {}
-        last = self._last.get(ask.sequence, {}) if given is None else {}
+        last = self._last.get(call.sequence, {}) if given is None else {}
         memory, before = None, self.counted.computed
         read = [tuple(soft.get(i, MASK if t == self.mask else t) for i, t in enumerate(tokens)) for tokens in canvases]
         for cells in read:
             if cells not in known:
-                held = last.get(cells, {})
-                if rows and all(i in held for i in rows):
-                    known[cells] = np.stack([held[i] for i in rows])
-                    self.counted.asked += len(cells)
+                cached = last.get(cells, {})
+                if rows and all(i in cached for i in rows):
+                    known[cells] = np.stack([cached[i] for i in rows])
+                    self.counted.requested += len(cells)
                 else:
-                    known[cells] = self._rows(ask, cells, rows, fresh, given)
-            if ask.keep:
+                    known[cells] = self._rows(call, cells, rows, fresh, given)
+            if call.keep:
                 memory = self._memory(cells, fresh, given)
         self.counted.rows += len(canvases) * len(rows)
         if rows and given is None:
-            self._last[ask.sequence] = {c: {**last.get(c, {}), **dict(zip(rows, x, strict=True))} for c, x in known.items()}
+            self._last[call.sequence] = {c: {**last.get(c, {}), **dict(zip(rows, x, strict=True))} for c, x in known.items()}
         out = torch.from_numpy(np.stack([known[cells] for cells in read]))
-        return CanvasOutput(out if ask.cells.dim() == 2 else out[0], memory, self.counted.computed - before)
+        return CanvasOutput(out if call.cells.dim() == 2 else out[0], memory, self.counted.computed - before)
 
     def _rows(
-        self, ask: CanvasCall, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, given: Memory | None
+        self, call: CanvasCall, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, given: Memory | None
     ) -> np.ndarray:
         """float64[rows, vocabulary]."""
-        self.counted.asked += len(cells) if given is None or fresh is None else len(fresh)
+        self.counted.requested += len(cells) if given is None or fresh is None else len(fresh)
         out = np.empty((len(rows), self.model.vocab.size))
         if not rows:
             return out
@@ -139,7 +138,7 @@ class PlainMaskedEngine:
             try:
                 check_scores(self.model, i, out[n])
             except DecError:
-                raise DecError(f"{self.model.name!r} gave logits that are not numbers at {ask.position(i)}") from None
+                raise DecError(f"{self.model.name!r} gave logits that are not numbers at {call.position(i)}") from None
         return out
 
     def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> PlainKept:
@@ -147,10 +146,10 @@ class PlainMaskedEngine:
             return self.empty(len(cells))
         return PlainKept(self.model.memory(cells, fresh, given))
 
-    def _soft(self, ask: CanvasCall) -> dict[int, Soft]:
-        if ask.soft is None:
+    def _soft(self, call: CanvasCall) -> dict[int, Soft]:
+        if call.soft is None:
             return {}
-        positions, weights, masked = ask.soft
+        positions, weights, masked = call.soft
         return {
             int(i): Soft(tuple(w), m)
             for i, w, m in zip(positions, weights.double().cpu().tolist(), masked.double().cpu().tolist(), strict=True)

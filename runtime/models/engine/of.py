@@ -1,4 +1,4 @@
-"""Which engine a model has: one per model, remembered on it, so that all who use the model share what is kept."""
+"""Which engine a model has: one per model, stored on it, so that all users of the model share its cache."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from decgraph.runtime.models.interface import Model
 
 
 def engine_of(model: Model) -> Any:  # Any: an `Engine`, or of a masked model a `MaskedEngine`
-    """The engine of a model, made on first use.
+    """The engine of a model, created on first use.
 
-    Raises DecError for a Hugging Face model that the engine cannot run (it says what is in the way).
+    Raises DecError for a Hugging Face model that the engine cannot run; the message says why.
     """
     return memo_of(model).once("engine", lambda: _make(model))
 

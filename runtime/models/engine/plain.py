@@ -1,4 +1,4 @@
-"""The engine of models that are pure functions of whole paths (table, free, tiny): it keeps nothing."""
+"""The engine of models that are pure functions of whole paths (table, free, tiny): it has no cache."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.forward_call import Answer, Counted, ForwardCall
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.interface import Model, Scores, check_size
 
 
 class PlainEngine:
-    """Asks of a model of kind causal, features or heads, answered path by path through `Model.eval` and
+    """Calls of a model of kind causal, features or heads, computed path by path through `Model.eval` and
     `Model.heads`. Rows are float64: logits, or the logarithms of exact weights (-inf where a weight is 0)."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.counted = Counted()
 
-    def answer(self, asks: list[ForwardCall]) -> list[Answer]:
-        """Float64 [rows, V], or [rows * heads, V] for the part "heads"; the DecError of an ask in its place."""
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """Float64 [rows, V], or [rows * heads, V] for the part "heads"; in its place the DecError of a call that fails."""
         self.counted.calls += 1
-        answers: list[Answer] = []
-        for ask in asks:
-            self.counted.asks += 1
-            cells = len(ask.context) + len(ask.tokens)
-            self.counted.asked += cells
-            self.counted.computed += cells
+        outputs: list[Output] = []
+        for call in calls:
+            self.counted.sequence_calls += 1
+            length = len(call.context) + len(call.tokens)
+            self.counted.requested += length
+            self.counted.computed += length
             try:
-                rows = stacked(self._scores(ask), self.model.vocab.size, self.model.name)
+                rows = stacked(self._scores(call), self.model.vocab.size, self.model.name)
                 self.counted.rows += len(rows)
-                answers.append(rows)
+                outputs.append(rows)
             except DecError as error:
-                answers.append(error)
-        return answers
+                outputs.append(error)
+        return outputs
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""
         return
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Put captured forwards behind torch.compile; whether there is one."""
+        """False: there is no captured forward to compile."""
         return False
 
     def close(self, sequence: Hashable) -> None:
-        """Nothing is kept, so nothing is forgotten."""
+        """Nothing: there is no cache."""
 
-    def _scores(self, ask: ForwardCall) -> list[Scores]:
-        paths = ask.paths()
-        if ask.part == "heads":
+    def _scores(self, call: ForwardCall) -> list[Scores]:
+        paths = call.paths()
+        if call.part == "heads":
             return [row for path in paths for row in self.model.heads(path)]
-        return self.model.eval(paths, given=None if ask.given is None else ask.given.value)
+        return self.model.eval(paths, given=None if call.given is None else call.given.value)
 
 
 def stacked(scores: Sequence[Scores], size: int, name: str = "a model") -> Tensor:

@@ -1,8 +1,7 @@
-"""What an engine knows of a sequence: which cells its slot holds, and what an ask needs beside them.
+"""The cache rows of a sequence by token, and which tokens a call has to compute beside them.
 
-Rows 0 .. n-1 of a slot are the committed chain; the rows after it are the tail, cells below the chain's end known
-by uid. When the context grows over cells of the tail, they become part of the chain; where they do not lie in
-order, they are moved.
+Rows 0 .. n-1 of a slot are the committed chain; the rows after it are the tail: draft tokens below the chain's end, by
+uid. When tokens of the tail are committed, their rows become part of the chain; they are moved where they are not in order.
 """
 
 from __future__ import annotations
@@ -20,36 +19,36 @@ from decgraph.runtime.models.engine.forward_call import ForwardCall
 Move = Callable[[int, Sequence[int], int], None]  # slot, rows, where they go
 
 _COMPARED = 16  # tokens
-TAIL = 1024  # cells below the chain's end that are kept, at most, beside those of the present ask
+TAIL = 1024  # draft tokens that stay cached, at most, beside those of the present call
 
 
 class Slot:
-    """One sequence's cells. `used` is the number of rows that hold something."""
+    """One sequence's cached tokens. `used` is the number of rows in use."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.stamp = 0  # when it was last asked for
+        self.stamp = 0  # when it was last used
         self.forget()
 
     def forget(self) -> None:
-        """Hold nothing."""
+        """Forget all rows."""
         self.chain: list[int] = []
         self.drop_tail()
 
     def drop_tail(self) -> None:
-        """Hold the chain only."""
+        """Forget the draft tokens' rows."""
         self.offsets: dict[int, int] = {}  # uid -> place in the tail
         self.uids: list[int] = []
         self.parents: list[int] = []  # places in the tail, -1 for the chain's end
         self.positions: list[int] = []
-        self.linear = True  # every cell's parent is the one before it
+        self.linear = True  # every token's parent is the one before it
 
     @property
     def used(self) -> int:
         return len(self.chain) + len(self.uids)
 
     def append(self, uid: int, parent: int, position: int) -> None:
-        """A cell more at the tail's end."""
+        """Adds a draft token at the tail's end."""
         place = len(self.uids)
         self.linear = self.linear and parent == place - 1
         if uid >= 0:
@@ -58,21 +57,21 @@ class Slot:
         self.parents.append(parent)
         self.positions.append(position)
 
-    def covers(self, ask: ForwardCall) -> bool:
-        """Whether the ask is about a place on the chain, with no cells below it: then it leaves the slot alone."""
-        length = len(ask.context)
-        return 0 < length <= len(self.chain) and not len(ask.parents) and self._same(ask.context, length)
+    def covers(self, call: ForwardCall) -> bool:
+        """Whether the call is about a place on the chain, without a draft: then it does not change the slot."""
+        length = len(call.context)
+        return 0 < length <= len(self.chain) and not len(call.parents) and self._same(call.context, length)
 
     def _same(self, context: Sequence[int], length: int) -> bool:
-        """Whether the context is the chain up to there: by promise it is, so only its last tokens are compared."""
+        """Whether the context equals the chain up to there. Callers promise that, so only its last tokens are compared."""
         first = max(length - _COMPARED, 0)
         return self.chain[first:length] == list(context[first:length])
 
     def commit(self, context: Sequence[int], marks: Sequence[int], move: Move) -> int:
-        """Follow the context as far as its cells are held. Returns how many rows were moved."""
-        held, length = len(self.chain), len(context)
-        if held and (length < held or not self._same(context, held)):
-            same = 0  # not a context that grew: keep what still holds
+        """Extend the chain by the context's tokens that are cached in the tail. Returns how many rows were moved."""
+        cached, length = len(self.chain), len(context)
+        if cached and (length < cached or not self._same(context, cached)):
+            same = 0  # not a context that grew: keep the common prefix
             for mine, theirs in zip(self.chain, context):
                 if mine != theirs:
                     break
@@ -80,16 +79,16 @@ class Slot:
             del self.chain[same:]
             self.drop_tail()
             return 0
-        if length == held:
+        if length == cached:
             return 0
         accepted: list[int] = []
-        for position in range(held, min(length, len(marks)) if self.uids else held):
+        for position in range(cached, min(length, len(marks)) if self.uids else cached):
             place = self.offsets.get(marks[position], -1) if marks[position] >= 0 else -1
             if place < 0 or self.parents[place] != (accepted[-1] if accepted else -1):
                 break
             accepted.append(place)
         survivors: dict[int, int] = {}
-        if accepted and len(accepted) == length - held:
+        if accepted and len(accepted) == length - cached:
             survivors = {accepted[-1]: -1}
             for place, parent in enumerate(self.parents):
                 if parent in survivors and place not in survivors:
@@ -112,7 +111,7 @@ class Slot:
         places = [*accepted, *kept]
         in_order = places == list(range(len(places)))
         chain, uids, parents, positions = self.chain, self.uids, self.parents, self.positions
-        self.forget()  # should moving be interrupted half way, nothing here is to be trusted
+        self.forget()  # if moving fails half way, no row here is valid
         if not in_order:
             move(self.number, [start + place for place in places], start)
         chain.extend(map(int, context[start : start + len(accepted)]))
@@ -124,15 +123,15 @@ class Slot:
 
 @dataclass
 class SlotPlan:
-    """What an ask needs: its new cells in the order in which they are computed, and the rows wanted.
+    """The work of a call: its new tokens in the order in which they are computed, and the rows wanted.
 
-    fresh: the context's new tokens. nodes: which of the ask's nodes are new, after them. ids: the tokens of both;
-    where `tokens` is set, the nodes' are there, on the device. linear: every new cell sees exactly the rows before
-    its own. places: where in the tail each of the ask's nodes is, -1 for those not needed. want: rows of the slot.
-    rows: how many rows are used when all is computed. done: how many cells were computed.
+    fresh: the context's new tokens. nodes: which of the call's nodes are new, after them. ids: the tokens of both;
+    where `tokens` is set, the nodes' are there, on the device. linear: every new token attends to exactly the rows
+    before its own. places: where in the tail each of the call's nodes is, -1 for those not needed. want: rows of the
+    slot. rows: how many rows are used when all is computed. done: how many tokens were computed.
     """
 
-    ask: ForwardCall
+    call: ForwardCall
     slot: Slot
     start: int
     fresh: list[int]
@@ -152,7 +151,7 @@ class SlotPlan:
 
     @property
     def total(self) -> int:
-        """How many cells are new."""
+        """How many tokens are new."""
         return len(self.ids)
 
     @property
@@ -162,11 +161,11 @@ class SlotPlan:
 
     @property
     def span(self) -> int:
-        """How many cells the tail has when all are computed."""
+        """How many rows the tail has when all are computed."""
         return self.rows - self.base
 
     def finish(self, count: int) -> None:
-        """The next `count` cells are computed: the slot holds them."""
+        """Records the next `count` tokens as computed and cached in the slot."""
         slot, split = self.slot, len(self.fresh)
         first, end = self.done, self.done + count
         slot.chain.extend(self.fresh[first:end])
@@ -175,12 +174,12 @@ class SlotPlan:
         self.done = end
 
     def sees(self) -> np.ndarray:
-        """bool[new nodes, span]: which cells of the tail each new node sees, itself among them."""
+        """bool[new nodes, span]: the tail rows that each new node attends to, itself among them."""
         if self._sees is None:
-            held = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
-            parents = np.array([*self.slot.parents[:held], *self.parents], dtype=np.int64)
+            cached = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
+            parents = np.array([*self.slot.parents[:cached], *self.parents], dtype=np.int64)
             out = np.zeros((len(self.parents), len(parents)), dtype=bool)
-            rows, places = np.arange(len(out)), np.arange(held, len(parents))
+            rows, places = np.arange(len(out)), np.arange(cached, len(parents))
             while len(rows):  # as often as the tree is deep
                 out[rows, places] = True
                 places = parents[places]
@@ -189,28 +188,28 @@ class SlotPlan:
         return self._sees
 
     def tail_positions(self) -> np.ndarray:
-        """int64[span]: the positions of the tail's cells."""
-        held = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
-        return np.array([*self.slot.positions[:held], *self.positions[len(self.fresh) :]], dtype=np.int64)
+        """int64[span]: the positions of the tail's tokens."""
+        cached = len(self.slot.uids) - max(self.done - len(self.fresh), 0)
+        return np.array([*self.slot.positions[:cached], *self.positions[len(self.fresh) :]], dtype=np.int64)
 
 
-def plan(ask: ForwardCall, slot: Slot, context: int | None, name: str, size: int) -> SlotPlan:
-    """What `ask` needs of a slot that follows its context. Raises DecError for an ask that cannot be answered."""
-    start, length = min(len(slot.chain), len(ask.context)), len(ask.context)
-    fresh = [index(token) for token in ask.context[start:]]
-    if not length and (-1 in ask.rows or not len(ask.tokens)):
-        raise DecError(f"{name!r} needs at least one token of context, and {ask.request} has none")
-    parents, uids = ask.parents, ask.uids
+def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: int) -> SlotPlan:
+    """The work of `call` on a slot that follows its context. Raises DecError for a call that cannot be computed."""
+    start, length = min(len(slot.chain), len(call.context)), len(call.context)
+    fresh = [index(token) for token in call.context[start:]]
+    if not length and (-1 in call.rows or not len(call.tokens)):
+        raise DecError(f"{name!r} needs at least one token of context, and {call.request} has none")
+    parents, uids = call.parents, call.uids
     count = len(parents)
-    on_device = isinstance(ask.tokens, Tensor) and ask.tokens.device.type != "cpu"
-    tokens = None if on_device else ask.cells()
-    needed = _needed(ask, count)
+    on_device = isinstance(call.tokens, Tensor) and call.tokens.device.type != "cpu"
+    tokens = None if on_device else call.draft_tokens()
+    needed = _needed(call, count)
     places: list[int] = [-1] * count
     nodes: list[int] = []
     node_positions: list[int] = []
     new_parents: list[int] = []
     new_uids: list[int] = []
-    held, linear = len(slot.uids), slot.linear
+    cached, linear = len(slot.uids), slot.linear
     for node in range(count):
         if not needed[node]:
             continue
@@ -219,11 +218,11 @@ def plan(ask: ForwardCall, slot: Slot, context: int | None, name: str, size: int
         if place < 0:
             parent = int(parents[node])
             above = places[parent] if parent >= 0 else -1
-            place = held + len(nodes)
+            place = cached + len(nodes)
             if above < 0:
                 node_positions.append(length)
             else:
-                node_positions.append(1 + (slot.positions[above] if above < held else node_positions[above - held]))
+                node_positions.append(1 + (slot.positions[above] if above < cached else node_positions[above - cached]))
             nodes.append(node)
             new_parents.append(above)
             new_uids.append(uid)
@@ -232,41 +231,41 @@ def plan(ask: ForwardCall, slot: Slot, context: int | None, name: str, size: int
     ids = fresh + ([tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes))
     if ids and (min(ids) < 0 or max(ids) >= size):
         bad = next(t for t in ids if not 0 <= t < size)
-        raise DecError(f"token {bad} is not in the vocabulary of {name!r}, which has {size} tokens ({ask.request})")
+        raise DecError(f"token {bad} is not in the vocabulary of {name!r}, which has {size} tokens ({call.request})")
     positions = [*range(start, length), *node_positions]
     if context is not None and positions and max(positions) >= context:
         raise DecError(
-            f"{max(positions) + 1} positions are past the context length of {name!r} ({context}), in {ask.request}",
+            f"{max(positions) + 1} positions are past the context length of {name!r} ({context}), in {call.request}",
             hint="a shorter prompt, or fewer tokens to generate",
         )
-    want = [length - 1 if row < 0 else length + places[row] for row in ask.rows]
+    want = [length - 1 if row < 0 else length + places[row] for row in call.rows]
     return SlotPlan(
-        ask=ask,
+        call=call,
         slot=slot,
         start=start,
         fresh=fresh,
         nodes=nodes,
         ids=ids,
-        tokens=ask.tokens if on_device and isinstance(ask.tokens, Tensor) else None,
+        tokens=call.tokens if on_device and isinstance(call.tokens, Tensor) else None,
         positions=positions,
         parents=new_parents,
         uids=new_uids,
         linear=linear,
         places=places,
         want=want,
-        rows=length + held + len(nodes),
+        rows=length + cached + len(nodes),
     )
 
 
-def _needed(ask: ForwardCall, count: int) -> list[bool]:
-    """Which nodes the wanted rows hang on; all of them if no row is wanted."""
-    if not len(ask.rows):
+def _needed(call: ForwardCall, count: int) -> list[bool]:
+    """Which nodes are wanted rows or their ancestors; all of them if no row is wanted."""
+    if not len(call.rows):
         return [True] * count
     needed = [False] * count
-    for row in ask.rows:
+    for row in call.rows:
         if row >= 0:
             needed[row] = True
     for node in range(count - 1, -1, -1):
-        if needed[node] and ask.parents[node] >= 0:
-            needed[ask.parents[node]] = True
+        if needed[node] and call.parents[node] >= 0:
+            needed[call.parents[node]] = True
     return needed

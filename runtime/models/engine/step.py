@@ -22,14 +22,14 @@ from decgraph.runtime.models.engine.attention import Written, additive, attendin
 Step = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor], Sequence[Tensor], Mapping[str, Tensor]], Tensor]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-_NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, made from a mask of the library's
+_NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from a mask of the library's
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest entry; else 1e-1
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a module keeps: per layer the heads and the sizes of keys and values; the types of its layers (those
-    it has, in order), the window of sliding ones, the width of its last states, their dtype and device."""
+    """The cache layout of a module: per layer the heads and the sizes of keys and values; its layers' types in order,
+    the window of sliding ones, the width of its last states, their dtype and device."""
 
     shapes: tuple[tuple[int, int, int], ...]
     types: tuple[str, ...]
@@ -44,16 +44,16 @@ class Layout:
 
     @property
     def cell_bytes(self) -> int:
-        """What one cell costs in a cache: keys, values and its last state."""
+        """Bytes of one token in a cache: keys, values and its last state."""
         kept = sum(heads * (keys + values) for heads, keys, values in self.shapes)
         return int((kept + self.width) * self.dtype.itemsize)
 
 
 class ModuleStep:
-    """The base module of a causal language model (what gives last hidden states) as a step.
+    """The base module of a causal language model (up to the last hidden states) as a step.
 
-    Raises DecError if the module cannot be run this way: no masks or positions of the caller's, layers of other
-    kinds than full and sliding attention, or other results than its own forward's on a few cells.
+    Raises DecError if the module cannot be run this way: it takes no masks or positions from the caller, has layers of
+    other kinds than full and sliding attention, or its results on a few tokens differ from its own forward's.
     """
 
     def __init__(self, base: Any, name: str, plain: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -79,10 +79,10 @@ class ModuleStep:
         """The step; in place of ids it also takes states [B, T, width] that enter the first layer."""
         given = {kind: self._prepared(mask) for kind, mask in masks.items() if kind in self._types}
         cache = Written(keys, values, write, self._at)
-        cells = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
+        inputs = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
         with attending(self._config):
             out = self.base(
-                **cells,
+                **inputs,
                 position_ids=positions,
                 attention_mask=given if len(given) > 1 else next(iter(given.values())),
                 past_key_values=cache,
@@ -117,7 +117,7 @@ class ModuleStep:
         self._window = int(window) if SLIDING in self._types and window is not None else None
 
     def _probe(self) -> Layout:
-        """Runs two cells without a cache of theirs, and looks at what every layer's attention gets."""
+        """Runs two tokens without a cache and records the arguments of every layer's attention."""
         device = next(self.base.parameters()).device
         masks = {
             kind: torch.zeros(1, 1, 2, 2, dtype=next(self.base.parameters()).dtype, device=device)
@@ -137,7 +137,7 @@ class ModuleStep:
                 )
         except DecError as error:
             raise DecError(f"{self.name!r} is not supported: {error.diagnostics[0]}") from error
-        except Exception as error:  # the module's own code, called in a way that it may not know
+        except Exception as error:  # the module's own code, called in a way that it may not support
             raise DecError(
                 f"{self.name!r} is not supported: {type(self.base).__name__} cannot be run on a mask, positions and "
                 f"a cache given from outside ({type(error).__name__}: {error})"
@@ -167,28 +167,28 @@ class ModuleStep:
         )
 
     def _compare(self) -> None:
-        """Two siblings below two cells, held in a cache: the module's own forward over each path says the same."""
+        """Compares two siblings below two cached tokens with the module's own forward over each path."""
         layout, dev = self.layout, self.layout.device
         size = int(self._config.vocab_size)
         tokens = [1 % size, 2 % size, 3 % size, 5 % size]
         keys = [torch.zeros(1, h, 6, k, dtype=layout.dtype, device=dev) for h, k, _ in layout.shapes]
         values = [torch.zeros(1, h, 6, v, dtype=layout.dtype, device=dev) for h, _, v in layout.shapes]
         got: list[Tensor] = []
-        for cells, positions, sees in (
+        for places, positions, sees in (
             ([0, 1], [0, 1], [[0], [0, 1]]),
             ([2, 3], [2, 2], [[0, 1, 2], [0, 1, 3]]),
         ):
             mask = torch.zeros(1, 1, 2, 6, dtype=torch.bool)
             for row, seen in enumerate(sees):
-                for cell in seen:
-                    if layout.window is None or positions[row] - min(cell, 2) < layout.window:
-                        mask[0, 0, row, cell] = True
+                for place in seen:
+                    if layout.window is None or positions[row] - min(place, 2) < layout.window:
+                        mask[0, 0, row, place] = True
             full = torch.zeros_like(mask)
             for row, seen in enumerate(sees):
                 full[0, 0, row, seen] = True
-            ids = torch.tensor([[tokens[c] for c in cells]], device=dev)
+            ids = torch.tensor([[tokens[c] for c in places]], device=dev)
             at = torch.tensor([positions], device=dev)
-            out = self(ids, at, torch.tensor([cells], device=dev), keys, values, {FULL: full.to(dev), SLIDING: mask.to(dev)})
+            out = self(ids, at, torch.tensor([places], device=dev), keys, values, {FULL: full.to(dev), SLIDING: mask.to(dev)})
             got += list(out[0])
         for path, mine in ((tokens[:3], got[2]), ([*tokens[:2], tokens[3]], got[3])):
             theirs = self._plain(torch.tensor([path], device=dev))[0, -1]
@@ -199,13 +199,13 @@ class ModuleStep:
             if not gap <= _TOLERANCE.get(layout.dtype, 0.1):
                 raise DecError(
                     f"{self.name!r} is not supported: {type(self.base).__name__} with a cache differs from itself "
-                    f"without one by {gap:.1e}; it seems to use the order of cells beside their positions",
-                    hint="attn_implementation='eager', if what it has leaves out the soft caps" if self._capped else "",
+                    f"without one by {gap:.1e}; it seems to use the order of tokens beside their positions",
+                    hint="attn_implementation='eager', if its own attention leaves out the soft caps" if self._capped else "",
                 )
 
 
 class _Seen(Written):
-    """A cache that keeps nothing: the new cells are all there is. Notes shapes by layer."""
+    """A cache that stores nothing: attention sees the new tokens only. Records shapes by layer."""
 
     def __init__(self) -> None:
         self.layers = []
@@ -226,7 +226,7 @@ class _Seen(Written):
 
 
 def _listen(base: nn.Module, seen: _Seen) -> list[Any]:  # Any: handles of hooks
-    """Notes what attention modules (those with a layer index) are called with."""
+    """Records the arguments of attention modules (those with a layer index)."""
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         layer = int(module.layer_idx)

@@ -1,4 +1,4 @@
-"""docs/museum.md, written from the table of entries: `python tests/check/museum/page.py`."""
+"""Writes docs/museum.md from the table of entries: `python tests/check/museum/page.py`."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ WORDS = {
 }
 HEAD = """# The museum
 
-*Written from tests/check/museum/entries.py by `python tests/check/museum/page.py`; change the table, not this page.*
+*Generated from tests/check/museum/entries.py by `python tests/check/museum/page.py`; change the table, not this page.*
 
-Engines have shipped decoding loops that commit the wrong tokens. Here are 57 such bugs, numbered as in a survey of engines, and
-a few wrong forms of published rules. Each was written for decgraph. `tests/check/test_museum.py` decides every program that is
-linked here and finds every test and mutant that is named, so that no line of this page is an opinion.
+Engines have shipped decoding loops that commit the wrong tokens. This page has 57 such bugs, numbered as in a survey of
+engines, and a few wrong forms of published rules. Each program was written for decgraph. `tests/check/test_museum.py` checks
+every program linked here and looks up every test and mutant named here, so every line of this page is verified.
 
 | status | |
 |---|---|
 | refuted | The wrong program loads, and `decgraph check` finds a counterexample. Its right twin is proved. |
 | refused | The wrong program is refused at the line, with a code. |
-| cannot be written | The language has no words for it; the program linked is the attempt, with the code that refuses it. |
-| mutant | `decgraph check` plants a bug of this kind in what it has proved, and finds it ([the list](reference/mutants.md)). |
-| engine test | It lies below the language; a test looks for it in decgraph's engine. |
+| cannot be written | The language cannot express the bug; the linked program is an attempt, with the code that refuses it. |
+| mutant | A mutant of `decgraph check` has this bug, and the checker refutes it ([the list](reference/mutants.md)). |
+| engine test | The bug is below the level of the language; a test looks for it in decgraph's engine. |
 
 `python -m pytest tests/check/test_museum.py tests/check/test_museum_engine.py` runs all of it.
 """
@@ -44,7 +44,7 @@ def link(p: Program) -> str:
 
 def shown(e: Entry) -> str:
     parts = [link(p) for p in e.programs]
-    parts += [f"mutants: {', '.join(f'`{m}`' for m in e.mutants)}"] if e.mutants else []
+    parts += [f"mutant: {', '.join(f'`{m}`' for m in e.mutants)}"] if e.mutants else []
     parts += [f"test: {', '.join(f'`{t}`' for t in e.tests)}"] if e.tests else []
     parts += [e.why] if e.why else []
     return "<br>".join(parts)

@@ -107,9 +107,9 @@ def patched(model: Any, change: Callable[[Tensor], Any]) -> Any:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda x: x * 2 if float(x.sum()) > 0 else x, "decides on what"),
-        (lambda x: x * 2 if (x > 0).any() else x, "decides on what"),
-        (lambda x: x + x.sum().item(), "decides on what"),
+        (lambda x: x * 2 if float(x.sum()) > 0 else x, "branches on the result of"),
+        (lambda x: x * 2 if (x > 0).any() else x, "branches on the result of"),
+        (lambda x: x + x.sum().item(), "branches on the result of"),
         (lambda x: x.mul_(2), "in place"),
         (lambda x: x * 2 if x.shape[1] > 1 else x, "another way"),
         (lambda x: x * x.shape[1] ** 0.5, "depends on the sizes|another way"),

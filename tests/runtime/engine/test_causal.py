@@ -9,21 +9,21 @@ import torch
 from asking import run
 from hf_modules import CONFIGS, logits, module
 
-from decgraph.runtime.models.engine.forward_call import Answer, ForwardCall
+from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
 
 
-def check(of: Any, asks: list[ForwardCall], answers: list[Answer]) -> None:
-    for ask, answer in zip(asks, answers, strict=True):
-        assert isinstance(answer, torch.Tensor), answer
-        want = logits(of, ask.paths())
-        assert answer.shape == want.shape and answer.dtype == torch.float32
-        assert torch.allclose(answer, want, atol=1e-4, rtol=1e-4), (answer - want).abs().max()
+def check(of: Any, calls: list[ForwardCall], outputs: list[Output]) -> None:
+    for call, output in zip(calls, outputs, strict=True):
+        assert isinstance(output, torch.Tensor), output
+        want = logits(of, call.paths())
+        assert output.shape == want.shape and output.dtype == torch.float32
+        assert torch.allclose(output, want, atol=1e-4, rtol=1e-4), (output - want).abs().max()
         sure = want.topk(2).values.diff().abs()[:, 0] > 1e-4
-        assert (answer.argmax(-1) == want.argmax(-1))[sure].all()
+        assert (output.argmax(-1) == want.argmax(-1))[sure].all()
 
 
 @pytest.mark.quick("llama", "gpt2", "gemma3")
@@ -38,12 +38,12 @@ def test_random_asks_give_the_modules_own_logits(kind: str, form: str) -> None:
         pytest.skip("its forward cannot be captured")
     engine.chunk = 16  # prompts go in chunks
 
-    def answer(asks: list[ForwardCall]) -> None:
-        check(of, asks, engine.answer(asks))
+    def output(calls: list[ForwardCall]) -> None:
+        check(of, calls, engine.compute(calls))
 
-    cells = run(7, 61, 60, 16, answer, engine.close)
+    cells = run(7, 61, 60, 16, output, engine.close)
     assert engine.counted.computed == cells
-    assert engine.counted.asked > 2 * cells
+    assert engine.counted.requested > 2 * cells
     assert engine.counted.moved > 0
 
 
@@ -59,8 +59,8 @@ def engine(of: Any) -> Any:
 
 def test_rows_of_held_cells_need_no_forward(of: Any, engine: Any) -> None:
     context, tree = [5, 6, 7], ([1, 2, 3, 4], [-1, 0, 0, 2], [10, 11, 12, 13])
-    asks = [ForwardCall(0, context, (), *tree, [0, 1, 2, 3])]
-    check(of, asks, engine.answer(asks))
+    calls = [ForwardCall(0, context, (), *tree, [0, 1, 2, 3])]
+    check(of, calls, engine.compute(calls))
     calls = engine.counted.calls
     again = [
         ForwardCall(0, context, (), *tree, [3, -1, 1]),
@@ -68,31 +68,31 @@ def test_rows_of_held_cells_need_no_forward(of: Any, engine: Any) -> None:
         ForwardCall(0, [*context, 1, 3], [-1, -1, -1, 10, 12]),  # the context's end was a node one call ago
         ForwardCall(0, [*context, 1, 3], [-1, -1, -1, 10, 12], [4], [-1], [13], [0]),  # what hung below it is kept
     ]
-    for ask in again:
-        check(of, [ask], engine.answer([ask]))
+    for call in again:
+        check(of, [call], engine.compute([call]))
     assert engine.counted.calls == calls and engine.counted.computed == 7
-    check(of, asks := [ForwardCall(0, [*context, 1, 3, 9], [-1, -1, -1, 10, 12, -1])], engine.answer(asks))
+    check(of, calls := [ForwardCall(0, [*context, 1, 3, 9], [-1, -1, -1, 10, 12, -1])], engine.compute(calls))
     assert engine.counted.computed == 8
 
 
 def test_only_what_a_wanted_row_hangs_on_is_computed(of: Any, engine: Any) -> None:
     tree = ([1, 2, 3, 4], [-1, 0, 0, -1], [0, 1, 2, 3])
     for rows, cells in (([], 1), ([1], 2), ([3], 1), ([2], 1)):
-        asks = [ForwardCall(0, [5], (), *tree, rows)] if rows else [ForwardCall(0, [5], rows=[])]
+        calls = [ForwardCall(0, [5], (), *tree, rows)] if rows else [ForwardCall(0, [5], rows=[])]
         before = engine.counted.computed
-        answers = engine.answer(asks)
+        outputs = engine.compute(calls)
         assert engine.counted.computed - before == cells
         if rows:
-            check(of, asks, answers)
+            check(of, calls, outputs)
 
 
 def test_one_forward_for_a_ragged_batch(of: Any, engine: Any) -> None:
-    asks = [
+    calls = [
         ForwardCall("chain", [1, 2, 3], (), [4, 5, 6], [-1, 0, 1], [0, 1, 2], [-1, 0, 1, 2]),
         ForwardCall("tree", [3, 4], (), [4, 5, 6, 7, 8], [-1, -1, 0, 1, 1], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
         ForwardCall("one", [9]),
     ]
-    check(of, asks, engine.answer(asks))
+    check(of, calls, engine.compute(calls))
     assert engine.counted.calls == 1
     assert engine.counted.computed == 6 + 7 + 1 and engine.counted.padding == 3 * 7 - 14
 
@@ -100,22 +100,22 @@ def test_one_forward_for_a_ragged_batch(of: Any, engine: Any) -> None:
 def test_a_long_prompt_goes_in_chunks_and_not_padded_onto_the_others(of: Any, engine: Any) -> None:
     engine.chunk = 32
     short = [ForwardCall(n, [n, n + 1]) for n in range(6)]
-    engine.answer(short)
+    engine.compute(short)
     before = engine.counted.padding
-    asks = [ForwardCall(n, [n, n + 1, 7]) for n in range(6)] + [ForwardCall("long", list(range(60)) + [1] * 10)]
-    check(of, asks, engine.answer(asks))
+    calls = [ForwardCall(n, [n, n + 1, 7]) for n in range(6)] + [ForwardCall("long", list(range(60)) + [1] * 10)]
+    check(of, calls, engine.compute(calls))
     assert engine.counted.padding - before < 64
     assert engine.counted.calls <= 1 + 4
 
 
 def test_tensors_as_tokens_and_two_asks_of_one_sequence(of: Any, engine: Any) -> None:
     tokens = torch.tensor([4, 5, 6])
-    asks = [
+    calls = [
         ForwardCall(0, [1, 2], (), tokens, [-1, 0, -1], [0, 1, 2], [0, 1, 2]),
         ForwardCall(0, [1, 2], (), tokens, [-1, 0, -1], [0, 1, 2], [2, -1]),
         ForwardCall(0, [1, 2], (), [4, 9], [-1, 0], [-1, -1], [1]),  # nobody's cells
     ]
-    check(of, asks, engine.answer(asks))
+    check(of, calls, engine.compute(calls))
     assert engine.counted.computed == 5 + 2
 
 
@@ -123,37 +123,37 @@ def test_a_context_that_did_not_grow_is_noticed(of: Any, engine: Any) -> None:
     for context in ([1, 2, 3, 4], [1, 2, 9, 4], [1, 2], [5], [5, 6, 7]):
         check(
             of,
-            asks := [ForwardCall(0, context, (), [3], [-1], [len(context) * 100 + context[-1]], [-1, 0])],
-            engine.answer(asks),
+            calls := [ForwardCall(0, context, (), [3], [-1], [len(context) * 100 + context[-1]], [-1, 0])],
+            engine.compute(calls),
         )
 
 
 def test_sequences_leave_holes_that_are_closed(of: Any, engine: Any) -> None:
-    asks = [ForwardCall(n, [n + 1, 4, 2]) for n in range(5)]
-    engine.answer(asks)
+    calls = [ForwardCall(n, [n + 1, 4, 2]) for n in range(5)]
+    engine.compute(calls)
     engine.close(0)
     engine.close(2)
     engine.close("never seen")
-    asks = [ForwardCall(n, [n + 1, 4, 2, 8], (), [1, 2], [-1, -1], [0, 1], [-1, 0, 1]) for n in (4, 1)]  # 3 stays away
-    check(of, asks, engine.answer(asks))
-    asks = [ForwardCall(n, [n + 1, 4, 2, 8, 6]) for n in (4, 3, 1)]
+    calls = [ForwardCall(n, [n + 1, 4, 2, 8], (), [1, 2], [-1, -1], [0, 1], [-1, 0, 1]) for n in (4, 1)]  # 3 stays away
+    check(of, calls, engine.compute(calls))
+    calls = [ForwardCall(n, [n + 1, 4, 2, 8, 6]) for n in (4, 3, 1)]
     before = engine.counted.computed
-    check(of, asks, engine.answer(asks))
+    check(of, calls, engine.compute(calls))
     assert engine.counted.computed - before == 4
 
 
 def test_rows_past_the_vocabulary_are_cut(of: Any) -> None:
     engine = engine_of(from_module(of, name="small", vocab=Vocab("some", 50)))
-    (answer,) = engine.answer([ForwardCall(0, [1, 2])])
-    assert answer.shape == (1, 50)
-    (error,) = engine.answer([ForwardCall(0, [1, 55])])
+    (output,) = engine.compute([ForwardCall(0, [1, 2])])
+    assert output.shape == (1, 50)
+    (error,) = engine.compute([ForwardCall(0, [1, 55])])
     assert "token 55" in str(error)
 
 
 def test_half_precision(of: Any) -> None:
     small = module("qwen3").to(torch.bfloat16)
     engine = engine_of(from_module(small, name="half"))
-    asks = [ForwardCall(0, [1, 2, 3], (), [4, 5], [-1, -1], [0, 1], [0, 1]), ForwardCall(1, [8])]
-    for ask, answer in zip(asks, engine.answer(asks), strict=True):
-        want = logits(small, ask.paths()).float()
-        assert answer.dtype == torch.float32 and (answer - want).abs().max() < 0.05 * want.abs().max()
+    calls = [ForwardCall(0, [1, 2, 3], (), [4, 5], [-1, -1], [0, 1], [0, 1]), ForwardCall(1, [8])]
+    for call, output in zip(calls, engine.compute(calls), strict=True):
+        want = logits(small, call.paths()).float()
+        assert output.dtype == torch.float32 and (output - want).abs().max() < 0.05 * want.abs().max()

@@ -13,7 +13,7 @@ from hf_modules import logits, module
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Answer, ForwardCall
+from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
 from decgraph.runtime.models.engine.hf import module_engine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
@@ -29,15 +29,15 @@ def engine(of: Any) -> CausalEngine:
     return module_engine(of, "small", 61, 96)
 
 
-def right(of: Any, ask: ForwardCall, answer: Answer) -> None:
-    assert isinstance(answer, torch.Tensor), answer
-    assert torch.allclose(answer, logits(of, ask.paths()), atol=1e-4, rtol=1e-4)
+def right(of: Any, call: ForwardCall, output: Output) -> None:
+    assert isinstance(output, torch.Tensor), output
+    assert torch.allclose(output, logits(of, call.paths()), atol=1e-4, rtol=1e-4)
 
 
-def wrong(answer: Answer, *words: str) -> None:
-    assert isinstance(answer, DecError)
+def wrong(output: Output, *words: str) -> None:
+    assert isinstance(output, DecError)
     for word in words:
-        assert word in str(answer)
+        assert word in str(output)
 
 
 def test_logits_that_are_not_numbers(of: Any, engine: CausalEngine) -> None:
@@ -46,16 +46,16 @@ def test_logits_that_are_not_numbers(of: Any, engine: CausalEngine) -> None:
         of.lm_head.weight = torch.nn.Parameter(of.lm_head.weight.clone())
         of.lm_head.weight[7] = 0.0
     good, bad = ForwardCall("good", [1, 2, 3]), ForwardCall("bad", [1, 2], (), [4, 7, 5], [-1, 0, 1], [0, 1, 2], [-1, 0, 1, 2])
-    answers = engine.answer([good, bad])
-    right(of, good, answers[0])
-    wrong(answers[1], "'small'", "position 3", "request bad")
+    outputs = engine.compute([good, bad])
+    right(of, good, outputs[0])
+    wrong(outputs[1], "'small'", "position 3", "request bad")
     again = [ForwardCall("good", [1, 2, 3, 4]), ForwardCall("bad", [1, 2], (), [4, 5], [-1, 0], [3, 4], [-1, 0, 1])]
-    for ask, answer in zip(again, engine.answer(again), strict=True):
-        right(of, ask, answer)
+    for call, output in zip(again, engine.compute(again), strict=True):
+        right(of, call, output)
     # Cells that are not numbers, in a slot that another sequence then gets: nothing of them is left.
-    engine.answer([ForwardCall("poison", [1, 7, 7, 7, 7, 7], rows=[])])
+    engine.compute([ForwardCall("poison", [1, 7, 7, 7, 7, 7], rows=[])])
     engine.close("poison")
-    right(of, ask := ForwardCall("next", [3, 1]), engine.answer([ask])[0])
+    right(of, call := ForwardCall("next", [3, 1]), engine.compute([call])[0])
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf")])
@@ -63,31 +63,31 @@ def test_infinite_logits(of: Any, engine: CausalEngine, value: float) -> None:
     head, which = engine.head, torch.zeros(61)
     which[5] = value  # +inf anywhere is an error; a single -inf is not
     engine.head = lambda states: head(states) + which
-    (answer,) = engine.answer([ForwardCall(0, [1, 2])])
+    (output,) = engine.compute([ForwardCall(0, [1, 2])])
     if value > 0:
-        wrong(answer, "not numbers")
+        wrong(output, "not numbers")
     else:
-        assert isinstance(answer, torch.Tensor) and answer[0, 5] == value
+        assert isinstance(output, torch.Tensor) and output[0, 5] == value
         engine.head = lambda states: head(states) + value
-        wrong(engine.answer([ForwardCall(0, [1, 2])])[0], "not numbers")
+        wrong(engine.compute([ForwardCall(0, [1, 2])])[0], "not numbers")
 
 
 def test_a_prompt_longer_than_the_context(of: Any, engine: CausalEngine) -> None:
-    asks = [
+    calls = [
         ForwardCall("long", [1] * 97),
         ForwardCall("short", [1, 2]),
         ForwardCall("edge", [2] * 96),
         ForwardCall("tree", [2] * 96, (), [1], [-1], [0], [0]),
     ]
-    answers = engine.answer(asks)
-    wrong(answers[0], "97 positions", "'small' (96)", "request long")
-    wrong(answers[3], "97 positions", "request tree")
-    right(of, asks[1], answers[1])
-    right(of, asks[2], answers[2])
+    outputs = engine.compute(calls)
+    wrong(outputs[0], "97 positions", "'small' (96)", "request long")
+    wrong(outputs[3], "97 positions", "request tree")
+    right(of, calls[1], outputs[1])
+    right(of, calls[2], outputs[2])
 
 
 def test_asks_that_make_no_sense(engine: CausalEngine) -> None:
-    answers = engine.answer(
+    outputs = engine.compute(
         [
             ForwardCall("empty", []),
             ForwardCall("token", [1, 61]),
@@ -95,10 +95,10 @@ def test_asks_that_make_no_sense(engine: CausalEngine) -> None:
             ForwardCall("named", [99], name="prompt 3"),
         ]
     )
-    wrong(answers[0], "at least one token", "request empty")
-    wrong(answers[1], "token 61", "61 tokens", "request token")
-    wrong(answers[2], "token -1")
-    wrong(answers[3], "prompt 3")
+    wrong(outputs[0], "at least one token", "request empty")
+    wrong(outputs[1], "token 61", "61 tokens", "request token")
+    wrong(outputs[2], "token -1")
+    wrong(outputs[3], "prompt 3")
 
 
 def cell_bytes(engine: CausalEngine) -> int:
@@ -109,33 +109,33 @@ def test_a_batch_that_does_not_fit_is_split(of: Any) -> None:
     engine = module_engine(of, "small", 61, 96)
     roomy = module_engine(of, "small", 61, 96)
     engine.store.budget = 2 * 64 * cell_bytes(engine)  # two short sequences, or one long one
-    asks = [ForwardCall(n, [n + 1] * (20 + n)) for n in range(5)]
+    calls = [ForwardCall(n, [n + 1] * (20 + n)) for n in range(5)]
     for _ in range(2):
-        for ask, answer, want in zip(asks, engine.answer(asks), roomy.answer(asks), strict=True):
-            right(of, ask, answer)
-            assert isinstance(answer, torch.Tensor) and isinstance(want, torch.Tensor)
+        for call, output, want in zip(calls, engine.compute(calls), roomy.compute(calls), strict=True):
+            right(of, call, output)
+            assert isinstance(output, torch.Tensor) and isinstance(want, torch.Tensor)
     assert engine.store.slots * engine.store.rows <= 2 * 64
     assert roomy.counted.computed < engine.counted.computed  # what was given up is computed again
-    right(of, ask := ForwardCall("long", [3] * 90), engine.answer([ask])[0])
+    right(of, call := ForwardCall("long", [3] * 90), engine.compute([call])[0])
     assert engine.store.slots * engine.store.rows <= 2 * 64
     engine.store.budget = 64 * cell_bytes(engine)
     small = module_engine(of, "small", 61, 96)
     small.store.budget = 64 * cell_bytes(small)
-    answers = small.answer([ForwardCall("long", [3] * 70), ForwardCall("short", [3] * 7)])
-    wrong(answers[0], "'small'", "no room", "request long", "budget", "try:")
-    right(of, ForwardCall("short", [3] * 7), answers[1])
+    outputs = small.compute([ForwardCall("long", [3] * 70), ForwardCall("short", [3] * 7)])
+    wrong(outputs[0], "'small'", "no room", "request long", "budget", "try:")
+    right(of, ForwardCall("short", [3] * 7), outputs[1])
 
 
 def test_random_asks_within_a_tight_budget(of: Any) -> None:
     engine = module_engine(of, "small", 61, 96)
     engine.store.budget = 3 * 64 * cell_bytes(engine)
 
-    def answer(asks: list[ForwardCall]) -> None:
-        for ask, made in zip(asks, engine.answer(asks), strict=True):
-            right(of, ask, made)
+    def output(calls: list[ForwardCall]) -> None:
+        for call, made in zip(calls, engine.compute(calls), strict=True):
+            right(of, call, made)
         assert engine.store.slots * engine.store.rows * cell_bytes(engine) <= engine.store.budget
 
-    assert engine.counted.computed <= run(3, 61, 60, 15, answer, engine.close, sequences=5)
+    assert engine.counted.computed <= run(3, 61, 60, 15, output, engine.close, sequences=5)
 
 
 class Failing:
@@ -161,46 +161,46 @@ ALLOCATORS = [
 
 @pytest.mark.parametrize("error", ALLOCATORS)
 def test_out_of_memory_halves_the_batch(of: Any, engine: CausalEngine, error: Callable[[], BaseException]) -> None:
-    asks = [ForwardCall(n, [n + 1, 5, 6]) for n in range(7)]
+    calls = [ForwardCall(n, [n + 1, 5, 6]) for n in range(7)]
     engine.step = Failing(engine.step, error, lambda size, _: size > 2)
-    for ask, answer in zip(asks, engine.answer(asks), strict=True):
-        right(of, ask, answer)
+    for call, output in zip(calls, engine.compute(calls), strict=True):
+        right(of, call, output)
     assert engine.counted.computed == 21
 
 
 def test_out_of_memory_at_one_sequence_is_that_ones(of: Any, engine: CausalEngine) -> None:
     inner = engine.step
     engine.step = Failing(inner, ALLOCATORS[0], lambda size, _: True)
-    for answer in engine.answer([ForwardCall("a", [1, 2]), ForwardCall("b", [3])]):
-        wrong(answer, "no room", "memory")
+    for output in engine.compute([ForwardCall("a", [1, 2]), ForwardCall("b", [3])]):
+        wrong(output, "no room", "memory")
     engine.step = inner
-    right(of, ask := ForwardCall("a", [1, 2, 3]), engine.answer([ask])[0])
+    right(of, call := ForwardCall("a", [1, 2, 3]), engine.compute([call])[0])
 
 
 @pytest.mark.parametrize("at", range(1, 5))
 def test_interrupted_at_any_forward(of: Any, engine: CausalEngine, at: int) -> None:
     engine.chunk = 8
     inner = engine.step
-    asks = [ForwardCall("a", [1, 2] * 9), ForwardCall("b", [4, 3])]
+    calls = [ForwardCall("a", [1, 2] * 9), ForwardCall("b", [4, 3])]
     grown = [
         ForwardCall("a", [1, 2] * 9, (), [7, 8, 9], [-1, 0, 0], [0, 1, 2], [-1, 1, 2]),
         ForwardCall("b", [4, 3, 7, 5], [-1, -1, 0, -1], (), (), (), [-1]),
     ]
     engine.step = Failing(inner, KeyboardInterrupt, lambda _, calls: calls == at)
     stopped = False
-    for batch in (asks, grown, asks, grown):
+    for batch in (calls, grown, calls, grown):
         try:
-            answers = engine.answer(batch)
+            outputs = engine.compute(batch)
         except KeyboardInterrupt:
             stopped = True
             continue
-        for ask, answer in zip(batch, answers, strict=True):
-            right(of, ask, answer)
+        for call, output in zip(batch, outputs, strict=True):
+            right(of, call, output)
     assert stopped
 
 
 def test_interrupted_while_cells_are_moved(of: Any, engine: CausalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.answer([ForwardCall("a", [1, 2], (), [3, 4, 5, 6], [-1, 0, 0, 2], [0, 1, 2, 3], [1, 3])])
+    engine.compute([ForwardCall("a", [1, 2], (), [3, 4, 5, 6], [-1, 0, 0, 2], [0, 1, 2, 3], [1, 3])])
     store = engine.store
 
     def stopped(slot: int, source: Any, first: int) -> None:
@@ -211,14 +211,14 @@ def test_interrupted_while_cells_are_moved(of: Any, engine: CausalEngine, monkey
     with monkeypatch.context() as patch:
         patch.setattr(store, "move", stopped)
         with pytest.raises(KeyboardInterrupt):
-            engine.answer([grown])
-    right(of, grown, engine.answer([grown])[0])
+            engine.compute([grown])
+    right(of, grown, engine.compute([grown])[0])
 
 
 def test_other_errors_are_not_hidden(engine: CausalEngine) -> None:
     engine.step = Failing(engine.step, lambda: RuntimeError("shapes differ"), lambda *_: True)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        engine.answer([ForwardCall(0, [1])])
+        engine.compute([ForwardCall(0, [1])])
 
 
 REFUSED = {
@@ -261,9 +261,9 @@ def test_weights_on_two_devices_are_refused(of: Any) -> None:
 def test_the_module_is_left_as_it_was(of: Any) -> None:
     before = of.config._attn_implementation
     engine = module_engine(of, "small", 61, 96)
-    engine.answer([ForwardCall(0, [1, 2])])
+    engine.compute([ForwardCall(0, [1, 2])])
     engine.step = Failing(engine.step, KeyboardInterrupt, lambda *_: True)
     with pytest.raises(KeyboardInterrupt):
-        engine.answer([ForwardCall(0, [1, 2, 3])])
+        engine.compute([ForwardCall(0, [1, 2, 3])])
     assert of.config._attn_implementation == before
     assert not [m for m in of.modules() if m._forward_pre_hooks]

@@ -15,7 +15,7 @@ from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine import exits, heads
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Answer, ForwardCall, Remembered
+from decgraph.runtime.models.engine.forward_call import ForwardCall, Output, Remembered
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.plain import PlainEngine, stacked
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -49,27 +49,27 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def check(model: Model, asks: list[ForwardCall], answers: list[Answer], **given: Any) -> None:
-    for ask, answer in zip(asks, answers, strict=True):
-        assert isinstance(answer, torch.Tensor), answer
-        want = stacked(model.eval(ask.paths(), **given), V)
-        assert torch.allclose(answer.double(), want, atol=2e-4, rtol=1e-4), (answer - want).abs().max()
+def check(model: Model, calls: list[ForwardCall], outputs: list[Output], **given: Any) -> None:
+    for call, output in zip(calls, outputs, strict=True):
+        assert isinstance(output, torch.Tensor), output
+        want = stacked(model.eval(call.paths(), **given), V)
+        assert torch.allclose(output.double(), want, atol=2e-4, rtol=1e-4), (output - want).abs().max()
 
 
 def cells(model: Model, *others: Any) -> tuple[int, Any]:
     """Random asks of a model; also hands them to the other engines' checks. Returns what they must cost."""
     engine = engine_of(model)
 
-    def answer(asks: list[ForwardCall]) -> None:
-        check(model, asks, engine.answer(asks))
+    def output(calls: list[ForwardCall]) -> None:
+        check(model, calls, engine.compute(calls))
         for other in others:
-            check(other, asks, engine_of(other).answer(asks))
+            check(other, calls, engine_of(other).compute(calls))
 
     def close(name: int) -> None:
         for one in (model, *others):
             engine_of(one).close(name)
 
-    return run(11, V, 50, 12, answer, close, sequences=3), engine
+    return run(11, V, 50, 12, output, close, sequences=3), engine
 
 
 def test_a_loaded_model_has_an_engine_of_its_own(target: HFCausal) -> None:
@@ -114,31 +114,31 @@ def test_kangaroo_drafts_and_verifies_on_the_same_lower_layers(form: str, target
     assert engine.counted.computed == whole.counted.computed == cost
     assert whole.below is engine.below and engine.below.counted.computed == cost
     bare = derive(target, "head", derive(target, "upto", 2))
-    check(bare, asks := [ForwardCall("x", [1, 2, 3])], engine_of(bare).answer(asks))
+    check(bare, calls := [ForwardCall("x", [1, 2, 3])], engine_of(bare).compute(calls))
 
 
 def test_medusa_heads(target: HFCausal) -> None:
     medusa = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
     both = target.with_heads(medusa)
     for engine in (engine_of(both), engine_of(medusa)):
-        asks = [ForwardCall(n, context, part="heads") for n, context in enumerate(([4, 5, 6], [7], [4, 5, 6, 9, 9]))]
-        for ask, answer in zip(asks, engine.answer(asks), strict=True):
-            assert isinstance(answer, torch.Tensor)
-            assert torch.allclose(answer.double(), stacked(both.heads(tuple(ask.context)), V), atol=1e-4)
+        calls = [ForwardCall(n, context, part="heads") for n, context in enumerate(([4, 5, 6], [7], [4, 5, 6, 9, 9]))]
+        for call, output in zip(calls, engine.compute(calls), strict=True):
+            assert isinstance(output, torch.Tensor)
+            assert torch.allclose(output.double(), stacked(both.heads(tuple(call.context)), V), atol=1e-4)
     engine = engine_of(both)
     before = engine.counted.computed
-    asks = [ForwardCall(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0]), ForwardCall(1, [7], part="heads")]
-    logits, guesses = engine.answer(asks)
-    check(target, asks[:1], [logits])
+    calls = [ForwardCall(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0]), ForwardCall(1, [7], part="heads")]
+    logits, guesses = engine.compute(calls)
+    check(target, calls[:1], [logits])
     assert isinstance(guesses, torch.Tensor) and guesses.shape == (3, V)
     assert engine.counted.computed == before + 1
     assert engine_of(target).counted.computed >= engine.counted.computed  # one cache for the model with and without
     for one in (engine, PlainEngine(both)):  # several rows: the heads of each together
-        (several,) = one.answer([ForwardCall(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0], part="heads")])
+        (several,) = one.compute([ForwardCall(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0], part="heads")])
         each = torch.cat([stacked(both.heads(path), V) for path in ((4, 5, 6), (4, 5, 6, 8))])
         assert isinstance(several, torch.Tensor) and torch.allclose(several.double(), each, atol=1e-4)
     with pytest.raises(DecError, match="with_heads"):
-        engine_of(target).answer([ForwardCall(0, [4], part="heads")])
+        engine_of(target).compute([ForwardCall(0, [4], part="heads")])
 
 
 @pytest.fixture
@@ -159,11 +159,11 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
         trees: dict[int, tuple[list[int], list[int], list[int]]] = {n: ([], [], []) for n in state}
         drawn = engine.counted.calls
         for level in range(3):
-            asks = []
+            calls = []
             for n, (context, marks) in state.items():
                 tokens, parents, uids = trees[n]
                 rows = [-1] if not tokens else list(range(len(tokens) - 2 * level, len(tokens)))[-4:]
-                asks.append(
+                calls.append(
                     ForwardCall(
                         n,
                         context,
@@ -175,22 +175,22 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
                         given=Remembered(target, context, len(context) - 1 + late),
                     )
                 )
-            for ask, answer in zip(asks, engine.answer(asks), strict=True):
-                assert ask.given is not None
-                known = target.memory(ask.given.path)
-                check(eagle, [ask], [answer], given=known)
-            for n, ask in zip(state, asks, strict=True):
+            for call, output in zip(calls, engine.compute(calls), strict=True):
+                assert call.given is not None
+                known = target.memory(call.given.path)
+                check(eagle, [call], [output], given=known)
+            for n, call in zip(state, calls, strict=True):
                 tokens, parents, uids = trees[n]
-                for row in ask.rows[-2:]:
+                for row in call.rows[-2:]:
                     tokens.append(int(torch.randint(V, ())))
                     parents.append(row)
                     uids.append(uid := uid + 1)
         assert engine.counted.calls - drawn <= 5  # a level is a forward for all; a chain and its first level are two
-        asks = [ForwardCall(n, c, m, *trees[n], [-1]) for n, (c, m) in state.items()]
-        asks = [
-            ForwardCall(a.sequence, a.context, a.marks, a.tokens, a.parents, a.uids, range(-1, len(a.tokens))) for a in asks
+        calls = [ForwardCall(n, c, m, *trees[n], [-1]) for n, (c, m) in state.items()]
+        calls = [
+            ForwardCall(a.sequence, a.context, a.marks, a.tokens, a.parents, a.uids, range(-1, len(a.tokens))) for a in calls
         ]
-        check(target, asks, whole.answer(asks))
+        check(target, calls, whole.compute(calls))
         for n, (context, marks) in state.items():
             tokens, parents, uids = trees[n]
             if n != 1:  # accept a node and the one below it
@@ -206,13 +206,13 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
 
 def test_eagle_asked_for_what_is_unusual(eagle: HFFeatures) -> None:
     engine = engine_of(eagle)
-    check(eagle, asks := [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1])], engine.answer(asks))
-    asks = [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], 1))]
-    check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)))
+    check(eagle, calls := [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1])], engine.compute(calls))
+    calls = [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], 1))]
+    check(eagle, calls, engine.compute(calls), given=eagle.target.memory((3,)))
     for given in (0, 1):  # a prompt of one token: there is no feature before it
-        asks = [ForwardCall(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], given))]
-        check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)[:given]))
-    asks = [ForwardCall(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], given=Remembered(eagle.target, [3], 1))]
-    check(eagle, asks, engine.answer(asks), given=eagle.target.memory((3,)))
-    (error,) = engine.answer([ForwardCall(7, [1] * 120, given=Remembered(eagle.target, [1] * 120, 119))])
+        calls = [ForwardCall(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], given))]
+        check(eagle, calls, engine.compute(calls), given=eagle.target.memory((3,)[:given]))
+    calls = [ForwardCall(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], given=Remembered(eagle.target, [3], 1))]
+    check(eagle, calls, engine.compute(calls), given=eagle.target.memory((3,)))
+    (error,) = engine.compute([ForwardCall(7, [1] * 120, given=Remembered(eagle.target, [1] * 120, 119))])
     assert isinstance(error, DecError) and "request 7" in str(error)

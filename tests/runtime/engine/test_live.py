@@ -34,8 +34,8 @@ def test_folders_of_every_architecture(kind: str, tmp_path: Path) -> None:
     got = torch.from_numpy(model.eval([path])[0].logits)[None].float()
     assert torch.allclose(got, want, atol=1e-4)
     engine = engine_of(model)
-    engine.answer([ForwardCall(0, path[:4])])
-    assert torch.allclose(engine.answer([ForwardCall(0, path)])[0], want, atol=1e-4)
+    engine.compute([ForwardCall(0, path[:4])])
+    assert torch.allclose(engine.compute([ForwardCall(0, path)])[0], want, atol=1e-4)
     assert engine.counted.computed == len(path)
 
 
@@ -82,13 +82,13 @@ def test_pure_models_are_asked_path_by_path(target: Model, features: Model) -> N
     paths = [(1, 2), (1, 2, 1, 0), (1, 2, 2)]
     engine: Engine = engine_of(target)
     assert isinstance(engine, PlainEngine)
-    asks = [
+    calls = [
         ForwardCall("a", [1, 2], (), *tree, [-1, 2, 0]),
         ForwardCall("b", [0], part="heads"),
         ForwardCall("c", [99]),
         ForwardCall("d", []),
     ]
-    logs, heads, *errors = engine.answer(asks)
+    logs, heads, *errors = engine.compute(calls)
     for row, want in zip(logs, target.eval(paths), strict=True):
         assert row.dtype == torch.float64 and row.tolist() == want.to_float().logits.tolist()
     for row, want in zip(heads, target.heads((0,)), strict=True):
@@ -96,11 +96,11 @@ def test_pure_models_are_asked_path_by_path(target: Model, features: Model) -> N
     assert all(isinstance(error, DecError) for error in errors)
     for given in (None, 1, 2):
         of = None if given is None else Remembered(target, [1, 2], given)
-        (rows,) = engine_of(features).answer([ForwardCall("a", [1, 2], (), *tree, [-1, 2, 0], given=of)])
+        (rows,) = engine_of(features).compute([ForwardCall("a", [1, 2], (), *tree, [-1, 2, 0], given=of)])
         memory = None if given is None else target.memory((1, 2)[:given])
         for row, want in zip(rows, features.eval(paths, given=memory), strict=True):
             assert row.tolist() == want.to_float().logits.tolist()
-    (several,) = engine.answer([ForwardCall("a", [1, 2], (), *tree, [0, 1], part="heads")])
+    (several,) = engine.compute([ForwardCall("a", [1, 2], (), *tree, [0, 1], part="heads")])
     wanted = [row.to_float().logits.tolist() for path in ((1, 2, 2), (1, 2, 1)) for row in target.heads(path)]
     assert several.tolist() == wanted
     engine.close("a")
@@ -108,5 +108,5 @@ def test_pure_models_are_asked_path_by_path(target: Model, features: Model) -> N
 
 def test_pure_models_that_read_layers() -> None:
     drafter = derive(FREE, "head", derive(FreeAdapter(FREE), "on", derive(FREE, "upto", 2)))
-    (rows,) = engine_of(drafter).answer([ForwardCall("a", [1, 2], tokens=torch.tensor([0]), parents=[-1], uids=[3], rows=[0])])
+    (rows,) = engine_of(drafter).compute([ForwardCall("a", [1, 2], tokens=torch.tensor([0]), parents=[-1], uids=[3], rows=[0])])
     assert rows[0].tolist() == drafter.eval([(1, 2, 0)])[0].to_float().logits.tolist()

@@ -145,7 +145,7 @@ class Player:
     def tensor(self, cells: list[Any]) -> torch.Tensor:
         return torch.tensor([self.mask if not isinstance(c, int) else c for c in cells])
 
-    def ask(self) -> CanvasCall:
+    def call(self) -> CanvasCall:
         """A random ask; `expected` is then what the model says: rows, and the memory if it is kept."""
         if not self.cells or self.rng.random() < 0.05:
             self.start()
@@ -171,10 +171,10 @@ class Player:
         scores = dict(zip(fresh, self.model.eval_canvas(tuple(cells), fresh, self.memory), strict=True))
         memory = self.model.memory(tuple(cells), fresh, self.memory) if keep else None
         self.expected = (reference_rows([scores[i] for i in rows]), memory)
-        ask = CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=rng.random() < 0.6)
-        if ask.consumed:
+        call = CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=rng.random() < 0.6)
+        if call.consumed:
             self.kept = self.memory = None
-        return ask
+        return call
 
     def _candidates(self) -> CanvasCall:
         rng, length = self.rng, len(self.cells)
@@ -225,16 +225,16 @@ class Player:
             cells[i] = Soft(tuple(w), m)
         return at, weights, shares
 
-    def check(self, answer: CanvasOutput | DecError, exact: bool) -> None:
-        assert isinstance(answer, CanvasOutput), str(answer)
+    def check(self, output: CanvasOutput | DecError, exact: bool) -> None:
+        assert isinstance(output, CanvasOutput), str(output)
         rows, memory = self.expected
-        got = answer.logits.double().numpy()
+        got = output.logits.double().numpy()
         assert got.shape[:-1] == rows.shape[:-1]
         assert rows.size == 0 or same(rows, got, 0.0 if exact else 1e-4), np.nanmax(np.abs(np.nan_to_num(rows - got)))
-        assert (answer.memory is None) == (memory is None)
+        assert (output.memory is None) == (memory is None)
         if memory is not None:
-            assert answer.memory.memory == memory if exact else same_memory(answer.memory, memory)
-            self.kept, self.memory = answer.memory, memory
+            assert output.memory.memory == memory if exact else same_memory(output.memory, memory)
+            self.kept, self.memory = output.memory, memory
 
 
 @pytest.mark.quick(first=1, each="captured")
@@ -248,10 +248,10 @@ def test_any_asks_are_answered_as_the_model_itself_answers(name: str, captured: 
     players = [Player(f"s{n}", model, engine.mask, Random(n)) for n in range(4)]
     for _ in range(10 if name == "shipped" else 50):
         asking = rng.sample(players, rng.randint(1, len(players)))
-        asks = [p.ask() for p in asking]
-        for player, answer in zip(asking, engine.answer(asks), strict=True):
-            player.check(answer, exact=False)
-    assert engine.counted.calls > 0 and engine.counted.computed <= engine.counted.asked
+        calls = [p.call() for p in asking]
+        for player, output in zip(asking, engine.compute(calls), strict=True):
+            player.check(output, exact=False)
+    assert engine.counted.calls > 0 and engine.counted.computed <= engine.counted.requested
 
 
 @pytest.mark.parametrize(
@@ -269,6 +269,6 @@ def test_models_that_are_not_hugging_face_answer_bit_for_bit(model: Model) -> No
     assert isinstance(engine, PlainMaskedEngine) and engine_of(model) is engine
     players = [Player(f"s{n}", model, engine.mask, Random(n)) for n in range(2)]
     for _ in range(12):
-        asks = [p.ask() for p in players]
-        for player, answer in zip(players, engine.answer(asks), strict=True):
-            player.check(answer, exact=True)
+        calls = [p.call() for p in players]
+        for player, output in zip(players, engine.compute(calls), strict=True):
+            player.check(output, exact=True)

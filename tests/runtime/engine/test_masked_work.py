@@ -73,10 +73,10 @@ def canvas(length: int, seed: int = 0, base: int = 3) -> torch.Tensor:
     return cells
 
 
-def one(engine: HFMaskedEngine, ask: CanvasCall) -> CanvasOutput:
-    (answer,) = engine.answer([ask])
-    assert isinstance(answer, CanvasOutput), str(answer)
-    return answer
+def one(engine: HFMaskedEngine, call: CanvasCall) -> CanvasOutput:
+    (output,) = engine.compute([call])
+    assert isinstance(output, CanvasOutput), str(output)
+    return output
 
 
 def rows_of(engine: HFMaskedEngine, cells: torch.Tensor, rows: Any) -> torch.Tensor:
@@ -86,13 +86,13 @@ def rows_of(engine: HFMaskedEngine, cells: torch.Tensor, rows: Any) -> torch.Ten
 
 def test_sequences_of_all_lengths_and_phases_share_one_forward(engine: HFMaskedEngine) -> None:
     first = [CanvasCall(n, canvas(12 + n, n), rows=range(3), keep=True) for n in range(5)]
-    kept = [a.memory for a in engine.answer(first)]  # type: ignore[union-attr]
+    kept = [a.memory for a in engine.compute(first)]  # type: ignore[union-attr]
     assert engine.counted.calls == 1 and engine.counted.computed == sum(12 + n for n in range(5))
     assert engine.counted.padding == sum(4 - n for n in range(5))
-    asks = [CanvasCall(n, canvas(12 + n, n), None, range(4, 8), kept[n], range(4, 8), True) for n in range(3)]
-    asks += [CanvasCall(3, canvas(15, 3), None, range(4, 6), kept[3], [5], True), CanvasCall(9, canvas(40, 9), rows=[30])]
-    alone = [one(another(engine), ask).logits for ask in asks]
-    together = engine.answer(asks)
+    calls = [CanvasCall(n, canvas(12 + n, n), None, range(4, 8), kept[n], range(4, 8), True) for n in range(3)]
+    calls += [CanvasCall(3, canvas(15, 3), None, range(4, 6), kept[3], [5], True), CanvasCall(9, canvas(40, 9), rows=[30])]
+    alone = [one(another(engine), call).logits for call in calls]
+    together = engine.compute(calls)
     assert engine.counted.calls == (2 if engine.step.packs else 3)  # one forward for all, or for all of a kind
     assert engine.counted.computed == 70 + 3 * 4 + 2 + 40
     for a, b in zip(alone, together, strict=True):
@@ -100,10 +100,10 @@ def test_sequences_of_all_lengths_and_phases_share_one_forward(engine: HFMaskedE
 
 
 def test_a_budget_splits_a_batch_and_changes_nothing(engine: HFMaskedEngine) -> None:
-    asks = [CanvasCall(n, canvas(16, n), rows=range(16), keep=True) for n in range(6)]
-    whole = engine.answer(asks)
-    small = another(engine, budget=2 * engine._cost(engine._plan(asks[0], asks[0].cells.numpy()).units[0]))
-    split = small.answer(asks)
+    calls = [CanvasCall(n, canvas(16, n), rows=range(16), keep=True) for n in range(6)]
+    whole = engine.compute(calls)
+    small = another(engine, budget=2 * engine._cost(engine._plan(calls[0], calls[0].cells.numpy()).units[0]))
+    split = small.compute(calls)
     assert (engine.counted.calls, small.counted.calls) == (1, 3)
     for a, b in zip(whole, split, strict=True):
         assert isinstance(a, CanvasOutput) and isinstance(b, CanvasOutput)
@@ -122,7 +122,7 @@ def test_freedaves_accepted_canvas_costs_nothing(engine: HFMaskedEngine) -> None
     assert drafts.logits.shape == (4, 16, V)
     assert engine.counted.calls == 2 and engine.counted.computed == 16 + 3 * 16  # the root was known
     accepted = one(engine, CanvasCall("s", tree[2], rows=range(16)))
-    assert engine.counted.calls == 2 and engine.counted.asked == 16 + 4 * 16 + 16
+    assert engine.counted.calls == 2 and engine.counted.requested == 16 + 4 * 16 + 16
     assert torch.equal(accepted.logits, drafts.logits[2])
     assert torch.allclose(accepted.logits, rows_of(engine, tree[2], range(16)), atol=1e-5)
     assert one(engine, CanvasCall("s", tree[2], rows=[9, 4])).logits.equal(accepted.logits[[9, 4]])
@@ -203,14 +203,14 @@ def test_old_values_stay_what_they_were_when_newer_ones_are_written_over_them(en
 
 def test_the_memory_of_a_remembered_call_is_that_calls(engine: HFMaskedEngine) -> None:
     """Written over in place since, and asked for again."""
-    asks = [CanvasCall(n, canvas(16, n), keep=True) for n in range(2)]
-    first = [a.memory for a in engine.answer(asks)]  # type: ignore[union-attr]
+    calls = [CanvasCall(n, canvas(16, n), keep=True) for n in range(2)]
+    first = [a.memory for a in engine.compute(calls)]  # type: ignore[union-attr]
     cells, block = canvas(16, 1), range(4, 8)
     cells[4] = 3
     later = one(engine, CanvasCall(1, cells, None, block, first[1], block, keep=True)).memory
-    again = one(engine, asks[1]).memory
+    again = one(engine, calls[1]).memory
     assert engine.counted.calls == 2 and later.newest and not again.newest
-    assert same_rows(again, one(another(engine), asks[1]).memory) and not same_rows(again, later)
+    assert same_rows(again, one(another(engine), calls[1]).memory) and not same_rows(again, later)
 
 
 def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedEngine) -> None:
@@ -230,7 +230,7 @@ def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedE
         with pytest.raises(InternalError, match="after a call consumed it"):
             use()
     with pytest.raises(InternalError, match="after a call consumed it"):
-        engine.answer([CanvasCall("s", canvas(16, 3), None, block, cut, block)])
+        engine.compute([CanvasCall("s", canvas(16, 3), None, block, cut, block)])
     again = one(engine, CanvasCall("s", canvas(16), keep=True)).memory  # remembered, but not its memory: computed
     assert again.alive and same_rows(again, one(another(engine), CanvasCall("s", canvas(16), keep=True)).memory)
 
@@ -251,13 +251,13 @@ def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMasked
 def test_a_memory_that_two_of_a_batch_read_is_not_given_up(engine: HFMaskedEngine) -> None:
     """Their widths differ too much for one part."""
     memory = one(engine, CanvasCall("s", canvas(24), keep=True)).memory
-    asks = [
+    calls = [
         CanvasCall("s", canvas(24, n), None, range(4, end), memory, [5], consumed=end == 6) for n, end in enumerate((6, 23))
     ]
     other = another(engine)
     mine = one(other, CanvasCall("s", canvas(24), keep=True)).memory
-    alone = [one(other, replace(ask, given=mine, consumed=False)) for ask in asks]
-    for a, b in zip(alone, engine.answer(asks), strict=True):
+    alone = [one(other, replace(call, given=mine, consumed=False)) for call in calls]
+    for a, b in zip(alone, engine.compute(calls), strict=True):
         assert isinstance(b, CanvasOutput) and torch.allclose(a.logits, b.logits, atol=1e-5)
     assert memory.alive
 
@@ -267,37 +267,37 @@ def test_a_memory_asked_for_again_is_not_given_up_in_the_same_batch(engine: HFMa
     memory = one(engine, first).memory
     cells = canvas(16)
     cells[4] = 3
-    asks = [CanvasCall("s", cells, None, block, memory, block, consumed=True), replace(first, sequence="t")]
-    _, other = engine.answer(asks)
+    calls = [CanvasCall("s", cells, None, block, memory, block, consumed=True), replace(first, sequence="t")]
+    _, other = engine.compute(calls)
     assert isinstance(other, CanvasOutput) and engine.counted.calls == 2
     assert same_rows(other.memory, one(another(engine), first).memory)
 
 
 def test_a_batch_that_stays_together_is_written_in_place(engine: HFMaskedEngine) -> None:
-    kept = [a.memory for a in engine.answer([CanvasCall(n, canvas(16, n), keep=True) for n in range(3)])]  # type: ignore[union-attr]
+    kept = [a.memory for a in engine.compute([CanvasCall(n, canvas(16, n), keep=True) for n in range(3)])]  # type: ignore[union-attr]
     store, block = kept[0].store, range(4, 8)
     assert all(k.store is store for k in kept)
     for step in range(2):
         cells = [canvas(16, n) for n in range(3)]
         for c in cells:
             c[4 + step] = 1
-        asks = [CanvasCall(n, cells[n], None, block, kept[n], block, True, True) for n in (2, 0, 1)]
-        kept = [a.memory for a in sorted_by_sequence(asks, engine.answer(asks))]
+        calls = [CanvasCall(n, cells[n], None, block, kept[n], block, True, True) for n in (2, 0, 1)]
+        kept = [a.memory for a in sorted_by_sequence(calls, engine.compute(calls))]
         assert all(k.store is store for k in kept)
-    asks = [CanvasCall(n, canvas(16, n), None, range(8, 12), kept[n], [8], True, True) for n in (0, 2)]
-    left = [a.memory for a in sorted_by_sequence(asks, engine.answer(asks))]
+    calls = [CanvasCall(n, canvas(16, n), None, range(8, 12), kept[n], [8], True, True) for n in (0, 2)]
+    left = [a.memory for a in sorted_by_sequence(calls, engine.compute(calls))]
     assert left[0].store is left[1].store is not store and kept[1].alive
 
 
-def sorted_by_sequence(asks: list[CanvasCall], answers: list[Any]) -> list[CanvasOutput]:
-    assert all(isinstance(a, CanvasOutput) for a in answers), answers
-    return [a for _, a in sorted(zip([ask.sequence for ask in asks], answers, strict=True), key=lambda pair: pair[0])]
+def sorted_by_sequence(calls: list[CanvasCall], outputs: list[Any]) -> list[CanvasOutput]:
+    assert all(isinstance(a, CanvasOutput) for a in outputs), outputs
+    return [a for _, a in sorted(zip([call.sequence for call in calls], outputs, strict=True), key=lambda pair: pair[0])]
 
 
 def test_equal_canvases_are_computed_once_and_nobody_loses_a_memory(engine: HFMaskedEngine) -> None:
     """Two sequences hold the same value; when one gives it up, the other still has it."""
-    a, b = (x.memory for x in engine.answer([CanvasCall(n, canvas(16), keep=True) for n in range(2)]))  # type: ignore[union-attr]
-    assert engine.counted.computed == 16 and engine.counted.asked == 32
+    a, b = (x.memory for x in engine.compute([CanvasCall(n, canvas(16), keep=True) for n in range(2)]))  # type: ignore[union-attr]
+    assert engine.counted.computed == 16 and engine.counted.requested == 32
     cells, block = canvas(16), range(4, 8)
     cells[4] = 2
     one(engine, CanvasCall(0, cells, None, block, a, block, True, True))
@@ -312,9 +312,9 @@ def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
     """A shorter block repeats its last cell, which is soft here."""
     memory = one(engine, CanvasCall("a", canvas(16), keep=True)).memory
     soft = ([2, 5], torch.rand(2, V - 1, generator=torch.Generator().manual_seed(2)), torch.tensor([0.5, 0.1]))
-    ask = CanvasCall("a", canvas(16), soft, range(4, 6), memory, range(4, 6), keep=True)
-    alone = one(another(engine), ask)
-    _, batched = engine.answer([CanvasCall("b", canvas(16), None, range(4, 11), memory, [4]), ask])
+    call = CanvasCall("a", canvas(16), soft, range(4, 6), memory, range(4, 6), keep=True)
+    alone = one(another(engine), call)
+    _, batched = engine.compute([CanvasCall("b", canvas(16), None, range(4, 11), memory, [4]), call])
     assert isinstance(batched, CanvasOutput) and engine.counted.padding == 5
     assert torch.allclose(alone.logits, batched.logits, atol=1e-5)
     assert torch.allclose(alone.memory.rows(0)[5][0], batched.memory.rows(0)[5][0], atol=1e-5)
@@ -337,11 +337,11 @@ def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: 
     good[0], bad[0] = 1, 7
     expected = rows_of(engine, good, range(4, 8))
     for _ in range(2):  # a fault is not remembered, and the engine goes on
-        first, second = engine.answer([CanvasCall("x", bad, rows=[5, 4]), CanvasCall("y", good, rows=range(4, 8))])
+        first, second = engine.compute([CanvasCall("x", bad, rows=[5, 4]), CanvasCall("y", good, rows=range(4, 8))])
         assert "'tiny' gave logits that are not numbers at position 5 of request x" in str(first)
         assert isinstance(second, CanvasOutput) and torch.allclose(second.logits[:, :7], expected[:, :7], atol=1e-5)
     both = torch.stack([good, bad])
-    (named,) = engine.answer([CanvasCall(3, both, rows=[4], name="the user's name")])
+    (named,) = engine.compute([CanvasCall(3, both, rows=[4], name="the user's name")])
     assert "at position 4 of the user's name" in str(named)
 
 
@@ -364,7 +364,7 @@ def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: 
 def test_an_ask_that_makes_no_sense_is_said_in_its_place(engine: HFMaskedEngine, change: Any, message: str) -> None:
     memory = one(engine, CanvasCall("s", canvas(16), keep=True)).memory
     wrong = CanvasCall(**{"sequence": "s", "cells": canvas(16), "fresh": [3, 4], "given": memory, "rows": [3]} | change)
-    error, fine = engine.answer([wrong, CanvasCall("t", canvas(9), rows=[3])])
+    error, fine = engine.compute([wrong, CanvasCall("t", canvas(9), rows=[3])])
     assert isinstance(error, DecError) and isinstance(fine, CanvasOutput)
     with pytest.raises(DecError, match=message):
         raise error
@@ -373,7 +373,7 @@ def test_an_ask_that_makes_no_sense_is_said_in_its_place(engine: HFMaskedEngine,
 def test_a_memory_of_another_model_is_refused(engine: HFMaskedEngine) -> None:
     memory = one(engine, CanvasCall("s", canvas(16), keep=True)).memory
     engine.model.family = "another"
-    (error,) = engine.answer([CanvasCall("s", canvas(16), None, [3], memory, [3])])
+    (error,) = engine.compute([CanvasCall("s", canvas(16), None, [3], memory, [3])])
     assert "cannot read the memory of 'tiny'" in str(error)
     with pytest.raises(DecError, match="cannot join memories of 'tiny' and 'another'"):
         memory.join(engine.empty(16))

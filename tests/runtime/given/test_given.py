@@ -92,17 +92,17 @@ def close(got: Any, want: Any) -> None:
 
 def both(
     model: Any,
-    asks: Sequence[ForwardCall],
+    calls: Sequence[ForwardCall],
     value: Callable[[ForwardCall], Memory | None],
     want: Callable[[ForwardCall, Any], Any],
 ) -> None:
     """The engine and the reference model give what `want` says of every path."""
-    for ask, answer in zip(asks, engine_of(model).answer(list(asks)), strict=True):
-        assert isinstance(answer, torch.Tensor), answer
-        rows = [want(ask, path) for path in ask.paths()]
-        for row, expected in zip(answer, rows, strict=True):
+    for call, output in zip(calls, engine_of(model).compute(list(calls)), strict=True):
+        assert isinstance(output, torch.Tensor), output
+        rows = [want(call, path) for path in call.paths()]
+        for row, expected in zip(output, rows, strict=True):
             close(row.double().cpu(), expected)
-        for score, expected in zip(model.eval(ask.paths(), value(ask)), rows, strict=True):
+        for score, expected in zip(model.eval(call.paths(), value(call)), rows, strict=True):
             close(score.to_float().logits, expected)
 
 
@@ -116,31 +116,33 @@ def test_the_targets_memory_while_decoding(form: str, target: HFCausal, plain: P
     known: dict[tuple[int, ...], Rows] = {}
     values: dict[tuple[int, ...], Memory] = {}
 
-    def remembered(ask: ForwardCall) -> ForwardCall:
-        length = len(ask.context)
+    def remembered(call: ForwardCall) -> ForwardCall:
+        length = len(call.context)
         covered = max(0, length - rng.choice([0, 1, 1, 1, 1, 2, 5]))
-        given = Remembered(target, list(ask.context), covered) if covered else None
-        return ForwardCall(ask.sequence, ask.context, ask.marks, ask.tokens, ask.parents, ask.uids, ask.rows, given=given)
+        given = Remembered(target, list(call.context), covered) if covered else None
+        return ForwardCall(
+            call.sequence, call.context, call.marks, call.tokens, call.parents, call.uids, call.rows, given=given
+        )
 
-    def want(ask: ForwardCall, path: tuple[int, ...]) -> Any:
-        if ask.given is None:
+    def want(call: ForwardCall, path: tuple[int, ...]) -> Any:
+        if call.given is None:
             return weights.logits(path, halves=halves)
-        if ask.given.path not in known:
-            known[ask.given.path] = plain.memory(ask.given.path)
-        return weights.logits(path, known[ask.given.path], halves=halves)
+        if call.given.path not in known:
+            known[call.given.path] = plain.memory(call.given.path)
+        return weights.logits(path, known[call.given.path], halves=halves)
 
-    def value(ask: ForwardCall) -> Memory | None:
-        if ask.given is None:
+    def value(call: ForwardCall) -> Memory | None:
+        if call.given is None:
             return None
-        return values.setdefault(ask.given.path, target.memory(ask.given.path))
+        return values.setdefault(call.given.path, target.memory(call.given.path))
 
-    def answer(asks: list[ForwardCall]) -> None:
-        both(model, [remembered(ask) for ask in asks], value, want)
-        for ask, rows in zip(asks[:1], engine_of(target).answer(asks[:1]), strict=True):  # and the target verifies
+    def output(calls: list[ForwardCall]) -> None:
+        both(model, [remembered(call) for call in calls], value, want)
+        for call, rows in zip(calls[:1], engine_of(target).compute(calls[:1]), strict=True):  # and the target verifies
             assert isinstance(rows, torch.Tensor)
-            close(rows[0].double().cpu(), plain.logits(ask.paths()[0]))
+            close(rows[0].double().cpu(), plain.logits(call.paths()[0]))
 
-    run(7, V, 24, 5, answer, lambda n: [engine_of(m).close(n) for m in (model, target)] and None, sequences=3)
+    run(7, V, 24, 5, output, lambda n: [engine_of(m).close(n) for m in (model, target)] and None, sequences=3)
 
 
 CONTEXT = [5, 9, 2, 44, 31, 7, 7]
@@ -178,8 +180,8 @@ def test_memories_of_every_other_kind(form: str, target: HFCausal, plain: Plain,
         (Remembered(target, [5, 9, 1, 1, 1], 5), plain.memory([5, 9, 1, 1, 1])),
     ]
     for given, expected in cases:
-        both(model, [asked(given)], lambda ask: ask.given.value if ask.given else None,
-             lambda ask, path, r=expected: weights.logits(path, r, halves=halves))  # fmt: skip
+        both(model, [asked(given)], lambda call: call.given.value if call.given else None,
+             lambda call, path, r=expected: weights.logits(path, r, halves=halves))  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["skip 1", "quantized 4", "whole", "exit 3"])
@@ -187,8 +189,8 @@ def test_a_memory_of_another_family_is_refused(target: HFCausal, plain: Plain, n
     module("llama", seed=1, num_hidden_layers=LAYERS).save_pretrained(tmp_path / "other")
     stranger = hf.load_causal(tmp_path / "other")
     model, _, _ = made(target, plain, name)
-    answer, fine = engine_of(model).answer([asked(Remembered(stranger, CONTEXT, 6)), ForwardCall("t", [1, 2])])
-    assert isinstance(answer, DecError) and "do not share keys and values" in str(answer)
+    output, fine = engine_of(model).compute([asked(Remembered(stranger, CONTEXT, 6)), ForwardCall("t", [1, 2])])
+    assert isinstance(output, DecError) and "do not share keys and values" in str(output)
     assert isinstance(fine, torch.Tensor)
     with pytest.raises(DecError, match="do not share keys and values"):
         model.eval([tuple(CONTEXT)], stranger.memory(tuple(CONTEXT[:6])))
@@ -237,8 +239,8 @@ def test_the_head_over_lower_layers(form: str, target: HFCausal, plain: Plain, l
         (third, plain.memory(CONTEXT[:6], halves=skipping(LAYERS, {0}, {0}))),
         (whole.restrict([0, 3, 4], "only"), rows.only([0, 3, 4])),
     ):
-        both(model, [asked(given)], lambda ask: ask.given.value if ask.given else None,
-             lambda ask, path, r=expected: want(path, r))  # fmt: skip
+        both(model, [asked(given)], lambda call: call.given.value if call.given else None,
+             lambda call, path, r=expected: want(path, r))  # fmt: skip
 
 
 def test_a_features_head_reads_the_memory_that_it_is_given(form: str, target: HFCausal, plain: Plain) -> None:
@@ -267,7 +269,7 @@ def test_a_features_head_reads_the_memory_that_it_is_given(form: str, target: HF
         (Remembered(derive(target, "skip", {1}), CONTEXT, 6), plain.memory(CONTEXT[:6], halves=skipping(LAYERS, {1}, {1}))),
         (whole.restrict([0, 3, 5], "only"), rows.only([0, 3, 5])),
     ):
-        both(head, [asked(given)], lambda ask: ask.given.value if ask.given else None,
-             lambda ask, path, r=expected: want(path, r))  # fmt: skip
-    (answer,) = engine_of(head).answer([asked(whole.restrict([0, 3], "only"))])
-    assert isinstance(answer, DecError) and "evicted" in str(answer)
+        both(head, [asked(given)], lambda call: call.given.value if call.given else None,
+             lambda call, path, r=expected: want(path, r))  # fmt: skip
+    (output,) = engine_of(head).compute([asked(whole.restrict([0, 3], "only"))])
+    assert isinstance(output, DecError) and "evicted" in str(output)

@@ -32,9 +32,9 @@ def test_calls_on_memories_that_were_cut(seed: int, visibility: Visibility) -> N
 
     held, memory = plain.run(tokens(), range(length), sees=sees), model.memory(tuple(cells))
     first = CanvasCall("s", torch.tensor(tokens()), None, None, None, range(length), True)
-    answer = engine.answer([first])[0]
-    kept = answer.memory
-    for i, row in enumerate(answer.logits):
+    output = engine.compute([first])[0]
+    kept = output.memory
+    for i, row in enumerate(output.logits):
         close(row, plain.read(held.last[i]))
     for _ in range(6):
         for i in rng.sample(range(length), 2):
@@ -44,11 +44,11 @@ def test_calls_on_memories_that_were_cut(seed: int, visibility: Visibility) -> N
         rest = [i for i in range(length) if i not in dropped]
         held, memory, kept = held.only(rest), memory.without(dropped), kept.without(dropped)
         rows = plain.run(tokens(), fresh, held, sees=sees)
-        ask = CanvasCall("s", torch.tensor(tokens()), None, fresh, kept, fresh, True)
-        answer = engine.answer([ask])[0]
+        call = CanvasCall("s", torch.tensor(tokens()), None, fresh, kept, fresh, True)
+        output = engine.compute([call])[0]
         for n, i in enumerate(fresh):
-            close(answer.logits[n], plain.read(rows.last[i]))
+            close(output.logits[n], plain.read(rows.last[i]))
         for score, i in zip(model.eval_canvas(tuple(cells), fresh, memory), fresh, strict=True):
             close(score.to_float().logits, plain.read(rows.last[i]))
-        memory, kept, held = model.memory(tuple(cells), fresh, memory), answer.memory, rows.over(held)
+        memory, kept, held = model.memory(tuple(cells), fresh, memory), output.memory, rows.over(held)
         assert memory.positions == frozenset(kept.positions.tolist()) == frozenset(i for _, i in held.kv)

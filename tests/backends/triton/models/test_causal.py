@@ -86,7 +86,7 @@ def test_scores_equal_the_engines() -> None:
     tokens, positions = torch.tensor([[5, 7], [6, 8]]), torch.tensor([[4, 5], [2, 3]])
     got = made.forward(tokens, positions, 0, held, torch.tensor([[[1], [3]]] * 2, dtype=torch.int32), None)
     want = torch.stack(
-        engine.answer([ForwardCall(n, p, (), [t], [-1], [0], [-1, 0]) for n, p, t in zip((0, 1), prompts, (7, 8))])
+        engine.compute([ForwardCall(n, p, (), [t], [-1], [0], [-1, 0]) for n, p, t in zip((0, 1), prompts, (7, 8))])
     )
     assert got.shape == (2, 2, 50) and got.is_contiguous() and got.dtype == want.dtype
     assert torch.allclose(got, want, **_CLOSE)

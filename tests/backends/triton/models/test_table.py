@@ -21,7 +21,7 @@ from decgraph.runtime.models.table import TableModel
 
 def plain(model: TableModel, paths: list[Path], part: str = "logits") -> Tensor:
     """What the torch backend gets for these paths."""
-    answers = engine_of(model).answer([ForwardCall(n, path, part=part) for n, path in enumerate(paths)])  # type: ignore[arg-type]
+    answers = engine_of(model).compute([ForwardCall(n, path, part=part) for n, path in enumerate(paths)])  # type: ignore[arg-type]
     assert all(isinstance(answer, Tensor) for answer in answers), answers
     return torch.stack(answers)
 

@@ -1,4 +1,4 @@
-"""The door itself: a callable that transformers' `generate` takes for `custom_generate`."""
+"""The callable that transformers' `generate` takes for `custom_generate`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Streamer(Protocol):
     def end(self) -> object: ...
 
 
-def door(
+def custom_generate(
     algorithm: AlgorithmLike,
     *,
     backend: str | None = None,
@@ -40,8 +40,8 @@ def door(
     batch: int = 8,
     plan: Plan | None = None,
     **given: ModelLike | ParamValue,
-) -> Door:
-    """An algorithm as transformers' `custom_generate`. What `decgraph.hf(...)` is.
+) -> CustomGenerate:
+    """An algorithm as transformers' `custom_generate`; `decgraph.hf(...)` is this function.
 
     algorithm: a name in stdlib/, a path, a text's `decgraph.parse`, an `Algorithm` or a decorated function. given: its
     other models (modules, folders, shipped names, decgraph models) and its parameters, by its own names; the model on
@@ -57,7 +57,7 @@ def door(
 
     Raises DecError for an algorithm that cannot be read, an unknown or missing model or parameter, and a bad value.
     """
-    return Door(
+    return CustomGenerate(
         algorithm,
         given,
         backend=backend,
@@ -71,11 +71,12 @@ def door(
     )
 
 
-class Door:
-    """What `decgraph.hf` gives. Calling it is what `generate` does; `last` holds the results of the latest call.
+class CustomGenerate:
+    """The result of `decgraph.hf`, which `generate` calls.
 
-    last: a list of `runtime.session.Result`, a row each: tokens, reason, statistics (tokens per target call and so on).
-    After an error or an interruption it holds what there was of each row, with `error` where one failed.
+    last: the results of the latest call, a list of `runtime.session.Result`, a row each: tokens, reason, statistics (tokens
+    per target call and so on). After an error or an interruption it has the partial result of each row, with `error` for a
+    row that failed.
     """
 
     def __init__(
@@ -133,9 +134,9 @@ class Door:
         included and filled up with the pad token, or a GenerateDecoderOnlyOutput with `sequences` where the
         configuration asks for a dict. `seed` can also be given to generate: `model.generate(..., seed=1)`.
 
-        Called by itself (masked models have no generate), it takes a GenerationConfig and makes the rest.
+        Called directly (masked models have no generate), it takes a GenerationConfig and builds the rest.
 
-        Raises DecError for everything that cannot be honoured, by name, and for what goes wrong in a run.
+        Raises DecError for every unsupported setting, by name, and for errors in a run.
         """
         caller = _caller()
         streamer = streamer or self.streamer or caller.get("streamer")
@@ -149,7 +150,7 @@ class Door:
                 raise DecError("there is no generation_config", hint="model.generate(..., custom_generate=decgraph.hf(...))")
             settings.refuse(generation_config, model)
             if model_kwargs.get("inputs_embeds") is not None:
-                raise DecError("inputs_embeds are not supported: decgraph gives the model token ids", hint="give input_ids")
+                raise DecError("inputs_embeds are not supported: decgraph passes token ids to the model", hint="give input_ids")
             rows = rows_of(input_ids, model_kwargs.pop("attention_mask", None))
             check_model_arguments(model_kwargs, rows)
             if streamer is not None and len(rows) > 1:
@@ -168,7 +169,7 @@ class Door:
                     self.seed if seed is None else seed,
                 )
         finally:
-            if streamer is not None:  # whatever happened, nobody waits for more
+            if streamer is not None:  # also after an error: readers of the streamer stop waiting
                 streamer.end()
         sequences = assembled(input_ids, new, settings.pad_of(generation_config))
         if getattr(generation_config, "return_dict_in_generate", False):
@@ -254,7 +255,7 @@ def _run(session: Any, requests: list[Any], batch: int, listener: Callable[[Any]
 
 
 def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:
-    """Hands each commit's tokens to a streamer, int64[n] on the CPU. `generate` has put the prompt already."""
+    """Passes each commit's tokens to a streamer, int64[n] on the CPU. `generate` has put the prompt already."""
     from decgraph.runtime.trace import Committed
 
     def hear(event: Any) -> None:
@@ -287,8 +288,8 @@ def _for_row(error: DecError, row: Row, rows: int) -> DecError:
 def _caller() -> Mapping[str, Any]:
     """The local variables of the `generate` that is calling, or nothing.
 
-    transformers (5.17 to 5.23) hands a callable neither the streamer nor what else it takes out of its arguments: it
-    puts the prompt into a streamer, and then nobody would ever end it. So they are read where they lie.
+    transformers (5.17 to 5.23) passes a callable neither the streamer nor other arguments that it consumes: it puts the
+    prompt into a streamer, which would then never be ended. So they are read from its frame.
     """
     frame = sys._getframe(1)
     for _ in range(8):
