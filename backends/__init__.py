@@ -1,1 +1,1 @@
-"""What runs a module: reference (the meaning), exact (the proof)."""
+"""The backends that run a module: reference, exact, torch and triton."""

@@ -1,4 +1,4 @@
-"""Automata over tokens, as programs ask them. They hold no distribution, and all backends ask them in this way."""
+"""Automata over tokens. They hold no distribution, so all backends share this implementation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ids_of(x: Any) -> tuple[int, ...]:
 def ask(what: str, g: Automaton, args: Sequence[Any], *, base: int, vocab_size: int) -> Any:
     """The meaning of the op `automaton`: the start state, the state after tokens, or the tokens allowed in a state (bool[V]).
 
-    base: how many tokens of a context are the prompt, which an automaton does not read. Raises DecError for anything else.
+    base: how many tokens of a context are the prompt, which an automaton does not read. Raises DecError for any other `what`.
     """
     if what == "start":
         return g.start
@@ -58,4 +58,4 @@ def ask(what: str, g: Automaton, args: Sequence[Any], *, base: int, vocab_size: 
         if isinstance(args[0], np.ndarray) and args[0].ndim:
             return np.stack([mask(s) for s in args[0]])
         return mask(args[0])
-    raise DecError(f"an automaton cannot be asked for `{what}`")
+    raise DecError(f"an automaton has no `{what}`")

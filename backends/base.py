@@ -1,7 +1,7 @@
-"""What a backend has: the class that every backend derives from, and what a session asks of it.
+"""The base class of every backend: the interface that a session uses.
 
 A backend is a class. An instance is one run, a request decoded by a function of a module; what concerns the backend itself
-(its memory, its compiler, which operations it has) is said by class methods.
+(its memory, its compiler, which operations it has) is in class methods.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
-    """What `registry.machine` and `--backend` call it."""
+    """The name that `registry.machine` and `--backend` take."""
     counts: ClassVar[bool] = False
     """Whether a run counts its own statistics. Those of other backends are read from their events."""
 
@@ -56,8 +56,8 @@ class Backend(ABC):
 
     @abstractmethod
     def run(self) -> tuple[int, ...]:
-        """Run to the end; returns the committed token ids. Raises DecError for whatever is raised on the way, with the request
-        and the program's line."""
+        """Run to the end; returns the committed token ids. Raises DecError for any exception on the way, with the request and
+        the program's line."""
 
     @abstractmethod
     def committed_tokens(self) -> tuple[int, ...]:
@@ -72,7 +72,7 @@ class Backend(ABC):
         cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
         """Run several of this backend, at most `width` at a time; here one after the other. `waiting` gives each run with its
-        number when there is room for it; `ended(number, run, error)` is told of each as it ends. What one run raises ends that
+        number when there is room for it; `ended(number, run, error)` is called as each ends. What one run raises ends that
         run alone; KeyboardInterrupt ends all and is raised again."""
         for number, run in waiting:
             try:
@@ -87,17 +87,18 @@ class Backend(ABC):
 
     @classmethod
     def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:
-        """Bound what is kept of each model between its calls (the KV cache), in bytes. Does nothing where nothing is kept."""
+        """Bound the KV cache that each model keeps between calls to `budget` bytes. Does nothing for a backend without a
+        cache."""
         return
 
     @classmethod
     def compile(cls, models: Mapping[str, Model], notice: Callable[[str], None]) -> None:
-        """Compile the models' forwards. `notice` is told, in a sentence, of each that stays as it is. Raises DecError where the
-        backend compiles nothing."""
+        """Compile the models' forwards. `notice` is called with a sentence for each that is not compiled. Raises
+        DecError where the backend compiles nothing."""
         raise DecError(f"backend {cls.name} compiles nothing", hint="backend torch does")
 
     @classmethod
     @abstractmethod
     def supports(cls, opcode: str) -> str | None:
-        """None where the backend has an implementation of its own for the operation; else what happens instead, or why the
-        operation cannot run, in a sentence. Raises OpError for an opcode that is not in the op table."""
+        """None where the backend implements the operation; else a sentence that says what happens instead or why it cannot run.
+        Raises OpError for an opcode that is not in the op table."""

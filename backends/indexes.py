@@ -1,4 +1,4 @@
-"""Indexes that hold tokens and no distribution, the same in all backends: tables of recent entries, and an index asked with a
+"""Indexes that hold tokens and no distribution, the same in all backends: tables of recent entries, and an index looked up by a
 key."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Lru:
 
 @dataclass(frozen=True)
 class Continuations:
-    """An index asked with a key: what `best_first` grows from."""
+    """The continuations of a key in an index: `best_first` grows a tree from them."""
 
     index: Any  # Any: the backend's own index of text
     key: tuple[int, ...]

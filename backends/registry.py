@@ -1,4 +1,4 @@
-"""The backends by name: what runs a module. One of the two registries there are (the other is the op table)."""
+"""The backends by name. One of the two registries (the other is the op table)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT = "reference"
 
 
 def machine(name: str = DEFAULT) -> type[Backend]:
-    """A backend, imported when it is asked for. Raises DecError for an unknown name, and where a library that the backend
+    """The class of a backend, imported on first use. Raises DecError for an unknown name, and where a library that the backend
     needs is not installed.
 
     >>> machine("reference").name

@@ -1,8 +1,8 @@
-"""What every backend keeps of a run, in whatever form it holds trees, draws and distributions: the request, the models, how
-many tokens are committed, the states, the caller's functions, and guards against loops that never end.
+"""The part of a run that does not depend on how a backend represents trees, draws and distributions: the request, the models,
+how many tokens are committed, the states, the caller's functions, and guards against loops that never end.
 
-Nothing here computes a distribution, draws, walks a tree or decides what is committed: each backend does that by itself, so
-that the conformance tests compare two implementations (docs/decisions/0007-shared-run.md).
+Nothing here computes a distribution, draws, verifies a tree or decides what is committed: each backend does that by itself,
+so that the conformance tests compare two implementations (docs/decisions/0007-shared-run.md).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Stop(Exception):
 
 
 class Run(Backend):
-    """A run of one request: what the reference and the torch backend keep in the same way."""
+    """A run of one request: the part that the reference and the torch backend share."""
 
     num: ClassVar[Any] = FLOAT  # Any: float64, or the exact checker's fractions (backends/exact/numbers.py)
     most_iterations: ClassVar[int] = 100_000
@@ -75,7 +75,7 @@ class Run(Backend):
         self.start_run()
 
     def start_run(self) -> None:
-        """Begin at the prompt. Raises DecError where the context cannot hold it."""
+        """Begin at the prompt. Raises DecError where it is longer than the context."""
         self.tokens: list[int] = list(self.request.prompt)
         self.base = len(self.tokens)
         self._stop: StopState = StopMachine.start(self.request, self.detokenizer)
@@ -88,7 +88,7 @@ class Run(Backend):
 
     @property
     def stop_state(self) -> StopState:
-        """Where the stop machine stands."""
+        """The state of the stop machine."""
         return self._stop
 
     @stop_state.setter
@@ -130,7 +130,7 @@ class Run(Backend):
         return tuple(self.tokens[self.base :])
 
     def done(self) -> bool:
-        """Whether the stop machine has fired, or a token stands behind the last position of the context."""
+        """Whether the stop machine has fired, or the text has reached past the last position of the context."""
         return bool(self.stop_state.done) or (self.window is not None and len(self.tokens) > self.window)
 
     def context_full(self) -> bool:
@@ -138,14 +138,14 @@ class Run(Backend):
         return self.window is not None and len(self.tokens) >= self.window
 
     def finish(self) -> None:
-        """The run has ended: say why."""
+        """Set why the run has ended."""
         state = self.stop_state
         self.reason = str(state.reason if state.done else "context" if self.context_full() else "end")
         self.emit_event(Stopped(self.reason))
 
     # -- loops
     def check_progress(self, where: str, i: int) -> None:
-        """Called before every iteration of `while not done`. Raises DecError where the one before committed and decided
+        """Called before every iteration of `while not done`. Raises DecError where the last one committed and decided
         nothing."""
         now = (self.committed(), self.decided)
         if i and now == self.last_progress:
@@ -164,16 +164,16 @@ class Run(Backend):
         """Called before every iteration of other loops. Raises DecError after too many."""
         if i > self.most_iterations:
             raise DecError(
-                f"{where}: this loop has turned {i} times without ending", hint="bound it: while condition at most n:"
+                f"{where}: this loop has run {i} iterations without ending", hint="bound it: while condition at most n:"
             )
 
     # -- states
     @abstractmethod
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
-        """What computes the start of every state, given the function's arguments."""
+        """A function for the initial value of every state, given the function's arguments."""
 
     def start_states(self, values: Sequence[Any]) -> None:
-        """Give every state that has none yet its start."""
+        """Set every state that has no value yet to its initial value."""
         starts = self.initial_states(values)
         for s in self.function.states:
             store, key = self._state(s.name)
@@ -197,7 +197,7 @@ class Run(Backend):
         store[key] = value
 
     def learn_committed(self, tokens: Sequence[int]) -> None:
-        """Tell the indexes of the text what was committed: what a request's text continues with."""
+        """Append committed tokens to the indexes of the text."""
         for s in self.function.states if tokens else ():
             if s.type.elem == "index" and s.type.of[0] in ("suffixes", "ngrams"):
                 value = self.read_state(s.name)
@@ -236,7 +236,7 @@ class Run(Backend):
 
     # -- the caller's functions
     def extern(self, op: Op, args: Sequence[Any]) -> Any:
-        """Call what the caller handed over, once per distinct arguments; over a vector, element by element. Raises DecError
+        """Call a function of the caller, once per distinct arguments; over a vector, element by element. Raises DecError
         where there is none, and for what it raises."""
         name = op.attrs["extern"]
         f = self.externs.get(name)
@@ -250,18 +250,18 @@ class Run(Backend):
         return self.extern_once(name, f, tuple(args))
 
     def extern_once(self, name: str, f: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What a function of the caller returns, asked once for equal arguments. Raises DecError for what it raises."""
+        """The result of a function of the caller, called once for equal arguments. Raises DecError for what it raises."""
         key = ("extern", name, tuple(str(a) for a in args))
         if key not in self.memo:
             try:
                 self.memo[key] = f(*args)
-            except Exception as error:  # the caller's function: whatever it raises is the caller's to read
+            except Exception as error:  # the caller's function may raise anything, and its author should see it
                 raise DecError(f"`{name}` raised {type(error).__name__}: {error}") from error
         return self.memo[key]
 
     # -- events
     def emit_event(self, event: Event) -> None:
-        """Tell the listener, where there is one."""
+        """Call the listener, where there is one."""
         if self.listener is not None:
             self.listener(event)
 

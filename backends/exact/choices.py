@@ -1,9 +1,9 @@
-"""Enumerating what a program may do: chance with rational probabilities, and an adversary. A program is run again and again,
-each time down another branch; a choice exists only once something looks at it.
+"""Enumeration of a program's outcomes: chance with rational probabilities, and an adversary. A program is run again and again,
+each time down another branch; a choice is made only once something reads it.
 
-Runs that come to the same state go on alike. A program that knows its state says so (`Choices.arrive`): the first run to
-arrive there goes on, and every later one ends, since its continuation has been enumerated already. `combine` puts the law of
-that continuation in the place of the runs that were saved.
+Runs that reach the same state continue alike. A program reports its state with `Choices.arrive`: the first run to arrive
+there continues, and every later one ends, since its continuation has been enumerated already. `combine` puts the distribution
+of that continuation in the place of the runs that were skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class TooMany(Exception):
 
 
 class Arrived(Exception):
-    """Raised to leave a run in a state that an earlier run has been in; `path` is the way of that one."""
+    """Raised to end a run in a state that an earlier run has reached; `path` is that run's choices."""
 
     def __init__(self, path: tuple[int, ...]) -> None:
         super().__init__("this state was enumerated before")
@@ -27,7 +27,7 @@ class Arrived(Exception):
 
 
 class AdversaryWins(Exception):
-    """Two answers to the same question lead to different laws."""
+    """Two results of the adversary for the same call lead to different distributions."""
 
     def __init__(self, point: Point, laws: list[Any], before: Sequence[Point] = ()) -> None:
         super().__init__(point.label)
@@ -36,7 +36,7 @@ class AdversaryWins(Exception):
 
 @dataclass(frozen=True)
 class Point:
-    """One choice on the way of a run: what was open, and what was taken. `kind` is "chance" or "adversary"."""
+    """One choice of a run: the options, and which was taken. `kind` is "chance" or "adversary"."""
 
     kind: str
     weights: tuple[Fraction, ...]
@@ -46,8 +46,8 @@ class Point:
 
 
 class Choices:
-    """The choices of one run: those of a given prefix, then always the first. `known`: for every state that a run has arrived
-    in, the way of the first run that did; shared by the runs of one enumeration (None: states are not kept)."""
+    """The choices of one run: those of a given prefix, then always the first. `known`: for every state reached, the choices of
+    the first run that reached it; shared by the runs of one enumeration (None: states are not kept)."""
 
     def __init__(self, prefix: tuple[int, ...], known: dict[Hashable, tuple[int, ...]] | None = None) -> None:
         self.prefix = prefix
@@ -65,8 +65,8 @@ class Choices:
         return live[taken][1]
 
     def arrive(self, state: Hashable) -> None:
-        """The run is in `state`, which says all that its future depends on. Raises Arrived where another way led here
-        before."""
+        """Report that the run is in `state`, on which all of its future depends. Raises Arrived where an earlier run reached
+        it."""
         if self.known is None:
             return
         here = tuple(p.taken for p in self.points)
@@ -84,8 +84,8 @@ class Choices:
 
 
 def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) -> Iterator[tuple[Choices, Any]]:
-    """Every run of a program with what it returned, depth first. Raises TooMany beyond `limit` runs. With `merge` a run that
-    arrives in a known state ends there, and its value is the `Arrived` that says so."""
+    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs. With `merge` a run that
+    reaches a state again ends there, and its value is the `Arrived`."""
     prefix: tuple[int, ...] | None = ()
     known: dict[Hashable, tuple[int, ...]] | None = {} if merge else None
     count = 0
@@ -106,10 +106,11 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
 
 
 def combine(leaves: Sequence[tuple[Sequence[Point], Any]]) -> dict[Any, Fraction]:
-    """The law of an enumeration whose runs returned laws (or `Arrived`): chances weigh them, and at an adversary's choice every
-    answer must give the same one. Raises AdversaryWins where they do not.
+    """The distribution of an enumeration whose runs returned distributions (or `Arrived`): chances weigh them, and at an
+    adversary's choice every option must lead to the same one. Raises AdversaryWins where they do not.
 
-    Runs come depth first, so the law of a state's first visit is whole before a later run refers to it. Only those are kept.
+    Runs come depth first, so the distribution of a state's first visit is complete before a later run refers to it. Only those
+    are kept.
     """
     wanted = {law.path for _, law in leaves if isinstance(law, Arrived)}
     known: dict[tuple[int, ...], dict[Any, Fraction]] = {}

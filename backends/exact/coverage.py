@@ -1,8 +1,8 @@
-"""What of a program ran: both sides of every condition, comparison and choice, and how often loops turned. With this the
-checker says `proved` only of programs of which everything was looked at.
+"""Coverage of a program: both sides of every condition, comparison and choice, and how often loops iterate. The checker says
+`proved` only of programs that were covered entirely.
 
-An outcome is a pair (id of an op, what came of it). What an op can come to is in `outcomes`; the ops that a run is watched
-for are those of one function (its rules and helpers are inlined in it), and of the functions that it runs.
+An outcome is a pair (id of an op, result class). `outcomes` lists those of an op. Watched are the ops of one function (its
+rules and helpers are inlined in it) and of the functions that it runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Outcome = tuple[int, str]
 
 
 def outcomes(op: Op) -> tuple[str, ...]:
-    """What an op can come to, as far as it is watched."""
+    """The outcomes of an op that are watched."""
     if op.opcode == "if":
         return ("true", "false")
     if op.opcode in ("for", "while"):
@@ -45,8 +45,8 @@ def outcomes(op: Op) -> tuple[str, ...]:
 
 @dataclass
 class Ran:
-    """The outcomes that were seen. `forced`: for some ops the outcome that they are given, whatever they compute (or "any": an
-    adversary's); `used`: those of them that were met."""
+    """The outcomes that were seen. `forced`: outcomes imposed on some ops, whatever they compute ("any": an adversary's
+    choice); `used`: those of them that were met."""
 
     watched: dict[int, Op]
     seen: set[Outcome] = field(default_factory=set)
@@ -56,7 +56,7 @@ class Ran:
 
     @staticmethod
     def of(module: Module, f: Function) -> Ran:
-        """Watching a function and what it runs."""
+        """Coverage of a function and of the functions that it runs."""
         watched: dict[int, Op] = {}
         todo, done = [f], {f.name}
         while todo:
@@ -87,7 +87,7 @@ class Ran:
         return found
 
     def apply(self, m: Any, op: Op, run: Callable[[Op], Any]) -> Any:
-        """Run one op, taking note of what it comes to."""
+        """Run one op and record its outcome."""
         if id(op) not in self.watched or op.opcode in ("if", "draw", "draw.many"):
             return run(op)
         if op.opcode in ("for", "while", "each"):
@@ -110,7 +110,7 @@ class Ran:
         return out
 
     def looked_at(self, op: Op, row: Any) -> None:
-        """The token of a draw was asked for: whether it could have been another one."""
+        """The token of a draw was read: record whether another one was possible."""
         if id(op) in self.watched and (id(op), "open") not in self.seen:
             self.seen.add((id(op), "open" if sum(x > 0 for x in row) > 1 else "certain"))
 

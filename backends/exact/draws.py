@@ -1,4 +1,4 @@
-"""Draws over rationals, with choices instead of noise. A draw is split when its token is looked at."""
+"""Draws over rationals, with choices instead of noise. A draw is split when its token is read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ExactDraws(ReferenceMachine):
     def start_run(self) -> None:
         super().start_run()
         self.read_before: list[tuple[str, tuple[Fraction, ...], int]] = []
-        """Sites whose noise an earlier step has read, from what distribution, and what came of it: the text has told."""
+        """Sites whose noise an earlier step has read: the distribution and the token, which the text shows."""
 
     def draw(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
         place = self.key(key, (lane,), row, index)
@@ -46,7 +46,7 @@ class ExactDraws(ReferenceMachine):
         return self.race_token(place, row.face(face), name)
 
     def race_token(self, place: Any, q: Any, name: str) -> int:
-        """The token of a race at a key."""
+        """The token of a race at a key. Raises DecError for a distribution without mass."""
         q = tuple([real(x) for x in q])
         if not any(x > 0 for x in q):
             raise DecError(f"{name} is drawn from a distribution without mass")
@@ -67,7 +67,7 @@ class ExactDraws(ReferenceMachine):
             return only
         options = race.possible(q)
         if self.world.coupled and race.reads:
-            weights = [Fraction(1, len(options))] * len(options)  # only what is possible matters to a claim in tokens
+            weights = [Fraction(1, len(options))] * len(options)  # a claim in tokens depends on the possible tokens only
         else:
             given = race.weights(q)
             if given is None:
@@ -119,7 +119,7 @@ class ExactDraws(ReferenceMachine):
         return out
 
     def law_after(self, group: list[int], row: Row, face: str, j: int, name: str, asked: str) -> Any:
-        """The law of the j-th token of a group: the distribution less the ones before it."""
+        """The conditional distribution of the j-th token of a group: without the ones before it."""
         return self.less(row.face(face), tuple(self.sibling(group, row, face, i, name) for i in range(j)))
 
     def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:
@@ -191,7 +191,7 @@ class ExactDraws(ReferenceMachine):
             p.a, p.b = (p.a + 1, p.b) if hit else (p.a, p.b + 1)
             return bool(hit)
         if p != p:
-            raise DecError("bernoulli of a number that is none (0 / 0)")
+            raise DecError("bernoulli of NaN (0 / 0)")
         p = Fraction(int(p > 0)) if isinstance(p, float) else real(p)
         p = min(Fraction(1), max(Fraction(0), p))
         place = self.key(key, (lane,))

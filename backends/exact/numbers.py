@@ -152,7 +152,8 @@ class Exact:
         return out
 
     def softmax(self, a: Any) -> Any:
-        """Exact: sums of whole multiples of logs give rationals, all others shares by weights that are not rational."""
+        """Exact: sums of whole multiples of logs give rationals, all others weights that are not rational, divided by their
+        sum."""
         return self.normalized(self._each(a, reals.exp))
 
     def normalized(self, a: Any) -> Any:
@@ -164,7 +165,7 @@ class Exact:
         return out
 
     def weights(self, values: Any, is_probs: bool) -> list[Any]:
-        """Scores (or probabilities) of one row as weights. They sum to 1, unless one of them is infinite or no number: those
+        """Scores (or probabilities) of one row as weights. They sum to 1, unless one of them is infinite or NaN: those
         are left for the request's constraints to mask."""
         found = [_number(x) if is_probs else reals.exp(_number(x)) for x in values]
         return found if any(isinstance(w, float) for w in found) or not any(w > 0 for w in found) else reals.shares(found)
@@ -214,7 +215,7 @@ class Exact:
         def compare(i: int, j: int) -> int:
             for k in keys:
                 a, b = _number(k[i]), _number(k[j])
-                if a != a or b != b:  # what is no number comes last
+                if a != a or b != b:  # NaN comes last
                     if (a == a) != (b == b):
                         return 1 if a != a else -1
                     continue

@@ -1,9 +1,9 @@
-"""Keyed races over unknown noise: what is known of exponentials from the draws that read them.
+"""Keyed races over unknown noise: bounds on the exponentials from the draws that read them.
 
-A draw from q that gave y says E_y / q_y <= E_v / q_v for every v. A second draw from the same noise must agree with what is
-known. Equal distributions give equal tokens; for different ones, the outcomes that remain possible are those whose
+A draw from q that gave y says E_y / q_y <= E_v / q_v for every v. A second draw from the same noise must agree with
+these bounds. Equal distributions give equal tokens; for different ones, the outcomes that remain possible are those whose
 inequalities (E_a >= c E_b, products along a cycle at most 1) can all hold with positive probability. How likely each is
-given one earlier draw is rational (`joint`); given two or more it is not worked out here.
+given one earlier draw is rational (`joint`); given two or more it is not computed here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Race:
         self.size = size
         self.reads: list[tuple[tuple[Fraction, ...], int]] = []
         self.least: dict[tuple[int, int], Fraction] = {}  # E_a >= least[a, b] * E_b
-        self.told: set[int] = set()  # tokens that certain draws gave, which say nothing about the noise
+        self.told: set[int] = set()  # tokens of one-hot draws, which say nothing about the noise
 
     def known(self, q: tuple[Fraction, ...]) -> int | None:
         for p, y in self.reads:
@@ -27,11 +27,11 @@ class Race:
         return None
 
     def possible(self, q: tuple[Fraction, ...]) -> list[int]:
-        """Tokens that a draw from q can give."""
+        """Tokens that a draw from q can return."""
         return [y for y in range(self.size) if q[y] > 0 and (not self.reads or self._closed(self._with(q, y)) is not None)]
 
     def weights(self, q: tuple[Fraction, ...]) -> list[Fraction] | None:
-        """The law of a draw from q given what was read; None after reads from two or more other distributions."""
+        """The distribution of a draw from q given the earlier reads; None after reads from two or more other distributions."""
         if not self.reads:
             return [x / sum(q) for x in q]
         if len(self.reads) > 1:
@@ -41,7 +41,7 @@ class Race:
         return [joint(p, a, q, b) / mass for b in range(self.size)]
 
     def read(self, q: tuple[Fraction, ...], y: int) -> None:
-        """A draw from q gave y."""
+        """Record that a draw from q returned y."""
         self.reads.append((q, y))
         closed = self._closed(self._with(q, y))
         assert closed is not None
@@ -78,7 +78,7 @@ class Race:
 
 
 def joint(p: tuple[Fraction, ...], a: int, q: tuple[Fraction, ...], b: int) -> Fraction:
-    """How likely it is that draws from p and from q with the same noise give a and b. Neither needs to sum to one."""
+    """The probability that draws from p and from q with the same noise return a and b. Neither p nor q needs to sum to one."""
     if p[a] == 0 or q[b] == 0:
         return Fraction(0)
     alpha, beta = [x / p[a] for x in p], [x / q[b] for x in q]  # E_v >= alpha_v E_a and E_v >= beta_v E_b

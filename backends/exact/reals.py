@@ -1,7 +1,7 @@
-"""Numbers of exact programs: rationals, reals beyond them (runtime/reals), and logs that are computed when looked at.
+"""Numbers of exact programs: rationals, reals beyond them (runtime/reals), and logs that are computed when read.
 
-A score is usually the log of a rational, often of a draw's probability that must not be looked at before the program does:
-`Log` is that. Everything else beyond the rationals is a `Real`. Infinities and "no number" are floats, and behave as in
+A score is usually the log of a rational, often of a draw's probability that must not be read before the program reads
+it: `Log` is lazy for this. Everything else beyond the rationals is a `Real`. Infinities and NaN are floats, and behave as in
 the reference; nothing is rounded.
 """
 
@@ -22,20 +22,20 @@ SMALL = 24  # exponents up to this stay in the ratio of a log; beyond, logs are 
 
 
 def real(x: Any) -> Any:
-    """A finite number as a Fraction or a Real. Raises OpError for an infinity or no number."""
+    """A finite number as a Fraction or a Real. Raises OpError for an infinity or NaN."""
     if type(x) is Fraction or type(x) is Real:
         return x
     if isinstance(x, Log):
         return real(x.value)
     if isinstance(x, float | np.floating) and not np.isfinite(x):
-        raise OpError(f"{x} stands where a finite number is needed", "0 / 0 and inf - inf are no numbers")
+        raise OpError(f"{x} stands where a finite number is needed", "0 / 0 and inf - inf are NaN")
     if not isinstance(x, int | float | Fraction | np.generic):  # a number of another sort, such as a symbol
         return x
     return Fraction(x.item() if isinstance(x, np.generic) else x)
 
 
 class Log:
-    """log(ratio) / den. The ratio may be a thunk: it is computed when the number is looked at. A ratio of 0 is -infinity."""
+    """log(ratio) / den. The ratio may be a thunk: it is computed when the number is read. A ratio of 0 is -infinity."""
 
     __slots__ = ("_den", "_ratio", "_value")
 
@@ -131,7 +131,7 @@ class Log:
         return int(real(self))
 
     def _against(self, other: Any) -> int | None:
-        """The sign of the difference to another number; None for what is no number."""
+        """The sign of the difference to another number; None for NaN."""
         if isinstance(other, float) and not np.isfinite(other):
             return None if isnan(other) else -1 if other > 0 else int(self.ratio != 0)
         if isinstance(other, Log):
@@ -181,7 +181,8 @@ class Log:
 
 
 def signature(law: Any) -> tuple[Any, ...]:
-    """What numbers are compared by where runs are merged: their form. Equal numbers of different forms differ."""
+    """The key by which numbers are compared where runs are merged: their representation. Equal numbers of different
+    representations differ."""
     return tuple(x.key if isinstance(x, Real) else x for x in law)
 
 
@@ -195,7 +196,7 @@ def _sign(a: Any, b: Any) -> int:
 
 
 def add(a: Any, b: Any) -> Any:
-    """a + b; infinity less infinity is no number."""
+    """a + b; infinity less infinity is NaN."""
     if type(a) is Fraction and type(b) is Fraction:
         return bounded(a + b)
     if isinstance(a, float) or isinstance(b, float):
@@ -208,7 +209,7 @@ def add(a: Any, b: Any) -> Any:
 
 
 def multiply(a: Any, b: Any) -> Any:
-    """a * b; 0 times infinity is no number, as in the reference."""
+    """a * b; 0 times infinity is NaN, as in the reference."""
     if type(a) is Fraction and type(b) is Fraction:
         return bounded(a * b)
     if isinstance(a, float) or isinstance(b, float):
@@ -221,7 +222,7 @@ def multiply(a: Any, b: Any) -> Any:
 
 
 def divide(a: Any, b: Any) -> Any:
-    """a / b; by 0 an infinity, 0 / 0 no number."""
+    """a / b; by 0 an infinity, 0 / 0 NaN."""
     if type(a) is Fraction and type(b) is Fraction and b:
         return a / b
     if isinstance(b, Log):
@@ -270,7 +271,7 @@ def exp(x: Any) -> Any:
 
 
 def log(x: Any) -> Any:
-    """log x; of 0 minus infinity, of a negative number no number."""
+    """log x; of 0 minus infinity, of a negative number NaN."""
     if isinstance(x, Log):
         x = x.value
     if isinstance(x, float):
@@ -281,7 +282,7 @@ def log(x: Any) -> Any:
 
 
 def power(a: Any, b: Any) -> Any:
-    """a ** b, as the reference has it: what is no number there is none here."""
+    """a ** b; NaN where the reference has NaN."""
     a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
     if b == 0 or a == 1:
         return Fraction(1)
@@ -306,12 +307,12 @@ def power(a: Any, b: Any) -> Any:
 
 
 def root(a: Any) -> Any:
-    """The square root; of a negative number no number."""
+    """The square root; of a negative number NaN."""
     return nan if a < 0 else power(a, Fraction(1, 2))
 
 
 def shares(weights: list[Any]) -> list[Any]:
-    """Weights divided by their sum; no numbers where there is none among them, or where the sum is 0 or infinite."""
+    """Weights divided by their sum; all NaN where one of them is NaN, or where the sum is 0 or infinite."""
     if any(isinstance(w, float) for w in weights) or all(w == 0 for w in weights):
         return [nan] * len(weights)
     return functions.shares([real(w) for w in weights])

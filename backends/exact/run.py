@@ -1,4 +1,4 @@
-"""The reference machine over rationals: a run whose noise is unknown (draws.py), which can be left after some steps and begun
+"""The reference machine over rationals: a run whose noise is unknown (draws.py), which can stop after some steps and start
 in any state."""
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class ExactMachine(ExactDraws):
 
     steps: int | None = None
     faults = (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError)
-    begin: Any = None  # gives states and carried values their start (check/states.py); None: the program's own
+    begin: Any = None  # initial values of states and carried values (check/states.py); None: the program's own
     # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas
     watch_canvas: Any = None
-    step = 0  # turn of the outer `while not done`
+    step = 0  # iteration of the outer `while not done`
 
     def on(self, world: World, steps: int | None = None) -> ExactMachine:
-        """Set the world, and how many turns of the outer `while not done` to run (None: all)."""
+        """Set the world, and how many decoding steps to run (None: all)."""
         self.world, self.steps, self.read_before = world, steps, []
         self.found_on_canvas: list[int] = []
         return self
 
     def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
-        """Drafts that are of no use are tried as well: they must do no harm, and their tokens would have to be looked at."""
+        """Useless drafts are tried as well: they must do no harm, and to skip them their tokens would have to be read."""
         return None, frozenset()
 
     def adopt(self, parent: Any) -> None:
@@ -55,7 +55,7 @@ class ExactMachine(ExactDraws):
             self.arrive(op, i, values)
 
     def left(self, op: Op, values: tuple[Any, ...]) -> None:
-        """Called before the step that is not run any more, with what would be carried into it."""
+        """Called before the first step that is not run, with the values that would be carried into it."""
         if self.begin is not None:
             self.begin.left(self, op, values)
 
@@ -80,7 +80,7 @@ class ExactMachine(ExactDraws):
             self.world.ran.entered(region)
         try:
             return super().region(region, args)
-        except NotSeparated as error:  # with the line of the op that asked
+        except NotSeparated as error:  # with the line of the op
             raise error.at(self.op.loc if self.op is not None else "") from None
 
     def decide(self, op: Op, cond: Any) -> bool:
@@ -90,14 +90,14 @@ class ExactMachine(ExactDraws):
 
     # -- states that were enumerated before
     def future(self) -> tuple[Any, ...]:
-        """What the rest of the run depends on besides values: committed tokens, states, what is known of the output noise and
-        of functions."""
+        """What the rest of the run depends on besides values: committed tokens, states, the reads of the output noise
+        and the results of functions."""
         reads = {k: tuple((signature(q), y) for q, y in r.reads) for k, r in self.world.races.items() if k.site == "output"}
         output = frozenset((k, r) for k, r in reads.items() if r)
         return (tuple(self.committed_tokens()), output, frozenset(self.world.adversary.items()))
 
     def arrive(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
-        """Say in which state a while loop begins its next turn."""
+        """Report the state in which a while loop begins its next iteration."""
         live = live_values(self.function).get(id(op))
         if live is None:
             return
@@ -118,7 +118,8 @@ class ExactMachine(ExactDraws):
         self.world.choices.arrive(state)
 
     def walked_enough(self, op: Op, t: Any, evidence: Any, node: int, depth: int) -> bool:
-        """A walk may end where what follows cannot be seen any more, and where the same subtree was walked before."""
+        """A verification may end where the rest of the run cannot see what follows, and where the same subtree was verified
+        before."""
         if id(op) not in settled_walks(self.function) or self.parent is not None:
             return False
         last = self.steps is not None and self.step >= self.steps - 1
@@ -142,19 +143,19 @@ class ExactMachine(ExactDraws):
 
     @staticmethod
     def under(t: Any, n: int, node: int) -> bool:
-        """Whether node n stands below `node`, or is it."""
+        """Whether node n is `node` or a descendant of it."""
         while n > node:
             n = t.nodes[n].parent
         return n == node
 
     @property
     def kept_alive(self) -> list[Any]:
-        """Things whose ids stand in the states of this enumeration."""
+        """Objects whose ids are part of the states of this enumeration."""
         return self.world.kept
 
     def run(self) -> Any:
-        """As the reference. Values are let go at the end: they lie in NumPy arrays, which the garbage collector does not look
-        into, and they lead back here, so that nothing of a run would ever be freed."""
+        """As the reference. Values are released at the end: they are in NumPy arrays, which the garbage collector does not
+        traverse, and they refer back to the run, so that nothing of it would ever be freed."""
         try:
             return super().run()
         finally:
@@ -178,7 +179,7 @@ class ExactMachine(ExactDraws):
                 self.stop_state = StopMachine.feed(self.stop_state, int(t))
         return self
 
-    # -- models: a row is computed when it is looked at, once for all runs
+    # -- models: a row is computed when it is read, once for all runs
     def score_paths(self, model: Model, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Scores]]:
         return [partial(self.score_path, model, s, given) for s in states]
 
@@ -210,7 +211,7 @@ class ExactMachine(ExactDraws):
         plain = allow is None and isinstance(scores, partial) and len(scores.args) == 3 and scores.args[2] is None
         return Row(face, position=row.position, node=node, path=path, label=row.label, origin=(model,) if plain else None)
 
-    # -- the host: an adversary who answers equal questions equally
+    # -- the caller's functions: an adversary whose results depend on the arguments alone
     def extern_once(self, name: str, f: Any, args: tuple[Any, ...]) -> Any:
         key = (name, tuple(str(a) for a in args))
         if key not in self.world.adversary:
@@ -225,7 +226,7 @@ class ExactMachine(ExactDraws):
     others: Sequence[Any] | None = None  # scores of other sequences' candidates; None: an adversary's
 
     def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
-        """Of the batch's best k candidates those that are this sequence's: its own best few, as many as the others leave."""
+        """Those of the batch's best k candidates that are this sequence's: its own best few, as many as the others leave."""
         best = lookup("select.top").meaning(self, op, x, k, *by)[0]
         count = len(best.items) if isinstance(best, Draws) else len(best)
         if self.others is None:

@@ -1,9 +1,9 @@
-"""What the future of a run depends on, as something that can be compared: values with their draws, whether they were looked at
-or not. Two runs in equal states go on alike, so that only one of them need be followed (backends/exact/choices.py).
+"""The state on which the future of a run depends, as a comparable key: values with their draws, read or not. Two runs in equal
+states continue alike, so that only one of them is followed (backends/exact/choices.py).
 
-A draw that nobody has looked at is known by what it would be drawn from: the origin and path of its row, and its place among
-its siblings. That is sound only while its noise is untouched. What cannot be told apart this way raises `Unknown`, and the runs
-are not merged.
+A draw that nothing has read is identified by what it would be drawn from: the origin and path of its row, and its place among
+its siblings. That is sound only while its noise has not been read. Values without such a key raise `Unknown`, and the runs are
+not merged.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Unknown(Exception):
 
 
 class Signer:
-    """Signatures of values in one run. Unseen draws are numbered in the order in which they are met. context: what paths are
-    told relative to, so that what follows the text alone is the same in every step (None: paths are told whole)."""
+    """Signatures of values in one run. Unread draws are numbered in the order in which they are met. context: the prefix that
+    is left out of paths, so that states which depend on the text alone are equal in every step (None: paths are whole)."""
 
     def __init__(self, races: Mapping[Any, Any], context: tuple[int, ...] | None = None) -> None:
         self.races = races
@@ -81,11 +81,11 @@ class Signer:
             return self.tree(value)
         if isinstance(value, NoiseKey):
             if value.kind != "output":
-                raise Unknown("noise that was made earlier")
+                raise Unknown("noise of an earlier step")
             return ("noise", self.of(value.index))
         if is_dataclass(value) and not isinstance(value, type):
             return (type(value).__name__, *(self.of(getattr(value, f.name)) for f in fields(value) if f.compare))
-        if isinstance(value, Real):  # by its form: equal numbers of different forms are not merged
+        if isinstance(value, Real):  # by its representation: equal numbers of different representations are not merged
             return ("real", value.key)
         if isinstance(value, Log):
             return ("log", self.of(value.ratio), value.den)
@@ -105,7 +105,7 @@ class Signer:
         return tuple(out)
 
     def row(self, row: Row) -> Hashable:
-        """A distribution: by its origin and path where they are known, else by its numbers."""
+        """A distribution: by its origin and path where it has them, else by its numbers."""
         if row.origin is not None and row.path is not None:
             self.kept.append(row.origin)
             return ("row", id(row.origin[0]), *row.origin[1:], self.path(row.path))
@@ -115,7 +115,7 @@ class Signer:
             raise Unknown(str(error)) from error
 
     def path(self, path: Sequence[Any]) -> Hashable:
-        """The tokens of a path, unseen draws by number."""
+        """The tokens of a path, unread draws by number."""
         context = self.context
         if context is not None and all(not isinstance(e, Draw) or e.known for e in path[: len(context)]):
             start = resolve_path(path[: len(context)])
@@ -136,7 +136,7 @@ class Signer:
         return ("?", n)
 
     def draw(self, d: Draw) -> Hashable:
-        """A draw: its token and law if it was looked at, else what it will be drawn from."""
+        """A draw: its token and distribution if it was read, else what it will be drawn from."""
         if d.point:
             return ("point", d.token)
         if d.known:
@@ -154,7 +154,7 @@ class Signer:
         return (self.number(d), drawn, d.law_face, self.row(d.source), d.race is not None)
 
     def cell(self, x: Any) -> Hashable:
-        """A cell of a canvas: models and programs see its token, not its law."""
+        """A cell of a canvas: models and programs see its token, not its distribution."""
         return x.token if isinstance(x, Draw) and x.known else self.of(x)
 
     def group(self, group: list[int]) -> Hashable:
@@ -197,7 +197,7 @@ def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
             if op.opcode == "while":
                 out[id(op)] = here
             if op.opcode in ("while", "for", "if"):
-                turns = () if op.opcode == "if" else op.operands  # how many turns are left
+                turns = () if op.opcode == "if" else op.operands  # how many iterations are left
                 for r in op.regions:
                     look(r, tuple(dict.fromkeys([*here, *turns, *(() if op.opcode == "if" else r.args[:1])])))
 
@@ -207,8 +207,8 @@ def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
 
 @lru_cache(maxsize=1024)
 def read_again(f: Function, loop: Op) -> tuple[bool, ...]:
-    """Of every value that a while loop of a function carries, whether an iteration reads it before setting it, or what follows
-    the loop does."""
+    """For every value that a while loop of a function carries: whether an iteration reads it before setting it, or the ops
+    after the loop do."""
     read = {v for op in f.body.walk() for v in op.operands if v in loop.results}
     for r in loop.regions:
         for op in r.ops:
@@ -222,14 +222,14 @@ def read_again(f: Function, loop: Op) -> tuple[bool, ...]:
 
 
 def carried_on(f: Function, loop: Op, values: Sequence[Any]) -> list[Any]:
-    """Those of the values that a while loop carries which something reads."""
+    """The carried values of a while loop that something reads."""
     return [v for v, used in zip(values, read_again(f, loop), strict=True) if used]
 
 
 @lru_cache(maxsize=256)
 def settled_walks(f: Function) -> frozenset[int]:
-    """Verifications, by the id of their op, of which the rest of a decoding step reads the accepted tokens only: they stand
-    in the body of `while not done`, what they accept is committed as it is, and nothing else is."""
+    """Verifications, by the id of their op, of which the rest of a decoding step reads the accepted tokens only: they are in
+    the body of `while not done`, the accepted path is committed as it is, and nothing else is committed."""
     out: set[int] = set()
     for loop in f.body.ops:
         if loop.opcode != "while" or loop.attrs.get("bound") != "done" or loop.attrs.get("stops"):

@@ -1,4 +1,4 @@
-"""What runs of one exact check share: the choices of the run, the noise read so far, and rows already computed."""
+"""State that the runs of one exact check share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from decgraph.ir.data.dist import Row
 
 
 class Enough(Exception):
-    """Raised to leave a run after the steps that are wanted."""
+    """Raised to end a run after the wanted number of steps."""
 
 
 class Unlikely(Exception):
-    """The law of this program needs the joint law of races that is not worked out here (undecided, not wrong)."""
+    """The distribution of this program needs a joint distribution of races that is not computed here (undecided, not wrong)."""
 
 
 class BetaVariable:
@@ -35,8 +35,8 @@ class RaceKey:
 class World:
     """What runs of one check share: the choices of the run, the noise read so far, and rows already computed.
 
-    ran: takes note of the branches that are taken (backends/exact/coverage.py), or None. enough: how many new tokens a claim
-    looks at; what is committed behind them is not followed where nothing else depends on it (None: everything is).
+    ran: records the branches that are taken (backends/exact/coverage.py), or None. enough: how many new tokens a claim is
+    about; tokens committed after them are not followed where nothing else depends on them (None: all are).
     """
 
     def __init__(self, coupled: bool, ran: Any = None) -> None:
@@ -59,7 +59,7 @@ class World:
 
 
 def said(op: Any, place: Any, path: str, output: bool = False) -> str:
-    """A draw in the author's words: its name, its line (and file, if that is not `path`), and the turns of the loops."""
+    """A draw in the author's words: its name, its line (and file, if that is not `path`), and the iteration of each loop."""
     name = (op.results[0].name if op.results else "") or op.opcode
     file = "" if op.loc.path in ("", path) else op.loc.path.rsplit("/", 1)[-1] + " "
     line = f", {file}line {op.loc.line}" if op.loc.line else ""

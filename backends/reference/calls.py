@@ -1,4 +1,4 @@
-"""Model calls of the reference: every call computed from scratch, from what its place says."""
+"""Model calls of the reference: every call is computed from the whole state at its place."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Calls(Randomness):
     """Model calls of a run."""
 
     joined: list[tuple[int, int, int | None]] | None = None
-    """Rows, cells and computed cells of the parts of a call that is made of several; None outside of one."""
+    """Rows, positions and computed positions of the parts of a combined call; None outside of one."""
 
     def start_run(self) -> None:
         super().start_run()
         self.last_canvases: dict[int, list[tuple[set[Any], Any]]] = {}
-        """What the last two calls of each masked model computed, on which memory, by the model's id: see `made`."""
+        """What the last two calls of each masked model computed, and on which memory, by the model's id: see `made`."""
 
     def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None) -> None:
-        """A call happened, unless everything that it asks for was held (`computed` 0)."""
+        """Count a call, unless all of its positions were cached (`computed` 0)."""
         if self.joined is not None:
             self.joined.append((rows, cells, computed))
             return
@@ -96,15 +96,15 @@ class Calls(Randomness):
         return out
 
     def store(self, op: Op, model: Model) -> Any:
-        """The store that a call continues; None where it computes from scratch. The exact checker always does: it must not look
-        at a draw before the program does."""
+        """The KV cache that a call continues; None where it computes from scratch. The exact checker always does: it must not
+        read a draw before the program does."""
         name = op.attrs.get("reuse")
         return self.kept.of(name, model) if name and not self.num.exact else None
 
     def reached(
         self, op: Op, model: Model, states: Sequence[tuple[Any, ...]], given: Any
     ) -> tuple[list[Callable[[], Scores]], int | None]:
-        """The scores after each path, and how many cells were computed for them (None: all)."""
+        """The scores after each path, and how many positions were computed for them (None: all)."""
         store = self.store(op, model)
         if store is None:
             return self.score_paths(model, states, given), None
@@ -134,7 +134,8 @@ class Calls(Randomness):
         allow: Any,
         position: int | None = None,
     ) -> Row:
-        """A row whose faces come from a model's scores and the request; without a model, of scores that `warp` was given."""
+        """A row whose views are computed from a model's scores and the request; without a model, from the scores passed to
+        `warp`."""
         label = "warp" if model is None else model.name
 
         def face(name: str) -> Any:
@@ -206,8 +207,8 @@ class Calls(Randomness):
         return tuple(out)
 
     def fresh(self, c: Canvas, at: Any, given: ReferenceMemory | None) -> tuple[list[int] | None, Any]:
-        """Absolute positions that a call computes (None: all), and the memory it sees: with one, its cells, and the context
-        where that is not held. Where that is everything, nothing of the memory is seen."""
+        """Absolute positions that a call computes (None: all), and the memory it sees: on a memory it computes its cells, and
+        the context where that is not cached. Where that is everything, the memory is not used."""
         base = len(c.base)
         wanted = [base + int(i) for i in (range(len(c)) if at is None else np.ravel(np.asarray(at)))]
         if given is None:
@@ -260,11 +261,11 @@ class Calls(Randomness):
         return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))
 
     def made(self, cells: tuple[Any, ...], fresh: list[int] | None, given: Any) -> Any:
-        """What a call of one canvas computed, as a key. Engines know a memory by its store and not by its numbers."""
+        """What a call of one canvas computed, as a key. Engines identify a memory by its storage and not by its numbers."""
         return (cells, None if given is None or fresh is None else tuple(fresh), id(given))
 
     def made_of_canvases(self, model: Model, keys: set[Any], given: Any) -> bool:
-        """Whether none of the model's last two calls computed all this; it is the last now."""
+        """Whether none of the model's last two calls computed all of `keys`, which become the last call's."""
         if self.num.exact:
             return False
         before = self.last_canvases.setdefault(id(model), [])
@@ -283,7 +284,7 @@ class Calls(Randomness):
                 return ReferenceMemory(empty, len(place.base))
             fresh, seen = self.fresh(place, at, given)
             cells = self.cells(place)
-            # Most often it is that of the call before. Where it is not, it is a call of the model like any other.
+            # Usually the call before computed it. Otherwise this is a model call like any other.
             if self.made_of_canvases(model, {self.made(cells, fresh, seen)}, seen):
                 count = len(cells) if seen is None or fresh is None else len(fresh)
                 self.count_call(model, 0, count, count)
@@ -313,7 +314,7 @@ class Calls(Randomness):
         return self.memo[key][0]
 
     def warp_row(self, values: Any, path: Any, is_probs: bool, old: Row | None) -> Row:
-        """A row that the request shapes: scores, or probabilities, standing after `path`."""
+        """A row that the request shapes: scores or probabilities of the token after `path`."""
         path = path if path is not None else self.context()
         scores = self.as_scores(values, is_probs)
         return self.model_row(None, lambda: scores, tuple(path), old.node if old is not None else None, None)

@@ -1,10 +1,10 @@
-"""What a call with attribute `reuse` continues: cells computed by earlier calls of the sequence, each kept once.
+"""The KV cache of a call with attribute `reuse`: positions computed by earlier calls of the sequence, each kept once.
 
-A cell of a causal model is a token in its place: the same token after the same cells. What is kept of it is what the model
-computed there, and a new cell is computed from the kept ones before it, not from the text: a cell that is kept under a wrong
-place gives wrong rows, which the free model shows. A head on the target's features has two sorts of cells: those that read the
-target's features alone, and those below the root that read its own, which hold for that root only. A masked model computes all
-cells of a canvas together; what its last call computed answers the same canvas again.
+A slot of a causal model's cache is a token after the same tokens. It keeps what the model computed there, and a new slot is
+computed from the cached ones before it, not from the text: a slot cached under a wrong prefix leads to wrong rows, which tests
+with the free model show. A head on the target's features has two kinds of slots: those that read the target's features alone,
+and those below the root that read its own, which are valid for that root only. A masked model computes all cells of a canvas
+together; the result of its last call is returned again for the same canvas.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from decgraph.runtime.models.layered import Layered
 
 @dataclass
 class Cell:
-    """A token in its place. `made`: the model's column there (None where a model does not show them); `scores`: the row after
-    it, where it was asked for."""
+    """A cached position. `made`: the model's keys and values there (None where a model does not show them); `scores`: the row
+    after it, where a call computed it."""
 
     made: Any = None
     scores: Scores | None = None
@@ -30,7 +30,7 @@ class Cell:
 
 
 class CausalCells:
-    """The cells of one causal model in one sequence, as a trie of tokens."""
+    """The KV cache of one causal model in one sequence, as a trie of tokens."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -38,14 +38,14 @@ class CausalCells:
         self.columns = isinstance(model, Layered)
 
     def find(self, above: Sequence[Cell], path: Sequence[int]) -> Cell | None:
-        """The cell of the last token of `path`, given those above it; None if it is not held."""
+        """The slot of the last token of `path`, given those above it; None if it is not cached."""
         return (above[-1] if above else self.root).below.get(path[-1])
 
     def keep(self, above: Sequence[Cell], path: Sequence[int], cell: Cell) -> None:
         (above[-1] if above else self.root).below[path[-1]] = cell
 
     def reach(self, path: Sequence[int]) -> tuple[list[Cell], int]:
-        """The cells along a path, and how many of them had to be computed."""
+        """The slots along a path, and how many of them had to be computed."""
         cells: list[Cell] = []
         computed = 0
         for i in range(len(path)):
@@ -59,7 +59,7 @@ class CausalCells:
         return cells, computed
 
     def scores(self, paths: Sequence[tuple[int, ...]]) -> tuple[list[Scores], int]:
-        """The scores after each path, and how many cells were computed for them."""
+        """The scores after each path, and how many positions were computed for them."""
         computed = 0
         ends: list[Cell] = []
         for path in paths:
@@ -87,7 +87,7 @@ class CausalCells:
         return end.heads or [], computed
 
     def memory(self, path: tuple[int, ...]) -> tuple[Memory, int]:
-        """What the model remembers of a path."""
+        """The model's memory of a path."""
         cells, computed = self.reach(path)
         if not self.columns:
             return self.model.memory(path, None, None), computed
@@ -95,18 +95,18 @@ class CausalCells:
 
 
 class FeatureCells:
-    """The cells of a head on another model's features."""
+    """The KV cache of a head on another model's features."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.held: dict[Any, Any] = {}
 
     def key(self, path: tuple[int, ...], known: int) -> Any:
-        """Which cell the last token of a path is: at or above the root it reads the target's features alone."""
+        """The key of the slot of a path's last token: at or above the root it depends on the target's features alone."""
         return (min(known, len(path) - 1) if len(path) - 1 > known else -1, path)
 
     def scores(self, paths: Sequence[tuple[int, ...]], memory: Memory) -> tuple[list[Scores], int]:
-        """The scores after each path on the target's memory at the root's parent, and how many cells were computed."""
+        """The scores after each path on the target's memory at the root's parent, and how many positions were computed."""
         computed = 0
         out: list[Scores] = []
         for path in paths:
@@ -127,7 +127,7 @@ class FeatureCells:
 
 
 class CanvasCells:
-    """What the last call of a masked model computed, by canvas, positions computed and memory seen."""
+    """The results of the last call of a masked model, by canvas, positions computed and memory seen."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -135,7 +135,7 @@ class CanvasCells:
         self.now: dict[Any, dict[int, Scores]] = {}
 
     def begin(self) -> None:
-        """A call begins: what the last one gave, and nothing else, is held."""
+        """Begin a call: only the results of the last one stay cached."""
         self.held, self.now = self.now, {}
 
     def key(self, cells: tuple[Any, ...], fresh: Sequence[int] | None, given: Any) -> Any:
@@ -144,7 +144,7 @@ class CanvasCells:
     def scores(
         self, cells: tuple[Any, ...], rows: Sequence[int], fresh: Sequence[int] | None, given: Any
     ) -> tuple[list[Scores], int]:
-        """The scores at `rows` of one canvas, and how many cells were computed for them. `fresh`: what a call on a memory
+        """The scores at `rows` of one canvas, and how many positions were computed for them. `fresh`: what a call on a memory
         computes."""
         key = self.key(cells, fresh, given)
         known = self.now.get(key) or self.held.get(key) or {}
@@ -158,21 +158,21 @@ class CanvasCells:
 
 
 class Sequences:
-    """The stores of one sequence by name. A sub-run continues the stores of the models that it was handed."""
+    """The KV caches of one sequence by name. A sub-run continues those of the models that were passed to it."""
 
     def __init__(self, outer: Sequences | None = None) -> None:
         self.stores: dict[str, Any] = {}
         self.outer = outer
 
     def of(self, name: str, model: Any) -> Any:
-        """The store called `name`; it belongs to the model that first asked for it."""
+        """The cache called `name`; it belongs to the first model that used it."""
         if name not in self.stores:
             sort = {"masked": CanvasCells, "features": FeatureCells}.get(model.kind, CausalCells)
             self.stores[name] = self.about(model) or sort(model)
         return self.stores[name]
 
     def about(self, model: Any) -> Any:
-        """The store of a model in the runs around this one, or None."""
+        """The cache of a model in the runs around this one, or None."""
         if self.outer is None:
             return None
         mine = (s for s in self.outer.stores.values() if s.model is model)

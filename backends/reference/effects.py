@@ -1,4 +1,4 @@
-"""What happens besides values: commits, the stop machine, states, sub-runs, events."""
+"""Side effects: commits, the stop machine, states, sub-runs, events."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ class Effects(Calls):
         return min(r.eos) if r.eos else 0
 
     def fits(self, tree: Tree, parent: int) -> bool:
-        """Whether a node under `parent` is of use: inside the context window, before the tree's end, not behind an end."""
+        """Whether a node under `parent` can be of use: inside the context window, before the tree's end, not after an end
+        token."""
         if not isinstance(tree.base, tuple):
             return True
         longest = len(tree.base) + tree.nodes[parent].depth + 1
@@ -154,7 +155,7 @@ class Effects(Calls):
         return point(self, self.last_token(tree))
 
     def add_log(self, logprob: Any, edge: Any) -> Any:
-        """A node's cumulative log-probability: its parent's and its token's, under the raw face it was taken from."""
+        """A node's cumulative log-probability: its parent's and its token's, under the raw distribution it was drawn from."""
         if not isinstance(edge, Draw):
             inner = edge.value if isinstance(edge, Edit) else None
             return self.lazy_log(logprob, inner) if isinstance(inner, Draw) else logprob
@@ -190,12 +191,12 @@ class Effects(Calls):
         return Path(tokens, base=len(base))
 
     def path_draw(self, model: Any, path: tuple[Any, ...], token: Any) -> Any:
-        """A token of a sub-run, with its raw probability under the model that made it, read only if asked for."""
+        """A token of a sub-run, with its raw probability under the model that drew it, computed only when read."""
         row = self.model_row(model, lambda: model.eval([resolve_path(path)], None)[0], path, None, None)
         return Draw(int(token), row, "raw", source=row)
 
     def adopt(self, parent: Any) -> None:
-        """What a sub-run takes from the run it belongs to."""
+        """Take what a sub-run shares with the run it belongs to."""
 
     def grew(self, tree: Tree, node: int, edge: Any) -> None:
         if self.listener is None:

@@ -1,8 +1,8 @@
 """The interpreter's loop: a region's operations one after the other, each by its meaning in the op table.
 
-What operations ask of a run besides (draws, model calls, verification, commits, indexes) stands in the files beside this one,
-each a class on top of `Interpreter`; `machine.Machine` is all of them. They are classes and not functions because the exact
-checker and its mutants replace single methods.
+Draws, model calls, verification, commits and indexes are in the files beside this one, each a class on top of `Interpreter`;
+`machine.ReferenceMachine` has all of them. They are classes and not functions because the exact checker and its mutants replace
+single methods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Interpreter(Run):
 
     name = "reference"
     faults: tuple[type[Exception], ...] = (Exception,)
-    """What an op may raise that becomes an error of the run; other machines use exceptions to find their way."""
+    """The exceptions of an op that become an error of the run; other machines use more exceptions for control flow."""
 
     def start_run(self) -> None:
         super().start_run()
@@ -37,7 +37,7 @@ class Interpreter(Run):
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:
-        """None: every operation runs by its meaning, but for what no model can be asked for. Raises OpError for an opcode that
+        """None: every operation runs by its meaning, except those that no model supports. Raises OpError for an opcode that
         is not in the op table."""
         return lookup(opcode).unavailable or None
 
@@ -86,17 +86,17 @@ class Interpreter(Run):
         return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
 
     def failure(self, op: Op, error: Exception) -> DecError:
-        """What happened while an op was computed, as an error of this request at the op's line."""
+        """An exception of an op as an error of this request at the op's line."""
         return fault(error, request=self.title, place=str(op.loc) if op.loc.line else "", op=op.opcode)
 
     # -- loops
     def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
-        """Called before every iteration of a while loop: a place to notice one that makes no progress."""
+        """Called before every iteration of a while loop, to notice one that makes no progress."""
         checks = {"done": self.check_progress, "cells": self.check_waiting}
         checks.get(str(op.attrs.get("bound")), self.check_bound)(str(op.loc), i)
 
     def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The values with which a while loop is entered: a place for the checker to start from another state."""
+        """The values with which a while loop is entered; the checker overrides this to start from another state."""
         return values
 
     def decide(self, op: Op, cond: Any) -> bool:
@@ -127,6 +127,6 @@ class Interpreter(Run):
         return np.array(filled)
 
     def no_mass(self, op: Op, weights: Any) -> Any:
-        """normalize of zeros: there is no distribution. It stays zeros, and drawing from it is an error (randomness.py): a
-        residual without mass is reached with probability 0."""
+        """normalize of zeros: the result stays zeros, and drawing from it is an error (randomness.py): a residual without mass
+        is reached with probability 0."""
         return np.zeros_like(weights)

@@ -16,7 +16,7 @@ from decgraph.runtime import noise
 
 
 class Randomness(Interpreter):
-    """Draws of a run. `lane` is the element's number in a vector of draws."""
+    """Draws of a run. `lane` is the random stream of an element in a vector of draws: its number."""
 
     def key(self, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: Any = None) -> noise.Key:
         """The Philox key of a draw. Raises DecError for output noise of a distribution
@@ -37,7 +37,7 @@ class Randomness(Interpreter):
         possible = np.flatnonzero(q > 0)
         if not possible.size:
             raise DecError("a draw from a distribution without mass")
-        if possible.size == 1:  # certain: no noise is read, so none has to be named
+        if possible.size == 1:  # one-hot: no noise is read, so it needs no key
             return Draw(int(possible[0]), row, face)
         return Draw(noise.race(q, noise.exponentials(self.key(key, (lane,), row, index), len(q))), row, face)
 
@@ -55,7 +55,7 @@ class Randomness(Interpreter):
         return self.group(row, face, [int(v) for v in order], lane)
 
     def group(self, row: Row, face: str, tokens: list[int], lane: int, race: Any = None) -> list[Draw]:
-        """Draws without replacement, in order: the law of each is the distribution less the ones before it."""
+        """Draws without replacement, in order: the law of each is the conditional distribution without the ones before it."""
         out: list[Draw] = []
         for j, v in enumerate(tokens):
             law = (
@@ -67,7 +67,7 @@ class Randomness(Interpreter):
         return out
 
     def later_law(self, row: Row, face: str, gone: tuple[int, ...]) -> Callable[[str], Any]:
-        """The law of a draw after the siblings `gone`, computed when looked at."""
+        """The conditional distribution of a draw after the siblings `gone`, computed when read."""
         return lambda _: self.less(row.face(face), gone)
 
     def less(self, q: Any, gone: tuple[int, ...]) -> Any:
@@ -89,7 +89,7 @@ class Randomness(Interpreter):
 
     def flip(self, op: Op, p: Any, key: NoiseKey, lane: int) -> bool:
         if p != p:
-            raise DecError("bernoulli of a number that is none (0 / 0)")
+            raise DecError("bernoulli of NaN (0 / 0)")
         return bool(noise.unit(self.key(key, (lane,))) < min(1.0, max(0.0, float(p))))
 
     def beta(self, op: Op, a: Any, b: Any, key: NoiseKey) -> Any:

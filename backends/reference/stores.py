@@ -57,7 +57,7 @@ class Stores(Effects):
                     break
             total = sum(counts.values())
             return self.reals([self.num.const(Fraction(counts.get(v, 0), total or 1)) for v in range(self.vocab_size)])
-        raise DecError(f"an index cannot be asked for `{what}`")
+        raise DecError(f"an index has no `{what}`")
 
     def context_key(self, m: Any) -> tuple[int, ...]:
         if np.ndim(m) == 0 and not isinstance(m, (tuple, Path, Draws)):
@@ -89,7 +89,7 @@ class Stores(Effects):
         return Path([point(self, t, tag="index") for t in best])
 
     def automaton(self, op: Op, g: Any, args: Sequence[Any]) -> Any:
-        """Ask an automaton; see the op automaton."""
+        """Query an automaton; see the op automaton."""
         return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
     def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
@@ -107,4 +107,4 @@ class Stores(Effects):
         return self.detokenizer.text(ids_of(x))
 
     def host(self, what: str, *args: Any) -> Any:
-        raise DecError(f"the reference cannot `{what}` with this model", hint="table models keep their states to themselves")
+        raise DecError(f"the reference cannot `{what}` with this model", hint="table models do not expose their states")

@@ -29,7 +29,7 @@ class ReferenceMemory:
 
 @dataclass(frozen=True)
 class Suffixes:
-    """What followed what, in the texts learned so far: asked by a context's last tokens. Immutable."""
+    """An index of the texts learned so far: looked up by a context's last tokens, it returns what followed them. Immutable."""
 
     depth: int = 64
     texts: tuple[tuple[int, ...], ...] = ()

@@ -57,7 +57,7 @@ class Walk(Effects):
                 return self.walked(op, t, node, single(token))
 
     def walked_enough(self, op: Op, t: Tree, evidence: Any, node: int, depth: int) -> bool:
-        """Whether to leave the walk at a node: never; a place for the checker, which knows what the rest cannot change."""
+        """Whether to stop verifying at a node: never; the checker overrides this where the rest cannot change the claim."""
         return False
 
     def evidence_at(self, evidence: Any, node: int) -> Any:
