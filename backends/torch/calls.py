@@ -1,4 +1,4 @@
-"""Model calls of the torch machine: what a place asks of an engine, and the rows that come back."""
+"""Model calls of the torch machine: from a place to a request to an engine, and from its result to rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.interface import Model
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""What a call is given besides its place, where it is given nothing."""
+"""The further operands of a call that has none besides its place."""
 _ROOT = np.zeros(1, dtype=np.int64)
 _FIRST = np.zeros((), dtype=np.int64)
 
@@ -30,7 +30,8 @@ class Calls(Engines):
     """Model calls of a run."""
 
     def evaluate_together(self, model: Model, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False) -> Any:
-        """The meaning of `model.evals`: parts under one context are one ask over one tree, whose draws stay apart."""
+        """The meaning of `model.evals`: parts under one context become one forward call over one tree, whose draws
+        stay separate."""
         self.uncounted = True
         try:
             calls = [self.evaluate(model, place, extra) for place, extra in parts]
@@ -55,7 +56,7 @@ class Calls(Engines):
         ids = np.asarray(place, dtype=np.int64)
         flat = ids.ravel().tolist()
         parent, needed = tree.parent, {0}
-        for node in flat:  # the nodes asked about and their ancestors
+        for node in flat:  # the wanted nodes and their ancestors
             while node not in needed:
                 needed.add(node)
                 node = int(parent[node])
@@ -74,9 +75,9 @@ class Calls(Engines):
         part: Literal["heads"] | None = None,
         alone: bool = False,
     ) -> Any:
-        """The meaning of `model.eval`: a Call, whose value is the Dist. Raises DecError for a path."""
+        """The meaning of `model.eval`: a pending call, whose value is a TorchDist. Raises DecError for a path."""
         if isinstance(place, TorchPath):
-            raise DecError("a model is asked at a context, at nodes of a tree or on a canvas, not at a path")
+            raise DecError("a model is called at a context, at nodes of a tree or on a canvas, not at a path")
         if isinstance(place, Canvas) or (isinstance(place, TorchTree) and isinstance(place.base, Canvas)):
             call = evaluate_canvas(self, model, place, extra)
             call.alone = alone
@@ -153,15 +154,15 @@ class Calls(Engines):
         return (*self.tokens[:length], *(int(tree.token[n]) for n in tree.path_nodes(node)[1:]))
 
     def memory(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
-        """The meaning of `model.memory`: of a context or node what was asked for, to be made when it is read (engines keep it
-        anyway); of a canvas a Call. Raises DecError for an empty context, and for a model that shows no memory."""
+        """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
+        a canvas a pending call. Raises DecError for an empty context, and for a model without a memory."""
         if isinstance(place, Canvas):
             call = memory_of_canvas(self, model, place, extra)
             if isinstance(call, PendingCall):
                 call.alone = alone
             return call
         if type(model).memory is Model.memory:
-            return model.memory(())  # says that it has none to give
+            return model.memory(())  # raises where it has none
         tree: Any = extra.get("tree")
         tokens: Sequence[int]
         if isinstance(place, Context):
@@ -182,7 +183,7 @@ class Calls(Engines):
         return [self.path_to(at[1].base.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
 
     def derived(self, how: str, base: Any, args: tuple[Any, ...], named: tuple[str, ...] = ()) -> Any:
-        """The meaning of `model.derive`, one object for each way of deriving from one model."""
+        """The meaning of `model.derive`, one object for each derivation from one model."""
         how = "on" if how == "adapter" else how
         args = halves(args, named)
         kept = memo_of(base).once("derived", dict[Any, Any])
@@ -200,7 +201,7 @@ def _cells(ask: Any) -> int:
 
 
 def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
-    """One ask for several under the same context, their trees side by side; None where the contexts differ."""
+    """One forward call for several under the same context, their trees side by side; None where the contexts differ."""
     first = asks[0]
     if any(len(a.context) != len(first.context) or a.part != "logits" or a.given is not None for a in asks):
         return None
@@ -218,7 +219,7 @@ def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
 
 
 def _for_heads(allow: Any, heads: int) -> Any:
-    """What is allowed at nodes, for every head of each; what is allowed everywhere stays."""
+    """Masks of allowed tokens by node, repeated for the heads of each node; a mask for all nodes stays as it is."""
     return allow if np.ndim(allow) < 2 else np.repeat(np.reshape(allow, (-1, np.shape(allow)[-1])), heads, axis=0)
 
 

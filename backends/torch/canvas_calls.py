@@ -61,7 +61,7 @@ def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
 def asked(
     m: Engines, model: Any, canvases: list[Canvas], extra: Mapping[str, Any], rows: Any, keep: bool
 ) -> tuple[Any, Any, Any]:
-    """(engine, ask, absolute positions computed or None for all)."""
+    """(engine, canvas call, absolute positions computed or None for all)."""
     engine = m.engine(model)
     first = canvases[0]
     base, n = first.base.length, len(first)
@@ -104,7 +104,7 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Ma
         return (*c.base.ids(), *(int(t) for t in cells))
 
     def finish(answer: Any) -> TorchDist:
-        if counted and answer.computed:  # what the engine remembered is no call
+        if counted and answer.computed:  # a cached result is no call
             m.count_call(model, width * len(canvases), len(canvases) * each, answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
         everywhere = np.tile(which, len(canvases))
@@ -128,7 +128,7 @@ def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]
     counted = not m.uncounted
 
     def finish(answer: Any) -> CanvasMemory:
-        if counted and answer.computed:  # most often it is of the call before, which the engine remembers
+        if counted and answer.computed:  # usually that of the call before, which the engine has cached
             m.count_call(model, 0, answer.computed, answer.computed)
         return CanvasMemory(answer.memory, base)
 

@@ -1,4 +1,4 @@
-"""Canvases: cells after the committed context, each masked, decided or soft. Values; a change makes a new one."""
+"""Canvases: cells after the committed context, each masked, decided or soft. Immutable: an edit returns a new one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Canvas:
         return [int(t) for t in self.token[:end]]
 
     def key(self) -> tuple[Any, ...]:
-        """What makes two canvases equal."""
+        """The key by which canvases are equal."""
         return (self.token.tobytes(), tuple(sorted(self.soft)))
 
 
@@ -84,7 +84,7 @@ class Edit:
 
 
 def canvas_at(t: TorchTree, node: int) -> Canvas:
-    """The canvas at a node: the root's with the edits made."""
+    """The canvas at a node: the root's with the node's edits applied."""
     canvas: Canvas = t.base
     for n in t.path_nodes(node)[1:]:
         canvas = t.edges[n].apply(canvas)

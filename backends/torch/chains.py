@@ -1,4 +1,4 @@
-"""Which loops of a program are chains of drafts: a loop that asks a model at a tree's one leaf, draws, and grows the draw.
+"""Recognises autoregressive draft loops: a loop that calls a model at a tree's one leaf, draws, and grows the draw.
 
 repeat gamma:
     x ~ drafter(t.leaves)
@@ -15,7 +15,7 @@ from decgraph.ir.values import Op, Value
 
 @dataclass(frozen=True)
 class Chain:
-    """A `for` op that is such a loop: the model, and the noise op of its draw."""
+    """An autoregressive draft loop: its `for` op, the model, and the noise op of its draw."""
 
     model: Value
     noise: Op
@@ -23,7 +23,8 @@ class Chain:
 
 
 def chain_of(op: Op) -> Chain | None:
-    """The chain that a `for` op is, or None. One tree is carried; its body is leaves, call, noise, draw, grow and no more."""
+    """The draft loop that a `for` op is, or None. One tree is carried; its body is leaves, call, noise, draw, grow and no
+    more."""
     region = op.regions[0]
     if op.attrs.get("stops") or op.attrs.get("lanes") or len(op.operands) != 3 or op.operands[2].type.elem != "tree":
         return None

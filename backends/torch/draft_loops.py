@@ -1,8 +1,8 @@
-"""Chains of drafts (chains.py) as one thing.
+"""Autoregressive draft loops (chains.py) as one model call.
 
-Run iteration by iteration, each one makes a request, rows, draws and a tree. The driver says such a loop to the machine as one
-thing (`Rolls.roll`), and an engine that can (`RollEngine`) computes it token after token, asking back for each token only.
-Tokens, distributions, noise, statistics and events are those of the loop.
+Run iteration by iteration, each creates a request, rows, draws and a tree. Instead the driver calls `DraftLoops.draft_loop`
+once, and an engine that can (`RollEngine`) computes the loop token after token with a callback that chooses each token. Tokens,
+distributions, noise, statistics and events are those of the loop.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from decgraph.runtime.models.interface import Model
 
 
 class Rolls(Randomness):
-    """Chains of drafts of a run."""
+    """Autoregressive draft loops of a run."""
 
     def roll(
         self, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *, alone: bool = False
     ) -> Generator[Pending[Any], Any, TorchTree]:
-        """The tree after the loop; `key_of(i)` is the noise of turn i. A generator of model calls."""
+        """The tree after the loop over lo .. hi - 1; `key_of(i)` is the noise of iteration i. A generator of model calls."""
         leaves, length = t.leaves(), t.base.length
         leaf = int(leaves[0])
         depth = int(t.depth[leaf])
@@ -90,4 +90,4 @@ class Rolls(Randomness):
                 self.count_call(model, 1, depth + j)
             if self.listener is not None:
                 self.grew(tree, np.array([len(t) + j]), draws, np.array([j]))
-        return replace(tree, new=last, frontier=last)  # what the last turn grew
+        return replace(tree, new=last, frontier=last)  # what the last iteration grew

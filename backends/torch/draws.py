@@ -1,4 +1,4 @@
-"""Draws: token ids with the law each was drawn from."""
+"""Draws: token ids with the distribution each was drawn from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decgraph.backends.torch.transfer import fetched
 
 
 class Drawn:
-    """What single draws and vectors of them have in common: they compare by their tokens, as the host's integers do."""
+    """Base of single draws and vectors of draws: they compare by their tokens, as integers do."""
 
     __slots__ = ()
     tokens: Any
@@ -45,12 +45,12 @@ class Drawn:
 
 
 class TorchDraws(Drawn):
-    """Tokens int64[*shape] (-1: nothing was left to draw), all drawn from rows of one call.
+    """Tokens int64[*shape] (-1: no mass was left to draw from), all drawn from rows of one call.
 
-    rows, row int64[*shape], face: where each was drawn. rank, group int64[*shape] and members int64[G, k]: for draws without
-    replacement, the law is the row less the earlier members. point: certain drafts, their law is the point mass; `rows` is
-    then only where their score is read (None: they have none). race float64[*shape]: race keys. ids int64[*shape]: the nodes
-    that a walk offers them as.
+    rows, row int64[*shape], face: the distribution and view each was drawn from. rank, group int64[*shape] and members
+    int64[G, k]: for draws without replacement, the law is the row without the earlier members. point: the law is one-hot;
+    `rows` then only has the score (None: there is none). race float64[*shape]: race keys. ids int64[*shape]: the nodes
+    that verification offers them as.
     """
 
     __slots__ = ("tokens", "rows", "row", "face", "rank", "group", "members", "point", "race", "at", "tag", "ids", "inner")
@@ -135,8 +135,8 @@ class TorchDraws(Drawn):
         return nodes
 
     def prob(self, seen: str = "raw") -> Ids:
-        """The probability of each token in the raw (or another) face of where it was drawn, float64[*shape]; 1 for tokens of
-        no row."""
+        """The probability of each token in the raw (or another) view of the row it was drawn from, float64[*shape]; 1 for
+        tokens of no row."""
         if self.rows is None or self.row is None:
             return np.where(self.tokens >= 0, 1.0, 0.0)
         face = self.face if self.point else seen
@@ -147,7 +147,7 @@ class TorchDraws(Drawn):
         return np.where(self.tokens >= 0, got, 0.0)
 
     def law(self, request: Any, size: int) -> TorchDist:
-        """The laws as distributions of their own."""
+        """The law of each draw, as distributions [*shape]."""
         flat = np.arange(self.tokens.size).reshape(self.tokens.shape)
         if self.point or self.rows is None or self.row is None:
             return TorchDist(TorchVectors(None, request, ones=self.tokens.reshape(-1), size=size), flat)
@@ -225,5 +225,5 @@ def joined(parts: list[Any]) -> Any:
 
 
 def points(tokens: Ids, *, tag: str = "") -> TorchDraws:
-    """Certain drafts of no row."""
+    """Draws of given tokens, int64[*shape]: their laws are one-hot and they have no rows."""
     return TorchDraws(np.asarray(tokens, dtype=np.int64), point=True, tag=tag)

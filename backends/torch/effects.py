@@ -1,4 +1,4 @@
-"""What happens besides values in the torch machine: commits, the stop machine, states, sub-runs, events."""
+"""Side effects in the torch machine: commits, the stop machine, states, sub-runs, events."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Effects(Run):
         super().start_run()
         self.marks: list[int] = [-1] * len(self.tokens)
         """For every token of the context the id of the tree node it came from, or -1."""
-        # Without stop strings and conditions of the caller the stop machine only counts, and looks for ends: it is asked when
-        # it may fire, and its state is made when somebody looks.
+        # Without stop strings and conditions of the caller the stop machine only counts tokens and finds ends: it is run when
+        # it may fire, and its state is computed when it is read.
         self.counts_only = not self.request.stop and not self.request.until
         self.tally = Tally()
         self.syncs = 0
-        """How often the run waited for the device; see transfer.py."""
+        """Device-to-host synchronisations of the run; see transfer.py."""
 
     def host(self, what: str, *args: Any) -> Any:
-        """What only some models could do. Raises OpError: none of them is asked for it yet."""
+        """Access to a model's internals. Raises OpError: this backend has none."""
         raise OpError(
-            f"the torch backend has no way to ask a model for `{what}`",
-            "models give distributions, memories and canvases' memories restricted; their layers stay their own",
+            f"the torch backend cannot read `{what}` of a model",
+            "models expose distributions, memories and canvases' memories restricted to positions, but no layers",
         )
 
     # -- context and commits
@@ -49,7 +49,7 @@ class Effects(Run):
 
     @property
     def stop_state(self) -> StopState:
-        """Where the stop machine stands."""
+        """The state of the stop machine."""
         if self._stop.count != len(self.tokens) - self.base:
             self._stop = replace(self._stop, count=len(self.tokens) - self.base)
         return self._stop
@@ -195,7 +195,7 @@ class Effects(Run):
         self.tally.stopped = self.reason
 
     def stats(self) -> Stats:
-        """What the run counted of itself."""
+        """The statistics of the run."""
         return self.tally.stats()
 
     # -- events

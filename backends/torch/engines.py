@@ -1,4 +1,4 @@
-"""The engines of a run's models: what answers its calls and keeps its KV cache, and the count of the calls."""
+"""The engines of a run's models, which compute its calls and keep its KV cache, and the count of the calls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from decgraph.runtime.models.interface import Model
 
 
 class Engines(Effects):
-    """The engines that a run asks, and what it counts of its calls."""
+    """The engines of a run's models, and statistics of its calls."""
 
     uncounted = False
-    """Whether calls are counted by who makes them, as the parts of one."""
+    """Whether calls are counted by their caller, as the parts of one."""
 
     def start_run(self) -> None:
         super().start_run()
@@ -25,11 +25,11 @@ class Engines(Effects):
         self.rollers: dict[Model, RollEngine | None] = {}
 
     def sequence(self) -> Hashable:
-        """What engines keep this run's cells under."""
+        """The key of this run's KV cache in its engines."""
         return id(self) if self.parent is None else (self.parent.sequence(), id(self))
 
     def release(self) -> None:
-        """Give the engines' room back."""
+        """Free this run's KV cache in the engines."""
         for engine in self.engines.values():
             engine.close(self.sequence())
         self.engines.clear()
@@ -43,18 +43,18 @@ class Engines(Effects):
         return found
 
     def roll_engine(self, model: Model) -> RollEngine | None:
-        """The engine of a model, if it can compute a chain of drafts token after token."""
+        """The engine of a model, if it can compute an autoregressive draft loop."""
         if model not in self.rollers:
             engine = self.engine(model)
             self.rollers[model] = engine if isinstance(engine, RollEngine) else None
         return self.rollers[model]
 
     def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, heads: bool = False) -> None:
-        """A call happened: `rows` distributions from `cells` tokens, of which `computed` went through the model (None: all).
+        """Count a call: `rows` distributions from `cells` tokens, of which `computed` went through the model (None: all).
         heads: of the model's Medusa heads, which draft."""
         if self.uncounted:
             return
-        target = model is self.whole.main and not heads  # what a sub-run calls its first model may be the run's drafter
+        target = model is self.whole.main and not heads  # the first model of a sub-run may be the run's drafter
         name = model.name + ".heads" if heads else model.name
         self.tally.call(name, target)
         if self.listener is None:

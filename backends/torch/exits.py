@@ -1,4 +1,4 @@
-"""How a region of the IR ends in Python: it falls through, goes to the next iteration, breaks off a loop or returns.
+"""How a region of the IR ends in Python: it falls through, continues or breaks a loop, or returns.
 
 The IR has one way out of every region: a loop that stops early carries a flag, and a rule that accepts inside a loop
 carries the child and whether there is one through everything after it. Where a branch sets such flags to constants, and
@@ -15,13 +15,13 @@ from decgraph.ir.values import Op, Region, Value
 
 CONSTANTS = ("True", "False", "None")
 COUNTED = frozenset({"tree.grow", "tree.keep", "tree.set", "canvas.put", "within", "run", "model.eval", "model.evals"})
-"""Ops that are not skipped though nothing uses their results: they are counted, or are there to fail."""
+"""Ops that are not skipped though nothing uses their results: they are counted, or may raise."""
 Known = Mapping[Value, Value | str]
-"""What values are on a way out: the text of a constant, or another value."""
+"""Values that are fixed on the way to an exit: the text of a constant, or another value."""
 
 
 class Mistaken(Exception):
-    """A loop was written for values that it does not have; it is written again."""
+    """A loop was written under a wrong assumption about its constants; it is written again."""
 
 
 def constant(text: str) -> str | None:
@@ -29,11 +29,11 @@ def constant(text: str) -> str | None:
 
 
 class Exit:
-    """What a region is followed by. `close` writes the end of it; `at_once` says whether a way through it, which has come
-    to its op number n and knows some values, leaves from there without another line, and `leave` then writes that."""
+    """The exit of a region. `close` writes its end; `at_once` says whether a path through it that has reached op number n with
+    some known values can leave there without another line, and `leave` then writes that."""
 
     def close(self, w: Any, texts: Sequence[str]) -> None:
-        """Nothing: what follows the region is written next."""
+        """Write nothing: the code after the region comes next."""
 
     def at_once(self, w: Any, region: Region, n: int, known: Known) -> bool:
         return False
@@ -46,7 +46,7 @@ FALLS = Exit()
 
 
 class RuleExit(Exit):
-    """The end of a verification rule: a verdict."""
+    """The end of a verification rule: it returns a verdict."""
 
     def close(self, w: Any, texts: Sequence[str]) -> None:
         w.line(f"return {verdict(w, texts)}")
@@ -60,7 +60,7 @@ class RuleExit(Exit):
 
 class LoopExit(Exit):
     """The end of a loop's body. results: the names of what the loop carries; constants: those that do not change while it runs;
-    around, at: where the loop stands; after: the exit that stopping it comes to at once, where there is one."""
+    around, at: the region and index of the loop; after: the exit that follows the loop directly, where there is one."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class LoopExit(Exit):
 
 
 def found(w: Any, region: Region, n: int, known: Known) -> list[str] | None:
-    """The texts of what a region yields on a way that has come to its op number n: None where more lines would be needed."""
+    """The texts of a region's yields on a path that has reached op number n: None where more lines would be needed."""
     if any(op.opcode in COUNTED or w.effects(op) for op in region.ops[n:] if op.opcode != "if"):
         return None
     texts = [text_of(w, y, region.ops[n:], known) for y in region.yields]
@@ -133,7 +133,7 @@ def found(w: Any, region: Region, n: int, known: Known) -> list[str] | None:
 
 
 def text_of(w: Any, v: Value, later: Sequence[Op], known: Known) -> str | None:
-    """The text of a value that is known, was written before, or follows from such; later: the ops not written yet."""
+    """The text of a value that is known, was written before, or follows from such values; later: the ops not written yet."""
     v = w.same.get(v, v)
     if v in known:
         other = known[v]
@@ -163,7 +163,7 @@ def text_of(w: Any, v: Value, later: Sequence[Op], known: Known) -> str | None:
 
 
 def folded(fn: str, texts: Sequence[str]) -> str | None:
-    """A condition whose operands decide it: "True" or "False"."""
+    """A condition folded to "True" or "False" by its operands, or None."""
     if fn == "not":
         return negated(texts[0]) if constant(texts[0]) else None
     decides, other = ("False", "True") if fn == "and" else ("True", "False")
@@ -173,7 +173,7 @@ def folded(fn: str, texts: Sequence[str]) -> str | None:
 
 
 def verdict(w: Any, texts: Sequence[str]) -> str:
-    """What a rule returns: (accepts, child, emits, token), in words where it is known."""
+    """The return value of a rule, (accepts, child, emits, token), as `accept`, `emit` or `reject` where that is known."""
     accepts, child, emits, token = texts
     if (accepts, emits) == ("True", "False"):
         return f"{w.support('accept')}({child})"

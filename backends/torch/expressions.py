@@ -1,7 +1,7 @@
 """How single ops are written in a generated driver: as the operator, attribute or call that a person would write.
 
-What is not here is a call of the op's lowering (`writer.py`). Every form computes what the lowering does; where that depends on
-the types of the operands, the form is taken only for the types for which it holds.
+Other ops are calls of their lowerings (`writer.py`). Every expression computes what the lowering does; where that depends on
+the types of the operands, the expression is used only for the types for which it holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Value
 
 Makers = Mapping[Value, Op]
-"""The op that gives each value."""
+"""The op that produces each value."""
 Form = Callable[[Op, Sequence[str], Makers], str | None]
 """The text of an op, given the texts of its operands; None where the op must be a call of its lowering."""
 
@@ -40,7 +40,7 @@ HOST = {
     "minimum": "np.minimum({}, {})",
     "maximum": "np.maximum({}, {})",
 }
-"""Functions of arrays on the host that NumPy writes so."""
+"""NumPy's operators for elementwise functions of host arrays."""
 NUMBERS = {
     "and": "{} and {}",
     "or": "{} or {}",
@@ -88,7 +88,7 @@ def of_a_model(v: Value, makers: Makers) -> bool:
 
 
 def on_host(v: Value, makers: Makers) -> bool:
-    """Whether a vector is a NumPy array: numbers, conditions or nodes that an op of ARRAYS gave."""
+    """Whether a vector is a NumPy array: numbers, conditions or nodes produced by an op of ARRAYS."""
     made = makers.get(v)
     if made is None or v.type.elem not in SCALARS or any(d.kind == "vocab" for d in v.type.dims):
         return False
@@ -104,7 +104,7 @@ def _numbers(types: Sequence[Type]) -> bool:
 def _of_numbers(op: Op, fn: str, args: Sequence[str], makers: Makers) -> str | None:
     if fn == "not":
         return negated(args[0])
-    if fn == "div":  # a Python float cannot be divided by zero, NumPy's can
+    if fn == "div":  # dividing a Python float by zero raises, NumPy returns inf
         read = [makers.get(v) for v in op.operands]
         if not any(o is not None and o.opcode == "lookup" for o in read):
             return None

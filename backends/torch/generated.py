@@ -7,7 +7,7 @@
 
     session = driven_by(my_speculative, decgraph.load("speculative").session())
 
-A generated module is read and edited like any other; decgraph answers its model calls, alone or with those of other requests.
+A generated module is read and edited like any other; decgraph computes its model calls, alone or with those of other requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["accept", "driven_by", "emit", "parse_dim", "parse_type", "reject", "typed_op", "until_done", "walk"]
 
 Verdict = tuple[bool, Any, bool, Any]
-"""What a verification rule says at a node: whether it accepts a child, the child, whether it emits a token, the token."""
+"""The verdict of a rule at a node: whether it accepts a child, the child, whether it emits a token, the token."""
 
 _NOTHING: Any = object()
 
@@ -59,7 +59,7 @@ def until_done(m: Any, where: str) -> Iterator[int]:
 
 
 def typed_op(opcode: str, *operands: str, results: tuple[str, ...] = (), **attrs: Any) -> Callable[..., Any]:
-    """The torch lowering of an op that computes by the types of its operands, such as how two vectors line up:
+    """The torch lowering of an op that depends on the types of its operands, such as how two vectors line up:
     `typed_op("gather", "real[nodes.t]", "node<t>")` is a function of the machine and the two."""
     types = tuple(map(parse_type, operands))
     made = tuple(map(parse_type, results)) or tuple(lookup(opcode).type(types, attrs, ()))
@@ -77,8 +77,8 @@ def typed_op(opcode: str, *operands: str, results: tuple[str, ...] = (), **attrs
 def driven_by(printed: ModuleType, session: Session) -> Session:
     """The session, with its requests run by a printed module: by one function for each algorithm, named after it.
 
-    `session` is of the algorithm that was printed. A request that reaches an algorithm which the module has no function for
-    ends with a DecError.
+    `session` is of the algorithm that was printed. A request that runs an algorithm for which the module has no
+    function ends with a DecError.
     """
     from decgraph.backends.torch.kit import Kit
     from decgraph.backends.torch.machine import TorchMachine

@@ -1,4 +1,4 @@
-"""The head of a generated module: its imports, and the ops that are declared with the types that they compute by."""
+"""The head of a generated module: its imports, and the ops that are declared with their operand types."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ MODULES = {"np": "import numpy as np", "torch": "import torch"}
 
 
 class Header:
-    """Everything that the functions of one generated module name from outside."""
+    """The names that the functions of one generated module use from outside."""
 
     def __init__(self, titles: Iterable[str] = ()) -> None:
         self.titles = set(titles)  # the names of the module's own functions
         self.imports: dict[str, str] = {}  # name to the module that it comes from; "" for a module of MODULES
         self.declared: dict[str, str] = {}  # the text of a declaration to its name
-        self.brought: dict[str, Any] = {}  # objects that no import gives: kernels
+        self.brought: dict[str, Any] = {}  # objects that cannot be imported: kernels
 
     def need(self, name: str, module: str = "") -> str:
-        """A name that is imported; returns what it is called here, where a function of the module has its name."""
+        """Import a name; returns its local name, which differs where a function of the module has that name."""
         called = f"{name}_" if name in self.titles else name
         self.imports[called] = module
         return called
 
     def call(self, op: Op, low: Lowered, names: Names) -> str:
-        """What an op's lowering is called in the text."""
+        """The name of an op's lowering in the text."""
         place = imported(op)
         if place is not None and low.fn is LOWERINGS.get(op.opcode):
             module, name = place
@@ -55,7 +55,7 @@ class Header:
         return self.declared[text]
 
     def object(self, name: str, value: Any, names: Names) -> str:
-        """The name of an object of a backend, such as a kernel's launch, which the module is given when it is loaded."""
+        """The name of an object of a backend, such as a kernel's launch, passed to the module when it is loaded."""
         for known, held in self.brought.items():
             if held is value:
                 return known
@@ -65,7 +65,7 @@ class Header:
 
     @staticmethod
     def declared_line(name: str, text: str) -> list[str]:
-        """A declaration, on lines of its own where it is long."""
+        """A declaration, on several lines where it is long."""
         if len(name) + len(text) < 110:
             return [f"{name} = {text}"]
         head, _, rest = text.partition("(")
@@ -87,7 +87,7 @@ class Header:
 
 
 def imported(op: Op) -> tuple[str, str] | None:
-    """(module, function) of a lowering that needs nothing of its op but attributes."""
+    """(module, function) of a lowering that depends on its op's attributes only."""
     fn = LOWERINGS.get(op.opcode)
     if fn is None or "op" in inspect.signature(fn).parameters:
         return None
@@ -95,7 +95,7 @@ def imported(op: Op) -> tuple[str, str] | None:
 
 
 def qualified(op: Op, name: str) -> bool:
-    """Whether a lowering is called with its module's name: `trees.new`, since `new` alone says too little."""
+    """Whether a lowering is called by its qualified name: `trees.new`, since `new` alone says too little."""
     return "." in op.opcode and op.opcode.rpartition(".")[2] == name
 
 

@@ -1,6 +1,6 @@
 """Segments put back in place: the generated driver has the ops of a segment where the author wrote them.
 
-A segment is a function only where a backend makes a kernel of it (kit.fused). Nothing is batched between the ops of a torch
+A segment is a function only where a backend has a kernel for it (kit.fused). Nothing is batched between the ops of a torch
 segment, so a call of its own buys nothing there, and a reader would have to look for every straight line in two places.
 """
 

@@ -1,4 +1,5 @@
-"""What a backend puts in the place of the torch lowerings when it writes a program: kernels for ops, segments and rules."""
+"""The lowering table of a backend: what it uses in the place of the torch lowerings, such as kernels for ops, segments and
+rules."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Walker:
-    """A verification as one call, `call(m, tree, evidence, *captured)`; `captured`: what the rule reads besides."""
+    """A verification as one call, `call(m, tree, evidence, *captured)`; `captured`: the outside values that the rule reads."""
 
     name: str
     call: Callable[..., Any]
@@ -23,17 +24,17 @@ class Walker:
 
 
 class Kit:
-    """The torch backend's own: every op by its lowering. `rolls`: whether chains of drafts are said to the machine as one
-    thing (draft_loops.py)."""
+    """The torch backend's own: every op by its lowering. `draft_loops`: whether autoregressive draft loops become one model
+    call (draft_loops.py)."""
 
     rolls = True
 
     def program(self, function: Function) -> Driver | None:
-        """The driver of a function, where it is not to be generated."""
+        """The driver of a function, where it is not generated."""
         return None
 
     def lower(self, op: Op) -> Lowered:
-        """The call that computes an op. Raises DecError for one that the backend cannot do."""
+        """The call that computes an op. Raises DecError for one that the backend does not implement."""
         return lower(op)
 
     def fused(self, op: Op) -> Lowered | None:

@@ -1,14 +1,14 @@
 """How ops become calls of Python functions: the registry of lowerings.
 
-Every op of ir/ops/<topic>.py stands in backends/torch/ops/<topic>.py, in one of three ways; `load` says which op does not:
+Every op of ir/ops/<topic>.py is registered in backends/torch/ops/<topic>.py, in one of three ways; `load` reports missing ones:
 
 - `@lowering("op")` above a function `f(m, *operands, **attributes)`: `m` is the machine; of the op's attributes it gets those
-  that it names as keywords, and the op itself as `op` where it asks for it (types). One result is returned as it is, several
-  as a tuple. `@planned("op")` above one that makes such a function from the op.
-- `on_host("op", ..., why=...)`: it runs its NumPy meaning of the op table, over host values.
-- `written("op", ...)`: program.py writes Python for it: loops, branches, model calls.
+  that it names as keywords, and the op itself as `op` where it has that keyword (for types). One result is returned as it is,
+  several as a tuple. `@planned("op")` above one that builds such a function from the op. - `on_host("op", ..., why=...)`: it
+  runs its NumPy meaning of the op table, over host values. - `written("op", ...)`: program.py writes Python for it: loops,
+  branches, model calls.
 
-What no backend has (`unavailable` in ir/ops) stands nowhere.
+Ops that no backend has (`unavailable` in ir/ops) are not registered.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _once(opcode: str) -> str:
 
 
 def planned(opcode: str) -> Callable[[Callable[[Op], Callable[..., Any]]], Callable[[Op], Callable[..., Any]]]:
-    """Register the function below as what makes an op's lowering from the op: for ops that run often and whose types decide
-    how, so that nothing is decided again on every call."""
+    """Register the function below as the builder of an op's lowering: for ops that run often and depend on their types, which
+    are then examined once and not on every call."""
 
     def register(f: Callable[[Op], Callable[..., Any]]) -> Callable[[Op], Callable[..., Any]]:
         PLANS[_once(opcode)] = f
@@ -74,8 +74,8 @@ def written(*opcodes: str) -> None:
 
 @lru_cache(maxsize=1)
 def load() -> dict[str, Callable[..., Any]]:
-    """All lowerings (imports backends/torch/ops once). Raises TypeError for an op of the table that stands there in no way, and
-    for one that stands there and is no op."""
+    """All lowerings (imports backends/torch/ops once). Raises TypeError for an op of the table that is not registered there,
+    and for a registered name that is no op."""
     package = "decgraph.backends.torch.ops"
     for topic in sorted({row.topic for row in TABLE.values()}):
         if find_spec(f"{package}.{topic}") is not None:
@@ -96,8 +96,8 @@ def _lacks(row: OpDef) -> str:
 
 
 def supports(opcode: str) -> str | None:
-    """None for an op that torch or generated Python computes; else what happens instead. Raises OpError for a name that is no
-    op."""
+    """None for an op that torch or generated Python computes; else a sentence that says what happens instead. Raises OpError
+    for a name that is no op."""
     load()
     row = lookup(opcode)
     return row.unavailable or (f"its NumPy meaning runs on the host: {HOSTED[opcode]}" if opcode in HOSTED else None)
@@ -193,7 +193,7 @@ class Lowered:
 
 
 def lower(op: Op) -> Lowered:
-    """The call that computes an op. Raises DecError for one that this backend cannot do."""
+    """The call that computes an op. Raises DecError for one that this backend does not implement."""
     table = load()
     if op.opcode == "map" and all(not v.type.dims and v.type.elem in _SCALARS for v in op.operands):
         fn = op.attrs["fn"]
@@ -217,7 +217,7 @@ def lower(op: Op) -> Lowered:
 
 
 def _name(op: Op) -> str:
-    """A readable name: the opcode and what tells it from its kind."""
+    """A readable name: the opcode and its distinguishing attribute."""
     for a in ("fn", "field", "which", "what", "kind"):
         if a in op.attrs:
             return f"{op.opcode}_{op.attrs[a]}".replace(".", "_")

@@ -1,5 +1,5 @@
-"""The torch machine: one request running one compiled function. What it computes is in ops/; the order of it is in the
-generated driver, a generator that yields every model call and is sent its value."""
+"""The torch machine: one request running one compiled function. Its operations are in ops/, their order in the generated
+driver: a generator that yields every model call and is sent its value."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class TorchMachine(Rolls):
 
     @classmethod
     def compile(cls, models: Mapping[str, Model], notice: Callable[[str], None]) -> None:
-        """Put every captured forward behind torch.compile, which takes its time at the first calls."""
+        """Compile every captured forward with torch.compile, which takes time at the first calls."""
         for name, model in models.items():
             if not engine_of(model).compile(notice):
                 notice(f"`{name}` is not compiled: its forward is not a captured graph")
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:
-        """None for an operation with a lowering, or one that generated drivers spell out; see lowering.py for the others."""
+        """None for an operation with a lowering, or one that generated drivers write inline; see lowering.py for the others."""
         return supports(opcode)
 
     # -- running
@@ -76,7 +76,7 @@ class TorchMachine(Rolls):
             while True:
                 try:
                     answer = call.answer_alone()
-                except Exception as error:  # it is the driver's line that asked
+                except Exception as error:  # the driver's line made the call
                     call = steps.throw(error)
                 else:
                     call = steps.send(answer)
@@ -86,8 +86,8 @@ class TorchMachine(Rolls):
             self.release()
 
     def steps(self) -> Generator[Pending[Any], Any, None]:
-        """The run as a generator of model calls, each to be sent its answer, or thrown what was raised instead. Raises DecError
-        for everything that is raised on the way."""
+        """The run as a generator of model calls, each to be sent its result, or thrown the exception raised instead. Raises
+        DecError for any exception on the way."""
         try:
             values = self.arguments()
             self.start_states(values)
@@ -100,9 +100,9 @@ class TorchMachine(Rolls):
             raise told from told.__cause__
 
     def failure(self, error: Exception) -> DecError:
-        """What happened while the program ran, as an error of this request at the program's line."""
+        """An exception of the program as an error of this request at the program's line."""
         cause = error.__cause__
-        if isinstance(cause, StopIteration):  # what Python makes of one inside a generator says nothing
+        if isinstance(cause, StopIteration):  # Python turns one inside a generator into a RuntimeError without content
             place, op = self.program.place(cause) or ("", "")
             return fault(cause, request=self.title, place=place, op=op)
         place, op = self.program.place(error) or ("", "")
@@ -134,9 +134,9 @@ class TorchMachine(Rolls):
         model = next(iter(inner.models.values()), None)
         return TorchPath(tokens, base=len(base), uids=(-1,) * len(tokens), draws=drawn_later(self.request, model, base, tokens))
 
-    # -- what the host computes
+    # -- computed on the host
     def automaton(self, op: Op, g: Any, args: Sequence[Any]) -> Any:
-        """Ask an automaton; see the op automaton."""
+        """Query an automaton; see the op automaton."""
         return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
     def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
@@ -150,7 +150,7 @@ class TorchMachine(Rolls):
         return memory.restrict(positions, kind)
 
     def above(self, q: Any, n: int) -> float:
-        """The log-probability of the path to the node that row n of a dist was evaluated at, by the dist's own face."""
+        """The log-probability of the path to the node that row n of a dist was evaluated at, by the dist's own view."""
         tree = q.rows.tree
         if tree is None or q.rows.nodes is None:
             return 0.0

@@ -8,7 +8,7 @@ import re
 
 
 class Names:
-    """Gives every value a name that nothing else has."""
+    """Assigns every value a unique name."""
 
     def __init__(self) -> None:
         self.taken = {"m", "stop", *keyword.kwlist, *dir(builtins)}

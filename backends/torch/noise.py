@@ -1,4 +1,5 @@
-"""Keyed noise for draws: on the CPU the NumPy stream of runtime/noise.py, batched over rows; the same words on a device."""
+"""Keyed noise for draws: on the CPU the NumPy stream of runtime/noise.py, batched over rows; the same uint32 words on a
+device."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def exponentials(keys: Sequence[noise.Key], n: int) -> np.ndarray:
 
 def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:
     """The winner of each row's race, argmin E_v / q_v over q_v > 0, ties to the lowest token: int64[R]. q: [R, V]. Raises
-    ValueError where a row has no mass. A row with one runner reads no noise."""
+    ValueError where a row has no mass. A one-hot row reads no noise."""
     runs = q > 0
     runners = np.count_nonzero(runs, axis=-1)
     if not runners.all():
@@ -58,10 +59,10 @@ def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:
         times = exponentials([keys[int(i)] for i in open_rows], q.shape[-1])
         every = len(open_rows) == len(q)
         with np.errstate(divide="ignore", over="ignore"):
-            times /= q if every else q[open_rows]  # inf where nobody runs
+            times /= q if every else q[open_rows]  # inf where q is 0
         winners = times.argmin(-1)
         for n in np.flatnonzero(times[np.arange(len(winners)), winners] == np.inf):
-            winners[n] = runs[open_rows[n]].argmax()  # the only runners are too slow for a float
+            winners[n] = runs[open_rows[n]].argmax()  # the arrival times of all tokens with mass overflow
         out[open_rows] = winners
     return out
 

@@ -1,6 +1,6 @@
-"""Model calls that a driver waits for: what an engine is asked, and what becomes of its answer.
+"""Model calls that a driver waits for: the request to an engine, and the use of its result.
 
-A driver yields such a call and is sent its value. Calls of several runs are answered together (schedule.py).
+A driver yields such a call and is sent its value. Calls of several runs are computed together (schedule.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ E = TypeVar("E", bound=AnyEngine | None)
 
 
 class Pending(ABC, Generic[E]):
-    """A model call that waits. engine: who answers (None: nobody has to). sequence: what the engine keeps the run's KV cache
-    under. alone: not to be batched. Calls of one `kind` and engine are answered together."""
+    """A pending model call. engine: computes it (None: it needs none). sequence: the key of the run's KV cache in the engine.
+    alone: not to be batched. Calls of one `kind` and engine are computed together."""
 
     engine: E
     sequence: Hashable
@@ -32,18 +32,18 @@ class Pending(ABC, Generic[E]):
     @classmethod
     @abstractmethod
     def answer_all(cls, calls: Sequence[Any]) -> list[Any]:
-        """The engine's answers to each of several calls of one kind."""
+        """The engine's result for each of several calls of one kind."""
 
     @abstractmethod
     def take(self, answer: Any) -> Any:
-        """The value of the call from the engine's answer; raises what the engine answered with instead."""
+        """The value of the call from the engine's result; raises the result if it is an exception."""
 
     def answer_alone(self) -> Any:
-        """The value of the call, asked by itself."""
+        """The value of the call, computed by itself."""
         return self.take(self.answer_all([self])[0])
 
     def again(self) -> None:
-        """To be asked once more from its start: forget what was used of it."""
+        """Reset the call before it is computed again from its start."""
         return
 
 
@@ -65,7 +65,7 @@ class _Asked(Pending[AnyEngine]):
 
 @dataclass
 class PendingCall(_Asked):
-    """One request to an engine, and what to do with its answer."""
+    """One request to an engine, and a function of its result."""
 
     engine: AnyEngine
     sequence: Hashable
@@ -85,7 +85,7 @@ class PendingCall(_Asked):
 
 @dataclass
 class Answered(Pending[None]):
-    """A call that needs no engine: its value is there."""
+    """A call that needs no engine: its value is known already."""
 
     value: Any
     sequence: Hashable = None
@@ -101,7 +101,7 @@ class Answered(Pending[None]):
 
 @dataclass
 class Together(_Asked):
-    """Several calls of one model that wait as one: one request for all of them where they could be merged."""
+    """Several calls of one model yielded as one: one request for all of them where they could be merged."""
 
     engine: AnyEngine
     sequence: Hashable
@@ -126,7 +126,7 @@ class Together(_Asked):
 
 @dataclass
 class RollCall(Pending[RollEngine]):
-    """A chain of drafts that an engine computes token after token; `chosen` are the tokens drawn so far."""
+    """An autoregressive draft loop that an engine computes; `chosen` are the tokens drawn so far."""
 
     engine: RollEngine
     sequence: Hashable
@@ -146,7 +146,7 @@ class RollCall(Pending[RollEngine]):
         self.chosen.clear()
 
     def take(self, answer: Any) -> Any:
-        """The scores [count, V]; raises what the engine answered with instead."""
+        """The scores [count, V]; raises the result if it is an exception."""
         if isinstance(answer, BaseException):
             raise answer
         return answer

@@ -1,4 +1,4 @@
-"""Lines, names and expressions of a generated driver: what writer.py puts the control flow around."""
+"""Lines, names and expressions of a generated driver; writer.py adds the control flow."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Op, Region, Value
 
 READ_LATER = {"while", "each", "run", "tree.walk"}
-"""Ops that read operands again, or after other lines of theirs."""
+"""Ops that read operands more than once, or after other lines that they write."""
 ALWAYS = {"len", "face", "tree.nodes", "tree.get", "canvas.get", "context", "done", "draw.get", "as_int", "request"}
-"""Ops whose results are written where they are used though the author or a pass gave them a name, when it is this op's own."""
+"""Ops whose results are written where they are used even under a name of the author or a pass, if the name is this op's own."""
 NESTED = {
     *("bernoulli", "compact", "concat", "context", "done", "draw.point", "first_max", "gather", "list", "lookup", "map"),
     *(
@@ -46,11 +46,11 @@ WIDEST, LONGEST = 100, 110
 
 
 class Phrases:
-    """The text of a module in the making: lines, names, and whether an op is written on a line or where it is used.
+    """Builder of a module's text: lines, names, and whether an op is written on a line or where it is used.
 
-    Values of the function that is being written: env (the text of each), wishes (names that they are to have because they are
-    yielded under them), holders (who has such a name until then), pinned (names that stand for a second value). here: the op
-    that is being written, as its region and its place there.
+    State of the function that is being written: env (the text of each value), wishes (names that values get because they are
+    yielded under them), holders (which value has such a name until then), pinned (names in use for a second value). here: the
+    op that is being written, as its region and index.
     """
 
     f: Function
@@ -75,7 +75,7 @@ class Phrases:
         self.shared = Names()
 
     def written(self, op: Op) -> str | None:
-        """An op as an expression of operands that have a name each; None where it is a call."""
+        """An op as an expression of named operands; None where it is a call."""
         return expression(op, ["x"] * len(op.operands), self.makers) if op.opcode != "const" else ""
 
     def line(self, text: str, op: Op | None = None) -> None:
@@ -156,7 +156,8 @@ class Phrases:
         return all(self.silent(region, k) or self.passes(op, region.ops[k]) for k in range(n + 1, end))
 
     def passes(self, op: Op, line: Op) -> bool:
-        """Whether an op may be written after another's line, which changes nothing and takes no name that the op reads."""
+        """Whether an op may be written after another's line: that line has no effects and reassigns no name that the op
+        reads."""
         if hasattr(self, "op_" + line.opcode.replace(".", "_")) or line.regions:
             return False
         if lookup(op.opcode).effects or lookup(line.opcode).effects or any(r in self.wishes for r in line.results):
@@ -164,7 +165,7 @@ class Phrases:
         return not {r.name for r in line.results if r.name} & self.read(op)
 
     def read(self, op: Op) -> set[str]:
-        """The author's names of what an op reads, those of unnamed operands in their place."""
+        """The names that an op reads, those of unnamed operands replaced by the names that they read."""
         out: set[str] = set()
         for v in op.operands:
             made = self.makers.get(v)
@@ -215,7 +216,7 @@ class Phrases:
         return f"{name}({', '.join(['m', *args, *kwargs])})"
 
     def imports_of(self, text: str) -> str:
-        """An expression, with what it calls imported."""
+        """Import the functions that an expression calls; returns the expression."""
         for word in re.findall(r"\b(np|torch)\.", text):
             self.header.need(word)
         for name, module in {"law": "draws", "probability": "distributions"}.items():
@@ -249,7 +250,7 @@ class Phrases:
         return ", ".join(found)
 
     def reused(self, op: Op, r: Value) -> str | None:
-        """The name of an operand that is the author's same variable, and that nothing reads after this op."""
+        """The name of an operand that is the same variable of the author's and is not read after this op."""
         region, n = self.here
         for v in op.operands:
             known = self.env.get(v, "")
@@ -259,7 +260,7 @@ class Phrases:
         return None
 
     def own(self, region: Region, v: Value) -> bool:
-        """Whether the variable of a value may be assigned again in a region: it is made there, or carried by its loop."""
+        """Whether the variable of a value may be assigned again in a region: it is created there, or carried by its loop."""
         made = self.flow.maker(region, v)
         return v in region.args[1:] if made is None else region.ops[made].opcode != "const"
 
@@ -286,5 +287,5 @@ class Phrases:
 
     @staticmethod
     def effects(op: Op) -> bool:
-        """Whether an op, or one inside it, does something besides giving its results."""
+        """Whether an op, or one inside it, has side effects."""
         return bool(lookup(op.opcode).effects not in ("", "read")) or any(Phrases.effects(o) for r in op.regions for o in r.ops)

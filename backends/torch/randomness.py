@@ -1,4 +1,4 @@
-"""Noise of a torch run: which key each draw reads, coins, and the ids of new tree nodes."""
+"""Noise of a torch run: the key of each draw, Bernoulli draws, and the ids of new tree nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decgraph.runtime.noise import Key, output_key, words
 
 
 class Randomness(Calls):
-    """Keys and coins of a run."""
+    """Noise keys and Bernoulli draws of a run."""
 
     def start_run(self) -> None:
         super().start_run()
@@ -37,9 +37,9 @@ class Randomness(Calls):
 
     def flip(self, p: float, key: NoiseKey, lane: int) -> bool:
         """True with probability p. Certain outcomes read no noise: the uniform is never 0 and never 1.
-        Raises DecError for a p that is no number."""
+        Raises DecError for a NaN."""
         if p != p:
-            raise DecError("bernoulli of a number that is none (0 / 0)")
+            raise DecError("bernoulli of NaN (0 / 0)")
         if p >= 1:
             return True
         return p > 0 and noise.unit(self.key(key, (lane,))) < p

@@ -1,6 +1,6 @@
-"""Rows of scores with their place: what a model call gives, and the faces computed from it when something looks.
+"""Rows of scores with their place, as a model call returns them, and the views computed from them when they are read.
 
-A face is computed for all rows of a call at once, as one float tensor [R, V]; greedy shaping is kept as one token a row and
+A view is computed for all rows of a call at once, as one float tensor [R, V]; greedy shaping is kept as one token per row and
 becomes a tensor only where arithmetic needs one.
 """
 
@@ -24,7 +24,7 @@ class Rows:
 
     scores: Tensor [R, V], logits (-inf: impossible). positions, nodes: int64[R] or None, the index of the token that
     would be drawn, and the tree node or canvas position. path: a function from a row to the tokens before it. tree: the tree
-    that `nodes` are of, where it is one of tokens; its depths are then added to `positions`, when they are asked for.
+    that `nodes` are of, where it is one of tokens; its depths are then added to `positions` when those are read.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Rows:
     ) -> None:
         self.scores, self.request, self.allow, self.label = scores, request, allow, label
         self._positions, self.nodes, self.path, self.tree = positions, nodes, path, tree
-        self.dead: np.ndarray | None = None  # bool[R], set where constraints leave nothing of some row
+        self.dead: np.ndarray | None = None  # bool[R], set where constraints leave some row without a token
         self._faces: dict[str, Tensor] = {}
         self._points: Ids | None = None
         self._kept: Tensor | None = None
@@ -89,13 +89,13 @@ class Rows:
         return self._kept
 
     def looked_at(self, index: Any) -> None:
-        """Called with the rows that something reads. Raises DecError where constraints leave nothing of one of them; a row that
-        nothing reads (after a draft that the constraints forbid) may be empty."""
+        """Called with the rows that are read. Raises DecError where constraints leave one of them without a token; a row that
+        is never read (after a draft that the constraints forbid) may be empty."""
         if self.dead is not None and bool(np.any(self.dead[index])):
             raise shaping.nothing_left()
 
     def points(self, face: str) -> Ids | None:
-        """The one token with mass in each row, int64[R], where a face is known to be a point: the greedy shaped face."""
+        """The one token with mass in each row, int64[R], where a view is one-hot by construction: the greedy shaped view."""
         if face != "shaped" or not self.request.greedy:
             return None
         if self._points is None:
@@ -120,7 +120,7 @@ class Rows:
 
 
 class TorchVectors(Rows):
-    """Rows given by their probabilities: every face is the same. Places may be inherited."""
+    """Rows given by their probabilities: every view is the same. Places may be inherited."""
 
     __slots__ = ("probs", "ones")
 
@@ -134,7 +134,7 @@ class TorchVectors(Rows):
         ones: Ids | None = None,
         size: int = 0,
     ) -> None:
-        # `ones`: the token of each row, for point masses (probs is then made when asked for)
+        # `ones`: the token of each row, for one-hot rows (probs is then computed when read)
         super().__init__(probs if probs is not None else torch.empty(0, size), request)
         self.probs, self.ones = probs, ones
         if like is not None and index is not None:
@@ -156,9 +156,9 @@ class TorchVectors(Rows):
 
 
 class OverVocabulary:
-    """Numbers over the vocabulary that need not be a tensor yet; arithmetic and torch's functions take them for one.
+    """Lazy numbers over the vocabulary; arithmetic and torch's functions accept them as a tensor.
 
-    Generated drivers write `torch.relu(p - q)`: of certain distributions that is a few entries (Sparse), of others a tensor.
+    Generated drivers write `torch.relu(p - q)`: of one-hot distributions that is a few entries (Sparse), of others a tensor.
     """
 
     __slots__ = ()
@@ -198,8 +198,8 @@ class OverVocabulary:
 
 
 def torch_function(fn: Any, args: Any, kwargs: Any = {}) -> Any:  # noqa: B006 (read only)
-    """A function of torch on values over the vocabulary, on the device that one of them lies on: a distribution that no model
-    gave (`uniform(vocab)`, an index's) lies on the CPU."""
+    """A function of torch on values over the vocabulary, on the device of one of them: a distribution of no model
+    (`uniform(vocab)`, an index's) is on the CPU."""
     if fn in (torch.sub, torch.relu):
         few = [Sparse.of(x) for x in args]
         if few[0] is not None and few[-1] is not None:
@@ -212,8 +212,8 @@ def torch_function(fn: Any, args: Any, kwargs: Any = {}) -> Any:  # noqa: B006 (
 
 
 class TorchDist(OverVocabulary):
-    """An array of distributions: rows `index` (int64[*shape]) of `rows`, seen by one face. `at` names what axis 0 ranges over
-    (node ids or positions) where it is a part, `inner` what axis 1 does (positions, of canvases in a tree)."""
+    """An array of distributions: rows `index` (int64[*shape]) of `rows`, in one view. `at` has the node ids or positions of
+    axis 0 where it is a part, `inner` those of axis 1 (positions, of canvases in a tree)."""
 
     __slots__ = ("rows", "index", "face", "at", "inner")
 
@@ -267,7 +267,7 @@ class TorchDist(OverVocabulary):
 
     @property
     def shaped(self) -> TorchDist:
-        """After them: what is drawn from."""
+        """After them: the distribution that is drawn from."""
         return self.seen("shaped")
 
     @property
@@ -284,7 +284,7 @@ class TorchDist(OverVocabulary):
         return take(table, self.index)
 
     def points(self) -> Ids | None:
-        """The certain token of each distribution, int64[*shape], where it is known to be certain."""
+        """The token of each distribution, int64[*shape], where all are one-hot by construction."""
         ones = self.rows.points(self.face)
         if ones is None:
             return None
@@ -306,8 +306,8 @@ class TorchDist(OverVocabulary):
 
 
 class Sparse(OverVocabulary):
-    """Numbers over the vocabulary that are zero but for a few tokens: what arithmetic on point masses gives. The residual of
-    a greedy verification is one, and costs no vector."""
+    """Numbers over the vocabulary that are zero but for a few tokens: the result of arithmetic on one-hot distributions, such
+    as the residual of a greedy verification. They need no vector."""
 
     __slots__ = ("entries", "size", "like")
 
@@ -317,7 +317,7 @@ class Sparse(OverVocabulary):
 
     @staticmethod
     def of(x: Any) -> Sparse | None:
-        """A single certain distribution as numbers; None for what is not one."""
+        """A single one-hot distribution as sparse numbers; None for anything else."""
         if isinstance(x, Sparse):
             return x
         if not isinstance(x, TorchDist) or x.index.ndim:
@@ -357,14 +357,15 @@ def ids_on(ids: Ids, device: Any) -> Tensor:
 
 
 def picked_places(where: Any, at: Ids | None, inner: Ids | None) -> tuple[Ids | None, Ids | None]:
-    """(at, inner) of what an index leaves: a single element of axis 0 is what axis 1 was, two indices leave nothing of both."""
+    """(at, inner) after indexing: a single element of axis 0 keeps the places of axis 1, two indices keep neither."""
     if isinstance(where, tuple):
         return at, None
     return (inner, None) if isinstance(where, int | np.integer) else (at, inner)
 
 
 def locate(at: Ids | None, index: Any) -> Any:
-    """Axis-0 places of `index` in a part that holds `at` (None: the whole, places are the index). Raises LookupError."""
+    """Indices along axis 0 of the nodes or positions `index` in a part with `at` (None: the whole, so `index` itself). Raises
+    LookupError for one that is not in the part."""
     if at is None:
         return index
     wanted = np.asarray(index)
@@ -373,7 +374,7 @@ def locate(at: Ids | None, index: Any) -> Any:
         missing = wanted[~hit.any(-1)].ravel()[0] if wanted.ndim else wanted
         raise LookupError(f"row {int(missing)} is outside the part that was computed")
     if wanted.size == 0:
-        return wanted.astype(np.int64)  # of an empty part nothing can be asked for, and nothing is
+        return wanted.astype(np.int64)  # an empty part is indexed with nothing
     where = at.shape[0] - 1 - hit[..., ::-1].argmax(-1)
     return int(where) if wanted.ndim == 0 else where
 

@@ -1,8 +1,8 @@
-"""Continuous batching: many runs at a time, their model calls answered together.
+"""Continuous batching: many runs at a time, their model calls computed together.
 
-Every run is a generator of calls (machine.py). In a round the runs that can go on are advanced to their next call, in the
-order of their requests; then one engine answers all of its waiting calls in one forward. A
-run that ends makes room for the next request at once, so runs join and leave between any two forwards.
+Every run is a generator of calls (machine.py). In a round the runs that can continue are advanced to their next call, in the
+order of their requests; then one engine computes all of its waiting calls in one forward. A run that ends makes room for the
+next request at once, so runs join and leave between any two forwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from decgraph.runtime.faults import fault
 
 @dataclass
 class Running:
-    """A run in flight: its machine, its generator, and what it waits for."""
+    """A run in flight: its machine, its generator, and the call that it waits for."""
 
     number: int
     machine: Any
@@ -30,7 +30,7 @@ class Running:
 
 
 def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Callable[[int, Any, BaseException | None], None]) -> None:
-    """Run machines, at most `width` at a time. `ended(number, machine, error)` is told of each as it ends.
+    """Run machines, at most `width` at a time. `ended(number, machine, error)` is called as each ends.
 
     What one run raises ends that run alone. A KeyboardInterrupt ends all that are in flight and is raised again.
     """
@@ -84,7 +84,7 @@ def advance(run: Running, ended: Callable[[int, Any, BaseException | None], None
 
 
 def _resumed(run: Running, value: Any) -> Any:
-    """The next call of a run that is given its answer. What went wrong with the call is raised at the line that made it."""
+    """Send a run the result of its call; returns its next call. An exception of the call is raised at the line that made it."""
     if run.call is None:
         return next(run.steps)
     try:
@@ -97,11 +97,11 @@ def _resumed(run: Running, value: Any) -> Any:
 
 
 def answer(flight: deque[Running]) -> None:
-    """One engine answers everything that waits for it."""
+    """Compute all calls that wait for one engine."""
     groups: dict[Any, list[Running]] = {}
     for run in flight:
         groups.setdefault((id(run.call.engine), run.call.kind), []).append(run)
-    # Models that draft come first, so that the runs behind catch up and the target, which costs most, is asked by all at once.
+    # Drafters come first, so that late runs catch up and the target, which costs most, is called for all at once.
     chosen = max(groups.values(), key=lambda g: (not _target(g[0]), len(g)))
     alone = [run for run in chosen if run.call.alone]
     together = [run for run in chosen if not run.call.alone]
@@ -111,10 +111,10 @@ def answer(flight: deque[Running]) -> None:
 
 
 def answered(group: list[Running]) -> list[Any]:
-    """The answers to the calls of several runs; an exception is the answer of the run that is at fault for it.
+    """The results of the calls of several runs; an exception is the result of the run that caused it.
 
-    What an engine raises says nothing of whose call it was: then what it holds of these runs may be half made and is given up,
-    and each is asked for alone. A batch that did not fit into the memory gets through so, too.
+    An engine's exception does not say whose call it was, and the KV cache of these runs may be half written: it is dropped, and
+    each call is computed alone. A batch that did not fit into memory succeeds this way, too.
     """
     try:
         got: list[Any] = group[0].call.answer_all([run.call for run in group])

@@ -1,7 +1,7 @@
 """Segments as torch.fx graphs: straight-line runs of pure ops, whose nodes call the ops' lowerings.
 
-The generated driver has the ops of a segment in place (inlining.py); the graphs are for whoever wants to draw, edit or
-compile a run of ops as one: `--emit segments` prints them.
+The generated driver has the ops of a segment in place (inlining.py); the graphs are for drawing, editing or compiling
+a run of ops as one: `--emit segments` prints them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from decgraph.ir.walk import functions_of, ops_of
 
 
 def graphs_of(module: Module) -> dict[str, fx.Graph]:
-    """The graph of every segment of what a module runs, by name, in the order of the program."""
+    """The graph of every segment of a module, by name, in the order of the program."""
     return {name: graph for f in functions_of(module) for op in ops_of(f) for name, graph in graphs_in(op)}
 
 
@@ -35,7 +35,7 @@ def graphs_in(op: Op) -> Iterator[tuple[str, fx.Graph]]:
 
 
 def segment_call(op: Op) -> Any:
-    """A segment as a function `call(m, *operands)` that gives the result, or a tuple of several."""
+    """A segment as a function `call(m, *operands)` that returns the result, or a tuple of several."""
     return fx.GraphModule(torch.nn.Module(), segment_graph(op), class_name=segment_name(str(op.attrs["name"])))
 
 
@@ -89,7 +89,7 @@ def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:
 
 
 def segment_name(name: str) -> str:
-    """The name of a segment's function: what it makes, and the source line."""
+    """The name of a segment's function: its result, and the source line."""
     return re.sub(r"_(\d+)(_\d+)?$", r"_at_\1\2", name)
 
 

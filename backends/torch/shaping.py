@@ -1,7 +1,7 @@
 """Shaping of rows of logits by a request, for all rows of a call at once. The meaning is runtime/shaping.py's.
 
-Computed in the type of the scores: float64 for models that answer in it (table models, so that they can be compared with
-the reference to the last bit), float32 for all others.
+Computed in float64 for models with float64 scores (table models, so that they can be compared with the reference bit for
+bit), in float32 for all others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from decgraph.runtime.request import Factor
 
 
 def nothing_left() -> DecError:
-    """The error of reading a row of which the constraints leave nothing."""
+    """The error of reading a row that the constraints leave without a token."""
     return DecError(
         "the request's constraints leave no token that the model gives any probability",
         hint="loosen bans, min_length or the automaton",
@@ -29,12 +29,12 @@ def nothing_left() -> DecError:
 
 
 def working(t: Tensor) -> Tensor:
-    """The scores in the type that probabilities are computed in."""
+    """The scores [..., V] in the dtype in which probabilities are computed."""
     return t if t.dtype in (torch.float32, torch.float64) else t.float()
 
 
 def onehot(tokens: np.ndarray, size: int, like: Tensor) -> Tensor:
-    """Point masses [R, size] at `tokens`."""
+    """One-hot rows [R, size] of `tokens` int64[R]."""
     out = torch.zeros(len(tokens), size, dtype=like.dtype, device=like.device)
     if len(tokens):
         at = torch.from_numpy(np.ascontiguousarray(tokens)).to(like.device)
@@ -43,7 +43,7 @@ def onehot(tokens: np.ndarray, size: int, like: Tensor) -> Tensor:
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Probabilities over the last axis; float64 in NumPy, whose sums are the reference's to the last bit."""
+    """Probabilities over the last axis; float64 in NumPy, whose sums are the reference's, bit for bit."""
     if logits.dtype != torch.float64 or logits.device.type != "cpu":
         return torch.softmax(logits, -1)
     a = logits.numpy()
@@ -54,15 +54,15 @@ def softmax(logits: Tensor) -> Tensor:
 
 
 def total(a: Tensor) -> Tensor:
-    """Sums over the last axis, kept as an axis of one; in float64 the reference's to the last bit."""
+    """Sums over the last axis, kept as an axis of one; in float64 the reference's, bit for bit."""
     if a.dtype != torch.float64 or a.device.type != "cpu":
         return a.sum(-1, keepdim=True)
     return torch.from_numpy(np.ascontiguousarray(a.numpy()).sum(-1, keepdims=True))
 
 
 def constrained(scores: Tensor, rows: Any) -> Tensor:
-    """The logits [R, V] under bans, minimum length, the automaton and the author's `allow`. Rows of which nothing
-    is left are marked in `rows.dead`: reading one is an error."""
+    """The logits [R, V] under bans, minimum length, the automaton and the author's `allow`. Rows that are left
+    without a token are marked in `rows.dead`: reading one is an error."""
     request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
     logits = working(scores)
     dynamic = request.allow is not None
@@ -90,7 +90,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
 
 
 def _allowed(allow: Any, generated: tuple[int, ...], size: int) -> np.ndarray:
-    """bool[size]: the tokens that a request allows next. An automaton's are remembered by state."""
+    """bool[size]: the tokens that a request allows next. An automaton's are cached by state."""
     if not isinstance(allow, Automaton):
         out = np.zeros(size, bool)
         out[_ids(allow(generated), size)] = True
@@ -106,7 +106,7 @@ def _allowed(allow: Any, generated: tuple[int, ...], size: int) -> np.ndarray:
 def processed(logits: Tensor, rows: Any) -> Tensor:
     """After the caller's own processors (Request.processors), which see the tokens and the row's logits.
 
-    Raises DecError for a processor that gives another shape, a NaN or +inf.
+    Raises DecError for a processor that returns another shape, a NaN or +inf.
     """
     processors = rows.request.processors
     if not processors:

@@ -1,4 +1,4 @@
-"""Indexes of the torch machine: what followed what, found with NumPy. The meaning is the reference's Suffixes."""
+"""Suffix indexes of the torch machine, searched with NumPy. The meaning is the reference's Suffixes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decgraph.errors import DecError
 
 
 class _Text:
-    """Tokens that only grow, in a buffer with room to spare: values share it up to their own length."""
+    """Append-only tokens in a buffer with spare capacity: values share it up to their own length."""
 
     __slots__ = ("buffer", "used")
 
@@ -24,7 +24,7 @@ class _Text:
         self.used = len(tokens)
 
     def extended(self, length: int, tokens: Sequence[int]) -> _Text:
-        """The text of the first `length` tokens and these: itself where nobody has written past `length`."""
+        """The text of the first `length` tokens and these: itself where nothing was written past `length`."""
         text = self
         if self.used != length:
             text = _Text(self.buffer[:length].tolist())
@@ -38,7 +38,7 @@ class _Text:
 
 
 class Suffixes:
-    """What followed what, in the texts learned so far: asked by a context's last tokens. A value."""
+    """An index of the texts learned so far: looked up by a context's last tokens, it returns what followed them. Immutable."""
 
     __slots__ = ("depth", "texts")
 
@@ -127,7 +127,7 @@ def new_index(kind: str, sizes: Sequence[Any]) -> Any:
 
 
 def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]) -> Any:
-    """Ask an index; see the op index.ask. Raises DecError for what an index cannot be asked."""
+    """Query an index; see the op index.ask. Raises DecError for a query that the index does not have."""
     options = dict(zip(named, args[len(args) - len(named) :]))
     plain = args[: len(args) - len(named)]
     if what == "get":
@@ -157,7 +157,7 @@ def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]
         for token, count in counts.items():
             out[token] = count / sum(counts.values())
         return torch.from_numpy(out)
-    raise DecError(f"an index cannot be asked for `{what}`")
+    raise DecError(f"an index has no `{what}`")
 
 
 def learn(index: Any, args: Sequence[Any]) -> Any:

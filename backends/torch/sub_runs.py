@@ -1,4 +1,4 @@
-"""What a sub-run gives back: its tokens as draws."""
+"""The result of a sub-run: its tokens as draws."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decgraph.runtime.request import Request
 
 
 class LaterDraw:
-    """A token of a sub-run as a draw: its raw probability under the model that made it is read only if asked for."""
+    """A token of a sub-run as a draw: its raw probability under the model that drew it is computed when read."""
 
     def __init__(self, request: Request, model: Model, path: tuple[int, ...], token: int) -> None:
         self.request, self.model, self.path, self.token = request, model, path, token

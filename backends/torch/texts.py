@@ -1,4 +1,4 @@
-"""Small pieces of generated Python: how expressions are put together, and what values without a name are called."""
+"""Small pieces of generated Python: how expressions are put together, and names for values that have none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAME = re.compile(r"(\S+) (==|!=) (\S+)")
 
 
 def atom(text: str) -> str:
-    """An expression as an operand: in brackets where it has parts."""
+    """An expression as an operand: in brackets where it is compound."""
     return text if whole(text) else f"({text})"
 
 
@@ -54,7 +54,7 @@ def closing(text: str, at: int) -> int:
 
 
 def negated(text: str) -> str:
-    """What is true where a condition is not."""
+    """The negation of a condition."""
     if text in ("True", "False"):
         return "False" if text == "True" else "True"
     same = _SAME.fullmatch(text)
@@ -101,7 +101,7 @@ def function_name(name: str) -> str:
 
 
 def hint_of(op: Op, names: Mapping[Value, str]) -> str:
-    """What a value that the author gave no name is called: for what made it."""
+    """A name for a value that the author did not name, after the op that produced it."""
     if op.opcode in ("model.eval", "model.evals"):
         return f"p_{names.get(op.operands[0], 'model')}"
     if op.attrs.get("fn") == "not":

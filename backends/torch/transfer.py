@@ -1,7 +1,7 @@
-"""The border between the device and the host: every value that comes back is waited for, and counted on the machine.
+"""Device-to-host transfers: every one is a synchronisation, counted on the machine.
 
-On the CPU nothing is waited for and nothing counted. `Machine.syncs` is the number of waits of a run; what a step should cost
-is in the static report (passes/waits.py), and tests/backends/torch/test_torch_syncs.py compares the two.
+On the CPU nothing waits and nothing is counted. `TorchMachine.syncs` is the number of synchronisations of a run; the static
+report (passes/waits.py) predicts them for a step, and tests/backends/torch/test_torch_syncs.py compares the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class _Watched(threading.local):
-    """The machine that runs in this thread, by a weak reference: a run that is over holds on to no model."""
+    """The machine that runs in this thread, by a weak reference: so a finished run keeps no model alive."""
 
     machine: Any = staticmethod(lambda: None)
 
@@ -25,12 +25,12 @@ _NOW = _Watched()
 
 
 def watch(machine: Any) -> None:
-    """Count the waits of this thread on `machine` from here on."""
+    """Count the synchronisations of this thread on `machine` from here on."""
     _NOW.machine = weakref.ref(machine)
 
 
 def remote(t: Tensor) -> bool:
-    """Whether reading a tensor waits for a device."""
+    """Whether reading a tensor [...] synchronises with a device."""
     return bool(t.device.type != "cpu")
 
 

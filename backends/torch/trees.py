@@ -1,4 +1,4 @@
-"""Trees of states, as columns: int64 arrays over the nodes, and the draws that made them. Growing makes a new tree."""
+"""Trees of states, as columns: int64 arrays over the nodes, and the draws that created them. Growing returns a new tree."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class TorchTree:
     """Node 0 is the root; ids are growth order. base: the committed tokens (a Context) or a Canvas.
 
     token, parent, depth, uid: int64[N]; the root's token is -1, uids are unique in a run and survive pruning. group, place:
-    which growth made a node's edge and where in it (`growths[group]`, flattened). logprob: float64[N], NaN where nothing has
-    asked yet. columns: the author's, lists of N values (None: never set). edges: for trees of canvases, soft nodes and steps,
-    the edges themselves. extent, closes: the longest text that it drafts, and tokens under which it grows nothing.
+    the growth that created a node's edge, and its index there (`growths[group]`, flattened). logprob: float64[N], NaN where not
+    computed yet. columns: the author's, lists of N values (None: never set). edges: for trees of canvases, soft nodes and
+    steps, the edges themselves. extent, closes: the longest text that it drafts, and the tokens under which it grows nothing.
     """
 
     base: Any
@@ -46,7 +46,7 @@ class TorchTree:
         return TorchTree(base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), extent=extent, closes=closes)
 
     def closed(self, nodes: Ids) -> Any:
-        """Which nodes end the text, so that nothing is grown under them."""
+        """bool[n]: the nodes that end the text, so that nothing is grown under them."""
         return np.isin(self.token[nodes], list(self.closes)) & (nodes > 0)
 
     def __len__(self) -> int:
@@ -89,12 +89,12 @@ class TorchTree:
         return int(self.depth.max())
 
     def draw(self, node: int) -> TorchDraws:
-        """The draw that made a node."""
+        """The draw that created a node."""
         out: TorchDraws = self.growths[int(self.group[node])].pick(int(self.place[node]))
         return out
 
     def draws(self, nodes: Ids) -> Any:
-        """The draws that made several nodes, as one vector."""
+        """The draws that created several nodes, as one vector."""
         if len(nodes) == 0:
             return TorchDraws(_NONE, point=True)
         groups = self.group[nodes]
@@ -112,7 +112,7 @@ class TorchTree:
         return out
 
     def logprobs(self) -> np.ndarray:
-        """Cumulative log-probabilities, float64[N], computed where nothing has asked yet."""
+        """Cumulative log-probabilities, float64[N], computed where they are not yet."""
         unknown = np.flatnonzero(np.isnan(self.logprob))
         if len(unknown):
             groups, depths = self.group[unknown], self.depth[unknown]
@@ -144,8 +144,8 @@ class TorchTree:
         columns: dict[str, list[Any]],
         edges: Sequence[Any],
     ) -> TorchTree:
-        """The tree with one new node for each of `parents` [n], in order; `place` [n] says which of `draws` made it, `tokens`,
-        `depths`, `uids` and `logprob` are [n]. Never merges edges."""
+        """The tree with one new node for each of `parents` [n], in order; `place` [n] is the index of its draw in `draws`,
+        `tokens`, `depths`, `uids` and `logprob` are [n]. Never merges edges."""
         n, k = len(self), len(parents)
         ids = np.arange(n, n + k)
         names = set(self.columns) | set(columns)
@@ -238,7 +238,7 @@ class TorchTree:
 
 @dataclass(frozen=True)
 class TorchPath:
-    """Tokens below a node: what a verification accepted and emitted, or what a sub-run produced.
+    """Tokens below a node: those that a verification accepted and emitted, or that a sub-run produced.
 
     tokens: host ints. uids: the tree node each came from (-1: none). draws: the draw of each (None where it is only a token).
     """
@@ -279,7 +279,7 @@ class Context:
 
 
 def path_of(tree: TorchTree, node: int, emitted: int | None = None, draw: Any = None) -> TorchPath:
-    """The tokens from the root down to a node, and what was emitted there."""
+    """The tokens from the root down to a node, and the token emitted there."""
     tokens: list[int] = []
     uids: list[int] = []
     draws: list[Any] = []

@@ -1,4 +1,4 @@
-"""Who uses a value, and where: what the driver's text needs to know to reuse a name or to write a value where it is used."""
+"""The uses of each value, by which the writer reuses a name or writes a value where it is used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from decgraph.ir.values import Function, Op, Region, Value
 
 LATER = ("for", "while")
-"""Ops that go on reading their surroundings after their results have their first values."""
+"""Ops that read values from outside after their results have their first values."""
 
 
 class Uses:
@@ -40,12 +40,12 @@ class Uses:
         return self.total[v] == 1
 
     def maker(self, region: Region, v: Value) -> int | None:
-        """The op of a region that gives a value."""
+        """The index of the op of a region that produces a value."""
         return next((n for n, op in enumerate(region.ops) if v in op.results), None)
 
     def may_take(self, region: Region, v: Value, holder: Value | None) -> bool:
-        """Whether a yield of a region may be written at once under the name that it is to have after the region, which `holder`
-        has until then: nothing reads the holder once it is made."""
+        """Whether a yield of a region may be assigned directly to its name after the region, which `holder` has until then:
+        nothing reads the holder after the yield is computed."""
         n = self.maker(region, v)
         if n is None:
             return False

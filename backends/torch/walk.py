@@ -18,7 +18,7 @@ Rule = Callable[[int, Any, Any], tuple[Any, Any, Any, Any]]
 
 def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node") -> Any:
     """The accepted path, or for a tree of canvases the canvas at the accepted node. rule(depth, evidence at the node, the
-    draws below it) gives (accepts, child, emits, token); with scope "tree", rule(0, tree, evidence) gives a node."""
+    draws below it) returns (accepts, child, emits, token); with scope "tree", rule(0, tree, evidence) returns a node."""
     edits = isinstance(t.base, Canvas)
     if scope == "tree":
         has, taken, emits, token = rule(0, t, evidence)
@@ -60,7 +60,7 @@ def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node"
 
 
 def _child(children: Any, draws: Any, taken: Any) -> int:
-    """The node of the draw that a rule took: the very one, and of equal ones the first with its token."""
+    """The node of the draw that a rule accepted: that draw's own, else the first with its token."""
     if isinstance(draws, Mixed):
         for c, d in zip(children, draws.items):
             if d is taken:

@@ -1,8 +1,8 @@
 """From an IR function to the text of a Python driver: a generator of model calls, readable and steppable.
 
 Control flow becomes Python's, single ops become expressions (expressions.py) or calls of their lowerings, names come from the
-source, and marks say which line of the `.dec` file a line is for. Loops and rules that leave early do so with `break` and
-`return` (exits.py): the IR carries flags for it.
+source, and marks give the line of the `.dec` file that a line is for. Loops and rules that leave early do so with `break` and
+`return` (exits.py), for which the IR carries flags.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Writer(Phrases):
     """Writes one function after the other into a module; see `program.py`."""
 
     def function(self, f: Function) -> tuple[str, dict[str, str]]:
-        """Write a function and the first values of its states; returns the driver's name and the starts' by state."""
+        """Write a function and the initial values of its states; returns the driver's name and by state those of the initial
+        values."""
         self.original = f
         self.f, self.origin, self.same = without_segments(f, lambda op: self.kit.fused(op) is not None)
         ops = [*self.f.body.walk(), *(op for s in self.f.states for op in s.init.walk())]
@@ -38,11 +39,11 @@ class Writer(Phrases):
         self.env: dict[Value, str] = {}
         self.depth = 0
         self.marked: tuple[str, int] = ("", 0)
-        self.hint = ""  # what values without a name of their own are called
+        self.hint = ""  # names of values without a name of their own
         self.flow = Uses(self.f)
-        self.pinned: set[str] = set()  # names that stand for a second value, and are not given to a third
-        self.wishes: dict[Value, str] = {}  # names that values are to have because they are yielded under them
-        self.holders: dict[str, Value | None] = {}  # who has such a name until then
+        self.pinned: set[str] = set()  # names in use for a second value, which no third may get
+        self.wishes: dict[Value, str] = {}  # names that values get because they are yielded under them
+        self.holders: dict[str, Value | None] = {}  # which value has such a name until then
         self.here: tuple[Region, int] = (self.f.body, 0)  # the op that is being written
         self.asks = False
         title = function_name(f.name)
@@ -70,8 +71,8 @@ class Writer(Phrases):
         return title, starts
 
     def region(self, region: Region, into: Sequence[tuple[str, Value | None] | None] = (), leave: Exit = FALLS) -> None:
-        """Write a region's ops and what leaves it. into: for each of its yields the name that it goes on under, and the value
-        that has that name until then."""
+        """Write a region's ops and its exit. into: for each of its yields the name after the region, and the value that has
+        that name until then."""
         for y, goal in zip(region.yields, into):
             if goal is not None and self.flow.may_take(region, y, goal[1]):
                 self.wishes[y], self.holders[goal[0]] = goal
@@ -100,8 +101,8 @@ class Writer(Phrases):
             self.plain(op)
 
     def started(self, op: Op, init: Sequence[Value], known: Sequence[str | None] = ()) -> list[str]:
-        """The names of a loop's results, with their first values assigned. A value that nothing else uses gives its name.
-        known: of each result, the constant that it is while the loop runs, which needs no name."""
+        """The names of a loop's results, with their first values assigned. The name of a value that nothing else uses is taken
+        over. known: of each result, the constant that it is while the loop runs, which needs no name."""
         region, at = self.here
         names: list[str] = []
         for n, (r, v) in enumerate(zip(op.results, init, strict=True)):
@@ -142,8 +143,8 @@ class Writer(Phrases):
         self.loop(op, [None] * len(init), None)
 
     def loop(self, op: Op, known: Sequence[str | None], after: RuleExit | None) -> None:
-        """A `for` loop. known: what carried values are at the head of every iteration, where that is a constant; after: what
-        leaves the rule that the loop is in, where stopping the loop leaves it at once."""
+        """A `for` loop. known: the constant that each carried value is at the head of every iteration, or None; after: the exit
+        of the enclosing rule, where stopping the loop leaves it directly."""
         (around, at), (lo, hi, *init), region = self.here, op.operands, op.regions[0]
         results = self.started(op, init, known)
         counter, *carried = region.args
@@ -167,7 +168,7 @@ class Writer(Phrases):
                 self.env[r] = k
 
     def over(self, op: Op, region: Region, lo: Value, hi: Value) -> None:
-        """The head of a `for` loop: over the elements of a vector, where the body begins with taking one; else over numbers."""
+        """The head of a `for` loop: over the elements of a vector where the body begins by taking one; else over numbers."""
         counter = region.args[0]
         counted = self.makers.get(hi)
         wanted = (counted.operands[0], counter) if counted is not None and counted.opcode == "len" else ()
@@ -199,7 +200,7 @@ class Writer(Phrases):
             self.depth -= 1
 
     def rolled(self, op: Op, chain: Chain) -> None:
-        """A loop that drafts a chain, said to the machine as one thing (draft_loops.py)."""
+        """An autoregressive draft loop as one call of the machine (draft_loops.py)."""
         lo, hi, tree = op.operands
         result = self.started(op, [tree])[0]
         counter = self.name(op.regions[0].args[0])
@@ -302,7 +303,7 @@ class Writer(Phrases):
         self.branches(op, condition)
 
     def decided(self, condition: Value, value: str) -> dict[Value, str]:
-        """What a condition's value says of it, and of what it is the contrary of."""
+        """The conditions whose value follows from the value of `condition`: itself, and those that it negates."""
         out = {condition: value}
         made = self.makers.get(condition)
         while made is not None and made.opcode == "map" and made.attrs["fn"] == "not":
@@ -312,7 +313,7 @@ class Writer(Phrases):
         return out
 
     def branch(self, op: Op, region: Region) -> None:
-        """The branch of an `if` that is taken for certain, in its place."""
+        """The branch of an `if` with a constant condition, in its place."""
         goals = [self.wishes.get(r) for r in op.results]
         self.region(region, [None if name is None else (name, self.holders.get(name)) for name in goals])
         within = {v for o in region.ops for v in o.results}
@@ -381,7 +382,7 @@ class Writer(Phrases):
             self.line(f"{self.name(op.result)} = {text}", op)
 
     def function_of(self, region: Region, name: str, op: Op, leave: Exit = FALLS) -> str:
-        """A nested function for a region; returns its name."""
+        """A nested function for a region; returns its name. Raises DecError for a model call inside."""
         if any(o.opcode in ("model.eval", "model.evals", "run") for o in region.walk()):
             raise DecError(
                 f"{op.loc}: the torch backend cannot call a model inside `{op.opcode}`",
@@ -443,7 +444,7 @@ class Writer(Phrases):
         self._asked(op, "memory", "" if op.attrs.get("joint") else ", alone=True")
 
     def op_segment(self, op: Op) -> None:
-        """A segment that a backend has one call for; others are written in place (inlining.py)."""
+        """A segment for which a backend has one call; others are written in place (inlining.py)."""
         fused = self.kit.fused(self.origin.get(op, op))
         assert fused is not None
         name = self.header.object(fused.name, fused.fn, self.names)
@@ -472,7 +473,7 @@ def inside(op: Op, v: Value) -> bool:
 
 
 class _Ahead:
-    """The writer as one that looks ahead sees it: with names for the values that a branch will have written."""
+    """A view of the writer for looking ahead: with names for the values that a branch will have written."""
 
     def __init__(self, writer: Writer, written: set[Value]) -> None:
         self.writer, self.env = writer, {**dict.fromkeys(written, "later"), **writer.env}

@@ -1,4 +1,4 @@
-"""Lowerings of ir/ops/control.py: Python's own statements, as program.py writes them."""
+"""Lowerings of ir/ops/control.py: Python's own statements, as writer.py writes them."""
 
 from __future__ import annotations
 

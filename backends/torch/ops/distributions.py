@@ -1,4 +1,4 @@
-"""Lowerings of ir/ops/distributions.py: faces, softmax, warp, normalize, information, looking tokens up."""
+"""Lowerings of ir/ops/distributions.py: views, softmax, warp, normalize, information, lookup of tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tensor_of(x: Any) -> Tensor:
 
 
 def dist_of(m: Any, probs: Tensor, like: Any = None) -> TorchDist:
-    """Probabilities [*shape, V] as a dist that keeps the places of `like`, where it has them."""
+    """Probabilities [*shape, V] as a dist with the positions and nodes of `like`, where it has them."""
     shape = tuple(probs.shape[:-1])
     flat = probs.reshape(int(np.prod(probs.shape[:-1])), probs.shape[-1])
     index = np.arange(flat.shape[0]).reshape(shape)
@@ -39,7 +39,7 @@ def dist_of(m: Any, probs: Tensor, like: Any = None) -> TorchDist:
 
 @lowering("face")
 def see(m: Any, q: TorchDist, *, face: str) -> TorchDist:
-    """Another face of the same rows."""
+    """Another view of the same rows."""
     return q.seen(face)
 
 
@@ -105,7 +105,7 @@ def probability(p: Any, x: Any) -> Any:
 
 @lowering("lookup")
 def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
-    """p[x]: the entry of a token in each distribution, on the host. What ranges over the same things is lined up."""
+    """p[x]: the entry of a token in each distribution, on the host. Dimensions over the same things are lined up."""
     tokens = np.asarray(host(x))
     if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
         return p.probability(tokens)
@@ -129,7 +129,7 @@ def info(m: Any, *ps: Any, kind: str) -> Any:
     """Entropy of each distribution, or kl(p, q), in nats, on the host."""
     a = [shaping.working(tensor_of(p)) for p in ps]
     if kind == "entropy":
-        out = torch.special.entr(a[0].clamp(min=0)).sum(-1)  # as on the reference: what is not positive adds nothing
+        out = torch.special.entr(a[0].clamp(min=0)).sum(-1)  # as on the reference: entries that are not positive add nothing
     else:
         out = torch.where(a[0] > 0, a[0] * (torch.log(a[0]) - torch.log(a[1])), 0.0).sum(-1)
     got = fetched(out)

@@ -17,7 +17,7 @@ from decgraph.runtime import noise as runtime_noise
 
 @lowering("noise")
 def noise(m: Any, *counters: Any, kind: str, site: str) -> NoiseKey:
-    """The name of a noise; nothing is drawn yet."""
+    """The key of a draw's noise; nothing is drawn yet."""
     if kind == "output":
         return NoiseKey("output", (), "output", host(counters[0]) if counters else None)
     return NoiseKey(site, tuple(int(c) for c in counters), kind)
@@ -36,7 +36,7 @@ def place_of(q: TorchDist, n: int) -> tuple[Any, Any]:
 
 
 class _Keys:
-    """The Philox keys of a draw's rows, made when a race needs them."""
+    """The Philox keys of a draw's rows, computed when a race needs them."""
 
     def __init__(self, m: Any, q: TorchDist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
         self.m, self.q, self.key, self.lane = m, q, key, lane
@@ -51,7 +51,7 @@ class _Keys:
 
 @lowering("draw")
 def draw(m: Any, q: Any, key: NoiseKey) -> TorchDraws:
-    """One draw from each distribution. Where a distribution is a point its token wins whatever the noise."""
+    """One draw from each distribution. Where a distribution is one-hot its token wins whatever the noise."""
     q = as_dist(m, q)
     ones = q.points()
     if ones is not None and (type(q.rows) is Rows or bool((ones >= 0).all())):
@@ -169,4 +169,4 @@ def law(m: Any, x: Any) -> Any:
     return x.law(m.request, m.vocab_size)
 
 
-on_host("beta", why="one number, which the machine draws on the host")
+on_host("beta", why="it is one number, drawn on the host")

@@ -1,4 +1,4 @@
-"""Lowerings of ir/ops/host.py: what the program's own Python code and the step barrier do."""
+"""Lowerings of ir/ops/host.py: the program's own Python functions and the step barrier."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from decgraph.ir.ops.limits import bounded, fits
 
 @lowering("within")
 def within(m: Any, x: Any, *sizes: Any, what: str, most: int | None = None) -> Any:
-    """x itself, or an error where it is larger than it may be."""
+    """x itself. Raises an error where it is larger than it may be."""
     if sizes:
         fits(x, [int(host(n)) for n in sizes], what)
     elif most is not None:

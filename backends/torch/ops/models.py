@@ -1,4 +1,4 @@
-"""Lowerings of ir/ops/models.py that ask no model; calls are the driver's (program.py)."""
+"""Lowerings of ir/ops/models.py that call no model; the driver yields calls (writer.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def derived(m: Any, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()
 
 @lowering("memory.only")
 def restricted(m: Any, memory: Any, positions: Any, *, kind: str) -> Any:
-    """A memory restricted to positions, or rid of them."""
+    """A memory restricted to positions, or without them."""
     return m.restrict(memory, positions, kind)
 
 
@@ -26,4 +26,4 @@ def joined(m: Any, a: Any, b: Any) -> Any:
 
 
 written("model.eval", "model.evals", "model.memory")
-on_host("model.layers", why="how many layers a model has is known on the host")
+on_host("model.layers", why="the number of layers is static")

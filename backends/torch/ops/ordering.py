@@ -1,4 +1,4 @@
-"""Lowerings of ir/ops/ordering.py: sorting, ranks, firsts, and what a condition leaves."""
+"""Lowerings of ir/ops/ordering.py: sorting, ranks, firsts, and selection by a condition."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def take_first(m: Any, x: Any, k: Any, *, op: Any) -> Any:
 def rank(m: Any, x: Any) -> Any:
     """The place of each entry in its row, the largest 0; stable."""
     if on_device(x):
-        order = torch.sort(-tensor_of(x), dim=-1, stable=True).indices  # what is no number comes last
+        order = torch.sort(-tensor_of(x), dim=-1, stable=True).indices  # NaN comes last
         return torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order))
     a = np.asarray(host(x), dtype=np.float64)
     out = np.empty(a.shape, dtype=np.int64)

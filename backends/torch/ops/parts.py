@@ -1,4 +1,4 @@
-"""Lowerings of ir/ops/parts.py: what no model adapter returns is not among them."""
+"""Lowerings of ir/ops/parts.py, but for those that no model adapter supports."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def path_get(m: Any, p: TorchPath, *, field: str) -> Any:
 
 @lowering("tree.best_first")
 def best_first(m: Any, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple[TorchTree, Any]:
-    """Grow a tree under its root by what an index says comes next, the likeliest node first."""
+    """Grow a tree under its root from the continuations of an index, the likeliest node first."""
     heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
 
     def ask(path: tuple[int, ...], node: int, mass: Fraction) -> None:
@@ -83,4 +83,4 @@ def best_first(m: Any, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple
     return replace(tree, new=found, frontier=found), found
 
 
-on_host("topology", "level.get", why="tree shapes are static host values")
+on_host("topology", "level.get", why="tree shapes are static")

@@ -49,7 +49,7 @@ def commit(m: Any, x: Any, tree: TorchTree | None = None) -> None:
 
 @lowering("ended")
 def ended(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
-    """Whether the stop machine fires on the way."""
+    """Whether the stop machine fires along a path."""
     return m.ended(x, tree)
 
 
@@ -79,7 +79,7 @@ def completes(m: Any, path: TorchPath, s: str) -> bool:
 
 @lowering("text_of")
 def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
-    """The text of tokens, or of nodes' paths."""
+    """The text of tokens, or of nodes' paths. Raises DecError without a tokenizer."""
     from decgraph.errors import DecError
 
     if m.detokenizer is None:
@@ -91,4 +91,4 @@ def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
     return m.detokenizer.text(ids_of(x))
 
 
-on_host("vocab_size", why="it is a number that the machine knows")
+on_host("vocab_size", why="it is a number on the host")

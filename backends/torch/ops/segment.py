@@ -1,4 +1,4 @@
-"""Lowering of ir/ops/segment.py: program.py calls what its region was compiled to."""
+"""Lowering of ir/ops/segment.py: the driver has its ops inline, or calls a backend's kernel."""
 
 from __future__ import annotations
 

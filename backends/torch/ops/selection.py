@@ -28,7 +28,7 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
     if k == 1:
         return fetched(a.argmax(-1, keepdim=True))
     found = torch.topk(a, min(k + 1, int(size)), dim=-1)
-    if remote(a):  # one wait for both: float64 holds every index and every float32
+    if remote(a):  # one synchronisation for both: float64 holds every index and every float32
         both = fetched(torch.stack((found.indices.double(), found.values.double())))
         got, values = both[0].astype(np.int64), both[1]
     else:

@@ -22,7 +22,7 @@ from decgraph.ir.values import Op
 
 @planned("gather")
 def gather(op: Op) -> Any:
-    """v[i]; where v ranges over a part, a node or a position names its member."""
+    """v[i]; where v covers a part, the index is the node or position of the member."""
     types = [numeric(o.type) for o in op.operands[1:]]
     want = max((t.dims for t in types), key=len)
     named = types[0].elem in ("node", "position") and len(types) == 1

@@ -22,7 +22,7 @@ def ask(m: Any, index: Any, *args: Any, what: str, named: tuple[str, ...] = ()) 
 
 @lowering("index.learn")
 def learn(m: Any, index: Any, *args: Any) -> Any:
-    """An index that has also seen this."""
+    """The index after learning this text."""
     return stores.learn(index, args)
 
 

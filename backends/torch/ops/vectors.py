@@ -105,7 +105,7 @@ def elementwise(op: Op) -> Any:
             if few[0] is not None and few[-1] is not None:
                 return few[0].sub(few[1]) if fn == "sub" and few[1] is not None else few[0].relu()
         known = [vector(x) if on_device(x) else x for x in xs]
-        # a distribution that no model gave (uniform(vocab), an index's) lies on the CPU: it goes where the others are
+        # a distribution of no model (uniform(vocab), an index's) is on the CPU: it is copied to the device of the others
         device = max((v.device for v in known if isinstance(v, Tensor)), key=lambda d: d.type != "cpu")
         return function(*[_spread(vector(v, device).to(device), t.dims, want) for v, t in zip(known, types, strict=True)])
 
@@ -132,7 +132,7 @@ def _folded(name: str, a: Tensor, axis: int) -> Tensor:
 
 @lowering("reduce")
 def reduce(m: Any, x: Any, *, op: Any) -> Any:
-    """Fold one dimension; what is left without a vocabulary comes to the host."""
+    """Fold one dimension; a result without a vocabulary axis is copied to the host."""
     t = numeric(op.operands[0].type)
     if not on_device(x):
         return plain(lookup("reduce").meaning(m, op, host(x))[0])

@@ -24,7 +24,7 @@ from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
 from decgraph.runtime import trace
 
 FAULTS = {
-    1: "bernoulli of a number that is none (0 / 0)",
+    1: "bernoulli of NaN (0 / 0)",
     2: "a draw from a distribution without mass",
     3: "argmax of nothing",
     4: "the rule accepts a token that is not among the children",
