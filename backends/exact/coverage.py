@@ -109,7 +109,7 @@ class Ran:
             self.seen.add((id(op), "varies"))
         return out
 
-    def looked_at(self, op: Op, row: Any) -> None:
+    def token_read(self, op: Op, row: Any) -> None:
         """The token of a draw was read: record whether another one was possible."""
         if id(op) in self.watched and (id(op), "open") not in self.seen:
             self.seen.add((id(op), "open" if sum(x > 0 for x in row) > 1 else "certain"))

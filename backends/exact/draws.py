@@ -42,7 +42,7 @@ class ExactDraws(ReferenceMachine):
 
     def late_token(self, op: Op | None, place: Any, row: Row, face: str, name: str) -> int:
         if self.world.ran is not None:
-            self.world.ran.looked_at(op, row.face(face))
+            self.world.ran.token_read(op, row.face(face))
         return self.race_token(place, row.face(face), name)
 
     def race_token(self, place: Any, q: Any, name: str) -> int:

@@ -66,7 +66,7 @@ def said(op: Any, place: Any, path: str, output: bool = False) -> str:
     if output:
         return f"{name}{line} (output noise, position {place.counters[-1] if place.counters else '?'})"
     turns = list(place.counters)
-    words = ([f"step {turns[0]}"] if turns else []) + ([f"turn {'.'.join(map(str, turns[1:]))}"] if turns[1:] else [])
+    words = ([f"step {turns[0]}"] if turns else []) + ([f"iteration {'.'.join(map(str, turns[1:]))}"] if turns[1:] else [])
     lane = [f"lane {place.lane[0]}"] if len(place.lane) and place.lane[0] else []
     inside = ", ".join([*words, *lane])
     return f"{name}{line}" + (f" ({inside})" if inside else "")

@@ -11,7 +11,7 @@ import numpy as np
 from decgraph.backends.torch.canvas_calls import evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.engines import Engines
-from decgraph.backends.torch.pending import Answered, PendingCall, Together
+from decgraph.backends.torch.pending import PendingCall, ResolvedCall, Together
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree
 from decgraph.errors import DecError
@@ -40,7 +40,7 @@ class Calls(Engines):
         asked = [c for c in calls if isinstance(c, PendingCall)]
         self.count_call(model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked))
         if not asked:
-            return Answered(tuple(c.value for c in calls))
+            return ResolvedCall(tuple(c.value for c in calls))
         asks = [c.ask for c in asked]
         of_trees = [a for a in asks if isinstance(a, ForwardCall)]
         merged = _merged(of_trees) if len(of_trees) == len(asks) else None
@@ -85,7 +85,7 @@ class Calls(Engines):
         length, tree, tail, wanted, shape, at = self.place(place, extra.get("tree"))
         if not wanted:
             none = np.zeros(shape if part is None else (*shape, 0), dtype=np.int64)
-            return Answered(TorchDist(Rows(_no_rows(self.vocab_size), self.request), none, "shaped", at))
+            return ResolvedCall(TorchDist(Rows(_no_rows(self.vocab_size), self.request), none, "shaped", at))
         tokens: list[int] = []
         parents: list[int] = []
         uids: list[int] = []
@@ -172,7 +172,7 @@ class Calls(Engines):
             length = len(tokens)
         if not length:
             raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
-        return Answered(Remembered(model, tokens, length, extra.get("given")))
+        return ResolvedCall(Remembered(model, tokens, length, extra.get("given")))
 
     def paths(self, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
         """The paths of a place that `warp` names."""

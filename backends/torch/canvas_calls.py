@@ -11,7 +11,7 @@ import torch
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.engines import Engines
-from decgraph.backends.torch.pending import Answered, PendingCall
+from decgraph.backends.torch.pending import PendingCall, ResolvedCall
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
@@ -117,13 +117,13 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Ma
     return PendingCall(engine, ask.sequence, ask, finish)
 
 
-def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]) -> PendingCall | Answered:
+def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]) -> PendingCall | ResolvedCall:
     """The meaning of `model.memory` of a canvas."""
     base = c.base.length
     at = extra.get("at")
     engine: Any = m.engine(model)  # Any: a `MaskedEngine`, as the model is masked
     if at is not None and len(at) == 0 and extra.get("given") is None:
-        return Answered(CanvasMemory(engine.empty(base + len(c)), base))
+        return ResolvedCall(CanvasMemory(engine.empty(base + len(c)), base))
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 

@@ -17,7 +17,7 @@ from decgraph.backends.torch import noise as stream
 from decgraph.backends.torch.draws import TorchDraws
 from decgraph.backends.torch.ops.draws import draw
 from decgraph.backends.torch.ops.trees import grow
-from decgraph.backends.torch.pending import Pending, PendingCall, RollCall
+from decgraph.backends.torch.pending import DraftLoopCall, Pending, PendingCall
 from decgraph.backends.torch.randomness import Randomness
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.trees import TorchTree
@@ -26,10 +26,10 @@ from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
 from decgraph.runtime.models.interface import Model
 
 
-class Rolls(Randomness):
+class DraftLoops(Randomness):
     """Autoregressive draft loops of a run."""
 
-    def roll(
+    def draft_loop(
         self, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *, alone: bool = False
     ) -> Generator[Pending[Any], Any, TorchTree]:
         """The tree after the loop over lo .. hi - 1; `key_of(i)` is the noise of iteration i. A generator of model calls."""
@@ -38,7 +38,7 @@ class Rolls(Randomness):
         depth = int(t.depth[leaf])
         count = min(hi - lo, self.room(t) - depth)
         over = bool(t.closes) and bool(t.closed(leaves[:1])[0])
-        engine = self.roll_engine(model)
+        engine = self.draft_loop_engine(model)
         if count < 2 or len(leaves) > 1 or over or engine is None:
             for i in range(lo, hi):
                 if self.full(t, "leaves"):
@@ -60,16 +60,18 @@ class Rolls(Randomness):
             points = rows.points("shaped")
             if points is None:
                 q = stream.fetched(rows.face("shaped"))
-                rows.looked_at(0)
+                rows.require_mass(0)
                 key = self.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j]))
                 points = stream.races(q, [key])
             else:
-                rows.looked_at(0)
+                rows.require_mass(0)
             chosen.append(int(points[0]))
             return chosen[j]
 
         uids = self.next_uids(count)
-        scores = yield RollCall(engine, first.sequence, DraftLoop(first.ask, uids.tolist(), choose, t.closes), alone, chosen)
+        scores = yield DraftLoopCall(
+            engine, first.sequence, DraftLoop(first.ask, uids.tolist(), choose, t.closes), alone, chosen
+        )
         count = len(chosen)
         tokens, nodes, uids = np.array(chosen, dtype=np.int64), nodes[:count], uids[:count]
         depths = depth + 1 + np.arange(count)

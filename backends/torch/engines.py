@@ -22,7 +22,7 @@ class Engines(Effects):
     def start_run(self) -> None:
         super().start_run()
         self.engines: dict[Model, AnyEngine] = {}
-        self.rollers: dict[Model, RollEngine | None] = {}
+        self.loop_engines: dict[Model, RollEngine | None] = {}
 
     def sequence(self) -> Hashable:
         """The key of this run's KV cache in its engines."""
@@ -33,7 +33,7 @@ class Engines(Effects):
         for engine in self.engines.values():
             engine.close(self.sequence())
         self.engines.clear()
-        self.rollers.clear()
+        self.loop_engines.clear()
 
     def engine(self, model: Model) -> AnyEngine:
         """The engine of a model."""
@@ -42,12 +42,12 @@ class Engines(Effects):
             found = self.engines[model] = engine_of(model)
         return found
 
-    def roll_engine(self, model: Model) -> RollEngine | None:
+    def draft_loop_engine(self, model: Model) -> RollEngine | None:
         """The engine of a model, if it can compute an autoregressive draft loop."""
-        if model not in self.rollers:
+        if model not in self.loop_engines:
             engine = self.engine(model)
-            self.rollers[model] = engine if isinstance(engine, RollEngine) else None
-        return self.rollers[model]
+            self.loop_engines[model] = engine if isinstance(engine, RollEngine) else None
+        return self.loop_engines[model]
 
     def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, heads: bool = False) -> None:
         """Count a call: `rows` distributions from `cells` tokens, of which `computed` went through the model (None: all).

@@ -140,7 +140,7 @@ def text_of(w: Any, v: Value, later: Sequence[Op], known: Known) -> str | None:
         return other if isinstance(other, str) else text_of(w, other, later, {k: x for k, x in known.items() if k is not v})
     op = next((o for o in later if v in o.results), None)
     if op is None:
-        made = w.makers.get(v)
+        made = w.producers.get(v)
         if made is not None and made.opcode == "const" and v not in w.env:
             w.op_const(made)
         text: str | None = w.env.get(v)

@@ -13,9 +13,9 @@ from decgraph.ir.ops.common import numeric
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Value
 
-Makers = Mapping[Value, Op]
+Producers = Mapping[Value, Op]
 """The op that produces each value."""
-Form = Callable[[Op, Sequence[str], Makers], str | None]
+Form = Callable[[Op, Sequence[str], Producers], str | None]
 """The text of an op, given the texts of its operands; None where the op must be a call of its lowering."""
 
 SCALARS = ("int", "real", "prob", "bool", "position")
@@ -51,49 +51,49 @@ NUMBERS = {
 }
 
 
-def expression(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def expression(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     """An op as an expression of its operands' texts, or None for a call of its lowering."""
     form = FORMS.get(op.opcode)
-    return form(op, args, makers) if form is not None else None
+    return form(op, args, producers) if form is not None else None
 
 
 def over_vocabulary(t: Type) -> bool:
     return any(d.kind == "vocab" for d in numeric(t).dims)
 
 
-def _map(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _map(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     fn, types = str(op.attrs["fn"]), [v.type for v in op.operands]
     dims = [numeric(t).dims for t in types]
     if all(not d for d in dims):
         if all(t.elem in ("token", "draw", "int", "position", "node") for t in types) and fn in ("eq", "ne"):
             tokens = [v.type.elem in ("token", "draw") for v in op.operands]
             return f"{atom(args[0])} {INFIX[fn]} {atom(args[1])}" if any(tokens) or _numbers(types) else None
-        return _of_numbers(op, fn, args, makers) if _numbers(types) else None
-    given = [of_a_model(v, makers) for v in op.operands]
+        return _of_numbers(op, fn, args, producers) if _numbers(types) else None
+    given = [of_a_model(v, producers) for v in op.operands]
     if len({tuple(d) for d in dims}) == 1 and (all(given) or any(given) and any(t.elem == "dist" for t in types)):
         if fn in ("add", "sub", "mul", "div"):
             return f"{atom(args[0])} {INFIX[fn]} {atom(args[1])}"
         return f"torch.relu({args[0]})" if fn == "relu" else None
     arrays = [v for v in op.operands if v.type.dims]
-    if len({v.type.dims for v in arrays}) == 1 and all(on_host(v, makers) for v in arrays) and fn in HOST:
+    if len({v.type.dims for v in arrays}) == 1 and all(on_host(v, producers) for v in arrays) and fn in HOST:
         return HOST[fn].format(*map(atom, args)) if all(v.type.dims or v.type.elem in SCALARS for v in op.operands) else None
     return None
 
 
-def of_a_model(v: Value, makers: Makers) -> bool:
+def of_a_model(v: Value, producers: Producers) -> bool:
     """Whether numbers over the vocabulary come from a distribution: rows.py's operators and torch's functions take them."""
-    made = makers.get(v)
+    made = producers.get(v)
     sums = made is not None and made.opcode == "map" and made.attrs["fn"] in ("add", "sub", "mul", "div", "relu")
-    return v.type.elem == "dist" or made is not None and sums and any(of_a_model(x, makers) for x in made.operands)
+    return v.type.elem == "dist" or made is not None and sums and any(of_a_model(x, producers) for x in made.operands)
 
 
-def on_host(v: Value, makers: Makers) -> bool:
+def on_host(v: Value, producers: Producers) -> bool:
     """Whether a vector is a NumPy array: numbers, conditions or nodes produced by an op of ARRAYS."""
-    made = makers.get(v)
+    made = producers.get(v)
     if made is None or v.type.elem not in SCALARS or any(d.kind == "vocab" for d in v.type.dims):
         return False
     if made.opcode in ("map", "gather"):
-        return all(on_host(x, makers) for x in made.operands[: 1 if made.opcode == "gather" else None] if x.type.dims)
+        return all(on_host(x, producers) for x in made.operands[: 1 if made.opcode == "gather" else None] if x.type.dims)
     return made.opcode in ARRAYS
 
 
@@ -101,11 +101,11 @@ def _numbers(types: Sequence[Type]) -> bool:
     return all(t.elem in SCALARS for t in types)
 
 
-def _of_numbers(op: Op, fn: str, args: Sequence[str], makers: Makers) -> str | None:
+def _of_numbers(op: Op, fn: str, args: Sequence[str], producers: Producers) -> str | None:
     if fn == "not":
         return negated(args[0])
     if fn == "div":  # dividing a Python float by zero raises, NumPy returns inf
-        read = [makers.get(v) for v in op.operands]
+        read = [producers.get(v) for v in op.operands]
         if not any(o is not None and o.opcode == "lookup" for o in read):
             return None
     if fn in INFIX:
@@ -113,7 +113,7 @@ def _of_numbers(op: Op, fn: str, args: Sequence[str], makers: Makers) -> str | N
     return NUMBERS[fn].format(*(args if "(" in NUMBERS[fn] else map(atom, args))) if fn in NUMBERS else None
 
 
-def _lookup(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _lookup(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     p, x = (v.type for v in op.operands)
     if p.elem != "dist" or x.elem not in ("draw", "token"):
         return None
@@ -122,7 +122,7 @@ def _lookup(op: Op, args: Sequence[str], makers: Makers) -> str | None:
     return f"probability({args[0]}, {args[1]})" if len(p.dims) == len(x.dims) else None
 
 
-def _gather(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _gather(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     if len(op.operands) != 2 or op.attrs.get("axis"):
         return None
     v, i = (x.type for x in op.operands)
@@ -130,9 +130,9 @@ def _gather(op: Op, args: Sequence[str], makers: Makers) -> str | None:
         return f"{atom(args[0])}[{args[1]}]"
     if v.elem in ("dist", "draw") and i.elem in ("node", "position") and len(v.dims) == 1:
         return f"{atom(args[0])}[{args[1]}]"
-    if on_host(op.operands[0], makers) and every(op.operands[1], makers):
+    if on_host(op.operands[0], producers) and every(op.operands[1], producers):
         return args[0]
-    if on_host(op.operands[0], makers) and len(v.dims) == 1 and len(i.dims) == 1:
+    if on_host(op.operands[0], producers) and len(v.dims) == 1 and len(i.dims) == 1:
         return f"{atom(args[0])}[{args[1]}]"
     return None
 
@@ -141,17 +141,17 @@ ARRAYS = ("canvas.get", "tree.get", "tree.nodes", "tree.down", "tree.up", "looku
 """Ops whose results on the host are NumPy arrays."""
 
 
-def every(v: Value, makers: Makers) -> bool:
+def every(v: Value, producers: Producers) -> bool:
     """Whether a value is all positions of a canvas, in order."""
-    made = makers.get(v)
+    made = producers.get(v)
     return made is not None and made.opcode == "canvas.get" and made.attrs["field"] == "all"
 
 
-def _draw_get(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _draw_get(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     return f"law(m, {args[0]})" if op.attrs["field"] == "law" else None
 
 
-def _tree_nodes(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _tree_nodes(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     t, which = atom(args[0]), op.attrs["which"]
     if which == "root":
         return "0"
@@ -159,13 +159,13 @@ def _tree_nodes(op: Op, args: Sequence[str], makers: Makers) -> str | None:
     return {**forms, "frontier": f"{t}.frontier"}.get(which) if len(args) == 1 else None
 
 
-def _tree_get(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _tree_get(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     t = atom(args[0])
     columns = {"parent": f"{t}.parent", "depth": f"{t}.depth", "logprob": f"{t}.logprobs()", "token": f"{t}.tokens()"}
     return columns.get(op.attrs["column"])
 
 
-def _canvas_get(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _canvas_get(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     c = atom(args[0])
     fields = {
         "masked": f"{c}.masked()",
@@ -176,7 +176,7 @@ def _canvas_get(op: Op, args: Sequence[str], makers: Makers) -> str | None:
     return fields.get(op.attrs["field"])
 
 
-def _reduce(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _reduce(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     names = {"any": "np.any", "all": "np.all", "count": "np.count_nonzero"}
     t = op.operands[0].type
     if op.attrs["fn"] in names and t.elem == "bool" and len(t.dims) == 1 and not over_vocabulary(t):
@@ -184,25 +184,25 @@ def _reduce(op: Op, args: Sequence[str], makers: Makers) -> str | None:
     return None
 
 
-def _compact(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _compact(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     v, c = (x.type for x in op.operands)
     whole = bool(c.dims) and c.dims[0].kind in ("nodes", "cells")
     if v.elem in ("node", "position") and len(v.dims) == 1 and len(c.dims) == 1:
-        if not whole or every(op.operands[0], makers):
+        if not whole or every(op.operands[0], producers):
             return f"{atom(args[0])}[{args[1]}]"
         return f"{atom(args[0])}[{atom(args[1])}[{args[0]}]]" if args[0].isidentifier() else None
     return None
 
 
-def _face(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _face(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     return f"{atom(args[0])}.{op.attrs['face']}"
 
 
-def _len(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _len(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     return f"len({args[0]})"
 
 
-def _as_int(op: Op, args: Sequence[str], makers: Makers) -> str | None:
+def _as_int(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     t = op.operands[0].type
     return f"int({args[0]})" if not t.dims and t.elem in ("position", "node", "int") else None
 

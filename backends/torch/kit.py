@@ -27,7 +27,7 @@ class Kit:
     """The torch backend's own: every op by its lowering. `draft_loops`: whether autoregressive draft loops become one model
     call (draft_loops.py)."""
 
-    rolls = True
+    draft_loops = True
 
     def program(self, function: Function) -> Driver | None:
         """The driver of a function, where it is not generated."""

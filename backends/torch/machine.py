@@ -12,7 +12,7 @@ import numpy as np
 from decgraph.backends import automata
 from decgraph.backends.base import Backend
 from decgraph.backends.run import Stop
-from decgraph.backends.torch.draft_loops import Rolls
+from decgraph.backends.torch.draft_loops import DraftLoops
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.pending import Pending
@@ -29,7 +29,7 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 
 
-class TorchMachine(Rolls):
+class TorchMachine(DraftLoops):
     """One request running one compiled function; its arguments are `Backend`'s."""
 
     name = "torch"
@@ -75,7 +75,7 @@ class TorchMachine(Rolls):
             call = next(steps)
             while True:
                 try:
-                    answer = call.answer_alone()
+                    answer = call.compute_alone()
                 except Exception as error:  # the driver's line made the call
                     call = steps.throw(error)
                 else:

@@ -31,40 +31,40 @@ class Pending(ABC, Generic[E]):
 
     @classmethod
     @abstractmethod
-    def answer_all(cls, calls: Sequence[Any]) -> list[Any]:
+    def compute_all(cls, calls: Sequence[Any]) -> list[Any]:
         """The engine's result for each of several calls of one kind."""
 
     @abstractmethod
     def take(self, answer: Any) -> Any:
         """The value of the call from the engine's result; raises the result if it is an exception."""
 
-    def answer_alone(self) -> Any:
+    def compute_alone(self) -> Any:
         """The value of the call, computed by itself."""
-        return self.take(self.answer_all([self])[0])
+        return self.take(self.compute_all([self])[0])
 
     def again(self) -> None:
         """Reset the call before it is computed again from its start."""
         return
 
 
-class _Asked(Pending[AnyEngine]):
+class _EngineCall(Pending[AnyEngine]):
     """Calls that are lists of requests to an engine."""
 
     asks: Sequence[ForwardCall | CanvasCall]
 
     @classmethod
-    def answer_all(cls, calls: Sequence[_Asked]) -> list[Any]:
+    def compute_all(cls, calls: Sequence[_EngineCall]) -> list[Any]:
         engine: Any = calls[0].engine  # Any: causal or masked, as its requests are
         got = iter(engine.compute([ask for call in calls for ask in call.asks]))
         return [[next(got) for _ in call.asks] for call in calls]
 
-    def answer_alone(self) -> Any:
+    def compute_alone(self) -> Any:
         engine: Any = self.engine  # Any: see above
         return self.take(engine.compute(self.asks))
 
 
 @dataclass
-class PendingCall(_Asked):
+class PendingCall(_EngineCall):
     """One request to an engine, and a function of its result."""
 
     engine: AnyEngine
@@ -84,7 +84,7 @@ class PendingCall(_Asked):
 
 
 @dataclass
-class Answered(Pending[None]):
+class ResolvedCall(Pending[None]):
     """A call that needs no engine: its value is known already."""
 
     value: Any
@@ -92,7 +92,7 @@ class Answered(Pending[None]):
     engine: None = None
 
     @classmethod
-    def answer_all(cls, calls: Sequence[Answered]) -> list[Any]:
+    def compute_all(cls, calls: Sequence[ResolvedCall]) -> list[Any]:
         return [call.value for call in calls]
 
     def take(self, answer: Any) -> Any:
@@ -100,13 +100,13 @@ class Answered(Pending[None]):
 
 
 @dataclass
-class Together(_Asked):
+class Together(_EngineCall):
     """Several calls of one model yielded as one: one request for all of them where they could be merged."""
 
     engine: AnyEngine
     sequence: Hashable
     asks: Sequence[ForwardCall | CanvasCall]
-    calls: Sequence[PendingCall | Answered]
+    calls: Sequence[PendingCall | ResolvedCall]
     alone: bool = False
 
     def take(self, answer: Any) -> Any:
@@ -125,22 +125,22 @@ class Together(_Asked):
 
 
 @dataclass
-class RollCall(Pending[RollEngine]):
+class DraftLoopCall(Pending[RollEngine]):
     """An autoregressive draft loop that an engine computes; `chosen` are the tokens drawn so far."""
 
     engine: RollEngine
     sequence: Hashable
-    roll: DraftLoop
+    loop: DraftLoop
     alone: bool = False
     chosen: list[int] = field(default_factory=list)
 
     @property
     def kind(self) -> Hashable:
-        return ("roll", len(self.roll.uids))
+        return ("draft loop", len(self.loop.uids))
 
     @classmethod
-    def answer_all(cls, calls: Sequence[RollCall]) -> list[Any]:
-        return list(calls[0].engine.roll([call.roll for call in calls]))
+    def compute_all(cls, calls: Sequence[DraftLoopCall]) -> list[Any]:
+        return list(calls[0].engine.roll([call.loop for call in calls]))
 
     def again(self) -> None:
         self.chosen.clear()

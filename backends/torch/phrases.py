@@ -60,7 +60,7 @@ class Phrases:
     hint: str
     flow: Uses
     names: Names
-    makers: dict[Value, Op]
+    producers: dict[Value, Op]
     origin: dict[Op, Op]
     same: dict[Value, Value]
     wishes: dict[Value, str]
@@ -76,7 +76,7 @@ class Phrases:
 
     def written(self, op: Op) -> str | None:
         """An op as an expression of named operands; None where it is a call."""
-        return expression(op, ["x"] * len(op.operands), self.makers) if op.opcode != "const" else ""
+        return expression(op, ["x"] * len(op.operands), self.producers) if op.opcode != "const" else ""
 
     def line(self, text: str, op: Op | None = None) -> None:
         mark = ""
@@ -168,7 +168,7 @@ class Phrases:
         """The names that an op reads, those of unnamed operands replaced by the names that they read."""
         out: set[str] = set()
         for v in op.operands:
-            made = self.makers.get(v)
+            made = self.producers.get(v)
             out |= {v.name} if v.name.isidentifier() or made is None else {v.name} | self.read(made)
         return out
 
@@ -196,7 +196,7 @@ class Phrases:
         ):
             self.env[op.result] = known
             return
-        text = None if low.own else expression(op, args, self.makers)
+        text = None if low.own else expression(op, args, self.producers)
         if text is not None:
             text = self.imports_of(text)
             if self.inlined(op, text):
@@ -261,7 +261,7 @@ class Phrases:
 
     def own(self, region: Region, v: Value) -> bool:
         """Whether the variable of a value may be assigned again in a region: it is created there, or carried by its loop."""
-        made = self.flow.maker(region, v)
+        made = self.flow.producer(region, v)
         return v in region.args[1:] if made is None else region.ops[made].opcode != "const"
 
     def op_const(self, op: Op) -> None:

@@ -88,7 +88,7 @@ class Rows:
             self._kept = shaping.constrained(self.scores, self)
         return self._kept
 
-    def looked_at(self, index: Any) -> None:
+    def require_mass(self, index: Any) -> None:
         """Called with the rows that are read. Raises DecError where constraints leave one of them without a token; a row that
         is never read (after a draft that the constraints forbid) may be empty."""
         if self.dead is not None and bool(np.any(self.dead[index])):
@@ -250,12 +250,12 @@ class TorchDist(OverVocabulary):
         if self.index.ndim == 0 and tokens.ndim == 0:
             ones = self.rows.points(self.face)
             if ones is not None:
-                self.rows.looked_at(self.index)
+                self.rows.require_mass(self.index)
                 if not -self.rows.size <= int(tokens) < self.rows.size:
                     raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {self.rows.size}")
                 return np.float64(int(ones[int(self.index)]) == int(tokens) % self.rows.size)
             table = self.rows.face(self.face)
-            self.rows.looked_at(self.index)
+            self.rows.require_mass(self.index)
             return np.float64(number(table[int(self.index), int(tokens)]))
         rows, tokens = np.broadcast_arrays(np.arange(self.index.size).reshape(self.shape), tokens)
         return entries(self, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
@@ -280,7 +280,7 @@ class TorchDist(OverVocabulary):
     def vector(self) -> Tensor:
         """Probabilities [*shape, V] on the device."""
         table = self.rows.face(self.face)
-        self.rows.looked_at(self.index)
+        self.rows.require_mass(self.index)
         return take(table, self.index)
 
     def points(self) -> Ids | None:
@@ -288,7 +288,7 @@ class TorchDist(OverVocabulary):
         ones = self.rows.points(self.face)
         if ones is None:
             return None
-        self.rows.looked_at(self.index)
+        self.rows.require_mass(self.index)
         certain: Ids = ones[self.index]
         return certain
 
@@ -323,7 +323,7 @@ class Sparse(OverVocabulary):
         if not isinstance(x, TorchDist) or x.index.ndim:
             return None
         ones = x.rows.points(x.face)
-        x.rows.looked_at(x.index)
+        x.rows.require_mass(x.index)
         return None if ones is None else Sparse({int(ones[int(x.index)]): 1.0}, x.rows.size, x.rows.scores)
 
     def sub(self, other: Sparse) -> Sparse:
@@ -386,10 +386,10 @@ def entries(p: TorchDist | Tensor, flat_rows: np.ndarray, flat_tokens: np.ndarra
         index = p.index.reshape(-1)[flat_rows]
         ones = p.rows.points(p.face)
         if ones is not None:
-            p.rows.looked_at(index)
+            p.rows.require_mass(index)
             return (ones[index] == flat_tokens).astype(np.float64)
         table = p.rows.face(p.face)
-        p.rows.looked_at(index)
+        p.rows.require_mass(index)
     else:
         table, index = p.reshape(-1, p.shape[-1]), flat_rows
     return fetched(table[ids_on(index, table.device), ids_on(flat_tokens, table.device)].double())

@@ -117,7 +117,7 @@ def answered(group: list[Running]) -> list[Any]:
     each call is computed alone. A batch that did not fit into memory succeeds this way, too.
     """
     try:
-        got: list[Any] = group[0].call.answer_all([run.call for run in group])
+        got: list[Any] = group[0].call.compute_all([run.call for run in group])
         return got
     except Exception as error:
         for run in group:

@@ -39,14 +39,14 @@ class Uses:
     def once(self, v: Value) -> bool:
         return self.total[v] == 1
 
-    def maker(self, region: Region, v: Value) -> int | None:
+    def producer(self, region: Region, v: Value) -> int | None:
         """The index of the op of a region that produces a value."""
         return next((n for n, op in enumerate(region.ops) if v in op.results), None)
 
     def may_take(self, region: Region, v: Value, holder: Value | None) -> bool:
         """Whether a yield of a region may be assigned directly to its name after the region, which `holder` has until then:
         nothing reads the holder after the yield is computed."""
-        n = self.maker(region, v)
+        n = self.producer(region, v)
         if n is None:
             return False
         if holder is None:

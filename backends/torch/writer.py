@@ -34,7 +34,7 @@ class Writer(Phrases):
         self.f, self.origin, self.same = without_segments(f, lambda op: self.kit.fused(op) is not None)
         ops = [*self.f.body.walk(), *(op for s in self.f.states for op in s.init.walk())]
         self.names = Names()
-        self.makers = {r: op for op in ops for r in op.results}
+        self.producers = {r: op for op in ops for r in op.results}
         self.names.taken |= self.shared.taken | reserved(op for op in ops if self.written(op) is None)
         self.env: dict[Value, str] = {}
         self.depth = 0
@@ -121,9 +121,9 @@ class Writer(Phrases):
         return names
 
     def op_for(self, op: Op, leave: Exit) -> None:
-        chain = chain_of(op) if self.kit.rolls else None
+        chain = chain_of(op) if self.kit.draft_loops else None
         if chain is not None:
-            self.rolled(op, chain)
+            self.draft_loop(op, chain)
             return
         lo, hi, *init = op.operands
         first = [constant(self.use(v)) for v in init]
@@ -170,7 +170,7 @@ class Writer(Phrases):
     def over(self, op: Op, region: Region, lo: Value, hi: Value) -> None:
         """The head of a `for` loop: over the elements of a vector where the body begins by taking one; else over numbers."""
         counter = region.args[0]
-        counted = self.makers.get(hi)
+        counted = self.producers.get(hi)
         wanted = (counted.operands[0], counter) if counted is not None and counted.opcode == "len" else ()
         first = next((o for o in region.ops if o.opcode == "gather" and o.operands == wanted), None)
         if self.use(lo) == "0" and counted is not None and first is not None and self.env.get(hi, "").startswith("len("):
@@ -199,7 +199,7 @@ class Writer(Phrases):
             self.line("break")
             self.depth -= 1
 
-    def rolled(self, op: Op, chain: Chain) -> None:
+    def draft_loop(self, op: Op, chain: Chain) -> None:
         """An autoregressive draft loop as one call of the machine (draft_loops.py)."""
         lo, hi, tree = op.operands
         result = self.started(op, [tree])[0]
@@ -212,7 +212,7 @@ class Writer(Phrases):
         told = ", ".join([self.use(chain.model), self.use(tree), self._int(lo), self._int(hi)])
         self.names.taken.discard(counter)
         drawn = f"lambda {counter}: {name}({', '.join(['m', *args, *kwargs])})"
-        self.line(f"{result} = yield from m.roll({told}, {drawn}{alone})", op)
+        self.line(f"{result} = yield from m.draft_loop({told}, {drawn}{alone})", op)
         self.asks = True
 
     def op_while(self, op: Op) -> None:
@@ -226,7 +226,7 @@ class Writer(Phrases):
         leave = LoopExit(op, results)
         into: list[tuple[str, Value | None] | None] = [*zip(results, body.args[1:], strict=True)]
         stops = bool(op.attrs.get("stops"))
-        last = self.makers.get(cond.yields[0])
+        last = self.producers.get(cond.yields[0])
         if (
             op.attrs.get("bound") == "done"
             and [o.opcode for o in cond.ops] == ["done", "map"]
@@ -281,7 +281,7 @@ class Writer(Phrases):
             way, other = op.regions[chosen], op.regions[1 - chosen]
             known: dict[Value, Value | str] = dict(self.decided(op.operands[0], value))
             for r, y in zip(op.results, way.yields, strict=True):
-                made = self.makers.get(y)
+                made = self.producers.get(y)
                 if made is not None and made.opcode == "const":
                     self.op_const(made)
                     known[r] = self.env[y]
@@ -295,7 +295,7 @@ class Writer(Phrases):
                 leave.leave(self, region, n + 1, known)
                 self.depth -= 1
                 for v, text in self.decided(op.operands[0], negated(value)).items():
-                    if self.flow.maker(region, v) is not None:
+                    if self.flow.producer(region, v) is not None:
                         self.env[v] = text
                 self.here = (region, n)
                 self.branch(op, other)
@@ -305,11 +305,11 @@ class Writer(Phrases):
     def decided(self, condition: Value, value: str) -> dict[Value, str]:
         """The conditions whose value follows from the value of `condition`: itself, and those that it negates."""
         out = {condition: value}
-        made = self.makers.get(condition)
+        made = self.producers.get(condition)
         while made is not None and made.opcode == "map" and made.attrs["fn"] == "not":
             condition, value = made.operands[0], negated(value)
             out[condition] = value
-            made = self.makers.get(condition)
+            made = self.producers.get(condition)
         return out
 
     def branch(self, op: Op, region: Region) -> None:
@@ -319,7 +319,7 @@ class Writer(Phrases):
         within = {v for o in region.ops for v in o.results}
         for r, y in zip(op.results, region.yields, strict=True):
             text = self.use(y)
-            made = self.makers.get(y)
+            made = self.producers.get(y)
             stays = y in within or made is not None and made.opcode not in ("for", "while", "const")
             if constant(text) or self.flow.total[r] == 0:
                 self.env[r] = text
@@ -449,7 +449,7 @@ class Writer(Phrases):
         assert fused is not None
         name = self.header.object(fused.name, fused.fn, self.names)
         for r, y in zip(op.results, op.regions[0].yields, strict=True):
-            made = self.flow.maker(op.regions[0], y)
+            made = self.flow.producer(op.regions[0], y)
             self.hint = y.name or (hint_of(op.regions[0].ops[made], self.env) if made is not None else self.hint)
             self.name(r)
         self.line(f"{self.targets(op)} = {name}({', '.join(['m', *map(self.use, op.operands)])})", op)

@@ -30,7 +30,7 @@ def compiled_rule(op: Op, function: Function) -> CompiledRule:
 class Kernels(Kit):
     """Kernels where an op has a vocabulary axis or is a rule; torch's lowerings for all else."""
 
-    rolls = False  # a chain's draws are kernels of their own
+    draft_loops = False  # a chain's draws are kernels of their own
 
     def lower(self, op: Op) -> Lowered:
         if not on_rows(op):

@@ -218,7 +218,7 @@ class Replay(Choices):
     def choose(self, weights: list[F], values: list[Any], label: str, kind: str = "chance") -> Any:
         if values == [True, False]:
             return self.script.toss(weights[0])
-        found = re.search(r"line (\d+) \(step 0(?:, turn (\d+))?", label)
+        found = re.search(r"line (\d+) \(step 0(?:, iteration (\d+))?", label)
         drawn = self.script.drafted.get(int(found[1]), ()) if found else ()
         if drawn and found:
             number = re.search(r"number (\d+)$", label)

@@ -90,7 +90,7 @@ def law_of(m: Any, x: TorchDraws) -> TorchDist:
         return x.law(m.request, size)
     assert x.group is not None and x.members is not None
     table = table_of(x.rows, x.face)
-    x.rows.looked_at(x.row)
+    x.rows.require_mass(x.row)
     flat = x.row.reshape(-1)
     members = ids_on(x.members[x.group.reshape(-1)], table.device)
     left = functions.without(table[ids_on(flat, table.device)], members, ids_on(x.rank.reshape(-1), table.device))

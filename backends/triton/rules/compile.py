@@ -304,8 +304,8 @@ def _plain(v: Value) -> bool:
     return not v.type.dims and v.type.elem in ("int", "token", "real", "prob", "bool", "none")
 
 
-def _captured(v: Value, makers: Mapping[Value, Op]) -> Captured:
-    made = makers.get(v)
+def _captured(v: Value, producers: Mapping[Value, Op]) -> Captured:
+    made = producers.get(v)
     if made is None or made.opcode != "noise":
         return Captured("output")
     output = made.attrs["kind"] == "output"

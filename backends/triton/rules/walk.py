@@ -47,7 +47,7 @@ def called(rule: CompiledRule, m: Any, t: TorchTree, evidence: Any, *captured: A
     node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[: Walked.HEAD])
     path = [0, *(int(n) for n in found[Walked.HEAD : Walked.HEAD + depth])]
     if not edits:  # a row that constraints leave nothing of is an error where it was read
-        held.looked_at(path[:visited], fault == 5)
+        held.require_mass(path[:visited], fault == 5)
     if fault:
         raise RAISED[fault](FAULTS[fault])
     tests = found[Walked.HEAD + height :].reshape(height, 2)
@@ -107,12 +107,12 @@ class _Evidence:
         self.token = t.token.copy()
         self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
 
-    def looked_at(self, nodes: list[int], outside: bool) -> None:
+    def require_mass(self, nodes: list[int], outside: bool) -> None:
         """Raises DecError where constraints leave nothing at one of the nodes; outside: a row that is not there was read."""
         if outside and self.dead:
             raise nothing_left()
         row = self.row[np.asarray(nodes, dtype=np.int64)]
-        self.q.rows.looked_at(row[row >= 0])
+        self.q.rows.require_mass(row[row >= 0])
 
     def position(self) -> np.ndarray:
         """int64[N]: the index of the token that would be drawn at each node."""

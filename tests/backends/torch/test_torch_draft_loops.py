@@ -1,4 +1,4 @@
-"""Rolls: a loop that drafts a chain is one thing to the engine, and commits, reports and computes what the loop does."""
+"""A draft loop is one call of the engine, and commits, reports and computes what the loop does."""
 
 from __future__ import annotations
 
