@@ -1,4 +1,4 @@
-"""Generated Triton kernels, captured steps and what chooses their sizes.
+"""Generated Triton kernels, captured steps and the choice of kernel sizes.
 
 Without an NVIDIA device everything here runs in Triton's CPU interpreter. Triton decides between the two when a kernel is
 decorated, its own library's included, so the choice is made once, before triton is imported. Products and sums are rounded

@@ -1,4 +1,4 @@
-"""Kernels compiled for a device that is not there: registers, spills and shared memory, read off the machine code.
+"""Kernels compiled without a device: registers, spills and shared memory, read from the machine code.
 
 Triton cannot interpret and compile in one process, so a process of its own does it:
 
@@ -44,7 +44,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Report:
-    """What the machine code takes: registers a thread, bytes of stack (where spilled registers go), bytes of shared memory; or
+    """Resources of the machine code: registers a thread, bytes of stack (where spilled registers go), bytes of shared memory; or
     the error."""
 
     name: str
@@ -109,7 +109,7 @@ def _compiled(spec: dict[str, Any], arch: int) -> Report:
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:
-    """Registers a thread and bytes of its stack, of the code that Triton made: which ptxas it asks, and with which flags,
+    """Registers a thread and bytes of its stack, of the code that Triton made: which ptxas runs, and with which flags,
     differs by version and architecture, and changes what is spilled."""
     import triton
 

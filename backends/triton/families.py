@@ -1,7 +1,7 @@
 """The launches that `decgraph tune --kernels` measures: attention, products and vocabulary kernels at real models' shapes.
 
-A launch says nothing of its key: it is run once while `tuned.hearing` listens to what it asks for, so that what is measured is
-what is looked up. Sizes of kernels that cost microseconds are not measured.
+A launch does not state its key: it is run once while `tuned.recording` records its look-ups, so that exactly the looked-up keys
+are measured. Sizes of kernels that cost microseconds are not measured.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Launch:
-    """title: for people. family: the one of its questions that is measured. make: tensors on a device, and a function that
-    launches once."""
+    """title: for display. family: of its look-ups the one that is measured. make: for a device, a function that launches once."""
 
     title: str
     family: str
@@ -29,7 +28,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What launches are made for. models: (query heads, key/value heads, head size) by name; cells of a step; tokens held;
+    """The shapes to measure. models: (query heads, key/value heads, head size) by name; positions of a step; tokens cached;
     vocabularies; rows of scores; dtype of keys and logits; inner size and columns of a layer's matrices, in bfloat16."""
 
     models: tuple[tuple[str, int, int, int], ...] = (("8B", 32, 8, 128), ("1B", 32, 8, 64))
@@ -86,9 +85,9 @@ def candidates(asked: LaunchRequest) -> tuple[Config, ...]:
 
 
 def questions(launch: Launch, device: torch.device) -> tuple[Run, list[LaunchRequest]]:
-    """A launch made ready, and the questions of its family that it asks."""
+    """A launch on a device, and the look-ups of its family that it makes."""
     run = launch.make(device)
-    with tuned.hearing() as heard:
+    with tuned.recording() as heard:
         run()
     return run, list(dict.fromkeys(asked for asked in heard if asked.family == launch.family))
 
@@ -96,7 +95,7 @@ def questions(launch: Launch, device: torch.device) -> tuple[Run, list[LaunchReq
 def measure(
     launch: Launch, device: torch.device, *, fresh: bool = False, clock: Callable[[Run], float] | None = None
 ) -> list[tuple[LaunchRequest, Measured | None]]:
-    """Measure a launch's candidates and keep the best; None for a question whose answer is kept already, unless `fresh`."""
+    """Measure a launch's candidates and keep the best; None for a key that was measured before, unless `fresh`."""
     run, asked = questions(launch, device)
     out: list[tuple[LaunchRequest, Measured | None]] = []
     for question in asked:
@@ -114,7 +113,7 @@ def _attention(heads: int, groups: int, size: int, cells: int, held: int, dtype:
         noise = torch.Generator().manual_seed(0)
         made = lambda *shape: torch.randn(shape, generator=noise, dtype=torch.float32).to(device=device, dtype=dtype)
         q, keys, values = made(1, cells, heads, size), made(1, groups, held + cells, size), made(1, groups, held + cells, size)
-        # A chain: every cell sees itself and those before. Which cells see which is no matter for the time.
+        # A chain: every position sees itself and those before. The mask does not change the time.
         words = -(-cells // 32)
         seen = torch.tensor([[((1 << (i + 1)) - 1) >> (32 * w) & 0xFFFFFFFF for w in range(words)] for i in range(cells)])
         bits = torch.where(seen >= 1 << 31, seen - (1 << 32), seen).to(torch.int32).to(device)[None]

@@ -1,5 +1,5 @@
-"""What the triton backend puts in the place of torch's lowerings: one call for every vocabulary segment, every op on rows that
-stands alone, and every verification rule."""
+"""The lowering table of the triton backend: one call for every vocabulary segment, every op on rows outside of one, and every
+verification rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from decgraph.ir.walk import functions_of
 
 
 def call_of(op: Op) -> VocabularyCall:
-    """The kernels of a vocabulary segment, or of an op on rows that stands alone."""
+    """The kernels of a vocabulary segment, or of a single op on rows."""
     return op.memo.once("call", lambda: vocabulary(op))
 
 
@@ -30,7 +30,7 @@ def compiled_rule(op: Op, function: Function) -> CompiledRule:
 class Kernels(Kit):
     """Kernels where an op has a vocabulary axis or is a rule; torch's lowerings for all else."""
 
-    draft_loops = False  # a chain's draws are kernels of their own
+    draft_loops = False  # the draws of a draft loop are kernels of their own
 
     def lower(self, op: Op) -> Lowered:
         if not on_rows(op):

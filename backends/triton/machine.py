@@ -1,10 +1,10 @@
-"""The triton machine: torch's, with generated kernels for what goes over the vocabulary and for verification; and whole steps
-on the device for requests that nobody listens to.
+"""The triton machine: torch's, with generated kernels for ops over the vocabulary and for verification; and whole decoding steps
+on the device (graph mode) for requests without an event listener.
 
-A run goes one of two ways, and commits the same tokens on both. Where the steps of a program are of static shape, they run on
-the device for a batch of sequences in lockstep, captured as graphs, and the host reads a flag now and then (step/run.py, for
-canvases step/canvas_run.py). Everything else is driven by the host as on the torch backend: programs whose shape data decides,
-requests with automata, penalties or stop strings, and runs whose events somebody wants to hear one by one.
+A run has one of two modes, and commits the same tokens in both. Graph mode: where the steps of a program have static shapes,
+they run on the device for a batch of sequences in lockstep, captured as graphs, and the host reads a flag now and then
+(step/run.py, for canvases step/canvas_run.py). Eager mode, as on the torch backend, is for everything else: programs with
+data-dependent shapes, requests with automata, penalties or stop strings, and runs with an event listener.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TritonMachine(TorchMachine):
     def run_many(
         cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
-        """Run several at a time: by steps those that can, the others by drivers whose model calls go together."""
+        """Run several at a time: in graph mode those that can, the others in eager mode with their model calls batched."""
         _look_at_the_device()
 
         def driven() -> Iterator[tuple[int, Backend]]:
@@ -65,12 +65,12 @@ class TritonMachine(TorchMachine):
 
 
 def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
-    """Decode what can be decoded by steps on the device; the machines that are left, with the reason."""
+    """Decode in graph mode the machines that can; returns the others, with the reason."""
     left: list[tuple[TorchMachine, str]] = []
     silent: list[TorchMachine] = []
     for m in machines:
         if m.listener is not None:
-            left.append((m, "somebody listens to its events"))
+            left.append((m, "it has an event listener"))
         elif m.parent is not None or m.until is not None or m.externs:
             left.append((m, "it is a sub-run, or calls functions of the caller"))
         else:
@@ -80,16 +80,16 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
     for some, decode in ((masked, canvases), (causal, trees)):
         try:
             left += decode(some, width) if some else []
-        except Exception as error:  # of the compiler, the driver, the memory of the device: the other way may do
+        except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
             _LOG.warning(
-                "%s could not be decoded by steps and is driven by the host: %s: %s",
+                "%s failed in graph mode and runs in eager mode: %s: %s",
                 some[0].function.name,
                 type(error).__name__,
                 error,
             )
             left += [(m, str(error)) for m in some if not m.committed()]
     for m, why in left:
-        _LOG.debug("%s: driven by the host: %s", m.title, why)
+        _LOG.debug("%s: eager mode: %s", m.title, why)
     return left
 
 
@@ -111,11 +111,11 @@ def trees(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachi
 
 @lru_cache(maxsize=1)
 def _look_at_the_device() -> None:
-    """Say that kernels are interpreted, where they are. Raises DecError where they can be neither compiled nor interpreted."""
+    """Warn where kernels are interpreted. Raises DecError where they can be neither compiled nor interpreted."""
     if knobs.runtime.interpret:
-        _LOG.warning("backend triton: there is no CUDA device, so kernels run in Triton's interpreter: right, and very slow")
+        _LOG.warning("backend triton: there is no CUDA device, so kernels run in Triton's interpreter: correct, and very slow")
     elif not torch.cuda.is_available():
         raise DecError(
-            "backend triton: torch sees no CUDA device, and Triton was made ready for one before decgraph was asked",
+            "backend triton: torch sees no CUDA device, and Triton was imported for one before decgraph",
             hint="start Python with TRITON_INTERPRET=1, which runs kernels in Triton's interpreter",
         )

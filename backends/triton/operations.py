@@ -1,5 +1,5 @@
-"""Which ops the generated kernels have, by op: the triton backend's four tables in one view. What is in none of them runs as on
-torch, between the kernels."""
+"""Which kernels implement an op: the triton backend's four tables in one view. Ops in none of them run as on torch, between the
+kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from decgraph.ir.table import lookup
 
 
 def kernels(opcode: str) -> tuple[str, ...]:
-    """Where an op has device code: "rows" (a segment over the vocabulary as one kernel), "rules" (a verification rule as one
+    """The kinds of device code of an op: "rows" (a segment over the vocabulary as one kernel), "rules" (a verification rule as one
     kernel), "trees" and "canvases" (a whole decoding step on the device)."""
     evaluate.load()
     kinds = {
@@ -25,7 +25,7 @@ def kernels(opcode: str) -> tuple[str, ...]:
 
 
 def supports(opcode: str) -> str | None:
-    """None for an op that some kernel has; else what happens instead. Raises OpError for a name that is no op."""
+    """None for an op that some kernel implements; else what happens instead, in a sentence. Raises OpError for a name that is no op."""
     if kernels(opcode):
         return None
     return lookup(opcode).unavailable or lowering.supports(opcode) or "it runs as on torch, between the kernels"

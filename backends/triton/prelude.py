@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""What generated kernels call: keyed noise (the layout in runtime/noise.py), bit for bit."""
+"""Device functions of generated kernels: keyed noise (the layout in runtime/noise.py), bit for bit."""
 
 import triton
 import triton.language as tl
@@ -24,7 +24,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 def word_at(token, c0, c1, c2, k0, k1):
     """The noise word of each token, uint32 of the shape of `token` (int32): word `token % 4` of block `token // 4`.
 
-    A block is made for every token, four times what a loop over blocks makes; kernels over whole rows make blocks.
+    A block is computed for every token, four times as many as in a loop over blocks, which kernels over whole rows use.
     """
     zero = (token * 0).to(tl.uint32)
     w0, w1, w2, w3 = philox(zero + c0, zero + c1, zero + c2, (token // 4).to(tl.uint32), zero + k0, zero + k1)

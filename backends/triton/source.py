@@ -11,12 +11,12 @@ from typing import Any
 from decgraph.ir.values import Op
 
 HEARD: list[Callable[[str, str], None]] = []
-"""What is told of every launch: the kernel's name, and its text where it was generated (step/listing.py)."""
+"""Called at every launch with the kernel's name, and its text where it was generated (step/listing.py)."""
 HEADER = "import triton\nimport triton.language as tl\n"
 
 
 class Text:
-    """A text in the making. `mark` puts the source line that the next lines are for behind the first of them."""
+    """Builder of a text. `mark` sets the source line of the next lines, written at the end of the first of them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -50,7 +50,7 @@ _LOADED: dict[str, dict[str, Any]] = {}
 def load(name: str, text: str, scope: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The names that a generated text defines: kernels, decorated with triton.jit. Equal texts are loaded once.
 
-    The text says itself what it imports; `scope` holds what else it may name.
+    The text has its imports; `scope` has other names that it uses.
     """
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     if scope is None and key in _LOADED:

@@ -1,7 +1,7 @@
 """Sizes of kernels (block, warps, stages, splits) by device and shape: measured once, kept on disk, else a default.
 
-The file is a cache (`runtime/tune/kept.py`): it may be deleted, several processes may add to it, an entry that makes no sense
-is passed over, and what cannot be read or written is done without. `DECGRAPH_CACHE` moves it.
+The file is a cache (`runtime/tune/kept.py`): it may be deleted, several processes may add to it, invalid
+entries are skipped, and a file that cannot be read or written is ignored. `DECGRAPH_CACHE` moves it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Config:
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """A question that `config` was asked: a family, a shape, and what its default is."""
+    """A look-up of `config`: a family, a shape, and the default."""
 
     family: str
     key: tuple[Any, ...]
@@ -40,7 +40,7 @@ class LaunchRequest:
 
 @dataclass(frozen=True)
 class Measured:
-    """What measuring a family gave. milliseconds by candidate; `failed` those that could not be launched, and why."""
+    """The result of measuring a family. milliseconds by candidate; `failed` those that could not be launched, and why."""
 
     best: Config
     milliseconds: Mapping[Config, float]
@@ -48,13 +48,13 @@ class Measured:
 
 
 def cache_file() -> Path:
-    """Where measured sizes are kept."""
+    """The file of measured sizes."""
     return kept.folder() / "kernels.json"
 
 
 def device_name() -> str:
-    """What kernels run on, as the cache names it: the current CUDA device with its multiprocessors (of a part of a device
-    there are fewer), or the interpreter; and Triton's version, which decides what sizes become."""
+    """The device's name in the cache: the current CUDA device with its multiprocessors (of a part of a device
+    there are fewer), or the interpreter; and Triton's version, which affects the code of given sizes."""
     return _name_of(torch.cuda.current_device() if torch.cuda.is_available() else -1)
 
 
@@ -87,7 +87,7 @@ def _known() -> dict[str, Config]:
 
 
 def _config_of(value: Any) -> Config | None:
-    """An entry's sizes, or None for what cannot be sizes."""
+    """An entry's sizes, or None for an invalid entry."""
     names = {f.name for f in fields(Config)}
     if not isinstance(value, dict) or "block" not in value or not set(value) <= names:
         return None
@@ -109,14 +109,14 @@ _HEARING: list[list[LaunchRequest]] = []
 
 
 @contextmanager
-def hearing() -> Iterator[list[LaunchRequest]]:
-    """What `config` is asked inside: which launches there are, without knowing how their keys are made."""
+def recording() -> Iterator[list[LaunchRequest]]:
+    """The look-ups of `config` inside: so launches are found without knowing how their keys are built."""
     asked: list[LaunchRequest] = []
     _HEARING.append(asked)
     try:
         yield asked
     finally:
-        _HEARING[:] = [other for other in _HEARING if other is not asked]  # by identity: two may hold the same
+        _HEARING[:] = [other for other in _HEARING if other is not asked]  # by identity: two lists may be equal
 
 
 def _spelt(family: str, key: Sequence[Any]) -> str:
@@ -130,7 +130,7 @@ def is_known(family: str, key: Sequence[Any]) -> bool:
 
 @contextmanager
 def trying(family: str, key: Sequence[Any], sizes: Config) -> Iterator[None]:
-    """Inside, `config` gives these sizes for this family and shape."""
+    """Inside, `config` returns these sizes for this family and shape."""
     known, name = _known(), _spelt(family, key)
     before = known.get(name)
     known[name] = sizes
@@ -145,8 +145,8 @@ def trying(family: str, key: Sequence[Any], sizes: Config) -> Iterator[None]:
 
 def measured(family: str, key: Sequence[Any], candidates: Sequence[Config], run: Callable[[Config], object]) -> Config:
     """The fastest of the candidates on this device, remembered. `run` launches the kernel once; a candidate that cannot be
-    launched is passed over. Without a CUDA device the first is taken, since the interpreter's time says nothing, and
-    nothing is remembered; likewise where none can be launched."""
+    launched is skipped. Without a CUDA device the first is returned, since the interpreter's time means nothing, and nothing
+    is remembered; likewise where none can be launched."""
     return measure(family, key, candidates, run).best
 
 
@@ -188,7 +188,7 @@ def around(
     stages: Sequence[int] = (),
     splits: Sequence[int] = (),
 ) -> tuple[Config, ...]:
-    """Candidates: the default first, then every combination of the sizes listed; what is not listed is as in the default."""
+    """Candidates: the default first, then every combination of the sizes listed; other sizes are as in the default."""
     found = dict.fromkeys([default])
     for block in blocks or (default.block,):
         for warp in warps or (default.warps,):

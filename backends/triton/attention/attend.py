@@ -1,6 +1,6 @@
-"""Attention of new cells over cached keys and values: trees (`attend`) and canvases (`attend_canvas`).
+"""Attention of new positions over cached keys and values: trees (`attend`) and canvases (`attend_canvas`).
 
-Nothing is read back and nothing depends on the values of lengths or masks but what the kernels do, so both can be captured.
+Nothing is read back, and only the kernels depend on the values of lengths and masks, so both can be captured.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def attend(
 
     q: [B, T, Hq, Dk], any strides but the last. keys, values: [B, Hkv, S, Dk], [B, Hkv, S, Dv]. held: int32[B]. bits:
     int32[B, T, W], bit j % 32 of word j // 32: the row sees tail cell j, which has slot held[b] + j; W * 32 >= first + T.
-    Slots behind held[b] + first + T and cells that no row sees may hold anything.
+    Slots after held[b] + first + T and tail cells that no row sees may have any value.
     window: a row at position p sees positions above p - window only; then `positions` int64[B, T] are the rows', each at
     least held[b] (plus the prefix's length), and `tail_positions` int64[B, >= first+T] the tail's.
     prefix: keys and values that all sequences share, before their own slots, and how many, int32[1]. They are read once, not
@@ -109,7 +109,7 @@ def attend_canvas(
     """Attention of canvas positions over a cache of the whole canvas, where the rows' own keys and values are already.
 
     q: [B, T, Hq, Dk]; keys, values: [B, Hkv, S, D]; length: int32[B], slots in use. hidden: bool[B, S], slots that no row
-    sees (evicted ones, which may hold anything). row_blocks int32[B, T] and slot_blocks int32[B, S]: a row sees slots of its
+    sees (evicted ones, which may have any value). row_blocks int32[B, T] and slot_blocks int32[B, S]: a row sees slots of its
     own block and of those before. Returns [B, T, Hq, Dv]; rows that see nothing are zeros. Raises DecError for shapes that
     do not fit together.
     """
@@ -160,7 +160,7 @@ def _check(q: Tensor, keys: Tensor, values: Tensor, held: Tensor) -> None:
 
 @dataclass
 class _Ran:
-    """What a launch left: finished tiles, their logs (or nothing), and the parts of the others."""
+    """The results of a launch: finished tiles, their logs (or nothing), and the parts of the others."""
 
     out: Tensor
     logs: Tensor
@@ -170,7 +170,7 @@ class _Ran:
 
 @dataclass
 class _Launch:
-    """One attention: its operands, and the kernels in order. `extra`: cells behind the held ones that a row may see."""
+    """One attention: its operands, and the kernels in order. `extra`: slots after the cached ones that a row may see."""
 
     q: Tensor
     keys: Tensor
@@ -269,14 +269,14 @@ class _Launch:
         return ran
 
     def finish(self, ran: _Ran) -> tuple[Tensor, Tensor]:
-        """The merge of what several runs share. The output, and the logs where the runs wrote them."""
+        """Merge the tiles that several runs share. Returns the output, and the logs where the runs wrote them."""
         logs = ran.logs.ndim > 1
         if self.sizes.runs > 1:
             self._merge(ran, ran, ran.out, ran.logs, join=False, logs=logs)
         return ran.out, ran.logs
 
     def join(self, ran: _Ran, other: tuple[Tensor, Tensor]) -> Tensor:
-        """The merge, with what the same rows saw elsewhere."""
+        """The merge, joined with the attention of the same rows to `other`."""
         out = self.empty(self.batch, self.cells, self.wide, self.dv, dtype=self.q.dtype)
         self._merge(ran, _Ran(other[0], other[1], ran.parts, ran.stats), out, ran.logs, join=True, logs=False)
         return out

@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""The accepted path, gathered in place: cells of the tail become the next held slots of every cache."""
+"""Compaction of the KV cache: the accepted path's slots of the tail become the next cached slots, in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decgraph.backends.triton.attention.sizes import power
 from decgraph.errors import DecError
 
 ELEMENTS = 8192
-"""Elements that a program holds at once."""
+"""Elements that a program loads at once."""
 
 
 @triton.jit(do_not_specialize=["paths"])
@@ -38,14 +38,14 @@ def move_cells(
 ):
     """Slots held + source[k] become the slots held + k, k < count, of one cache, sequence and head, PART columns of them.
 
-    table: addresses of the caches. All rows are read before any is written: where one goes, another may still be.
+    table: addresses of the caches. All rows are read before any is written, since source and destination overlap.
     """
     cache, b = tl.program_id(0), tl.program_id(1) // heads
     head, part = tl.program_id(1) % heads, tl.program_id(2)
     lane, column = tl.arange(0, K), part * PART + tl.arange(0, PART)
     kept = tl.load(held + b)
     taken = tl.load(source + b.to(tl.int64) * paths + lane, mask=lane < tl.minimum(tl.load(count + b), paths), other=-1)
-    # Cells that lie where they go already stay: a chain accepted whole moves nothing.
+    # Rows at their destination stay: a fully accepted chain moves nothing.
     moves = (taken > lane) & (kept + taken < capacity)
     mask = moves[:, None] & (column < width)[None, :]
     kind: tl.constexpr = tl.dtype(ELEMENT)
@@ -59,8 +59,8 @@ def move_cells(
 
 
 class Mover:
-    """Moves accepted cells within caches that stay where they are. caches: [B, H, S, D], or [B, S, D] for last states; one
-    launch for all that have one shape, strides and type. Made before a capture: it puts their addresses on the device."""
+    """Moves accepted rows within caches of fixed addresses. caches: [B, H, S, D], or [B, S, D] for last states; one
+    launch for all that have one shape, strides and type. Create it before a capture: it copies the addresses to the device."""
 
     def __init__(self, caches: Sequence[Tensor]) -> None:
         kinds: dict[tuple[object, ...], list[Tensor]] = {}
@@ -82,7 +82,7 @@ class Mover:
     def __call__(self, held: Tensor, source: Tensor, count: Tensor) -> None:
         """Tail cells source[b, 0 .. count[b]-1] (int64[B, K], ascending) go to the slots held[b], held[b]+1, ...
 
-        held, count: int32[B]. Slots at and behind held + count hold anything afterwards."""
+        held, count: int32[B]. Slots from held + count on are undefined afterwards."""
         batch, paths = source.shape
         if paths == 0:
             return
@@ -109,9 +109,9 @@ class Mover:
 
 
 _BITS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
-"""Types of the same width: bits are moved, whatever they mean."""
+"""Integer types of the same width: bits are moved, whatever the dtype."""
 
 
 def move(caches: Sequence[Tensor], held: Tensor, source: Tensor, count: Tensor) -> None:
-    """One move, without keeping the addresses. Not for captures: use a `Mover`."""
+    """One move; arguments as of `Mover`: held, count int32[B], source int64[B, K]. Not for captures: use a `Mover`."""
     Mover(caches)(held, source, count)

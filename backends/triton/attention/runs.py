@@ -243,7 +243,7 @@ def attend_runs(
                 in_tail = exists & (tail >= 0)
                 word = tail_bits(bits + (b * cells + cell) * words, words, first + n * EDGE - length, valid)
                 visible = visible | (in_tail[None, :] & (((word[:, None] >> edge[None, :]) & 1) != 0))
-                # What no row of the tile sees may hold anything, NaN too, and zero times NaN is NaN.
+                # Slots that no row of the tile sees may have NaN, and zero times NaN is NaN.
                 needed = needed | (in_tail & (((tl.reduce(word, 0, either) >> edge) & 1) != 0))
                 if WINDOW > 0:
                     place = tl.load(tail_positions + b * tail_width + tail, mask=in_tail, other=0).to(tl.int32)

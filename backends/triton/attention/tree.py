@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""Bit masks of a step's tail from the parents of its nodes: which cells each cell sees."""
+"""Bit masks of a step's tail from the parents of its nodes: which positions each position sees."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def below(bit, word):
 
 @triton.jit(do_not_specialize=["nodes", "words", "offset"])
 def ancestor_bits(parent, pending, bits, jumps, nodes, words, offset, N: tl.constexpr, W: tl.constexpr, PENDING: tl.constexpr):
-    """W words of the bits of one sequence's nodes. Every turn doubles how far up a node sees: it takes over what the node
-    that it jumps to has seen, and that one's jump. Turns end when no node has a jump left, after log2 of the depth.
+    """W words of the bits of one sequence's nodes. Every iteration doubles how far up a node sees: it takes over the bits
+    and the jump of the node that it jumps to. The loop ends when no node has a jump left, after log2 of the depth.
 
-    jumps: int32[batch, programs of a sequence, 2, nodes], room for the jumps of a turn and of the next.
+    jumps: int32[batch, programs of a sequence, 2, nodes], room for the jumps of an iteration and of the next.
     """
     b = tl.program_id(0)
     node, word = tl.arange(0, N), tl.program_id(1) * W + tl.arange(0, W)
@@ -54,7 +54,7 @@ def ancestor_bits(parent, pending, bits, jumps, nodes, words, offset, N: tl.cons
 
 
 WORDS = 8
-"""Words that a program keeps of every node."""
+"""Words of each node that a program keeps."""
 
 
 def tree_warps(nodes: int) -> int:

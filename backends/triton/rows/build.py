@@ -1,5 +1,5 @@
-"""What each op on rows adds to the row programs of a call. An op that no kernel has here, or whose operands are point masses
-(which are tokens and need no row), answers None: torch's lowering computes it."""
+"""Builders of row programs, by op. A builder returns None for an op that no kernel implements, or whose operands are one-hot
+(tokens, which need no row): torch's lowering computes it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from decgraph.ir.values import Op
 Handler = Callable[..., Any]
 HANDLERS: dict[str, Handler] = {}
 MOST = 64
-"""The most entries of a row that a kernel keeps in order."""
+"""The most entries of a row that a kernel keeps sorted."""
 
 
 def handler(*opcodes: str) -> Callable[[Handler], Handler]:
-    """Register what ops become: f(trace, op, name, *operands) -> a waiting value, or None for torch's lowering."""
+    """Register the builder of ops: f(trace, op, name, *operands) -> a waiting value, or None for torch's lowering."""
 
     def register(f: Handler) -> Handler:
         for name in opcodes:
@@ -46,7 +46,7 @@ def wide_axis(op: Op, n: int = 0) -> bool:
 
 
 def certain(x: Any) -> bool:
-    """Whether every row of a value is known to be a point."""
+    """Whether every row of a value is one-hot by construction."""
     return isinstance(x, Sparse) or isinstance(x, TorchDist) and forms.points_of(x.rows, x.face) is not None
 
 
@@ -57,12 +57,12 @@ def empty(x: Any) -> bool:
 
 
 def idle(*xs: Any) -> bool:
-    """Whether there is nothing for a kernel: no rows, point masses alone, or nothing that lies where kernels run."""
+    """Whether there is nothing for a kernel: no rows, one-hot rows only, or nothing on the kernels' device."""
     return any(empty(x) for x in xs) or all(certain(x) for x in xs) or not any(reachable(x) for x in xs)
 
 
 def reachable(x: Any) -> bool:
-    """Whether a value's rows lie where kernels run. What the host made (an index, places of a canvas) stays there."""
+    """Whether a value's rows are on the kernels' device. Values of the host (an index's, positions of a canvas) stay there."""
     if isinstance(x, Vector):
         return True
     t = x.rows.scores if isinstance(x, TorchDist) else x
@@ -344,13 +344,13 @@ def softmax(t: Trace, op: Op, name: str, s: Any) -> Any:
     if op.results[0].type.elem != "dist" or idle(s):
         return None
     g, node = t.vector(s, name)
-    if node.kind == "row" and not node.attrs["scores"]:  # what lies beyond the end must not weigh
+    if node.kind == "row" and not node.attrs["scores"]:  # entries past the end must have no weight
         node = g.program.map("add", node, g.program.literal(0.0))
     return t.rows(g, g.program.softmax(node), dist=True, like=s if isinstance(s, TorchDist) else None)
 
 
 def law(t: Trace, op: Op, x: Any) -> Any:
-    """draw.get(x, "law"): rows where they are rows; the laws of later draws without replacement by a kernel."""
+    """draw.get(x, "law"): rows of the call, or for later draws without replacement a kernel's."""
     return forms.law_of(t.m, x)
 
 

@@ -1,8 +1,8 @@
 """From a row program to Triton source, in two layouts.
 
 "whole": a program a row; every pass is a loop over the row in one kernel. "split": SPLITS programs a row; every pass is a
-kernel of its own, which begins by merging what the splits of the pass before left, and a last one writes the numbers.
-A value is computed as soon as its pass allows: entries at single tokens are read directly and need none.
+kernel of its own, which begins by merging the partial results of the pass before, and a last one writes the numbers.
+A value is computed as soon as its pass allows: entries at single tokens are read directly and need no pass.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ MAPS = {
 
 @dataclass
 class Kernel:
-    """One kernel. params: name -> Triton type; "*row" of an input's own dtype, "*real" of the type computed in. grid: "row",
+    """One kernel. params: name -> Triton type; "*row" of an input's own dtype, "*real" of the compute type. grid: "row",
     or "split" for (rows, splits)."""
 
     name: str
@@ -130,16 +130,16 @@ def kernel_texts(program: RowProgram, kernels: list[Kernel]) -> str:
 
 
 class _Writer(Folds):
-    """One kernel in the making."""
+    """Builder of one kernel's text."""
 
     def __init__(self, emitter: Emitter, name: str, passes: range, *, ends: bool) -> None:
         self.e, self.name, self.passes, self.ends = emitter, name, passes, ends
         self.text = Text()
         self.params: dict[str, str] = {}
-        self.numbers: dict[int, str] = {}  # what is known of the row
-        self.ready: set[str] = set()  # inputs whose row is found
+        self.numbers: dict[int, str] = {}  # names of the row's values
+        self.ready: set[str] = set()  # inputs whose row pointer is set
         self.done = 0  # passes of this kernel that are over
-        self.local: set[int] = set()  # folds that this kernel makes itself
+        self.local: set[int] = set()  # folds that this kernel computes
         self.place: dict[tuple[str, int], str] = {}
         self.serial = 0
 
@@ -171,7 +171,7 @@ class _Writer(Folds):
 
     def _doc(self) -> str:
         if not self.passes:
-            return "Merges what the splits left, and writes each row's numbers."
+            return "Merges the splits' partial results, and writes each row's numbers."
         n = len(self.passes)
         which = f"pass {self.passes[0]}" if self.e.split else f"{n} pass{'es' if n > 1 else ''} over each row"
         return f"{self.e.program.name}: {which}."
@@ -233,7 +233,7 @@ class _Writer(Folds):
         return name
 
     def _prepare(self, n: Node) -> None:
-        """Everything about the row that a vector needs, before the loop."""
+        """Write what a vector needs of the row, before the loop."""
         if n.shape == "number":
             self.number(n)
             return

@@ -1,5 +1,5 @@
-"""The folds of a row in a kernel: accumulators before the loop, a block into them, their results, and what splits leave for the
-kernel after them."""
+"""The folds of a row in a kernel: accumulators before the loop, their update by a block, their results, and the partial
+results of splits for the next kernel."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from decgraph.backends.triton.rows.emit import Emitter
 
 KEPT = {"real": "*real", "int": "*i32", "long": "*i64"}
-"""Triton types of what splits leave."""
+"""Triton types of partial results."""
 
 
 @dataclass
 class Partial:
-    """What splits leave for the next pass: a tensor [R, splits, *tail] of "real", "int" or "long"."""
+    """A partial result for the next pass: a tensor [R, splits, *tail] of "real", "int" or "long"."""
 
     name: str
     type: str
@@ -27,7 +27,7 @@ class Partial:
 
 
 class Folds(ABC):
-    """The part of a kernel's writer that folds rows. local: folds whose results this kernel has."""
+    """The part of a kernel's writer that folds rows. local: folds whose results this kernel computes."""
 
     e: Emitter
     text: Text
@@ -77,11 +77,11 @@ class Folds(ABC):
         self.text.line(f"{f.name}_tokens = tl.full(({p},), 2147483647, tl.int32)")
 
     def moment(self, f: Node) -> bool:
-        """Whether somebody wants the third sum of a logsum."""
+        """Whether the third sum of a logsum is used."""
         return any(n.kind == "result" and n.args[0] is f and n.attrs["index"] == 2 for n in self.e.nodes)
 
     def update(self, f: Node) -> None:
-        """One block into the accumulators."""
+        """Fold one block into the accumulators."""
         t, n, one = self.text, f.name, self.e.single
         v = self.vector(f.args[0], "token")
         if f.kind in ("max", "min", "argmax", "argmin"):
@@ -204,7 +204,7 @@ class Folds(ABC):
             t.line(f"tl.store({name} + {at}, {value})")
 
     def merge(self, f: Node) -> None:
-        """The results of a fold from the parts that the splits left."""
+        """The results of a fold from the splits' partial results."""
         t, n = self.text, f.name
         if "splits" not in self.ready:
             self.ready.add("splits")

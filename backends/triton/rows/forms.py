@@ -1,7 +1,7 @@
-"""The forms that rows of distributions have while a program runs, as kernels read them.
+"""The tensors of rows of distributions that kernels read.
 
-A row is read where it lies: the model's own logits where nothing constrains them, in the model's own dtype; probabilities
-only where somebody made them, or where top-k, top-p and min-p need them.
+A row is read in place: the model's own logits where they are not constrained, in the model's own dtype; probabilities only
+where the program computed them, or where top-k, top-p and min-p need them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from decgraph.runtime.noise import Key
 
 
 def constraint_free(rows: Rows) -> bool:
-    """Whether every token is allowed at every row, and nobody edits logits."""
+    """Whether every token is allowed at every row, and no processor edits logits."""
     r = rows.request
     short = bool(r.eos) and r.min_length > 0
     return not (r.bans or r.allow is not None or short or rows.allow is not None or r.processors)
@@ -34,7 +34,7 @@ def logits_of(rows: Rows) -> Tensor:
 
 
 def shaped_logits(rows: Rows) -> Tensor:
-    """The logits after penalties and bias, each row by its own path: made once."""
+    """The logits after penalties and bias, each row by its own path: computed once."""
     if not rows.request.penalised:
         return logits_of(rows)
     held = rows._faces
@@ -44,13 +44,13 @@ def shaped_logits(rows: Rows) -> Tensor:
 
 
 def truncates(rows: Rows) -> bool:
-    """Whether the request cuts rows off (top-k, top-p, min-p), so that probabilities have to be made."""
+    """Whether the request truncates rows (top-k, top-p, min-p), for which probabilities are needed."""
     r = rows.request
     return r.top_k is not None and r.top_k < rows.size or r.top_p is not None and r.top_p < 1 or r.min_p is not None
 
 
 def points_of(rows: Rows, face: str) -> Ids | None:
-    """The one token with mass in each row, int64[N], where a face is known to be a point; see Rows.points."""
+    """The one token with mass in each row, int64[N], where a view is one-hot by construction; see Rows.points."""
     if isinstance(rows, TorchVectors) or face != "shaped" or not rows.request.greedy:
         return rows.points(face)
     if rows._points is None:
@@ -59,7 +59,7 @@ def points_of(rows: Rows, face: str) -> Ids | None:
 
 
 def table_of(rows: Rows, face: str) -> Tensor:
-    """Probabilities [N, V] of a face (or for "logits" the constrained scores), made once."""
+    """Probabilities [N, V] of a view (or for "logits" the constrained scores), computed once."""
     if isinstance(rows, TorchVectors) or face == "logits":
         return rows.face(face)
     held = rows._faces
@@ -84,7 +84,7 @@ def table_of(rows: Rows, face: str) -> Tensor:
 
 
 def law_of(m: Any, x: TorchDraws) -> TorchDist:
-    """The laws of draws; those without replacement are made by a kernel, and only for draws that are not the first."""
+    """The law of each draw; of draws without replacement a kernel computes all but the first."""
     size = m.vocab_size
     if x.point or x.rows is None or x.row is None or x.rank is None or not x.rank.any():
         return x.law(m.request, size)
@@ -99,7 +99,7 @@ def law_of(m: Any, x: TorchDraws) -> TorchDist:
 
 
 def picked(table: Tensor, index: Ids) -> tuple[Tensor, Tensor | None]:
-    """Rows `index` int64[R] of a table: a view where they stand one after the other, else the table and the places."""
+    """Rows `index` int64[R] of a table: a slice where they are consecutive, else the table and the places."""
     n = len(index)
     if n and bool((index == np.arange(index[0], index[0] + n)).all()):
         return table[int(index[0]) : int(index[0]) + n], None
@@ -107,7 +107,7 @@ def picked(table: Tensor, index: Ids) -> tuple[Tensor, Tensor | None]:
 
 
 def noise_of(keys: Sequence[Key], device: Any) -> tuple[Tensor, Tensor]:
-    """Keys as kernels take them: words int32[R, 3] and seeds int64[R, 2]."""
+    """Keys as kernels read them: words int32[R, 3] and seeds int64[R, 2]."""
     words = np.array([k.words() for k in keys], dtype=np.uint32).reshape(-1, 3).view(np.int32)
     seeds = np.array([(k.seed & 0xFFFFFFFF, k.seed >> 32) for k in keys], dtype=np.int64).reshape(-1, 2)
     return torch.from_numpy(words).to(device), torch.from_numpy(seeds).to(device)

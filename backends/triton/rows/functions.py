@@ -1,8 +1,8 @@
-"""The vocabulary kernels as functions on device tensors: no host reads, static shapes, fit for CUDA graphs.
+"""The vocabulary kernels as functions on device tensors: no synchronisation, static shapes, fit for CUDA graphs.
 
 Rows are flattened, [R, V]; logits are bfloat16, float16 or float32 (computed in float32) or float64 (computed in float64).
-Noise is named by words int32[R, 3], the bits of the uint32 counters (c0, c1, c2) of runtime/noise.py, and seeds int64[R, 2],
-the halves (k0, k1) of the seed. A row of which nothing is left (-inf alone) has probabilities 0 and the draw -1.
+The noise key is words int32[R, 3], the bits of the uint32 counters (c0, c1, c2) of runtime/noise.py, and seeds int64[R, 2],
+the halves (k0, k1) of the seed. A row of -inf alone has probabilities 0 and the draw -1.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def shaped(
     bias: Tensor | None = None,
 ) -> Tensor:
     """Probabilities [R, V] after bias [V] or [R, V] (-inf bans), temperature, top-k, top-p and min-p, in this order, each
-    renormalised; of equals the lowest tokens are kept. temperature 0 is the point mass at the likeliest token."""
+    renormalised; of equals the lowest tokens are kept. temperature 0 is one-hot at the likeliest token."""
     if temperature == 0:
         best = argmax(logits, bias)
         kind = torch.float64 if logits.dtype == torch.float64 else torch.float32
@@ -101,7 +101,7 @@ def _draw(p: RowProgram) -> None:
 
 
 def draw(probs: Tensor, words: Tensor, seeds: Tensor) -> Tensor:
-    """A draw from each row of probs [R, V], which need not sum to one: int64[R], -1 where nobody runs. One pass."""
+    """A draw from each row of probs [R, V], which need not sum to one: int64[R], -1 for a row without mass. One pass."""
     return _run(_draw, probs, {"probs": probs, "noise": (words, seeds)})["token"]
 
 
@@ -110,7 +110,7 @@ def _draw_logits(p: RowProgram, bias: str, warm: bool) -> None:
 
 
 def draw_logits(logits: Tensor, words: Tensor, seeds: Tensor, *, temperature: float, bias: Tensor | None = None) -> Tensor:
-    """A draw from softmax((logits + bias) / temperature) of each row: int64[R], -1 where nothing is left. One pass and no
+    """A draw from softmax((logits + bias) / temperature) of each row: int64[R], -1 for a row of -inf. One pass and no
     normalising (float64: as the reference, after it). temperature 0: the likeliest token."""
     if temperature == 0:
         return argmax(logits, bias)
@@ -172,7 +172,7 @@ def _without(p: RowProgram, k: int) -> None:
 
 
 def without(probs: Tensor, members: Tensor, count: Tensor) -> Tensor:
-    """Each row without its first `count` members, over what is left: [R, V], the laws of draws without replacement. A row
+    """Each row without its first `count` members, renormalised: [R, V], the conditional distributions of draws without replacement. A row
     with count 0 is itself. members: int64[R, k] (-1: none); count: int32[R] or int64[R]."""
     return _run(_without, probs, {"probs": probs, "members": members, "count": count.long()}, int(members.shape[1]))[
         "probs_left"
@@ -187,14 +187,14 @@ def _draw_many(p: RowProgram, k: int) -> None:
 
 
 def draw_race(probs: Tensor, words: Tensor, seeds: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The first k of each row's race and their keys, log q - log E, highest first: int64[R, k], -1 where nobody is left, and
+    """The first k of each row's race and their keys, log q - log E, highest first: int64[R, k], -1 where the row has fewer tokens, and
     [R, k]."""
     out = _run(_draw_many, probs, {"probs": probs, "noise": (words, seeds)}, k)
     return torch.where(out["keys"] > float("-inf"), out["tokens"], -1), out["keys"]
 
 
 def draw_many(probs: Tensor, words: Tensor, seeds: Tensor, k: int) -> Tensor:
-    """The first k of each row's race, a sample without replacement: int64[R, k], -1 where nobody is left."""
+    """The first k of each row's race, a sample without replacement: int64[R, k], -1 where the row has fewer tokens."""
     return draw_race(probs, words, seeds, k)[0]
 
 
@@ -204,5 +204,5 @@ def _residual(p: RowProgram) -> None:
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
-    """relu(p - q) of each row over its sum, zeros where nothing is left: [R, V]."""
+    """relu(p - q) of each row over its sum, zeros where that is 0: [R, V]."""
     return _run(_residual, p, {"p": p, "q": q})["residual"]

@@ -1,4 +1,4 @@
-"""Row programs made ready to run: kernels by layout and shape, outputs and partials allocated, launched on the stream."""
+"""Launching of row programs: kernels by layout and shape, allocation of outputs and partial results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from decgraph.backends.triton.source import HEARD, load
 from decgraph.backends.triton.tuned import Config, config
 
 SMALLEST, LARGEST = 16, 4096
-"""Entries of a row that a program has at a time."""
+"""Entries of a row that a program loads at a time."""
 
 _TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
 _TENSORS = {"*i32": torch.int32, "*i64": torch.int64, "*u1": torch.bool}
 
 
 def usual(size: int, rows: int, largest: int = LARGEST) -> Config:
-    """Sizes where nothing was measured: a row is split where rows alone cannot fill a device."""
+    """Default sizes: a row is split where rows alone cannot fill a device."""
     if size <= largest or rows >= 512:
         return Config(min(largest, max(SMALLEST, power(size))), warps=max(1, min(8, power(size) // 256)), splits=1)
     blocks = -(-size // largest)
@@ -32,12 +32,12 @@ def usual(size: int, rows: int, largest: int = LARGEST) -> Config:
 
 
 class Made:
-    """A row program for one vocabulary size. Kernels are made per (block, splits), and loaded when first launched."""
+    """A row program for one vocabulary size. Kernels are generated per (block, splits), and loaded when first launched."""
 
     def __init__(self, program: RowProgram, size: int) -> None:
         self.program, self.size = program, size
         self.real = torch.float64 if program.wide else torch.float32
-        # sorting a block and making its noise takes registers; sorting, seconds of the compiler's time where it is long
+        # sorting a block and its noise need registers; compiling the sort of a long block takes seconds
         nodes = reached([n for _, n in program.outputs])
         heavy = any(n.kind == "noise" or n.kind == "best" and n.attrs["k"] > 4 for n in nodes)
         self.largest = LARGEST // 2 if heavy else LARGEST
@@ -53,7 +53,7 @@ class Made:
         return self._known[key]
 
     def text(self) -> str:
-        """The source of the layouts that have been made; of the usual one for 64 rows where none was."""
+        """The source of the layouts generated so far; where there is none, of the default one for 64 rows."""
         if not self._known:
             c = self.sizes(64)
             self.kernels(c.block, split=c.splits > 1)
@@ -69,7 +69,7 @@ class Made:
 
         given: by the name of the input: Tensor [N, V] for rows (last axis dense), Tensor [V] for shared vectors, float[R] or
         int64[R] for numbers and tokens, a float for settings, (words int32[R, 3], seeds int64[R, 2]) for noise, int64[R, k]
-        for members; `name_at` int64[R] for rows that are gathered. All on one device, where nothing is waited for.
+        for members; `name_at` int64[R] for rows that are gathered. All on one device, without synchronisation.
         """
         c = sizes or self.sizes(rows)
         split = c.splits > 1
@@ -119,7 +119,7 @@ class Made:
                 if n.attrs["gathered"]:
                     bound[f"{n.name}_at"] = given[f"{name}_at"].contiguous()
             else:
-                x = x.contiguous()  # one entry repeated would be read as if it stood there as often
+                x = x.contiguous()  # an expanded entry would be read past its memory
             bound[n.name] = x
             device = x.device
         for name, n in self.program.inputs.items():

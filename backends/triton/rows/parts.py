@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""What generated row kernels call: arrival times of a race, sums in NumPy's order, the best k of a row."""
+"""Device functions of generated row kernels: arrival times of a race, sums in NumPy's order, the best k of a row."""
 
 import triton
 import triton.language as tl
@@ -39,7 +39,7 @@ def time_at(token, c0, c1, c2, k0, k1, WIDE: tl.constexpr):
 
 @triton.jit
 def arrival(time, q, WIDE: tl.constexpr):
-    """time / q: finite wherever q has mass, inf where it has none. Runners too slow for a float tie."""
+    """time / q: finite wherever q has mass, inf where it has none. Times that overflow are tied."""
     slowest = 1.7976931348623157e308 if WIDE else 3.4028234663852886e38
     runs = q > 0
     return tl.where(runs, tl.minimum(time / tl.where(runs, q, 1.0), slowest), float("inf"))
@@ -53,7 +53,7 @@ def entr(p):
 
 @triton.jit
 def sum_as_numpy(x, V: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum of the first V <= 128 of BLOCK numbers in NumPy's order: eight lanes, their sums in pairs, then what is left."""
+    """The sum of the first V <= 128 of BLOCK numbers in NumPy's order: eight lanes, their sums in pairs, then the rest."""
     at = tl.arange(0, BLOCK)
     whole: tl.constexpr = V // 8 * 8
     total = tl.sum(x * 0.0, 0)
@@ -83,13 +83,13 @@ def value_in(key):
 
 @triton.jit
 def token_in(key):
-    """The token in a packed key; 2**31 - 1 in that of nobody."""
+    """The token in a packed key; 2**31 - 1 for an empty one."""
     return 2147483647 - (key & 0x7FFFFFFF).to(tl.int32)
 
 
 @triton.jit
 def nobody(KP: tl.constexpr):
-    """Packed keys behind every entry of a row, -inf too."""
+    """Packed keys that sort after every entry of a row, -inf too."""
     return packed(tl.full((KP,), float("-inf"), tl.float32), tl.full((KP,), 2147483647, tl.int32))
 
 

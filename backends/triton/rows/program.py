@@ -1,8 +1,8 @@
-"""Row programs: what is computed of rows over a vocabulary, as a small graph that a kernel is made of.
+"""Row programs: computations on rows over a vocabulary, as a small graph from which a kernel is generated.
 
 A node is a vector over the vocabulary (one a row), a number (one a row) or several tokens (k a row). Equal nodes are one node.
-The builder knows what saves a read of the row: the largest probability is one over the sum, the likeliest token and the
-race of a softmax need no normalising, entropy comes with the sum.
+The builder saves passes over the row: the largest probability is one over the sum, the likeliest token and the race of a softmax
+need no normalising, entropy is computed with the sum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDS = {"max": 1, "min": 1, "sum": 1, "any": 1, "all": 1, "count": 1, "argmax":
 """Folds of a row, and how many results each has."""
 
 CONDITIONS = ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not")
-"""Elementwise functions that give true or false."""
+"""Elementwise functions with bool results."""
 
 RESERVED = ("row", "token", "lane", "inside", "split", "splits", "start", "turn", "j", "tl", "triton")
 """Names of a kernel's own."""
@@ -26,7 +26,7 @@ RESERVED = ("row", "token", "lane", "inside", "split", "splits", "start", "turn"
 @dataclass(frozen=True, eq=False)
 class Node:
     """One value of a row program. shape: "vector", "number", "several" or "none"; type: "real", "int" or "bool".
-    name: what the kernel calls it; op: the op of the program that it came from."""
+    name: in the kernel; op: of the program, which it came from."""
 
     kind: str
     args: tuple[Node, ...] = ()
@@ -40,15 +40,15 @@ class Node:
 class RowProgram:
     """A program over R rows of V entries. wide: computed in float64.
 
-    Inputs are named; outputs are (name, node) in the order in which they were asked for.
+    Inputs are named; outputs are (name, node) in the order in which they were added.
     """
 
     def __init__(self, name: str, *, wide: bool = False) -> None:
         self.name, self.wide = name, wide
         self.inputs: dict[str, Node] = {}
         self.outputs: list[tuple[str, Node]] = []
-        self.op: Op | None = None  # nodes made now are marked with it
-        self.hint = ""  # and called by it
+        self.op: Op | None = None  # marks nodes created now
+        self.hint = ""  # and names them
         self._known: dict[Hashable, Node] = {}
         self._names = set(RESERVED)
 
@@ -64,7 +64,7 @@ class RowProgram:
         return self._input("shared", name, "vector", "real")
 
     def point(self, tokens: Node) -> Node:
-        """The point mass at a token of each row (a negative token: nothing)."""
+        """One-hot at a token of each row (a negative token: zeros)."""
         return self._node("point", (tokens,), "vector", "real")
 
     def number(self, name: str) -> Node:
@@ -84,11 +84,11 @@ class RowProgram:
         return self._input("members", name, "none", "int", k=k)
 
     def setting(self, name: str) -> Node:
-        """One number for all rows, given when the kernel is launched: a temperature."""
+        """One number for all rows, an argument of the launch: a temperature."""
         return self._input("setting", name, "number", "real")
 
     def literal(self, value: float | bool) -> Node:
-        """A number that is known when the kernel is made."""
+        """A compile-time constant."""
         kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
         return self._node("literal", (), "number", kind, value=value)
 
@@ -108,7 +108,7 @@ class RowProgram:
         return self._node("softmax", (scores, base, mass, *heat), "vector", "real")
 
     def heat(self, temperature: Node | float) -> tuple[Node, ...]:
-        """A temperature as an argument: a setting, or a number that is known when the kernel is made; none where it is one."""
+        """A temperature as an argument: a setting or a compile-time constant; none where it is 1."""
         if isinstance(temperature, Node):
             return (temperature,)
         return () if temperature == 1 else (self.literal(float(temperature)),)
@@ -184,7 +184,7 @@ class RowProgram:
         return self._node("lookup", (values, token), "number", values.type)
 
     def race(self, q: Node, noise: Node) -> Node:
-        """The token that wins each row's race, -1 where nobody runs."""
+        """The token that wins each row's race, -1 for a row without mass."""
         if q.kind == "softmax" and not self.wide:
             raced = self._node("race_key", (q.args[0], noise, *q.args[3:]), "vector", "real")
             key, token = self.fold("argmax", raced)
@@ -224,14 +224,14 @@ class RowProgram:
 
 
 def level(node: Node, known: dict[int, int]) -> int:
-    """After how many passes over the row a value is known (of a vector: the numbers that it needs)."""
+    """The number of passes over the row before a value can be computed (of a vector: the numbers that it needs)."""
     if id(node) not in known:
         known[id(node)] = max((level(a, known) for a in node.args), default=0) + (node.kind in FOLDS)
     return known[id(node)]
 
 
 def reached(nodes: list[Node]) -> Iterator[Node]:
-    """The nodes and all that they are made of, arguments first."""
+    """The nodes and all that they depend on, arguments first."""
     seen: set[int] = set()
 
     def visit(n: Node) -> Iterator[Node]:

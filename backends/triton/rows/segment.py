@@ -1,8 +1,8 @@
-"""A vocabulary segment, or an op on rows that stands alone, as one call: kernels for what goes over the vocabulary, torch's
-lowerings for the rest, one transfer for all numbers and tokens.
+"""A vocabulary segment, or a single op on rows, as one call: kernels for ops over the vocabulary, torch's lowerings for the rest,
+one transfer for all numbers and tokens.
 
-Ops are taken in their order. What needs numbers that are not on the host yet waits for them; what a kernel cannot do is
-torch's, by name (`torch_ops`).
+Ops are taken in their order. An op that needs numbers which are not on the host yet waits for them; an op without a
+kernel runs as on torch and is listed in `torch_ops`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Later:
 
 
 class VocabularyCall:
-    """`call(m, *operands)` gives what torch's segment gives: the result, or a tuple of several.
+    """`call(m, *operands)` returns what torch's segment returns: the result, or a tuple of several.
 
     name: of the segment. made: the kernels so far, by structure. ops, free, yields: the region.
     """
@@ -77,11 +77,11 @@ class VocabularyCall:
         return out[0] if len(out) == 1 else out
 
     def trace(self, m: Any) -> Trace:
-        """What a call is traced by."""
+        """The trace of a call."""
         return Trace(m, self.name, self.made)
 
     def traced(self, trace: Trace, step: Op, args: list[Any]) -> Any:
-        """What a kernel will give for an op, or None."""
+        """The waiting result of an op, or None where no kernel computes it."""
         f = HANDLERS.get(step.opcode)
         if f is None or any(isinstance(a, Waiting) and not hasattr(a, "dist") and step.opcode != "lookup" for a in args):
             return None
@@ -98,7 +98,7 @@ class VocabularyCall:
         return fn(m, *args, **kwargs) if machine else fn(*args, **kwargs)
 
     def settle(self, m: Any, trace: Trace, env: dict[Value, Any], later: list[Op], rest: list[Op]) -> None:
-        """Bring everything that the waiting ops, the rest and the results need to the host (or make it on the device)."""
+        """Run the kernels, and transfer to the host what the waiting ops, the rest and the results need there."""
         needed = {v for op in (*later, *rest) for v in op.operands} | set(self.yields)
         for v in needed:
             if isinstance(env.get(v), Waiting):
@@ -131,7 +131,7 @@ class VocabularyCall:
 
 
 class _Part(Waiting):
-    """One of several results of an op that a kernel will give."""
+    """One of several results of an op that a kernel computes."""
 
     def __init__(self, whole: Any, i: int) -> None:
         self.whole, self.i = whole, i
@@ -158,13 +158,13 @@ class _Part(Waiting):
 
 
 def identifier(name: str) -> str:
-    """A value's name in the program as one of the kernel; "" where it has none."""
+    """A value's name as an identifier of the kernel; "" where it has none."""
     base = name.split(".")[0]
     return base if base.isidentifier() else ""
 
 
 def wide(step: Op) -> bool:
-    """Whether an op reads or makes rows over a vocabulary."""
+    """Whether an op reads or returns rows over a vocabulary."""
     from decgraph.ir.vocabulary import on_rows
 
     return on_rows(step)

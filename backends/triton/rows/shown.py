@@ -1,7 +1,7 @@
-"""The kernels of a segment that has not run, for readers and for compilers: traced over rows that are not there.
+"""The kernels of a segment that has not run, for reading and for compiling: traced over rows without data.
 
-The form shown is the usual one: float32 logits, temperature one, nothing constrained. What ops outside kernels give is made
-up by its type, since only its shape matters here.
+Shown is the default case: float32 logits, temperature one, no constraints. Results of ops outside kernels are placeholders of
+their type, since only shapes matter here.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ SOME = 8  # what integers are
 
 
 def shown(op: Op, size: int = 128256, kind: torch.dtype = torch.float32) -> dict[str, str]:
-    """Kernel texts by name; empty where the ops make no kernel in this form."""
+    """Kernel texts by name; empty where no op has a kernel in the default case."""
     return {m.program.name: m.text() for m in made_of(op, size, kind)}
 
 
 def kernel_texts(call: VocabularyCall) -> dict[str, str]:
-    """The Triton text of every kernel of a call, by name: of those that have run, else what `shown` gives."""
+    """The Triton text of every kernel of a call, by name: of those that have run, else of `shown`."""
     return {m.program.name: m.text() for m in call.made.values()} if call.made else shown(call.op)
 
 
 def made_of(op: Op, size: int = 128256, kind: torch.dtype = torch.float32) -> list[Made]:
-    """The row programs of a segment in the usual form, for rows of `size` entries in a dtype."""
+    """The row programs of a segment in the default case, for rows of `size` entries in a dtype."""
     call = _Shown(op, size, kind)
     m = SimpleNamespace(request=Request(prompt=(0,)), vocab_size=size, key=lambda *a, **k: Key(0, 0, 0))
     call.call(m, *(call.made_up(v.type) for v in op.operands))
@@ -47,7 +47,7 @@ def made_of(op: Op, size: int = 128256, kind: torch.dtype = torch.float32) -> li
 
 
 class _Shown(VocabularyCall):
-    """A call over made-up operands, which launches nothing."""
+    """A call over placeholders, which launches nothing."""
 
     def __init__(self, op: Op, size: int, kind: torch.dtype) -> None:
         super().__init__(op)
@@ -69,7 +69,7 @@ class _Shown(VocabularyCall):
         return made[0] if len(made) == 1 else made
 
     def made_up(self, t: Type) -> Any:
-        """A value of a type: its shape is what matters."""
+        """A placeholder of a type: only its shape matters."""
         shape = (EACH,) * len([d for d in t.dims if d.kind != "vocab"])
         if t.elem in ("dist", "scores"):
             index = np.arange(int(np.prod(shape))).reshape(shape) % EACH
@@ -90,7 +90,7 @@ class _Shown(VocabularyCall):
 
 
 class _Dry(Trace):
-    """Makes the programs of a trace, and values of the right shapes for what they would give."""
+    """Builds the programs of a trace, and placeholders of the right shapes for their results."""
 
     def flush(self) -> None:
         todo = [w for w in self.waiting if w.wanted and not w.known]

@@ -1,8 +1,8 @@
-"""Tracing one call of a vocabulary segment: ops on rows become row programs, one for each shape of rows; everything else
-waits until their numbers are on the host, which they reach in one transfer.
+"""Tracing one call of a vocabulary segment: ops on rows become row programs, one for each shape of rows; all other ops
+wait until the programs' numbers are on the host, after one transfer.
 
-What an op becomes depends on the form that its operands have now (logits, probabilities, point masses, float64), so a call
-is traced each time; equal traces share their kernels.
+The program of an op depends on the representation of its operands (logits, probabilities, one-hot, float64), so a call is
+traced each time; equal traces share their kernels.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Group:
-    """The row program of all rows of one shape, with what it reads. made: what its outputs are for."""
+    """The row program of all rows of one shape, with its inputs. made: the values of its outputs."""
 
     program: RowProgram
     shape: Shape
     size: int
     given: dict[str, Any] = field(default_factory=dict)
     bound: dict[Any, Node] = field(default_factory=dict)
-    keep: list[Any] = field(default_factory=list)  # what `bound` knows by its id
+    keep: list[Any] = field(default_factory=list)  # keeps objects alive whose ids are keys of `bound`
     device: Any = None
 
 
 class Waiting:
-    """A value that a kernel will give. `value` holds it once the group has run."""
+    """The future result of a kernel. `value` is set once the group has run."""
 
     def __init__(self, group: Group, *nodes: Node) -> None:
         self.group, self.nodes = group, nodes
@@ -62,7 +62,7 @@ class Vector(Waiting):
 
 
 class Numbers(Waiting):
-    """Numbers, tokens or k of each [*shape]; `finish` makes the value of the arrays that came."""
+    """Numbers, tokens or k of each [*shape]; `finish` computes the value from the transferred arrays."""
 
     def __init__(self, group: Group, finish: Callable[..., Any], *nodes: Node) -> None:
         super().__init__(group, *nodes)
@@ -70,7 +70,7 @@ class Numbers(Waiting):
 
 
 class Trace:
-    """One call. made: what has been compiled, by structure; name: of the segment."""
+    """One call. made: compiled programs, by structure; name: of the segment."""
 
     def __init__(self, m: Any, name: str, made: dict[Any, Made]) -> None:
         self.m, self.name, self.made = m, name, made
@@ -91,7 +91,7 @@ class Trace:
         return g
 
     def table(self, g: Group, table: Tensor, index: np.ndarray | None, name: str, *, scores: bool) -> Node:
-        """Rows of a tensor as an input: all of them, or those at `index`."""
+        """Rows of a tensor [N, V] as an input: all of them, or those at `index` int64[R]."""
         key = (id(table), None if index is None else index.tobytes(), scores)
         if key not in g.bound:
             if table.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
@@ -133,7 +133,7 @@ class Trace:
         return g.program.token(name) if ints else g.program.number(name)
 
     def dist(self, d: TorchDist, name: str) -> tuple[Group, Node]:
-        """The probabilities (or logits) of an array of distributions. Raises DecError for a row that may not be read."""
+        """The probabilities (or logits) of an array of distributions. Raises DecError for a row without mass."""
         rows, index = d.rows, d.index
         points = forms.points_of(rows, d.face)
         g = self.group(index.shape, rows.size)
@@ -180,7 +180,7 @@ class Trace:
     # -- results -------------------------------------------------------------------------------------------------------
 
     def numbers(self, g: Group, finish: Callable[..., Any], *nodes: Node) -> Numbers:
-        """Numbers to come: `finish(*arrays)` gets them as [*shape] (several: [*shape, k]) on the host."""
+        """Future numbers: `finish(*arrays)` gets them as [*shape] (several: [*shape, k]) on the host."""
         out = Numbers(g, finish, *nodes)
         self.waiting.append(out)
         return out
@@ -192,7 +192,7 @@ class Trace:
         return out
 
     def flush(self) -> None:
-        """Run what is wanted: one launch (or one for each pass) per shape of rows, one transfer for all numbers."""
+        """Run the wanted programs: one launch (or one for each pass) per shape of rows, one transfer for all numbers."""
         todo = [w for w in self.waiting if w.wanted and not w.known]
         self.waiting = [w for w in self.waiting if not w.wanted]
         came: dict[int, list[Tensor]] = {id(w): [] for w in todo}
@@ -213,7 +213,7 @@ class Trace:
 
     @staticmethod
     def outputs(g: Group, mine: Sequence[Waiting]) -> dict[int, str]:
-        """Ask a group's program for what is wanted of it: the outputs' names by node."""
+        """Add the wanted outputs to a group's program; returns their names by node."""
         g.program.outputs = []
         names: dict[int, str] = {}
         for n in (n for w in mine for n in w.nodes):
@@ -224,7 +224,7 @@ class Trace:
         return names
 
     def run(self, g: Group, mine: Sequence[Waiting], came: dict[int, list[Tensor]]) -> None:
-        """Launch a group's program for what is wanted of it."""
+        """Launch a group's program; appends the results, tensors [R] or [R, k], to `came`."""
         p = g.program
         names = self.outputs(g, mine)
         key = (structure(p), g.size)
@@ -254,7 +254,7 @@ class Trace:
 
     @staticmethod
     def transferred(tensors: list[Tensor]) -> Any:
-        """The tensors as arrays, in one transfer (float64 holds every token and every float32)."""
+        """Tensors of any shape as arrays, in one transfer (float64 represents every token and every float32)."""
         if len(tensors) < 2 or not any(remote(t) for t in tensors):
             return iter([fetched(t) for t in tensors])
         flat = fetched(torch.cat([t.reshape(-1).double() for t in tensors]))
@@ -271,7 +271,7 @@ def fetched_type(t: Tensor) -> Any:
 
 
 def structure(p: RowProgram) -> Any:
-    """What decides a program's text: equal structures share kernels."""
+    """The key of a program's text: equal structures share kernels."""
     place: dict[int, int] = {}
     out: list[Any] = [p.wide]
     for n in reached([n for _, n in p.outputs]):

@@ -2,14 +2,14 @@
 # Triton reads annotations as part of a kernel, so kernels have none.
 """Top-k, top-p and min-p of rows of probabilities, in place, in this order: exact, without a sort, ties to the lowest token.
 
-What is kept is a prefix of the row in the order (larger first, of equals the lower token), so it is said by the smallest
-probability kept and by how many of the entries that equal it. That probability is searched among the bits of floats, which
-are ordered like the floats: a read of the row, from the second-level cache, weighs what lies above three pivots and quarters
-what is left. Once few enough entries lie above the lower end (after two or three reads of a model's row), one more read
+The kept entries are a prefix of the row in the order (larger first, of equals the lower token), so they are determined by the
+smallest probability kept and by how many of the entries that equal it. That probability is searched among the bits of floats, which
+are ordered like the floats: a read of the row, from the second-level cache, weighs the entries above three pivots and quarters
+the interval. Once few enough entries lie above the lower end (after two or three reads of a model's row), one more read
 collects them and the search ends in registers; where many are equal it goes on over the row, 16 reads at most for float32.
 Masses are summed as integers (2**-44) and entries are counted, so no order of additions matters. Two more reads renormalise.
 Short rows, and float64 rows of one block, are taken entry by entry, largest first, with the reference's own sums, so that
-their ties are decided as it decides them.
+ties are decided as in the reference.
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ def mass_of(p):
 
 @triton.jit
 def weight(p, by_mass: tl.constexpr, above):
-    """What weighs in a search: the mass of entries, or 1 for each."""
+    """The weight of entries in a search: their mass, or 1 for each."""
     if by_mass:
         out = tl.where(above, mass_of(p), 0)
     else:
@@ -79,9 +79,9 @@ def prefix(
     WIDE: tl.constexpr,
 ):
     """(the bits of the last probability kept, the weight above it, how many entries have at least it): the largest bits at
-    and above which there is `want`, or `low` where there is less. least: of how many it is known that they lie at and above
-    `low`, at most. few, taken: scratch for SOME entries, and a zero."""
-    high = largest + 1  # too little weighs at and above high
+    and above which there is `want`, or `low` where there is less. least: an upper bound of how many entries are at and above
+    `low`. few, taken: scratch for SOME entries, and a zero."""
+    high = largest + 1  # the weight at and above high is too small
     over = tl.zeros((), tl.int64)  # that much
     while (high - low > 1) & (least > SOME):
         step = tl.maximum((high - low) // 4, 1)
@@ -157,7 +157,7 @@ def ties_of(last, over, want, by_mass: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def kept_of(p, last, ties, seen, least, all_ties, SIZE: tl.constexpr, WIDE: tl.constexpr):
-    """(which entries of a block are kept, how many ties were seen up to its end). Ties are numbered only where some go."""
+    """(which entries of a block are kept, how many ties were seen up to its end). Ties are counted only where some are dropped."""
     key = bits(p, WIDE)
     kept = (key >= last) & (p >= least)
     if all_ties == 0:
@@ -245,7 +245,7 @@ def over_total(p, V: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def one_by_one_kernel(probs, stride, V: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr, P: tl.constexpr, MIN: tl.constexpr):
-    """A row of one block a program: the entries in their order, the sums as the reference makes them."""
+    """A row of one block a program: the entries in their order, the sums as in the reference."""
     row = probs + tl.program_id(0).to(tl.int64) * stride
     token = tl.arange(0, BLOCK)
     p = tl.load(row + token, mask=token < V, other=0.0)
@@ -276,7 +276,7 @@ def one_by_one_kernel(probs, stride, V: tl.constexpr, BLOCK: tl.constexpr, K: tl
 
 
 def truncate(probs, *, top_k=None, top_p=None, min_p=None) -> None:
-    """Keep the top_k, then the smallest prefix with mass top_p, then what has min_p of the largest, each over its sum: in
+    """Keep the top_k, then the smallest prefix with mass top_p, then the entries of at least min_p times the largest, each over its sum: in
     place, probs float32 or float64 [R, V]. Of equals the lowest tokens are kept."""
     rows, size = probs.shape
     wide = probs.dtype == torch.float64
@@ -312,7 +312,7 @@ def truncate(probs, *, top_k=None, top_p=None, min_p=None) -> None:
 
 
 def specs(size=128256):
-    """The kernels at the sizes that real models have, and a table's."""
+    """The kernels at the sizes of real models, and of a table model."""
     module = "decgraph.backends.triton.rows.truncate"
     given = {"probs": "*fp32", "stride": "i64", "few": "*fp32", "taken": "*i32", "k": "i32", "part": "fp32", "share": "fp32"}
     sizes = {"V": size, "SIZE": BLOCK, "SOME": FEW, "WIDE": False}

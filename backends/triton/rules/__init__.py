@@ -1,1 +1,1 @@
-"""Verification rules as kernels: a program per sequence walks its tree on the device."""
+"""Verification rules as kernels: a program per sequence verifies its tree on the device."""

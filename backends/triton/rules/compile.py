@@ -1,4 +1,4 @@
-"""A verification rule compiled: its kernels, what they read, and their launch."""
+"""A compiled verification rule: its kernels, their inputs, and their launch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from decgraph.backends.triton.rules.values import Captured, Unsupported
 from decgraph.ir.values import Op, Region, Value
 
 WALK = tuned.Config(block=2048, warps=16)
-"""A walk that goes over the vocabulary: one program a sequence, as much of a multiprocessor as there is."""
+"""Warps for a verification over the vocabulary: one program a sequence may use a whole multiprocessor."""
 NODES = tuned.Config(block=16, warps=1)
-"""A walk over nodes alone: folds of one warp wait for nobody."""
+"""Warps for a verification over nodes alone: folds within one warp need no barrier."""
 ROWS = tuned.Config(block=2048, warps=4, splits=4)
 PROGRAMS = 256
-"""So many programs fill a device."""
+"""Programs that fill a device."""
 
 
 def free_values(region: Region) -> tuple[Value, ...]:
-    """The values that a region reads and does not make, in the order of their first use."""
+    """The values that a region reads and does not define, in the order of their first use."""
     made: set[Value] = set(region.args)
     out: dict[Value, None] = {}
 
@@ -46,8 +46,8 @@ def free_values(region: Region) -> tuple[Value, ...]:
 
 @dataclass
 class CompiledRule:
-    """The kernels of one `tree.walk`. captured: the values from outside that its calls are given, in order. `unsupported` says
-    why there are none, else None; everything else but `name` and `captured` then has no meaning."""
+    """The kernels of one `tree.walk`. captured: the values from outside that its calls take, in order. `unsupported`: why
+    there are none, else None; where it is set only `name` and `captured` are valid."""
 
     op: Op
     name: str
@@ -64,7 +64,7 @@ class CompiledRule:
 
     @property
     def parts(self) -> Written:
-        """The text and what it reads. Raises Unsupported."""
+        """The text and its inputs. Raises Unsupported."""
         if self.written is None:
             raise self.unsupported or Unsupported("it was not compiled", self.op)
         return self.written
@@ -102,13 +102,13 @@ class CompiledRule:
 
     @property
     def drawn(self) -> bool:
-        """Whether the evidence is only drawn from, once at each node and as output (`match`). Who has drawn already, by the
-        same keys, may give the tokens as `p_points` and needs no probabilities at all."""
+        """Whether the evidence is only drawn from, once at each node and as output (`match`). A caller that has drawn with the
+        same keys may pass the tokens as `p_points` instead of probabilities."""
         return self.parts.drawn
 
     def on_device(self, given: Given, *, depth: int) -> Walked:
-        """Walk every sequence's tree; see device.py. depth: no node is deeper. Nothing is read back, and what is launched may
-        be captured as a graph. Raises Unsupported for a rule without kernels, ValueError where `given` lacks what it needs."""
+        """Verify every sequence's tree; see device.py. depth: no node is deeper. Nothing is read back, and the launches may be
+        captured as a graph. Raises Unsupported for a rule without kernels, ValueError where `given` lacks what it needs."""
         launch = launches(self, given, depth)
         for kernel, grid, args, config in launch.runs:
             kernel[grid](**args, num_warps=config.warps, num_stages=config.stages)
@@ -126,7 +126,7 @@ class CompiledRule:
 
 @dataclass(frozen=True)
 class Launches:
-    """The kernels of a walk with their arguments: (kernel, grid, arguments, sizes)."""
+    """The kernels of a verification with their arguments: (kernel, grid, arguments, sizes)."""
 
     runs: list[tuple[Any, tuple[int, ...], dict[str, Any], tuned.Config]]
     packed: Tensor
@@ -134,7 +134,7 @@ class Launches:
 
 
 def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
-    """What a walk launches. Raises as CompiledRule.on_device does."""
+    """The launches of a verification. Raises as CompiledRule.on_device does."""
     w = rule.parts
     _complete(rule, given)
     batch, nodes = given.token.shape
@@ -145,7 +145,7 @@ def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
     laws = given.q.shape[1] if given.q is not None else given.q_points.shape[1] if given.q_points is not None else 1
     config = _fitting(tuned.config("rule", (rule.name, size, str(dtype)), WALK), size)
     per_row = _fitting(tuned.config("rule rows", (rule.name, size, str(dtype)), ROWS), size)
-    wanted = max(per_row.splits, _power(_over(PROGRAMS, batch * nodes)))  # a device is to be filled, by few nodes too
+    wanted = max(per_row.splits, _power(_over(PROGRAMS, batch * nodes)))  # fill the device even with few nodes
     splits = min(wanted, _power(_over(size, per_row.block)), 64)
     part = _over(_over(size, splits), per_row.block) * per_row.block
     made = max(1, len(w.features)) * batch * nodes * splits
@@ -212,7 +212,7 @@ def launches(rule: CompiledRule, given: Given, depth: int) -> Launches:
 
 
 def _complete(rule: CompiledRule, given: Given) -> None:
-    """Raises ValueError where something is missing or of another type than the kernels read."""
+    """Raises ValueError for a tensor that is missing or has another type than the kernels read."""
     needs = rule.needs
     missing = [
         what
@@ -233,9 +233,9 @@ def _complete(rule: CompiledRule, given: Given) -> None:
     if missing:
         raise ValueError(f"the rule {rule.name} needs {', '.join(missing)}")
     if given.p is not None and given.q is not None and given.p.dtype != given.q.dtype:
-        raise ValueError(f"evidence in {given.p.dtype} and laws in {given.q.dtype}")
+        raise ValueError(f"evidence in {given.p.dtype} and draft distributions in {given.q.dtype}")
     if given.p is None and given.q is None and given.size < 1:
-        raise ValueError("certain evidence and laws do not say how large the vocabulary is: give size")
+        raise ValueError("one-hot evidence and draft distributions do not determine the vocabulary size: pass size")
     held = [
         given.token,
         given.parent,
@@ -254,7 +254,7 @@ def _complete(rule: CompiledRule, given: Given) -> None:
         *given.columns.values(),
     ]
     if not all(t.is_contiguous() for t in held if t is not None):
-        raise ValueError("a tensor of a walk is not contiguous")
+        raise ValueError("a tensor of a verification is not contiguous")
 
 
 def _or(t: Tensor | None, other: Tensor) -> Tensor:
@@ -282,9 +282,9 @@ def _fitting(config: tuned.Config, size: int) -> tuned.Config:
 
 
 def rule_of(op: Op, within: Region | None = None) -> CompiledRule:
-    """The kernels of a `tree.walk` op. within: the body of its function, where what it captures is made: constants are then
-    folded in, and noises named outside are known (without it a captured noise is taken for the output stream, and
-    `walk.called` compiles again where it is another). Never raises Unsupported: see `CompiledRule.unsupported`."""
+    """The kernels of a `tree.walk` op. within: the body of its function, which defines the captured values: constants are then
+    folded in, and noises from outside are resolved (without it a captured noise is assumed to be the output stream, and
+    `walk.called` compiles again where it is not). Never raises Unsupported: see `CompiledRule.unsupported`."""
     made: dict[Value, Op] = {}
     for other in within.walk() if within is not None else ():
         made.update(dict.fromkeys(other.results, other))
@@ -295,7 +295,7 @@ def rule_of(op: Op, within: Region | None = None) -> CompiledRule:
     captured = tuple(v for v in free if v not in constants)
     noises = {v: _captured(v, made) for v in captured if v.type.elem == "noise"}
     name = "".join(c if c.isalnum() else "_" for c in str(op.attrs.get("rule") or "rule"))
-    if name in (*HELPERS, "tl", "triton") or keyword.iskeyword(name):  # what its kernels call keeps its name
+    if name in (*HELPERS, "tl", "triton") or keyword.iskeyword(name):  # functions that its kernels call keep their names
         name += "_rule"
     return _compiled(op, name, captured, noises, constants)
 

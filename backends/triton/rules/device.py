@@ -1,16 +1,16 @@
-"""What a walk on the device takes and leaves: tensors whose first axis is the sequence, of static shapes, never read back.
+"""Inputs and results of a verification on the device: tensors of static shapes with the sequence as first axis, never read back.
 
     rule = compile.rule_of(op, function.body)     # op: a `tree.walk`; once per program
     given = Given(token=..., parent=..., p=..., ...)
-    walked = rule.on_device(given, depth=D)       # launches kernels, waits for nothing; may stand inside a CUDA graph capture
+    walked = rule.on_device(given, depth=D)       # launches kernels, does not synchronise; may be captured in a CUDA graph
 
-What has to be in `Given` is said by the rule:
+The rule determines which fields of `Given` are needed:
     rule.sites      the names of the noise sites, in the order of the columns of `words`; "output" is the output stream
     rule.ints       the values captured from outside that are ints or bools (loop counters ...), columns of `counters`
     rule.reals      the values captured that are real numbers (epsilon ...), columns of `reals`
-    rule.needs      a set of: "p" (probabilities over the vocabulary, or points), "laws" (law_row, q), "position",
+    rule.needs      a set of: "p" (probabilities over the vocabulary, or one-hot tokens), "laws" (law_row, q), "position",
                     "noise" (seeds, words), "prob", "race", "point" (columns by node of those names)
-    rule.drawn      whether p_points may be what was drawn from the evidence, in p's stead
+    rule.drawn      whether p_points may be the tokens drawn from the evidence, instead of p
 `match` for one needs p, position and noise, and has sites ("output",).
 """
 
@@ -28,21 +28,21 @@ from decgraph.runtime.noise import Key
 
 @dataclass(frozen=True)
 class Given:
-    """What a walk reads, for B sequences. All tensors lie on one device and are contiguous.
+    """The inputs of a verification, for B sequences. All tensors are on one device and contiguous.
 
-    token: int64[B, N], the token of every node (the root's has no meaning, but for tree rules, which may look at it).
-    parent: int64[B, N]; the root is node 0 (its parent is not read), a parent stands before its children, siblings are
+    token: int64[B, N], the token of every node (the root's is read by tree rules only).
+    parent: int64[B, N]; the root is node 0 (its parent is not read), a parent precedes its children, siblings are
         offered in the order of nodes. live: bool[B, N], which nodes exist (None: all); the root always does.
     p: float32 or float64 [B, R, V], the evidence: probabilities after shaping. For greedy requests p is None and
     p_points: int64[B, R] has the certain token of each row. row: int64[B, N], the row of each node; -1 where the evidence was
-        not computed (the walk ends there, nothing emitted). None: row n is node n's (R = N).
-    q: float of p's type [B, M, V], laws of draws (conditional where drawn without replacement); q_points: int64[B, M] instead
-        where they are certain. law_row: int32[B, N], the row of each node's law, or -1: the point mass at the node's token.
-        All None where the rule needs no laws; law_row None means that every law is a point mass.
+        not computed (verification ends there, nothing emitted). None: row n is node n's (R = N).
+    q: float of p's type [B, M, V], draft distributions (conditional where drawn without replacement); q_points: int64[B, M]
+        instead where they are one-hot. law_row: int32[B, N], the row of each node's law, or -1: one-hot at the node's token.
+        All None where the rule reads no laws; law_row None means that every law is one-hot.
     position: int64[B], the index of the token that would be drawn at the root (= the number of committed tokens); or
         int64[B, N], of what would be drawn at each node.
     seeds: int64[B, 2], low and high word of the seed. words: int32[B, S], c0 of every site: `site_word`.
-    counters: int32[B, prefix + C], the ints captured, behind the counters of a sub-run's caller. reals: float64[B, L].
+    counters: int32[B, prefix + C], the captured ints, after the counters of a sub-run's caller. reals: float64[B, L].
     columns: float64[B, N] by name, see `needs`. size: V, where neither p nor q says it.
 
     Trees of canvases: an edit is the number position * V + token. `token` has the edit that made each node, p_points the edit
@@ -70,13 +70,13 @@ class Given:
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk leaves, views of one int64 tensor [B, 7 + 3 D] called `packed`.
+    """The results of a verification, views of one int64 tensor [B, 7 + 3 D] called `packed`.
 
     node: int64[B], the accepted node: the new root. count: int64[B], its depth. emitted: int64[B], the token emitted, -1 for
-    none. fault: int64[B], 0, or what a driver would have raised, and then nothing is emitted: 1 a coin of 0 / 0, 2 a draw
+    none. fault: int64[B], 0, or the number of the error that a driver would raise, and then nothing is emitted: 1 a coin of 0 / 0, 2 a draw
     without mass, 3 the best of nothing, 4 a draw accepted that is no child, 5 evidence that was not computed, read by a tree
     rule. slot, mass: int64[B], float64[B], where the emitted token was drawn (with `scratch`, see walk.py). visited: int64[B],
-    the nodes that the rule was applied at. nodes: int64[B, D], the accepted nodes from the first below the root on, -1 behind
+    the nodes that the rule was applied at. nodes: int64[B, D], the accepted nodes from the first below the root on, -1 after
     them. tests: int64[B, D, 2], for every depth whether children were offered and whether one was accepted (0 or 1 each).
     """
 
@@ -124,7 +124,7 @@ class Walked:
 
 
 def site_word(request: int, site: str) -> int:
-    """c0 of a site for a request, as int32 has it: the first word of every key that is drawn there."""
+    """c0 of a site for a request, its bits as int32: the first word of every key of the site."""
     word = Key(0, request, site).words()[0]
     return word - 2**32 if word >= 2**31 else word
 

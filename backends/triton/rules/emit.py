@@ -1,5 +1,5 @@
-"""From a rule's region to the text of a kernel: scalars, control flow, draws of children. Rows are emit_rows.py's, numbers over
-nodes emit_columns.py's, what stands around the rule frames.py's."""
+"""From a rule's region to the text of a kernel: scalars, control flow, draws of children. Rows are in emit_rows.py, numbers over
+nodes in emit_columns.py, the code around the rule in frames.py."""
 
 from __future__ import annotations
 
@@ -76,26 +76,26 @@ CALLS = {
     "clamp": "tl.minimum(tl.maximum({}, {}), {})",
 }
 CHOSEN = ("draw", "token", "edit")
-"""What a rule takes and gives: draws below a node, tokens, edits (which are numbers here, see device.py)."""
+"""Types that rules take and return: draws below a node, tokens, edits (numbers here, see device.py)."""
 
 
 class Again(Exception):
-    """A guess about a value that goes around a loop was wrong; the kernel is written once more."""
+    """An assumption about a loop-carried value was wrong; the kernel is written again."""
 
 
 def kind_of(t: Type, op: Op | None = None) -> str:
-    """What one number of a type is in a kernel. Raises Unsupported for what is no number."""
+    """The kind ("i", "f", "b") of one number of a type in a kernel. Raises Unsupported for other types."""
     if t.elem in ("int", "token", "node", "position", "draw", "edit"):
         return "i"
     if t.elem in ("real", "prob"):
         return "f"
     if t.elem == "bool":
         return "b"
-    raise Unsupported(f"a value of type {t} has no form in a kernel", op)
+    raise Unsupported(f"a value of type {t} is not supported in a kernel", op)
 
 
 class Emitter:
-    """Writes one kernel's body. `env` says what each value is. Mixed with emit_rows.Rows and emit_columns.Columns."""
+    """Writes one kernel's body. `env` maps each value to its representation. Mixed with emit_rows.Rows and emit_columns.Columns."""
 
     # written by emit_rows.py and emit_columns.py
     vec_map: Callable[[Op, Sequence[Any]], None]
@@ -159,12 +159,12 @@ class Emitter:
         }
         self.env: dict[Value, Any] = dict(captured)
         self.sites, self.guesses = sites, guesses
-        self.pool: dict[str, str] = {}  # constants, made once at the top of the kernel
+        self.pool: dict[str, str] = {}  # constants, defined once at the top of the kernel
         self.needs: set[str] = set()
         self.features: list[Feature] = []
         self.slots = 0  # scratch rows
         self.args: dict[str, Value] = {}  # the region's own arguments: depth, p, ...
-        self.loops: list[bool] = []  # of every loop around: whether it carries a distribution
+        self.loops: list[bool] = []  # for every enclosing loop: whether it carries a distribution
 
     # -- names and constants
     def fresh(self, wish: str) -> str:
@@ -188,13 +188,13 @@ class Emitter:
         return Scalar(self.pool[text], kind, value, fixed=True)
 
     def scalar(self, v: Value, op: Op) -> Scalar:
-        """A value as one number: a draw is its token. Raises Unsupported."""
+        """A value as one number: a draw is its token. Raises Unsupported for other values."""
         x = self.env.get(v)
         if isinstance(x, Draw):
             return x.token
         if isinstance(x, Scalar):
             return x
-        raise Unsupported(f"`{op.opcode}` of {v.type} has no form in a kernel", op)
+        raise Unsupported(f"`{op.opcode}` of {v.type} is not implemented in a kernel", op)
 
     def put(self, v: Value, expression: str, kind: str, op: Op) -> None:
         """Assign one number."""
@@ -204,7 +204,7 @@ class Emitter:
 
     # -- regions and control flow
     def region(self, region: Region) -> list[Any]:
-        """Write a region's ops; what its yields are."""
+        """Write a region's ops; returns its yields."""
         for op in region.ops:
             self.text.mark(op)
             self.op(op)
@@ -213,7 +213,7 @@ class Emitter:
     def op(self, op: Op) -> None:
         write: Callable[[Op], None] | None = getattr(self, "op_" + op.opcode.replace(".", "_"), None)
         if write is None:
-            raise Unsupported(f"`{op.opcode}` has no form in a kernel", op)
+            raise Unsupported(f"`{op.opcode}` is not implemented in a kernel", op)
         write(op)
 
     def op_segment(self, op: Op) -> None:
@@ -233,10 +233,10 @@ class Emitter:
         )
 
     def template(self, v: Value, now: Any, op: Op, *more: Any) -> Any:
-        """The variables that a value goes on under where ways join. now, more: what it may be."""
+        """The variables of a value where branches join. now, more: the values of the branches."""
         if v.type.elem == "none":
             return Nothing()
-        if v.type.elem in CHOSEN and not v.type.dims:  # a token may be a draw on one way
+        if v.type.elem in CHOSEN and not v.type.dims:  # a token may be a draw in one branch
             child = self.guesses.get(v, True)
             return Draw(self.named(v, op), child)
         if v.type.elem == "dist" and not v.type.dims:
@@ -244,14 +244,14 @@ class Emitter:
         if v.type.dims:
             if all(x == now for x in more) and isinstance(now, Column | Children):
                 return now
-            raise Unsupported("a vector that differs between two ways", op)
+            raise Unsupported("a vector that differs between two branches", op)
         return Scalar(self.named(v, op), kind_of(v.type, op))
 
     def join(self, into: Any, x: Any, v: Value, op: Op) -> None:
         """Assign a value to the variables of a template."""
         if isinstance(into, Nothing | Column | Children):
             if into != x:
-                raise Unsupported("a value that differs between two ways", op)
+                raise Unsupported("a value that differs between two branches", op)
         elif isinstance(into, Scalar):
             if isinstance(x, Draw):
                 x = x.token
@@ -277,7 +277,7 @@ class Emitter:
                     "mass": self.one(),
                 }
             else:
-                raise Unsupported(f"{v.type} joins what is no token", op)
+                raise Unsupported(f"{v.type} is joined with a value that is no token", op)
             if isinstance(x, Scalar) and into.child:
                 self.guesses[v] = False
                 raise Again
@@ -285,7 +285,7 @@ class Emitter:
                 self.text.line(f"{into.name}_{part} = {text}")
         elif isinstance(into, Row):
             if not isinstance(x, Row):
-                raise Unsupported("numbers over the vocabulary that are no distribution go around a loop", op)
+                raise Unsupported("a loop carries numbers over the vocabulary that are no distribution", op)
             for part in Row.PARTS:
                 self.text.line(f"{into.name}_{part} = {x.name}_{part}")
 
@@ -321,7 +321,7 @@ class Emitter:
         region, stops = op.regions[0], bool(op.attrs.get("stops"))
         rows = sum(v.type.elem == "dist" for v in init)
         if rows and (rows > 1 or any(self.loops)):
-            raise Unsupported("more than one distribution goes around a loop", op)  # see Rows.materialised
+            raise Unsupported("a loop carries more than one distribution", op)  # see Rows.materialised
         into = [self.template(r, self.env[v], op) for r, v in zip(op.results, init, strict=True)]
         for r, name, v in zip(op.results, into, init, strict=True):
             self.join(name, self.env[v], r, op)
@@ -346,7 +346,7 @@ class Emitter:
         self.env.update(zip(op.results, into, strict=True))
 
     def together(self, op: Op, into: Sequence[Any], made: Sequence[Any]) -> None:
-        """Assign what a turn yields, all at once: a value that goes on as another's start is read before it is written."""
+        """Assign an iteration's yields in parallel: a value that another one takes over is read before it is written."""
         held: list[tuple[Any, Any, Value]] = []
         for i, (r, name, x) in enumerate(zip(op.results, into, made, strict=True)):
             if variables(x) & {v for j, other in enumerate(into) if j != i for v in variables(other)}:
@@ -372,7 +372,7 @@ class Emitter:
             self.put(op.result, text, kind, op)
 
     def none_map(self, op: Op, xs: Sequence[Any]) -> None:
-        """x == none: draws know whether they are one."""
+        """x == none: the representation of a draw tells."""
         other = [x for x in xs if not isinstance(x, Nothing)]
         if other and not isinstance(other[0], Draw):
             raise Unsupported("only draws are compared with none", op)
@@ -426,23 +426,23 @@ class Emitter:
     def noise(self, v: Value, op: Op) -> RuleNoise:
         x = self.env.get(v)
         if not isinstance(x, RuleNoise):
-            raise Unsupported("a noise that was named elsewhere", op)
+            raise Unsupported("a noise from outside of the rule", op)
         self.needs.add("noise")
         return x
 
     def keys(self, noise: RuleNoise, op: Op, row: Row | None, name: str) -> str:
-        """The five words of a key, as the arguments of a race or a coin; writes the lines that make them."""
+        """The five uint32 words of a key, as the arguments of a race or a Bernoulli draw; writes the lines that compute them."""
         c0, c1 = self.fresh(f"{name}_c0"), self.fresh(f"{name}_c1")
         self.text.line(f"{c0} = tl.load(words + b * S + {noise.site}).to(tl.uint32)")
         if noise.kind != OUTPUT:
             counters, lane = [c.text for c in noise.counters], self.lane("0")
         elif noise.index is not None:
             if row is None or not row.node:
-                raise Unsupported("`as output(index)` of a distribution that is no model's answer here", op)
+                raise Unsupported("`as output(index)` of a distribution that is not the evidence", op)
             counters, lane = [noise.index.text], f"hash_end(hashed(tl.full((), 0, tl.uint32), {row.node}), 1)"
         else:
             if row is None or not row.node:
-                raise Unsupported("`as output` of a distribution that has no place of its own", op)
+                raise Unsupported("`as output` of a distribution without a position", op)
             self.needs.add("position")
             counters, lane = [self.position(row)], self.lane("")
         state = "state"
@@ -452,7 +452,7 @@ class Emitter:
         return f"{c0}, {c1}, {lane}, k0, k1"
 
     def lane(self, which: str) -> str:
-        """The word c2 of lane (0,) or of no lane: a constant."""
+        """The word c2 of stream (0,) or of no stream: a constant."""
         from decgraph.runtime.noise import hash32
 
         text = f"tl.full((), {hash32((0,) if which else ())}, tl.uint32)"
@@ -461,9 +461,9 @@ class Emitter:
         return self.pool[text]
 
     def position(self, row: Row) -> str:
-        """Where the token drawn from evidence stands: the root's position and the node's depth, or the node's own."""
+        """The position of a token drawn from evidence: the root's position plus the node's depth, or the node's own."""
         if row.node not in ("node", "here"):
-            raise Unsupported("the place of a node that the walk is not at")
+            raise Unsupported("the position of a node other than the current one")
         return "here_position" if row.node == "here" else "node_position"
 
     # -- the children

@@ -1,7 +1,7 @@
-"""What rules say of several nodes at once: columns of a tree, draws below a node as a vector, folds along paths, selection.
+"""Ops of rules over several nodes at once: columns of a tree, draws below a node as a vector, folds along paths, selection.
 
-A column is a block of NB lanes, lane n for node n, with a mask of the nodes that it speaks of: all, the children of the
-walk's node, or what a condition kept. So what is picked from columns lines up without being moved.
+A column is a block of NB lanes, lane n for node n, with a mask of the nodes that it covers: all, the children of the current
+node, or those that a condition kept. So selections from columns line up without being moved.
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ class Columns(RowEmitter):
             evidence(t, name, f"{node}_row", self.one(), self.constant(-1, "i").text)
             self.env[op.result] = Row(name, node)
         else:
-            raise Unsupported("one law of many", op)
+            raise Unsupported("one of several draft distributions", op)
 
     def gather_column(self, op: Op, source: Column, place: Column) -> None:
-        if place.ids:  # the nodes of a mask: they stand where they are
+        if place.ids:  # the nodes of a mask keep their lanes
             self.env[op.result] = Column(source.text, source.kind, place.mask)
             return
         if source.mask and not source.ids:
@@ -183,7 +183,7 @@ class Columns(RowEmitter):
         self.env[op.result] = Column(x.text, x.kind, mask, x.ids)
 
     def column_arg(self, op: Op) -> None:
-        """Of the candidates those with the largest first key, of these with the second ...; of what is left the first."""
+        """Of the candidates those with the largest first key, of these with the second ...; of the rest the first."""
         first = self.env.get(op.operands[0])
         x = self.column(first, op)
         keys = [self.column(self.env.get(v), op) for v in op.operands[1:]] or [x]
@@ -199,7 +199,7 @@ class Columns(RowEmitter):
         if isinstance(first, Children) and len(op.operands) > 1:
             self.child_at(op, f"{name}_at", name)
         elif len(op.operands) == 1 or not x.ids:
-            raise Unsupported("the place of the best in a vector", op)
+            raise Unsupported("the index of the best in a vector", op)
         else:
             self.put(op.result, f"tl.minimum({name}_at, N - 1)", "i", op)
 
@@ -279,9 +279,9 @@ class Columns(RowEmitter):
             raise Unsupported(f"`.{field}` of these draws", op)
 
     def column_feature(self, op: Op, kind: str, vec: Row | Vec, nodes: Nodes) -> None:
-        """What was computed of every node's evidence, at the nodes of a column."""
+        """A feature of every node's evidence, at the nodes of a column."""
         if nodes.of != "evidence":
-            raise Unsupported("a fold over the laws of many draws", op)
+            raise Unsupported("a fold over the draft distributions of several draws", op)
         t, name = self.text, self.named(op.result, op)
         n = self.feature(Feature(name, kind, vec, op=op, key=(kind, repr(vec))))
         t.line(f"{name}_node = tl.where(exists, {nodes.at.text}, 0)")
@@ -300,7 +300,7 @@ class Columns(RowEmitter):
 
 
 def evidence(t: Any, name: str, row: str, one: str, less: str) -> None:
-    """The lines that make a handle of a row of the evidence. row, one, less: variables of its number, one and -1."""
+    """Write the handle of a row of the evidence. row, one, less: variables of its number, one and -1."""
     t.line(f"{name}_base = probs + (b * R + tl.maximum({row}, 0)) * V")
     t.line(f"{name}_point = {less}")
     with t.block("if POINTS:"):

@@ -1,9 +1,8 @@
-"""What rules say of distributions: entries, laws, residuals, folds over the vocabulary, coins and draws.
+"""Ops of rules on distributions: entries, draft distributions, residuals, folds over the vocabulary, Bernoulli and other draws.
 
-Arithmetic over the vocabulary is not computed where it is written but where something needs it: `normalize` writes a scratch
-row, a fold is one loop, an entry is one number. A scratch row has two places that are written in turn, so that what went
-around a loop is still there while the next is made; hence only one distribution may go around a loop, and no loop that
-carries one may stand in another (Emitter.op_for).
+Arithmetic over the vocabulary is lazy: `normalize` writes a scratch row, a fold is one loop, an entry is one number. A scratch
+row has two buffers that are written alternately, so that a loop-carried row can be read while the next one is written; hence a
+loop may carry only one distribution, and no loop that carries one may be nested in another (Emitter.op_for).
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class RowEmitter(Emitter):
         self.env[op.result] = Vec(fn, tuple(args), "b" if fn in CONDITIONS else "f")
 
     def spelt(self, x: Row | Vec | Scalar, rows: dict[Row, str], cast: str) -> str:
-        """An expression over leaves that are spelt already; `cast` is the type that scalars take."""
+        """An expression over leaves that have texts already; `cast` is the type of scalars."""
         if isinstance(x, Row):
             return rows[x]
         if isinstance(x, Scalar):
@@ -98,7 +97,7 @@ class RowEmitter(Emitter):
         return f"({CALLS[x.fn].format(*args)})"
 
     def block(self, x: Row | Vec, t: Text) -> str:
-        """The lines that load what an expression needs at the block `at`; the expression."""
+        """Write the loads of an expression at the block `at`; returns the expression."""
         names = {}
         for r in [x] if isinstance(x, Row) else x.rows():
             names[r] = f"{r.name}_at"
@@ -106,8 +105,8 @@ class RowEmitter(Emitter):
         return self.spelt(x, names, "ELEM")
 
     def fold(self, t: Text, wanted: Sequence[tuple[str, str, Row | Vec]], lo: str, hi: str) -> None:
-        """One loop over the tokens lo .. hi-1 for several folds: (name, kind, numbers). A fold leaves `name`, in the type of
-        rows; "arg" leaves name_best and name_who (int32; V where there is nothing)."""
+        """One loop over the tokens lo .. hi-1 for several folds: (name, kind, numbers). A fold assigns `name`, in the type of
+        rows; "arg" assigns name_best and name_who (int32; V where there is none)."""
         for name, kind, _ in wanted:
             start = FOLDS["max" if kind == "arg" else kind][0]
             t.line(f"{name}_all = tl.zeros((BLOCK,), ELEM)" + ("" if start == "0.0" else f" + {start}"))
@@ -138,7 +137,7 @@ class RowEmitter(Emitter):
                 t.line(f"{name} = {FOLDS[kind][2]}({name}_all)")
 
     def folded(self, op: Op, kind: str, x: Row | Vec) -> str:
-        """A fold as one number (float64), or for "arg" a token (int64): what was computed beforehand where it depends on the
+        """A fold as one number (float64), or for "arg" a token (int64): a precomputed feature where it depends on the
         evidence alone, else a loop here."""
         name = self.named(op.result, op)
         rows = [x] if isinstance(x, Row) else x.rows()
@@ -230,7 +229,7 @@ class RowEmitter(Emitter):
             self.env[op.result] = x.law
             return
         if not x.child:
-            raise Unsupported("the law of what may be one draw or another", op)
+            raise Unsupported("the draft distribution of one of two draws", op)
         self.needs.add("laws")
         t, name = self.text, self.named(op.result, op)
         t.line(f"{name}_row = tl.full((), -1, tl.int64)")
@@ -252,7 +251,7 @@ class RowEmitter(Emitter):
         self.env[op.result] = self.materialised(op, self.over(op.operands[0], op))
 
     def materialised(self, op: Op, x: Row | Vec) -> Row:
-        """Numbers over their sum, in a scratch row of this op: its two places are written in turn."""
+        """Numbers over their sum, in a scratch row of this op: its two buffers are written alternately."""
         t, name, slot = self.text, self.named(op.result, op), self.slots
         self.slots += 1
         turn = f"turn_{slot}"
@@ -328,7 +327,7 @@ class RowEmitter(Emitter):
         t.line(f"{name}_base = probs")
         self.env[op.result] = Draw(name, child=False, law=Row(name))
 
-    # -- what was computed beforehand
+    # -- precomputed features
     def feature(self, wanted: Feature) -> int:
         """The number of a feature; equal ones are computed once."""
         for n, f in enumerate(self.features):
@@ -370,7 +369,7 @@ def replaced(x: Vec, old: Row, new: Row) -> Vec:
 
 
 def points_of(x: Row | Vec) -> tuple[Row, Row] | None:
-    """The rows p, q of `relu(p - q)`: of certain rows it is certain."""
+    """The rows p, q of `relu(p - q)`, which is one-hot where they are."""
     if isinstance(x, Vec) and x.fn == "relu" and isinstance(x.args[0], Vec) and x.args[0].fn == "sub":
         p, q = x.args[0].args
         if isinstance(p, Row) and isinstance(q, Row):
@@ -379,7 +378,7 @@ def points_of(x: Row | Vec) -> tuple[Row, Row] | None:
 
 
 def closed(f: Feature, point: str) -> str | None:
-    """A feature of a certain row (its token: `point`), where it needs no loop."""
+    """A feature of a one-hot row (its token: `point`), where it needs no loop."""
     if f.kind == "race" or f.kind == "arg" and isinstance(f.vec, Row):
         return point
     if f.kind == "sum" and isinstance(f.vec, Vec) and f.vec.fn == "entropy" and isinstance(f.vec.args[0], Row):

@@ -1,4 +1,4 @@
-"""What stands around a rule in its kernels: reading the tree, walking down it, what is computed of every node beforehand."""
+"""The code around a rule in its kernels: reading the tree, descending it, and precomputing features of every node."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from decgraph.ir.values import Op, Value
 
 @dataclass(frozen=True)
 class Written:
-    """The text of a rule: the kernel `name` that walks, `name`_rows that computes `features` of every node beforehand (none
-    where there are no features), and what they read. parameters: of every kernel, by name. closed: whether certain evidence
-    needs nothing beforehand. drawn: see CompiledRule.drawn."""
+    """The text of a rule: the kernel `name` that verifies, `name`_rows that precomputes `features` of every node (none
+    where there are no features), and their inputs. parameters: of every kernel, by name. closed: whether one-hot evidence
+    needs no precomputation. drawn: see CompiledRule.drawn."""
 
     name: str
     source: str
@@ -53,7 +53,7 @@ class Written:
 def captures(
     values: Sequence[Value], noises: dict[Value, Captured], sites: list[str], op: Op
 ) -> tuple[dict[Value, Any], list[Any], list[Value], list[str]]:
-    """What captured values are in the kernel, the columns of `counters` and of `reals`, and the lines that read them."""
+    """Captured values in the kernel, the columns of `counters` and of `reals`, and the lines that read them."""
     env: dict[Value, Any] = {}
     ints: list[Any] = []
     reals: list[Value] = []
@@ -95,7 +95,7 @@ def captures(
 
 
 def write(op: Op, name: str, captured: Mapping[Value, Any], noises: dict[Value, Captured]) -> Written:
-    """The kernels of a walk. captured: what it reads from outside, with the op that made it where that is a constant. Raises
+    """The kernels of a verification. captured: the values read from outside, with the defining op of constants. Raises
     Unsupported."""
     guesses: dict[Value, bool] = {}
     while True:
@@ -111,7 +111,7 @@ def _written(
     region, tree = op.regions[0], op.attrs["scope"] == "tree"
     edits = not tree and region.args[1].type.elem == "edit"
     if not edits and op.operands[0].type.of[1] not in ("token", "any"):  # any: of tokens, carried from step to step
-        raise Unsupported(f"a tree of {op.operands[0].type.of[1]}s is walked on the host", op)
+        raise Unsupported(f"a tree of {op.operands[0].type.of[1]}s is verified on the host", op)
     if not edits and op.operands[1].type.elem != "dist":
         raise Unsupported(f"evidence of type {op.operands[1].type}", op)
     sites: list[str] = []
@@ -159,7 +159,7 @@ def _written(
         body.line(f"tl.store(packed + b * width + {i}, {what})")
     source = Text()
     source.lines += [*HEADER.splitlines(), ""]
-    before = f"What `{name}` needs to know of every node's distribution: a program for each node and part of the vocabulary."
+    before = f"Features of every node's distribution for `{name}`: a program for each node and part of the vocabulary."
     parts = [
         (f"{name}_rows", _rows_body(e, lines), before),
         (
@@ -202,7 +202,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _kernel(out: Text, name: str, body: str, doc: str) -> tuple[str, ...]:
-    """Write a kernel with the parameters that its body names; their names, constexprs last."""
+    """Write a kernel with the parameters that its body uses; their names, constexprs last."""
     body = tidied(body, frozenset({*RESERVED, *PARAMETERS, *SIZES, *HELPERS}))
     words = set(re.findall(r"\w+", body))
     plain, sizes = [p for p in PARAMETERS if p in words], [s for s in SIZES if s in words]
@@ -281,7 +281,7 @@ def _walk_head(out: Text, e: Columns, p: str, edits: bool, used: str) -> None:
 
 
 def _looked_into(used: str, p: str) -> bool:
-    """Whether a rule's text reads the row p itself, not only what was computed of it beforehand."""
+    """Whether a rule's text reads the row p itself, not only its precomputed features."""
     return bool(re.search(rf"\b{p}_(point|base)\b", used))
 
 
@@ -292,19 +292,19 @@ def _row_of(out: Text, name: str, node: str) -> None:
 
 
 def _end(e: Columns, op: Op, yields: Sequence[Any], tree: bool) -> None:
-    """What is done with what the rule said: (accepts, which, emits, token)."""
+    """Write the effect of the rule's verdict (accepts, which, emits, token)."""
     t = e.text
     has, which, emits, token = yields
     e.one()
     e.constant(-1, "i")
     if not isinstance(has, Scalar) or not isinstance(emits, Scalar):
-        raise Unsupported("whether it accepts is no number", op)
+        raise Unsupported("the verdict whether it accepts is no number", op)
     name, slot, mass = _emission(token, op)
     if tree:
         if isinstance(which, Nothing):
             which = e.constant(0, "i")
         if not isinstance(which, Scalar):
-            raise Unsupported("what it accepts is no node", op)
+            raise Unsupported("the accepted value is no node", op)
         t.line(f"node = tl.where({has.text}, {which.text}, 0)")
         t.line("depth = depth_of(node, parents + b * N)")
         t.line("child = node")
@@ -332,7 +332,7 @@ def _end(e: Columns, op: Op, yields: Sequence[Any], tree: bool) -> None:
                 t.line("child = tl.where(child == NB, 0, child)")
                 child = "child"
         elif not isinstance(which, Nothing):
-            raise Unsupported("what it accepts is no draw", op)
+            raise Unsupported("the accepted value is no draw", op)
         t.line(
             f"accepted = {has.text} & ({child} > 0) & (fault == 0)"
             if not isinstance(which, Nothing)
@@ -360,14 +360,14 @@ def _end(e: Columns, op: Op, yields: Sequence[Any], tree: bool) -> None:
 
 
 def _emission(token: Any, op: Op) -> tuple[str, str, str]:
-    """The variables of an emitted token, of where it was drawn, and of the mass there."""
+    """The variables of an emitted token, its row's slot, and the mass there."""
     if isinstance(token, Nothing):
         return "", "", ""
     if isinstance(token, Draw):
         return f"{token.name}_token", f"{token.name}_slot", f"{token.name}_mass"
     if isinstance(token, Scalar) and token.kind == "i":
         return token.text, "-4", ""
-    raise Unsupported("what it emits is no token", op)
+    raise Unsupported("the emitted value is no token", op)
 
 
 def _rows_body(e: Columns, lines: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""What generated rules call: rows of probabilities behind one kind of handle, coins and races over them.
+"""Device functions of generated rules: rows of probabilities as handles, Bernoulli draws and races over them.
 
 A row is a handle (point, base, mass). point >= 0: all mass on that token; -2: no mass at all; -1: entry v is
-base[v] / mass. So the residual of certain laws is certain and costs no pass, and normalising is a number to divide by.
+base[v] / mass. So the residual of one-hot rows is one-hot and needs no pass, and normalising is a number to divide by.
 """
 
 import triton
@@ -22,7 +22,7 @@ def entry(point, base, mass, token):
 
 @triton.jit
 def chunk(point, base, mass, offsets, V):
-    """Entries of a row at a block of tokens, in the row's type; 0 behind the vocabulary."""
+    """Entries of a row at a block of tokens, in the row's type; 0 past the vocabulary."""
     held = tl.load(base + offsets, mask=offsets < tl.where(point == -1, V, 0), other=0.0) / mass
     return tl.where(point == -1, held, (offsets == point).to(held.dtype))
 
@@ -30,7 +30,7 @@ def chunk(point, base, mass, offsets, V):
 @triton.jit
 def race(point, base, mass, c0, c1, c2, k0, k1, lo, hi, V, BLOCK: tl.constexpr):
     """The race over the tokens lo .. hi-1 of a row (lo a multiple of four): (time of the winner, the winner, int32), ties to
-    the lowest. Where nobody runs the winner is V."""
+    the lowest. Without mass the winner is V."""
     WIDE: tl.constexpr = base.dtype.element_ty == tl.float64
     lane = tl.arange(0, BLOCK)
     best = tl.zeros((BLOCK,), base.dtype.element_ty) + float("inf")
@@ -46,7 +46,7 @@ def race(point, base, mass, c0, c1, c2, k0, k1, lo, hi, V, BLOCK: tl.constexpr):
 
 @triton.jit
 def drawn(point, base, mass, c0, c1, c2, k0, k1, V, BLOCK: tl.constexpr):
-    """One draw from a row, int64; -1 where it has no mass. A point wins whatever the noise."""
+    """One draw from a row, int64; -1 where it has no mass. A one-hot row needs no noise."""
     token = tl.maximum(point, -1).to(tl.int64)
     if point == -1:
         least, winner = race(point, base, mass, c0, c1, c2, k0, k1, 0, V, V, BLOCK)
@@ -90,7 +90,7 @@ def depth_of(node, parent):
 
 @triton.jit
 def depths_of(parent, index, most):
-    """The depth of every node, int64[NB], for parents int32[NB] (0 for what does not exist). most: no node is deeper."""
+    """The depth of every node, int64[NB], for parents int32[NB] (0 for nodes that do not exist). most: no node is deeper."""
     depth = (index * 0).to(tl.int64)
     at = index
     for _ in range(most):
@@ -101,7 +101,7 @@ def depths_of(parent, index, most):
 
 @triton.jit
 def ratio(a, b):
-    """a / b, also by zero: infinite, or no number where a is zero too."""
+    """a / b, also by zero: infinite, or NaN where a is zero too."""
     none = b == 0.0
     quotient = a / tl.where(none, 1.0, b)
     at_zero = tl.where(a > 0.0, float("inf"), tl.where(a < 0.0, float("-inf"), float("nan")))

@@ -1,9 +1,9 @@
-"""A kernel's text without copies: variables that hold the same value have one name, and what nothing reads is not computed.
+"""Copy and dead-code elimination in a kernel's text: variables of the same value get one name, and unread values are dropped.
 
 The emitter writes every value of the IR as variables of its own (a distribution is four: point, base, mass, slot) and copies
-them where ways join, as SSA has it. Here copies `a = b` whose variables are never needed at the same time become one variable,
-constants go where they are read, and assignments that no store or condition depends on are dropped. What a kernel computes
-stays the same.
+them where branches join, as SSA does. Here the variables of a copy `a = b` that are never live at the same time become one,
+constants are propagated, and assignments that no store or condition depends on are dropped. The results of a kernel do not
+change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLAIN = (ast.Assign, ast.AugAssign, ast.Expr, ast.If, ast.While, ast.For, ast.An
 
 @lru_cache(maxsize=256)
 def tidied(body: str, taken: frozenset[str]) -> str:
-    """The body of a kernel (lines indented by four), tidied; as it is where it has statements that are not known here.
+    """The body of a kernel (lines indented by four), tidied; unchanged where it has statements that this module does not handle.
     taken: names that variables leave alone."""
     lines = body.splitlines()
     if any(isinstance(n, ast.stmt) and not isinstance(n, PLAIN) for s in parsed(lines) for n in ast.walk(s)):
@@ -35,6 +35,7 @@ def tidied(body: str, taken: frozenset[str]) -> str:
 
 
 def parsed(lines: Sequence[str]) -> list[ast.stmt]:
+    """The statements of a kernel's body."""
     return ast.parse(textwrap.dedent("\n".join(lines))).body
 
 
@@ -71,6 +72,7 @@ def copied(s: ast.stmt) -> tuple[str, str] | None:
 
 
 def statements(tree: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements, nested ones too."""
     for s in tree:
         yield s
         for block in blocks(s):
@@ -78,18 +80,19 @@ def statements(tree: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def blocks(s: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of a compound statement."""
     return [s.body, s.orelse] if isinstance(s, ast.If | ast.While | ast.For) else []
 
 
 class Interference:
-    """Which variables are needed at the same time: `apart[a]` may not share a name with a."""
+    """The interference graph of variables: those in `apart[a]` are live together with a."""
 
     def __init__(self, tree: Sequence[ast.stmt]) -> None:
         self.apart: defaultdict[str, set[str]] = defaultdict(set)
         self.block(tree, frozenset())
 
     def block(self, tree: Sequence[ast.stmt], live: Names) -> Names:
-        """What is needed before some statements, given what is needed after them."""
+        """The variables live before some statements, given those live after them."""
         for s in reversed(tree):
             live = self.statement(s, live)
         return live
@@ -117,7 +120,7 @@ class Interference:
 
 
 def renamed(lines: list[str], tree: Sequence[ast.stmt]) -> list[str]:
-    """The lines with one name for both variables of a copy, and with constants in the place of variables that are one."""
+    """The lines with one name for both variables of a copy, and with constants in the place of constant variables."""
     everything = list(statements(tree))
     times: defaultdict[str, int] = defaultdict(int)
     first: dict[str, int] = {}
@@ -136,7 +139,7 @@ def renamed(lines: list[str], tree: Sequence[ast.stmt]) -> list[str]:
 
     copies = [pair for s in everything if (pair := copied(s)) is not None]
     back = {(b, a) for a, b in copies}
-    for a, b in sorted(copies, key=lambda pair: pair not in back):  # first what goes around a loop
+    for a, b in sorted(copies, key=lambda pair: pair not in back):  # loop-carried variables first
         a, b = called(a), called(b)
         if a == b or a in constants:
             continue
@@ -154,7 +157,7 @@ def renamed(lines: list[str], tree: Sequence[ast.stmt]) -> list[str]:
 
 
 def unnumbered(lines: list[str], taken: Set[str]) -> list[str]:
-    """The lines with names as the source has them, where the number that told them from others is not needed any more."""
+    """The lines without the numbers of names that are unique without them."""
     words = {w for line in lines for w in re.findall(r"\w+", line.partition("  #")[0])} | taken
     now = {}
     for name in sorted(n for s in statements(parsed(lines)) for n in assigned(s)):
@@ -166,10 +169,12 @@ def unnumbered(lines: list[str], taken: Set[str]) -> list[str]:
 
 
 def is_constant(s: ast.stmt) -> bool:
+    """Whether a statement assigns a constant."""
     return isinstance(s, ast.Assign) and isinstance(s.value, ast.Call) and ast.unparse(s.value).startswith("tl.full((),")
 
 
 def substituted(lines: list[str], names: Mapping[str, str]) -> list[str]:
+    """The lines with names replaced."""
     if not names:
         return lines
     pattern = re.compile(rf"(?<![\w.])({'|'.join(names)})\b")
@@ -177,7 +182,7 @@ def substituted(lines: list[str], names: Mapping[str, str]) -> list[str]:
 
 
 def without_dead(lines: list[str]) -> list[str]:
-    """The lines without what no store, condition or other effect depends on, and without copies of a variable to itself."""
+    """The lines without assignments that no store, condition or other effect depends on, and without copies of a variable to itself."""
     tree = parsed(lines)
     everything = list(statements(tree))
     needed = {n for s in everything if not isinstance(s, ast.Assign | ast.AugAssign) for n in read(s)}
@@ -196,12 +201,12 @@ def without_dead(lines: list[str]) -> list[str]:
 
 
 def dropped(line: str) -> str:
-    """What is left of a line that is not needed: the source line that it was the first for."""
+    """The rest of a dropped line: the mark of the source line that it was the first for."""
     return line.partition("  #")[2].strip() and "#" + line.partition("  #")[2]
 
 
 def without_empty(lines: list[str]) -> list[str]:
-    """The lines without blocks that have nothing in them; marks of dropped lines go to the next one."""
+    """The lines without empty blocks; marks of dropped lines go to the next one."""
     out: list[str] = []
     mark = ""
     for line in lines:

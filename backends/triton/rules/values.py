@@ -1,4 +1,4 @@
-"""What values of a rule are in its kernel's text: scalars, rows behind handles, draws, numbers over the vocabulary or nodes."""
+"""Representations of a rule's values in its kernel's text: scalars, row handles, draws, numbers over the vocabulary or nodes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from decgraph.ir.values import Op, Value
 
 
 class Unsupported(DecError):
-    """What a rule says that has no kernel: `why`, and the op whose place the message names."""
+    """A rule that cannot be a kernel: `why`, and the op whose place the message names."""
 
     def __init__(self, why: str, op: Op | None = None) -> None:
         where = f"{op.loc}: " if op is not None and op.loc.line else ""
-        super().__init__(f"{where}this rule is not a kernel: {why}", hint="it runs on the host, as the torch backend runs it")
+        super().__init__(f"{where}this rule cannot be a kernel: {why}", hint="it runs on the host, as the torch backend runs it")
         self.why, self.op = why, op
 
 
 @dataclass(frozen=True)
 class Scalar:
     """One number. text: an expression; kind: "i" int64 (numbers, tokens, nodes), "f" float64, "b" a condition. known: its value
-    where it is a constant; fixed: whether it is one, or captured from outside."""
+    where it is a constant; fixed: whether it is a constant or captured from outside."""
 
     text: str
     kind: str
@@ -37,7 +37,7 @@ class Scalar:
 @dataclass(frozen=True)
 class Row:
     """A distribution: variables `name`_point, _base, _mass (see kernels.py) and _slot: -1 the evidence at the node, >= 0 a
-    scratch row, -3 a point, -17 - 2 n the law of node n. node: of evidence, the node it was computed at (an expression), else
+    scratch row, -3 one-hot, -17 - 2 n the law of node n. node: of evidence, the node it was computed at (an expression), else
     ""."""
 
     name: str
@@ -52,8 +52,7 @@ class Row:
 @dataclass(frozen=True)
 class Draw:
     """A draw: variables `name`_token, _node (-1: no child), _slot and _mass (the row it was drawn from; slot -16 - 2 n: the
-    child n itself, -4: it is only a token). child: whether it is one of
-    the children, or none. law: where it was drawn, of others."""
+    child n itself, -4: it is only a token). child: whether it is one of the children, or none. law: of others, the row it was drawn from."""
 
     name: str
     child: bool
@@ -91,8 +90,8 @@ class Vec:
 
 @dataclass(frozen=True)
 class Column:
-    """A number for every node, in a block of NB lanes. mask: where it has a meaning (an expression, "" for all nodes). ids:
-    whether it is the nodes of that mask themselves."""
+    """A number for every node, in a block of NB lanes. mask: where it is defined (an expression, "" for all nodes). ids:
+    whether its values are the nodes of the mask."""
 
     text: str
     kind: str
@@ -105,7 +104,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Children:
-    """The draws below the node of the walk."""
+    """The draws below the current node."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class RuleNoise:
 
 @dataclass(frozen=True)
 class Captured:
-    """A noise named outside of the rule. counters: how many it has; indexed: whether it gives the output stream's index."""
+    """A noise from outside of the rule. counters: how many it has; indexed: whether it gives the output stream's index."""
 
     kind: str
     counters: int = 0
@@ -142,7 +141,7 @@ class Captured:
 
 @dataclass
 class Feature:
-    """What is computed of every node's evidence beforehand. kind: "race", "arg", or a fold ("sum", "max", "min"). vec: over
+    """A precomputed feature of every node's evidence. kind: "race", "arg", or a fold ("sum", "max", "min"). vec: over
     which numbers (a row alone for races)."""
 
     name: str
@@ -154,7 +153,7 @@ class Feature:
 
 
 def variables(x: Any) -> set[str]:
-    """The variables that a scalar, a row or a draw is made of."""
+    """The variables of a scalar, a row or a draw."""
     if isinstance(x, Row | Draw):
         return {f"{x.name}_{part}" for part in x.PARTS}
     return {x.text} if isinstance(x, Scalar) else set()
@@ -187,12 +186,12 @@ SUFFIXES = (
     "who",
     "x",
 )
-"""What names are made of a value's own name."""
+"""Suffixes of the variables of one value."""
 RESERVED = {*keyword.kwlist, *dir(builtins), "tl", "triton"}
 
 
 def fresh_name(taken: set[str], wish: str) -> str:
-    """A Python name near a wish that is not taken yet, and what is made of it neither."""
+    """A Python name near a wish that is not taken yet with any of the suffixes."""
     base = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in wish).strip("_") or "x"
     if base[0].isdigit():
         base = "x_" + base

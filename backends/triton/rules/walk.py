@@ -1,4 +1,4 @@
-"""A compiled rule in the torch driver: one tree goes to the device, one result comes back."""
+"""A compiled rule in the torch driver: one transfer of the tree to the device, one of the result back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RAISED: dict[int, type[Exception]] = {1: DecError, 2: ValueError, 3: OpError, 4:
 
 
 def called(rule: CompiledRule, m: Any, t: TorchTree, evidence: Any, *captured: Any) -> Any:
-    """The walk of one request in the torch driver: the accepted path, or the canvas at the accepted node, with the tally and
+    """The verification of one request in the torch driver: the accepted path, or the canvas at the accepted node, with the tally and
     the events of backends/torch/walk.py."""
     keys = dict(zip(rule.captured, captured, strict=True))
     rule = rule.variant({v: _kind(k) for v, k in keys.items() if isinstance(k, NoiseKey)})
@@ -46,7 +46,7 @@ def called(rule: CompiledRule, m: Any, t: TorchTree, evidence: Any, *captured: A
     found = fetched(walked.packed)[0]
     node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[: Walked.HEAD])
     path = [0, *(int(n) for n in found[Walked.HEAD : Walked.HEAD + depth])]
-    if not edits:  # a row that constraints leave nothing of is an error where it was read
+    if not edits:  # a row without an allowed token is an error where it was read
         held.require_mass(path[:visited], fault == 5)
     if fault:
         raise RAISED[fault](FAULTS[fault])
@@ -68,7 +68,7 @@ def _kind(key: NoiseKey) -> Captured:
 
 
 def _report(m: Any, t: TorchTree, path: list[int], tests: np.ndarray, visited: int, emitted: int) -> None:
-    """The tally and the events of a walk, in the order of its tests. A node behind the visited ones ended it."""
+    """The tally and the events of a verification, in the order of its tests. It ended at a node after the visited ones."""
     for depth, node in enumerate(path[:visited]):
         children = t.children(node)
         accepted = path[depth + 1] if depth + 1 < len(path) else None
@@ -83,7 +83,7 @@ def _report(m: Any, t: TorchTree, path: list[int], tests: np.ndarray, visited: i
 
 
 def _device(where: torch.device) -> torch.device:
-    """Where kernels read: a device, also for what no model gave, which lies on the CPU."""
+    """The kernels' device, also for tensors of no model, which are on the CPU."""
     return torch.device("cuda") if where.type == "cpu" and torch.cuda.is_available() else where
 
 
@@ -102,13 +102,13 @@ class _Evidence:
         inside = (at >= 0) & (at < len(t))
         self.row[at[inside]] = index[inside]
         self.dead = whole and q.rows.dead is not None
-        if whole and q.rows.dead is not None:  # a rule over the tree may read any row: the kernel tells of the empty ones
+        if whole and q.rows.dead is not None:  # a rule over the tree may read any row: the kernel reports the empty ones
             self.row[(self.row >= 0) & q.rows.dead[self.row]] = -1
         self.token = t.token.copy()
         self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
 
     def require_mass(self, nodes: list[int], outside: bool) -> None:
-        """Raises DecError where constraints leave nothing at one of the nodes; outside: a row that is not there was read."""
+        """Raises DecError where constraints leave no token at one of the nodes; outside: a row that was not computed was read."""
         if outside and self.dead:
             raise nothing_left()
         row = self.row[np.asarray(nodes, dtype=np.int64)]
@@ -116,7 +116,7 @@ class _Evidence:
 
     def position(self) -> np.ndarray:
         """int64[N]: the index of the token that would be drawn at each node."""
-        if self.placed is None and (self.points is not None or self.certain()):  # nothing is drawn from what is certain
+        if self.placed is None and (self.points is not None or self.certain()):  # no noise is read for one-hot rows
             return np.zeros(len(self.row), dtype=np.int64)
         if self.placed is None:
             raise DecError("`as output` needs an index here: the distribution has no place of its own", hint=NO_PLACE)
@@ -127,7 +127,7 @@ class _Evidence:
         return self.table is not None and bool(((self.table > 0).sum(-1) <= 1).all())
 
     def emission(self, token: int, node: int, slot: int, mass: float, walked: Walked) -> TorchDraws | None:
-        """The emitted token as the draw it was; None for one that was not drawn."""
+        """The emitted token as a draw; None for one that was not drawn."""
         if slot == -4:
             return None
         tokens, request, size = np.asarray(token, dtype=np.int64), self.m.request, self.q.rows.size
@@ -144,7 +144,7 @@ class _Evidence:
 
 
 class _Edits:
-    """The edits of a tree of canvases, and those that the evidence makes, as numbers; see `Given`."""
+    """The edits of a tree of canvases, and those of the evidence, as numbers; see `Given`."""
 
     def __init__(self, m: Any, t: TorchTree, evidence: Any) -> None:
         self.device = _device(torch.device("cpu"))
@@ -162,7 +162,7 @@ class _Edits:
 
 
 class _Scratch(TorchVectors):
-    """The scratch row that a token was drawn from, divided by its mass when somebody looks."""
+    """The scratch row that a token was drawn from, divided by its mass when it is read."""
 
     __slots__ = ("mass",)
 
@@ -175,8 +175,7 @@ class _Scratch(TorchVectors):
 
 
 class _Cargo:
-    """Host arrays that go to the device in one copy, each at an address that 16 divides, so that kernels are not specialised
-    anew."""
+    """Host arrays for one copy to the device, each at an address that 16 divides, so that kernels are not specialised again."""
 
     def __init__(self) -> None:
         self.words: list[np.ndarray] = []
@@ -200,7 +199,7 @@ class _Cargo:
 
 
 def _given(rule: CompiledRule, m: Any, t: TorchTree, held: Any, keys: dict[Any, Any]) -> Given:
-    """One request's tree, laws and noise as what the kernels take."""
+    """One request's tree, draft distributions and noise as inputs of the kernels."""
     needs, cargo, table = rule.needs, _Cargo(), held.table
     cargo.put("token", held.token)
     cargo.put("parent", t.parent)
@@ -258,8 +257,8 @@ def _number(keys: dict[Any, Any], x: Any) -> int:
 
 
 def _laws(m: Any, t: TorchTree) -> tuple[np.ndarray | None, Tensor | None]:
-    """The row of every node's law, int32[N] (-1: its token), and the laws, [M, V]. One vector for each draw of a growth that is
-    not certain; draws that were drawn from the same row with replacement share it."""
+    """The row of every node's law, int32[N] (-1: one-hot), and the laws, [M, V]. One vector for each draw of a growth that is not
+    one-hot; draws from the same row with replacement share it."""
     law_row = np.full(len(t), -1, dtype=np.int32)
     parts: list[Tensor] = []
     count = 0
@@ -283,7 +282,7 @@ def _laws(m: Any, t: TorchTree) -> tuple[np.ndarray | None, Tensor | None]:
 
 
 def _together(drawn: Any, nodes: np.ndarray) -> list[tuple[np.ndarray, TorchDraws]]:
-    """Draws of one growth in vectors that know their laws together."""
+    """Draws of one growth in vectors whose laws are computed together."""
     if isinstance(drawn, Mixed):
         return [(nodes[i : i + 1], d.pick(np.s_[None])) for i, d in enumerate(drawn.items)]
     return [(nodes, drawn)]

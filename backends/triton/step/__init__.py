@@ -1,1 +1,1 @@
-"""Steps that run on the device as a whole: every value a tensor of static shape, nothing read back."""
+"""Graph mode: whole decoding steps on the device, every value a tensor of static shape, nothing read back."""

@@ -1,13 +1,12 @@
-"""What a model holds of B sequences, and the cells of a step: committed tokens that it has not seen, then nodes of trees.
+"""The KV cache of a model for B sequences, and the tail of a step: committed tokens that are not cached, then nodes of trees.
 
-Let L be the number of committed tokens and h, `held`, how many of them the model keeps cells of. Its first forward of a step
-computes the pending ones, h .. L - 1: at least one (the root's scores come from the last token's cell), and never more than
-`span`, which the program's structure says: as many as a commit may leave behind. Fewer are padded. Nodes of trees come behind
-them in the tail. When tokens are committed the cells of the accepted path that the model has computed are kept (`move`), and
-what else it computed in the step is forgotten.
+Let L be the number of committed tokens and h, `held`, how many of them are cached. The model's first forward of a step computes
+the pending ones, h .. L - 1: at least one (the root's scores are computed at the last token), and at most `span`, which follows
+from the program's structure: as many as a commit may leave pending. Fewer are padded. Nodes of trees follow them in the tail.
+When tokens are committed the computed slots of the accepted path are kept (`move`), and the others are dropped.
 
-`span` is found by running turns (machine.py, `settled`): with the pending cells of a turn padded to what the one before can
-leave, until that stays the same.
+`span` is found by running iterations on shapes (why.py), with the pending tokens of each padded to the most that the one before
+can leave, until that stays the same.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ WORD = 32
 
 
 class DeviceCache:
-    """One model's cells. `back`: how many of the committed tokens stay pending at least."""
+    """One model's KV cache. `back`: the least number of committed tokens that stay pending."""
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
         self.s, self.name, self.model = s, name, model
         self.held: Tensor = s.buffer((s.frame.batch,), torch.int32)
         self.span, self.back = 1, 1
         self.width = 1  # words of bits; see `room`
-        self.most = 1  # tail cells that a step has had at most
+        self.most = 1  # the most tail slots that a step has used
         self.keeps_paths = getattr(model, "keeps_paths", True)
         self.start()
 
@@ -46,16 +45,16 @@ class DeviceCache:
 
     def start(self) -> None:
         """A new step: the tail is empty."""
-        self.used = 0  # tail cells given out
-        self.asked = False  # whether the pending ones are among them
+        self.used = 0  # tail slots in use
+        self.asked = False  # whether the pending tokens are among them
         self.tail: dict[int, int] = {}  # uid of a node -> its tail index
-        self.tails: Tensor | None = None  # int64[B, U], by uid, where data chose the nodes; -1: not computed
+        self.tails: Tensor | None = None  # int64[B, U], by uid, where the choice of nodes depends on data; -1: not computed
         self.chosen: list[Any] = []  # Nodes that were computed, and trees that were as a whole
-        self.scores: dict[Any, tuple[Tensor, int]] = {}  # what was asked -> scores and the row of it; -1: the root
+        self.scores: dict[Any, tuple[Tensor, int]] = {}  # call -> its scores and row; -1: the root
 
     # -- forwards
     def ask(self, tree: DeviceTree | None, nodes: np.ndarray, given: Tensor | None = None) -> Tensor:
-        """Scores [B, F, V] after the context (node 0) and nodes that the host knows."""
+        """Scores [B, F, V] after the context (node 0) and static nodes."""
         s = self.s
         uids = [-1 if n == 0 or tree is None else int(tree.uid[n]) for n in nodes.tolist()]
         missing = np.array([n for n, u in zip(nodes.tolist(), uids, strict=True) if u not in self.scores], dtype=np.int64)
@@ -71,10 +70,10 @@ class DeviceCache:
         return torch.cat([self.scores[u][0][:, self.scores[u][1] : self.scores[u][1] + 1] for u in uids], 1)
 
     def ask_chosen(self, tree: DeviceTree, nodes: Nodes, given: Tensor | None = None) -> Tensor:
-        """Scores [B, F, V] after nodes that data chose. Raises NotStatic where their ancestors may have no cells."""
+        """Scores [B, F, V] after data-dependent nodes. Raises NotStatic where their ancestors may not be computed."""
         s = self.s
         if nodes.within is None or tree.origin is not None:
-            raise NotStatic(f"`{self.name}` is asked at nodes of which nothing is known")
+            raise NotStatic(f"`{self.name}` is called at nodes that are chosen among unknown ones")
         self.need(tree, nodes.within)
         n, first = nodes.count, self.used + (0 if self.asked else self.span)
         uid = s.constant(tree.uid)[nodes.ids]
@@ -86,26 +85,26 @@ class DeviceCache:
         return scores
 
     def ask_pruned(self, tree: DeviceTree, given: Tensor | None = None) -> Tensor:
-        """Scores [B, N, V] after all nodes of a tree that data pruned."""
+        """Scores [B, N, V] after all nodes of a tree whose pruning depends on data."""
         s, n = self.s, tree.size - 1
         ids = s.constant(np.arange(1, n + 1))[None].expand(s.frame.batch, -1)
         first = self.used + (0 if self.asked else self.span)
         self.tails = self.table().scatter(1, self.uids(tree)[:, 1:], s.constant(first + np.arange(n)).expand(s.frame.batch, -1))
         if self.asked:
-            raise NotStatic(f"`{self.name}` is asked for a pruned tree after something else")
+            raise NotStatic(f"`{self.name}` is called on a pruned tree after another call")
         scores = self._forward(tree, ids, n, given, np.arange(-1, n))
         self.chosen.append(tree)
         return scores
 
     def above(self, tree: DeviceTree, nodes: np.ndarray) -> np.ndarray:
-        """The nodes and all that they may hang from but the root, in order. Raises NotStatic where data chose those and this
-        model has no cells of them."""
+        """int64[n]: the nodes int64[m] and all that may be their ancestors but the root, in order. Raises NotStatic where those depend
+        on data and this model has not computed them."""
         needed, more = set(nodes[nodes > 0].tolist()), [nodes]
         while more:
             for found in tree.hangs_from(more.pop()):
                 if isinstance(found, Nodes):
                     if not any(found is c for c in self.chosen):
-                        raise NotStatic(f"`{self.name}` has no cells of nodes that data chose")
+                        raise NotStatic(f"`{self.name}` has not computed nodes whose choice depends on data")
                     continue
                 fresh = [n for n in np.unique(found).tolist() if n and n not in needed]
                 needed.update(fresh)
@@ -113,13 +112,13 @@ class DeviceCache:
         return np.array(sorted(needed), dtype=np.int64)
 
     def need(self, tree: DeviceTree, nodes: np.ndarray) -> None:
-        """Raises NotStatic where what nodes hang from may have no cells."""
+        """Raises NotStatic where ancestors of the nodes may not be computed."""
         if any(int(tree.uid[n]) not in self.tail for n in self.above(tree, nodes).tolist() if n not in nodes):
-            raise NotStatic(f"`{self.name}` has not computed what is above the nodes that it is asked at")
+            raise NotStatic(f"`{self.name}` has not computed the ancestors of the nodes that it is called at")
 
     def _known(self, tree: DeviceTree | None, nodes: np.ndarray, given: Tensor | None) -> Tensor:
-        """Scores at nodes that the host knows: one forward over the pending cells, the nodes' and those of their ancestors, as
-        far as they are not computed yet."""
+        """Scores [B, F, V] at static nodes: one forward over the pending tokens, the nodes and their ancestors, as far as they are
+        not computed yet."""
         root = bool((nodes == 0).any())
         wanted: list[int] = nodes.tolist()
         new = np.zeros(0, dtype=np.int64)
@@ -127,7 +126,7 @@ class DeviceCache:
             every = tree.ancestors(nodes) if tree.fixed else self.above(tree, nodes)
             new = np.array([n for n in every.tolist() if int(tree.uid[n]) not in self.tail], dtype=np.int64)
         if (root and self.asked) or any(n and n not in new for n in wanted):
-            raise NotStatic(f"`{self.name}` is asked again at a place whose cell it has computed without an answer")
+            raise NotStatic(f"`{self.name}` is called again at a node that it has computed without scores")
         first = self.used + (0 if self.asked else self.span)
         for j, n in enumerate(new.tolist()):
             self.tail[int(tree.uid[n])] = first + j  # type: ignore[union-attr]
@@ -137,9 +136,9 @@ class DeviceCache:
         return self._forward(tree, new, len(new), given, wanted_cells)
 
     def _forward(self, tree: DeviceTree | None, new: Any, count: int, given: Tensor | None, wanted: np.ndarray) -> Tensor:
-        """One forward over the pending cells, where they are not computed yet, and `count` nodes (NumPy int64[n] or
-        int64[B, n]), whose tail indices are given out already, in this order. wanted: which of the nodes' cells are, -1 for
-        the last pending one."""
+        """One forward over the pending tokens, where they are not computed yet, and `count` nodes (NumPy int64[n] or int64[B, n]),
+        whose tail indices are reserved already, in this order. wanted: the nodes whose scores are returned, -1 for the last
+        pending token."""
         s, first = self.s, self.used
         lead = 0 if self.asked else self.span
         self.reserve(lead + count)
@@ -170,12 +169,12 @@ class DeviceCache:
         self.most = max(self.most, self.used)
         tail = getattr(self.model, "tail", None)
         if tail is not None and self.used > tail:
-            raise NotStatic(f"a step of `{self.name}` has more than the {tail} cells that it was made for")
+            raise NotStatic(f"a step of `{self.name}` needs more than its {tail} tail slots")
         self.width = max(self.width, -(-(tail or self.used) // WORD))
 
-    # -- who sees whom
+    # -- attention masks
     def tree_bits(self, tree: DeviceTree, nodes: Any) -> Tensor:
-        """int32[B or 1, n, W]: the tail cells of nodes and of their ancestors."""
+        """int32[B or 1, n, W]: the tail slots of nodes and of their ancestors, as bits."""
         s = self.s
         if tree.fixed and self.tails is None and not isinstance(nodes, Tensor):
             sees = np.zeros((len(nodes), self.width * WORD), dtype=bool)
@@ -190,7 +189,7 @@ class DeviceCache:
         bits = s.constant(packed(one))[self.cells(tree).expand(b, -1) + 1]  # [B, N, W]; the root has none
         above = tree.parent if isinstance(tree.parent, Tensor) else s.constant(tree.parent)[None].expand(b, n)
         reach = 1
-        while reach <= tree.height:  # every turn doubles how far up the bits reach
+        while reach <= tree.height:  # every iteration doubles how far up the bits reach
             bits = bits | bits.gather(1, above[..., None].expand(-1, -1, self.width))
             above = above.gather(1, above)
             reach *= 2
@@ -198,7 +197,7 @@ class DeviceCache:
         return bits.gather(1, where[..., None].expand(-1, -1, self.width))
 
     def table(self) -> Tensor:
-        """int64[B, U]: tail indices by uid, -1 for what is not computed, for all uids that there are."""
+        """int64[B, U]: tail indices by uid, -1 for nodes that are not computed, for all uids."""
         s = self.s
         n = 0 if self.tails is None else int(self.tails.shape[1])
         if self.tails is not None and n == s.uids:
@@ -212,13 +211,13 @@ class DeviceCache:
         return known[None].expand(self.s.frame.batch, -1) if tree.origin is None else known[tree.origin]
 
     def cells(self, tree: DeviceTree) -> Tensor:
-        """int64[B or 1, N]: the tail index of every node, -1 for the root and for what is not computed."""
+        """int64[B or 1, N]: the tail index of every node, -1 for the root and for nodes that are not computed."""
         s = self.s
         known = np.full(s.uids + 1, -1, dtype=np.int64)
         for uid, cell in self.tail.items():
             known[uid] = cell
         if tree.origin is None and self.tails is None:
-            return s.constant(known[tree.uid][None])  # uid -1, the root's, is the last: it has no cell
+            return s.constant(known[tree.uid][None])  # uid -1, the root's, indexes the last entry, which is -1
         uid = self.uids(tree)
         out = s.constant(known)[torch.where(uid < 0, s.uids, uid)]
         if self.tails is None:
@@ -228,8 +227,8 @@ class DeviceCache:
 
     # -- after a commit
     def settle(self, kept: Tensor, most: int, path: DevicePath | None) -> None:
-        """Tokens were committed: kept int32[B] of them (0 where a sequence stays as it is), at most `most`; `path` where they
-        are one that was verified in this step. Called after the lengths have changed."""
+        """Compact the cache after a commit of kept int32[B] tokens (0 for a sequence that is over), at most `most`; `path`: the
+        verified path of this step, if that was committed. Called after the lengths have changed."""
         s = self.s
         if not self.asked:
             self.span += most
@@ -249,7 +248,7 @@ class DeviceCache:
         self.start()
 
     def _behind(self, tree: DeviceTree) -> int:
-        """The most tokens of an accepted path, with the emitted one, behind the first without a cell."""
+        """The most tokens of an accepted path, with the emitted one, from the first that is not computed on."""
         if any(c is tree for c in self.chosen):
             return 1
         if tree.fixed and self.tails is None and tree.origin is None:

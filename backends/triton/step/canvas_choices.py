@@ -1,4 +1,4 @@
-"""Choosing among elements of which data says whether they are there. Stable: of equals the first comes first."""
+"""Choices among elements whose presence depends on data. Stable: of equals the first comes first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from decgraph.ir.values import Op
 
 @form("compact")
 def compact(s: Any, op: Op, v: Any, c: Any) -> Any:
-    """The elements at which a condition holds: all stay where they are, and fewer are there."""
+    """The elements at which a condition holds: they keep their places, and fewer are present."""
     if not any(getattr(x, "on_device", False) for x in (v, c)):
         return s.hosted(op, [v, c])
     if isinstance(c, Num):
@@ -66,10 +66,10 @@ def take_first(s: Any, op: Op, x: Any, k: Any) -> Any:
 
 
 def order_of(x: Live, descending: bool) -> Tensor:
-    """int64[B, N]: the places of the elements in the order of their keys, equal ones as they stand, the absent last."""
+    """int64[B, N]: the indices of the elements in the order of their keys, equal ones in order, absent ones last."""
     keys = x.data.double()
     keys = -keys if descending else keys
-    order = torch.sort(keys, dim=1, stable=True).indices  # what is no number comes last
+    order = torch.sort(keys, dim=1, stable=True).indices  # NaN comes last
     if x.live is not None:
         absent = (~x.live).gather(1, order)
         order = order.gather(1, torch.sort(absent, dim=1, stable=True).indices)

@@ -1,4 +1,4 @@
-"""A token for every cell, and how sure the model is of it, in one look at the scores: a row program of its own."""
+"""A token for every cell and its confidence, in one pass over the scores: one row program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loops on the device are made of: captured turns, what a turn leaves, and what their regions say of them."""
+"""Loops on the device: capture of iterations, writing back of carried values, and properties of their regions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from decgraph.backends.triton.step.canvas_symbols import Symbol, plain
 from decgraph.ir.values import Op, Region, Value
 
 MODEL_OPS = ("model.eval", "model.memory", "model.evals", "model.heads", "model.hidden")
-"""Ops that ask a model."""
+"""Ops that call a model."""
 
 
 class Recorder(Protocol):
-    """What captures turns: on the CPU nothing does. `record(turn)` returns a function that does again what `turn` launched."""
+    """Captures iterations (not on the CPU). `record(turn)` returns a function that replays what `turn` launched."""
 
     def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """(what replays the turn, what it returned). The turn itself is not run by this."""
+        """(a function that replays the iteration, its return value). The iteration itself is not run."""
         ...
 
 
 class CudaRecorder(Recorder):
-    """Turns as CUDA graphs that share one pool of memory."""
+    """Iterations as CUDA graphs that share one memory pool."""
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
@@ -41,15 +41,15 @@ class CudaRecorder(Recorder):
 
 @dataclass
 class Turn:
-    """A turn that was captured: what replays it, and what the host knows of what is carried after it (serials aside)."""
+    """A captured iteration: its replay, and the static part of the carried values after it (serials aside)."""
 
     replay: Callable[[], None]
     after: tuple[Any, ...]
 
 
 def settle(wanted: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Put what a turn leaves into the loop's own tensors: what is yet to be computed by one kernel, the rest by copies. What
-    is another of those tensors now is copied before that one is written."""
+    """Write carried values back to the loop's own tensors, as (value, destination) of equal shape: symbols by one kernel, the rest
+    by copies. A value that is itself one of the destinations is copied before that is written."""
     own = {buffer.untyped_storage().data_ptr() for _, buffer in wanted}
     later = [(t, buffer) for t, buffer in wanted if isinstance(t, Symbol) and t.value is None]
     rest = [(plain(t), buffer) for t, buffer in wanted if not isinstance(t, Symbol) or t.value is not None]
@@ -61,12 +61,12 @@ def settle(wanted: Sequence[tuple[Tensor, Tensor]]) -> None:
 
 
 def asks(op: Op) -> bool:
-    """Whether an op's regions ask a model."""
+    """Whether an op's regions call a model."""
     return any(o.opcode in MODEL_OPS for r in op.regions for o in r.walk())
 
 
 def accumulates(value: Any, body: Region, arg: Value, after: Value) -> bool:
-    """Whether a number that the host knows now is counted on by the turns of a loop: its next value comes from its last."""
+    """Whether a loop updates a number that is static now: its next value depends on its last."""
     if not isinstance(value, bool | int | float) or after is arg:
         return False
     made = {r: op for op in body.walk() for r in op.results}
@@ -83,6 +83,6 @@ def accumulates(value: Any, body: Region, arg: Value, after: Value) -> bool:
 
 
 def kept_calls(body: Region) -> frozenset[Op]:
-    """The calls for scores of which the memory is asked for too: `model.memory` of the same operands."""
+    """The calls whose memory is read too: `model.memory` of the same operands."""
     memories = {(o.operands, tuple(o.attrs["with"])) for o in body.walk() if o.opcode == "model.memory"}
     return frozenset(o for o in body.walk() if o.opcode == "model.eval" and (o.operands, tuple(o.attrs["with"])) in memories)

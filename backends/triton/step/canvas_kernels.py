@@ -1,7 +1,7 @@
-"""Kernels of symbols (canvas_symbols.py): all that is wanted of a graph of small vectors, in one launch, a program a sequence.
+"""Kernels of symbols (canvas_symbols.py): a graph of small vectors in one launch, a program a sequence.
 
-A vector lies in the lanes of a program. Where lanes change places (sorting, gathering, scattering) they go through memory of
-the program's own, with a barrier in between; a sort is by counting, for each lane, how many come before it.
+A vector is in the lanes of a program. Permutations (sorting, gathering, scattering) go through scratch memory of the program,
+with a barrier in between; a sort counts, for each lane, how many come before it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HEARING: list[list[Kernel]] = []
 
 @contextmanager
 def heard() -> Iterator[list[Kernel]]:
-    """The kernels that are launched inside."""
+    """Record the kernels that are launched inside."""
     kernels: list[Kernel] = []
     _HEARING.append(kernels)
     try:
@@ -57,8 +57,8 @@ def heard() -> Iterator[list[Kernel]]:
 
 
 def launch(wanted: Sequence[Wanted]) -> None:
-    """Compute symbols, each into the tensor beside it or a new one, which becomes its value. What is overwritten may be what
-    was read: a program reads its sequence's vectors first and writes last."""
+    """Compute symbols, each into the tensor beside it or a new one, which becomes its value. A destination may
+    also be an input: a program reads its sequence's vectors first and writes last."""
     kernel = Kernel([s for s, _ in wanted])
     for kernels in _HEARING:
         kernels.append(kernel)
@@ -71,7 +71,7 @@ def launch(wanted: Sequence[Wanted]) -> None:
     whole = torch.empty(batch, max(1, kernel.whole), dtype=torch.int64, device=device)
     real = torch.empty(batch, max(1, kernel.real), dtype=torch.float64, device=device)
     scope = load("canvas", kernel.text)
-    with np.errstate(all="ignore"):  # the interpreter computes with NumPy, in lanes that are not there too
+    with np.errstate(all="ignore"):  # the interpreter computes with NumPy, in masked lanes too
         scope["canvas_step"][(batch,)](*kernel.tensors, *outs, whole, real, num_warps=kernel.sizes.warps)
     for (s, _), made in zip(wanted, outs, strict=True):
         s.value = made
@@ -81,7 +81,7 @@ COMPUTE.append(launch)
 
 
 class Kernel:
-    """The kernel of some symbols. tensors: what it reads; whole, real: entries of memory that a program needs; sorted: lanes
+    """The kernel of some symbols. tensors: its inputs; whole, real: int64 and float64 entries of scratch memory of a program; sorted: lanes
     of the widest vector that is sorted, which is what takes registers."""
 
     def __init__(self, wanted: Sequence[Symbol]) -> None:
@@ -112,7 +112,7 @@ class Kernel:
         text = str(t) + str(self._lines).rstrip("\n") + "\n"
         s = Text()
         s.depth = 1
-        s.line("tl.debug_barrier()    # what is written may be what others read")
+        s.line("tl.debug_barrier()    # a destination may be another lane's input")
         for n, symbol in enumerate(self.wanted):
             size = self._lanes(symbol)
             name = self._names[id(symbol)]
@@ -136,7 +136,7 @@ class Kernel:
         return f"{op}_{len(self._names)}"
 
     def _node(self, s: Any, lanes: int = 0) -> str:
-        """The name (or the text) of an operand; `lanes`: of what it is combined with, for tensors that are not symbols."""
+        """The name (or the text) of an operand; `lanes`: of the other operand, for tensors that are not symbols."""
         if isinstance(s, bool | int | float):
             return str(s) if not isinstance(s, float) or np.isfinite(s) else f'float("{s}")'
         if not isinstance(s, Symbol) or s.value is not None:
@@ -283,7 +283,7 @@ class Kernel:
         text = self._as(s.args[0], s.dtype, 0)
         return self._set("cumsum", f"tl.cumsum({text}, 0)" if self._lanes(s) else text)
 
-    # -- lanes that change places
+    # -- permutations
     def _room(self, kind: torch.dtype, size: int) -> str:
         """A place in memory for a vector."""
         if kind in (torch.float32, torch.float64):
@@ -293,7 +293,7 @@ class Kernel:
         return f"whole + {at}"
 
     def _stored(self, x: Any) -> str:
-        """Where a vector stands in memory now, as an expression; numbers in float64 or int64."""
+        """A vector's address in scratch memory, as an expression; numbers in float64 or int64."""
         size, kind = max(1, self._lanes(x)), x.dtype
         at, text = self._room(kind, size), self._node(x, self._lanes(x))
         wide = "tl.float64" if kind.is_floating_point else "tl.int64"

@@ -1,8 +1,8 @@
-"""A masked model on the device: B canvases of one length behind prompts of their own, whole or a part on what is held.
+"""A masked model on the device: B canvases of one length after prompts of their own, computed whole or in part on a cache.
 
 A row of the caches is a *slot*. The prompts are padded on the left to one width P, so canvas cell i has slot P + i in every
-sequence; its position is the slot less the sequence's padding. Slots of padding are seen by nobody. Sequences that have
-stopped must keep their caches: what they compute is written to one slot more than there are cells, which nobody sees.
+sequence; its position is the slot less the sequence's padding. Slots of padding are masked. Sequences that have
+stopped must keep their caches: what they compute is written to an extra slot, which is masked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Ids = np.ndarray
 
 
 class Scores(Protocol):
-    """The scores of one call, computed for what is read."""
+    """The scores of one call, computed for the rows that are read."""
 
     size: int
 
@@ -45,19 +45,19 @@ class Scores(Protocol):
 
 
 class CanvasModel(Protocol):
-    """A masked model for a step. Nothing is ever read back but by `begin`."""
+    """A masked model for a step. Only `begin` reads anything back."""
 
     name: str
     vocab_size: int
     mask: int
     device: torch.device
     ragged: bool
-    """Whether prompts differ in length: captured turns are for one or the other."""
+    """Whether prompts differ in length: captured iterations are for one case only."""
     serial: int
-    """Which writing of the caches was the last."""
+    """The number of the last write to the caches."""
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Take the prompts of the sequences, at most as wide as was said when the model was made."""
+        """Set the prompts of the sequences, at most `width` tokens each."""
         ...
 
     def call(
@@ -65,21 +65,21 @@ class CanvasModel(Protocol):
     ) -> tuple[Scores, DeviceCanvasMemory | None]:
         """Scores at the canvas positions `at` (None: all), and, with `keep`, the caches afterwards.
 
-        Without a memory everything is computed; with one, the cells and the prompt where `given` does not hold it.
-        active: bool[B], whose caches may be written (None: everybody's).
+        Without a memory everything is computed; with one, the cells at `at`, and the prompt where `given` does not have it.
+        active: bool[B], whose caches may be written (None: all).
         """
         ...
 
     def nothing(self) -> DeviceCanvasMemory:
-        """The memory that holds nothing."""
+        """The empty memory."""
         ...
 
 
 @dataclass
 class Site:
-    """What attention of one kind of layer sees. mask: bool[B, 1, T, span], or None: everybody sees every slot below span.
-    Where the attention template is used: length: int32[B], the slots; hidden: bool[B, span], those that no cell sees;
-    blocks: int32[B, T] and int32[B, span], of which cells see their own and those before."""
+    """The attention mask of one kind of layer. mask: bool[B, 1, T, span], or None: every slot below span is seen. Where the
+    attention template is used: length: int32[B], the slots; hidden: bool[B, span], those that no cell sees; blocks:
+    int32[B, T] and int32[B, span]: a cell sees its own block and those before."""
 
     span: int
     mask: Tensor | None
@@ -91,7 +91,7 @@ class Site:
 def canvas_attention(
     query: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Site, scale: float | None = None, enable_gqa: bool = False
 ) -> Tensor:
-    """Attention of queries [B, Hq, T, D] over the slots that a site shows."""
+    """Attention of queries [B, Hq, T, D] over the slots that a site does not mask."""
     site = attn_mask
     keys, values = keys[:, :, : site.span], values[:, :, : site.span]
     if site.length is None:
@@ -111,7 +111,7 @@ def canvas_attention(
 
 
 class CanvasStep(DeviceStep):
-    """A captured forward with a canvas's attention; `fused`: and one kernel for what stands between two of its products."""
+    """A captured forward with a canvas's attention; `fused`: with one kernel for the operations between two matrix products."""
 
     def __init__(self, program: CapturedGraph, part: StepPart | None, fused: bool) -> None:
         super().__init__(program, part, canvas_attention)
@@ -139,7 +139,7 @@ def canvas_step(base: Any, fused: bool) -> CanvasStep | None:
 
 
 class _Part(Part):
-    """A part of the module's forward whose masks are made by slots, not by positions."""
+    """A part of the module's forward whose masks are over slots, not over positions."""
 
     def __init__(self, sites: dict[int | None, Site], positions: Tensor, store: Store, span: int, where: Tensor) -> None:
         super().__init__(positions, store=store, span=span, where=where)
@@ -156,8 +156,8 @@ class _Part(Part):
 class HFCanvas:
     """A Hugging Face masked model. `engine` is its engine (runtime/models/engine/masked.py), whose weights it shares; width:
     the widest prompt; length: cells of a canvas; unmodified: whether the module runs as it is though it could be captured;
-    kernels: whether attention to what is held is the template's, and what stands between two products one kernel (None: where
-    there is CUDA)."""
+    kernels: whether attention over the cache is the template's, and the operations between two products are one kernel (None:
+    where there is CUDA)."""
 
     def __init__(
         self, engine: Any, batch: int, width: int, length: int, *, unmodified: bool = False, kernels: bool | None = None
@@ -209,7 +209,7 @@ class HFCanvas:
         else:
             assert given is not None
             if given.serial != self.serial:
-                raise NotStatic("a memory is read that a later call has overwritten")
+                raise NotStatic("a later call has overwritten a memory that is read")
             context = np.arange(0 if given.prompt else self.width)
             fresh = np.concatenate((context, wanted + self.width))
             seen = np.concatenate((np.full(self.width, True), given.held))
@@ -242,7 +242,7 @@ class HFCanvas:
             return self.module(ids.reshape(-1), positions.reshape(-1), [part]).view(*ids.shape, -1)
 
     def _pairs(self, kept: bool) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values [B, H, S, D] by layer. What nobody reads again is written into one layer's room for all."""
+        """Keys and values [B, H, S, D] by layer. A cache that is not read again is one layer's buffer for all."""
         if kept:
             if self._store is None:
                 self._store = Store(self.module.blank.new_zeros(self._shape))
@@ -252,8 +252,8 @@ class HFCanvas:
         return [(self._scratch[0], self._scratch[1])] * self._shape[0]
 
     def _site(self, window: int | None, positions: Tensor, seen: Ids) -> Site:
-        """What layers with this window see. The template is for few cells over many slots, without windows; where all is
-        computed anew, attention is a matter of arithmetic, and torch's is as good."""
+        """The mask of layers with this window. The template is for few cells over many slots, without windows; where all cells are
+        computed, attention is bound by arithmetic, and torch's is as good."""
         if not self.kernels or self.step is None or window is not None or positions.shape[1] == self.slots:
             return Site(self.slots, self._mask(window, positions, seen))
         length = constant(np.full(self.batch, self.slots), self.device).int()
@@ -268,7 +268,7 @@ class HFCanvas:
         return Site(self.slots, None, length, hidden, blocks)
 
     def _mask(self, window: int | None, positions: Tensor, seen: Ids) -> Tensor | None:
-        """bool[B, 1, T, slots] of what layers with this window see, or None: everything."""
+        """bool[B, 1, T, slots]: the mask of layers with this window, or None: everything is seen."""
         if not self.ragged and window is None and self._block is None and seen.all():
             return None
         slots = constant(np.arange(self.slots), self.device)[None]
@@ -283,7 +283,7 @@ class HFCanvas:
 
 
 class _Pairs(Store):
-    """A store of layers that stand anywhere."""
+    """A store of layers at any addresses."""
 
     def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         super().__init__(None)

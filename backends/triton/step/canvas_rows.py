@@ -1,4 +1,4 @@
-"""Rows of scores of a canvas call, for all sequences: faces, points and draws, made for the rows that are read.
+"""Rows of scores of a canvas call, for all sequences: views, greedy tokens and draws, computed for the rows that are read.
 
 Computed in the type of the scores: float64 for table models, float32 for all others.
 """
@@ -27,7 +27,7 @@ _LOW = 0xFFFFFFFF
 
 
 class Shaper:
-    """What the sequences' requests say about shaping, the same for all of them; see `reason`. kernels: whether tokens and
+    """The shaping of the sequences' requests, the same for all of them; see `reason`. kernels: whether tokens and
     confidences come from a generated kernel."""
 
     def __init__(self, request: Request, size: int, device: torch.device, *, kernels: bool = False) -> None:
@@ -35,7 +35,7 @@ class Shaper:
         self.temperature = float(request.temperature)
         cut = not self.greedy and (request.top_k, request.top_p, request.min_p) != (None, None, None)
         self.generated = kernels
-        self.kernels = kernels and not cut  # one look at the scores decides, where nothing is cut off the distribution
+        self.kernels = kernels and not cut  # one pass over the scores suffices where the distribution is not truncated
         banned = np.zeros(size, dtype=bool)
         banned[[t for t in request.bans if t < size]] = True
         self.banned = torch.from_numpy(banned).to(device) if banned.any() else None
@@ -53,23 +53,23 @@ class Shaper:
 
     @staticmethod
     def reason(request: Request) -> str | None:
-        """Why a request's shaping needs the host, or None."""
+        """Why a request's shaping is not supported here, or None."""
         if request.allow is not None or request.processors:
-            return "the request's automaton or processors are the host's"
+            return "the request's automaton or processors run on the host"
         if request.eos and request.min_length > 0:
-            return "a minimum length depends on what each cell's path holds"
+            return "a minimum length depends on each cell's path"
         if (
             request.repetition_penalty != 1
             or shaping.amount(request.presence_penalty)
             or shaping.amount(request.frequency_penalty)
         ):
-            return "penalties depend on what each cell's path holds"
+            return "penalties depend on each cell's path"
         return None
 
 
 class CanvasRows:
-    """The rows of one call by the request's shaping. base: int64[B], the position of canvas cell 0. check: told of the largest
-    scores [B, N] of rows that are read; one that is not finite is a fault (nothing is left of the row, or no number)."""
+    """The rows of one call by the request's shaping. base: int64[B], the position of canvas cell 0. check: called with the
+    largest scores [B, N] of rows that are read; one that is not finite is a fault (a row of -inf, or NaN)."""
 
     def __init__(self, scores: Scores, shaper: Shaper, base: Tensor, which: Ids, check: Callable[[Tensor], None]) -> None:
         self.scores, self.shaper, self.base, self.which, self.check = scores, shaper, base, which, check
@@ -78,8 +78,8 @@ class CanvasRows:
         self._sure: dict[bytes, tuple[Tensor, Tensor]] = {}
 
     def decided(self, ids: Ids, stream: Stream, words: Tensor | None) -> Tensor:
-        """int64[B, N]: a token for each row, drawn with these key words or (None) the greedy one, by a kernel that leaves its
-        probability too."""
+        """int64[B, N]: a token for each row, drawn with these key words or (None) the greedy one, by a kernel that
+        stores its probability too."""
         scores = self.scores.logits(ids)
         batch, rows = int(scores.shape[0]), int(scores.shape[1])
         noise = None
@@ -144,7 +144,7 @@ class CanvasRows:
         return made
 
     def face(self, name: str, ids: Ids) -> Tensor:
-        """[B, N, V]: probabilities by a face ("logits": the scores)."""
+        """[B, N, V]: probabilities in a view ("logits": the scores)."""
         if name == "logits":
             return self.logits(ids)
         made: Tensor = self._once(name, ids, lambda: self._made(name, ids))
@@ -172,7 +172,7 @@ class CanvasRows:
 
 
 class CanvasVectors:
-    """Rows given by their probabilities [B, N, V], or by their certain tokens int64[B, N]: every face is the same."""
+    """Rows given by their probabilities [B, N, V], or by their certain tokens int64[B, N]: every view is the same."""
 
     def __init__(self, probs: Tensor | None, *, ones: Tensor | None = None, size: int = 0) -> None:
         self.probs, self.ones = probs, ones
@@ -191,7 +191,7 @@ class CanvasVectors:
 
 
 class _Shaped:
-    """What `shaping.shaped` reads, over rows that have constraints and bias already."""
+    """The interface that `shaping.shaped` reads, over rows that have constraints and bias already."""
 
     def __init__(self, request: Request, logits: Tensor) -> None:
         self.request, self._logits = request, logits
@@ -201,7 +201,7 @@ class _Shaped:
 
 
 def onehot(tokens: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """[B, N, V]: point masses at tokens int64[B, N]."""
+    """[B, N, V]: one-hot rows of tokens int64[B, N]."""
     out = torch.zeros(*tokens.shape, size, dtype=dtype, device=tokens.device)
     return out.scatter_(-1, tokens.clamp_min(0)[..., None], 1.0)
 
@@ -226,8 +226,8 @@ class Stream:
         self.nothing = torch.zeros(1, 1, 0, dtype=torch.int64, device=device)
 
     def words(self, key: CanvasNoise, lane: Any, which: Ids | None = None, base: Tensor | None = None) -> Tensor:
-        """int32[B, N, 3]: the key words of N draws. lane: int64[N] or a tensor [B, N], which draw of the site each is. For the
-        stream `output`: which, int64[N], the canvas cells that they are at, behind `base`, int64[B]."""
+        """int32[B, N, 3]: the key words of N draws. lane: int64[N] or a tensor [B, N], the number of each draw at its site. For the
+        stream `output`: which, int64[N], the canvas cells that they are at, after `base`, int64[B]."""
         lanes = plain(lane) if isinstance(lane, Tensor) else constant(lane, self.device)[None]
         rows = int(lanes.shape[1])
         if key.kind != "output":
@@ -262,7 +262,7 @@ class Stream:
         c0, c1, c2 = (words[..., i, None].long() & _LOW for i in range(3))
         c3 = constant(np.arange(-(-size // 4)), self.device)
         k0, k1 = self.seeds[:, 0, None, None], self.seeds[:, 1, None, None]
-        for _ in range(10):  # products wrap mod 2**64; their halves are what they should be
+        for _ in range(10):  # products wrap mod 2**64, and both 32-bit words of them are right
             p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
             c0, c1, c2, c3 = ((p1 >> 32) & _LOW) ^ c1 ^ k0, p1 & _LOW, ((p0 >> 32) & _LOW) ^ c3 ^ k1, p0 & _LOW
             k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
@@ -279,7 +279,7 @@ class Stream:
         times = self.exponentials(words, int(probs.shape[-1])) / probs
         times = torch.where(runs, times, torch.inf)
         first = times.argmin(-1, keepdim=True)
-        slow = times.gather(-1, first) == torch.inf  # the only runners are too slow for a float
+        slow = times.gather(-1, first) == torch.inf  # the arrival times of all tokens with mass overflow
         return torch.where(slow, runs.long().argmax(-1, keepdim=True), first)[..., 0]
 
 
@@ -301,7 +301,7 @@ def hashed(words: Tensor) -> Tensor:
 
 
 def tokens_of(x: Any, stream: Stream) -> Tensor:
-    """int64[B, N]: the tokens of draws or of a vector of tokens; dead ones are any."""
+    """int64[B, N]: the tokens of draws or of a vector of tokens; absent ones are arbitrary."""
     if isinstance(x, Live):
         return plain(x.data) if isinstance(x.data, Tensor) else constant(x.data, stream.device)[None].expand(stream.batch, -1)
     assert isinstance(x, CanvasDraws)

@@ -1,8 +1,8 @@
-"""The door: requests for a masked model, decoded on the device in lockstep.
+"""The entry point for masked models: requests decoded on the device in lockstep.
 
-Nothing of a machine changes until its canvas is decided; then the machine commits it as its own driver would. So what cannot
-be run here, or turns out to need its driver (rows of which constraints leave nothing, logits that are no numbers), is handed
-back with the reason, and the driver commits the same tokens or raises the right error.
+A machine does not change until its canvas is decided; then it commits the canvas as its own driver would. So a run that is not
+supported here, or meets a case that needs its driver (rows without an allowed token, NaN logits), is returned with the reason,
+and the driver commits the same tokens or raises the right error.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.table import TableModel
 
 KEPT = 4
-"""Programs, at their sizes, whose buffers and captured turns are kept."""
+"""Programs, by size, whose buffers and captured iterations are kept."""
 FLOW = ("const", "segment", "if", "for", "while")
-assert canvases and canvas_vectors and canvas_choices  # they register what ops do
+assert canvases and canvas_vectors and canvas_choices  # they register implementations of ops
 
 
 def canvas_reason(module: Module, function: str, request: Any, models: Mapping[str, Any]) -> str | None:
-    """Why a program cannot run so, or None. What depends on sizes alone (a table too large) is found when it is run."""
+    """Why a program is not supported here, or None. Limits of sizes (a table too large) are found when it is run."""
     f = module.functions[function]
     masked = [p.name for p in f.params if p.value.type.elem == "model"]
     if not masked or any(models[name].kind != "masked" for name in masked):
@@ -51,16 +51,16 @@ def canvas_reason(module: Module, function: str, request: Any, models: Mapping[s
         return "it does not fill one canvas"
     for op in f.body.walk():
         if op.opcode not in CANVAS and op.opcode not in FLOW and (op.regions or not _hosted(op)):
-            return f"`{op.opcode}` has no form for canvases on the device"
+            return f"`{op.opcode}` is not implemented for canvases on the device"
     for name in masked:
         model = models[name]
         if not isinstance(model, HFMasked | TableModel):
-            return f"{model.name!r} is a {type(model).__name__}, which has no form on the device"
+            return f"{model.name!r} is a {type(model).__name__}, which is not implemented on the device"
     return Shaper.reason(request)
 
 
 def _hosted(op: Op) -> bool:
-    """Whether an op can be the host's: pure, and over nothing that lies on the device alone."""
+    """Whether an op can run on the host: pure, and with static operands."""
     kinds = ("tree", "path", "node", "memory", "model", "canvas", "hidden", "index", "automaton", "list")
     entry = lookup(op.opcode)
     return entry.batch != "host" and not any(v.type.elem in kinds for v in (*op.operands, *op.results))
@@ -68,9 +68,9 @@ def _hosted(op: Op) -> bool:
 
 @dataclass
 class Ran:
-    """What became of one run: the reason why it was not run here (None: it was), and what it cost.
+    """The result of one run: the reason why it was not run here (None: it was), and its cost.
 
-    calls: by model. turns: turns of loops on the device; wasted: those after the sequence's own last one. reads: flags read.
+    calls: by model. turns: iterations of loops on the device; wasted: those after the sequence's last one. reads: flags read.
     """
 
     why: str | None
@@ -84,10 +84,10 @@ def run_canvases(
     machines: Sequence[Any], *, every: int = 1, graphs: bool | None = None, kernels: bool | None = None
 ) -> list[Ran]:
     """Run machines of one program (of backends.torch.machine.Machine or a subclass), those of equal sizes and shaping in
-    lockstep. every: turns between two looks at the flag of a loop. graphs: whether turns are captured, kernels: whether
+    lockstep. every: iterations between two reads of a loop's flag. graphs: whether iterations are captured, kernels: whether
     generated kernels decide cells and attend (None: on CUDA).
 
-    A machine whose `Ran.why` is set was not touched; run its driver. Others have committed and finished.
+    A machine whose `Ran.why` is set is unchanged; run its driver. Others have committed and finished.
     """
     out: list[Ran | None] = [None] * len(machines)
     groups: dict[Any, list[int]] = {}
@@ -103,7 +103,7 @@ def run_canvases(
         if alike not in refused:
             try:
                 got = _run(members, every, graphs, kernels)
-            except NotStatic as reason:  # not to be found out again with every request
+            except NotStatic as reason:  # so that it is not tried again with every request
                 refused[alike] = str(reason)
         if alike in refused:
             got = [Ran(refused[alike], {}) for _ in group]
@@ -113,7 +113,7 @@ def run_canvases(
 
 
 def _alike(m: Any) -> Any:
-    """What machines that run in lockstep have in common."""
+    """The key that machines in one lockstep batch share."""
     params = tuple(sorted((k, skeleton(v)) for k, v in m.params.items()))
     return (m.function, params, tuple(sorted((k, id(v)) for k, v in m.models.items())), _length(m), Shaper.key(m.request))
 
@@ -129,7 +129,7 @@ def _length(m: Any) -> int:
 
 @dataclass
 class _Kept:
-    """What is remembered on a model, as its engine is: it goes when the model goes. evaluators: the latest, by program and
+    """What is cached on a model, as its engine is, and freed with it. evaluators: the latest, by program and
     sizes; refused: by program and length, why it cannot run so."""
 
     evaluators: OrderedDict[Any, CanvasEvaluator] = field(default_factory=OrderedDict)
@@ -143,11 +143,11 @@ def _kept_with(model: Any) -> _Kept:
 def evaluator_for(
     machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None, kernels: bool | None = None
 ) -> CanvasEvaluator:
-    """The evaluator of machines that are alike, made once for their program and sizes. kernels: whether generated kernels are
+    """The evaluator of machines with equal keys, built once for their program and sizes. kernels: whether generated kernels are
     used (None: where there is CUDA). Raises NotStatic."""
     m, length = machines[0], _length(machines[0])
     if length < 1:
-        raise NotStatic("the length of the canvas is not a parameter, or there is no room for it")
+        raise NotStatic("the length of the canvas is not a parameter, or it does not fit")
     width = max(len(x.tokens) for x in machines)
     known = _kept_with(m.main).evaluators
     key = (_alike(m), len(machines), width, every, type(recorder), kernels)
@@ -177,7 +177,7 @@ def evaluator_for(
 
 
 def device_model(model: Any, batch: int, width: int, length: int, kernels: bool | None = None) -> CanvasModel:
-    """A masked model at a size. Raises NotStatic for one that has no form on the device."""
+    """A masked model at a size. Raises NotStatic for one that is not implemented on the device."""
     if isinstance(model, TableModel):
         why = TableCanvas.reason(model, length)
         if why is not None:
@@ -185,7 +185,7 @@ def device_model(model: Any, batch: int, width: int, length: int, kernels: bool 
         return TableCanvas(model, batch, length, torch.device("cpu"))
     if isinstance(model, HFMasked):
         return HFCanvas(engine_of(model), batch, width, length, kernels=kernels)
-    raise NotStatic(f"{model.name!r} has no form on the device")
+    raise NotStatic(f"{model.name!r} is not implemented on the device")
 
 
 def _run(machines: Sequence[Any], every: int, graphs: bool | None, kernels: bool | None) -> list[Ran]:
@@ -197,7 +197,7 @@ def _run(machines: Sequence[Any], every: int, graphs: bool | None, kernels: bool
 
 
 def begin(e: CanvasEvaluator, machines: Sequence[Any]) -> None:
-    """Put the requests in place: prompts, seeds, numbers."""
+    """Write the requests to the buffers: prompts, seeds, numbers."""
     e.start()
     prompts = [list(m.tokens) for m in machines]
     for model in e.models.values():
@@ -228,7 +228,7 @@ def finish(e: CanvasEvaluator, machines: Sequence[Any]) -> list[Ran]:
     out = []
     for m, row in zip(machines, told, strict=True):
         if row[0]:
-            out.append(Ran("something came out that only the driver can speak about", {}))
+            out.append(Ran("a row had no finite scores, which only the driver handles", {}))
             continue
         calls = {name: int(n) for name, n in zip(names, row[2:], strict=False)}
         for name, n in calls.items():

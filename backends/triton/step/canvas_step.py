@@ -1,9 +1,9 @@
-"""A canvas program run on the device for B sequences in lockstep: the control flow, and loops whose turns are captured.
+"""A canvas program run on the device for B sequences in lockstep: the control flow, and loops whose iterations are captured.
 
-A loop whose turns ask a model runs turn after turn on the device: the number of the turn is a tensor, and so is which
-sequences still take part; what a turn leaves is taken over for those alone. So a turn may be captured as a CUDA graph and
-replayed. The host keeps what it knows (blocks, which cells are held): a turn is captured once for each thing of that kind.
-`while` reads one flag, whether anybody goes on, before a turn and then every `every` turns; other loops read nothing.
+A loop whose iterations call a model runs on the device: the number of the iteration is a tensor, and so is the mask of active
+sequences; carried values are updated for those only. So an iteration can be captured as a CUDA graph and replayed. Static values
+(blocks, which cells are cached) stay on the host: an iteration is captured once for each combination of them. `while` reads one
+flag, whether any sequence is active, before the first iteration and then every `every` iterations; other loops read nothing.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.values import Function, Op, Region
 
 CANVAS: dict[str, Callable[..., Any]] = {}
-"""What ops do on the device, `f(s, op, *operands)`; canvases.py and canvas_vectors.py register them."""
+"""Implementations of ops on the device, `f(s, op, *operands)`; canvases.py and canvas_vectors.py register them."""
 EFFECTS = (*MODEL_OPS, "commit", "state.write", "run")
 
 
 form = registrar(CANVAS)
-"""Register the function below as what does ops in a canvas program."""
+"""Register the function below as the implementation of ops in canvas programs."""
 
 
 class CanvasEvaluator(Evaluator):
-    """Runs the body of a canvas program. models: by the program's names. every: turns of a `while` between two looks at its
-    flag; each look waits for the device, and turns after the end change nothing but cost their time."""
+    """Runs the body of a canvas program. models: by the program's names. every: iterations of a `while` between two reads of
+    its flag; each read synchronises, and iterations after the end change nothing but cost time."""
 
     num, forms, where = FLOAT, CANVAS, "for canvases on the device"
 
@@ -73,9 +73,9 @@ class CanvasEvaluator(Evaluator):
         self.calls = {name: torch.zeros(batch, dtype=torch.int64, device=self.device) for name in models}
         self.committed: DeviceCanvas | None = None
         self.turns, self.reads = 0, 0
-        self.made: dict[Any, Any] = {}  # calls of this turn, by what was asked
+        self.made: dict[Any, Any] = {}  # calls of this iteration, by operands
         self.kept = kept_calls(function.body)
-        self._wrong: list[Tensor] | None = None  # faults of this turn
+        self._wrong: list[Tensor] | None = None  # faults of this iteration
         self._buffers: dict[Any, list[Tensor]] = {}
         self._turns: dict[Any, Turn | None] = {}
 
@@ -86,7 +86,7 @@ class CanvasEvaluator(Evaluator):
 
     # -- running
     def start(self) -> None:
-        """Forget the last run; its buffers and captured turns stay."""
+        """Forget the last run; its buffers and captured iterations stay."""
         self.env.clear()
         self.made.clear()
         self.active, self.committed, self._wrong = None, None, None
@@ -103,15 +103,15 @@ class CanvasEvaluator(Evaluator):
         return next(name for name, m in self.models.items() if m is model)
 
     def keeps(self, op: Op) -> bool:
-        """Whether a call's memory is asked for."""
+        """Whether a call's memory is read."""
         return op.opcode == "model.memory" or op in self.kept
 
     def constant(self, value: Any) -> Tensor:
-        """What the host knows as a tensor; see `constant`."""
+        """A static value as a tensor; see `constant`."""
         return constant(value, self.device)
 
     def fault(self, where: Tensor) -> None:
-        """Note sequences for which something came out that a driver would have raised about: bool[B, ...]."""
+        """Mark sequences at which a driver would have raised an error: bool[B, ...]."""
         wrong = where.flatten(1).any(1)
         wrong = wrong if self.active is None else wrong & self.active
         if self._wrong is None:
@@ -120,28 +120,28 @@ class CanvasEvaluator(Evaluator):
             self._wrong.append(wrong)
 
     def check(self, most: Tensor) -> None:
-        """Note sequences whose largest scores [B, N] are not all finite."""
+        """Mark sequences whose largest scores [B, N] are not all finite."""
         self.fault(~torch.isfinite(self.lazy(most)))
 
     def lazy(self, t: Tensor) -> Tensor:
-        """A tensor as the kernels of small vectors take it, where there are such; see canvas_symbols.py."""
+        """A tensor [B] or [B, N] as a symbol, where small vectors have kernels; see canvas_symbols.py."""
         return Symbol.leaf(t) if self.fused and self._wrong is not None and not isinstance(t, Symbol) else t
 
     # -- control flow
     def op_if(self, op: Op) -> Any:
-        """A branch; where the device alone knows which, both are computed and each sequence takes its own."""
+        """A branch; with a data-dependent condition both are computed and each sequence selects its own."""
         cond = self.env[op.operands[0]]
         if not _away(cond):
             out = self.region(op.regions[0 if bool(cond) else 1], ())
         else:
             if any(o.opcode in EFFECTS for r in op.regions for o in r.walk()):
-                raise NotStatic("which models are asked next depends on data", op)
+                raise NotStatic("whether a model is called depends on data", op)
             yes, no = self.region(op.regions[0], ()), self.region(op.regions[1], ())
             out = tuple(self.chosen(cond.data, a, b, op) for a, b in zip(yes, no, strict=True))
         return out[0] if len(op.results) == 1 else out
 
     def chosen(self, cond: Tensor, a: Any, b: Any, op: Op) -> Any:
-        """For each sequence the one or the other. cond: bool[B]."""
+        """For each sequence a or b, values of tensors [B, ...]. cond: bool[B]."""
         if a is b or (not _away(a) and not _away(b) and skeleton(a) == skeleton(b)):
             return a
         if isinstance(a, DeviceCanvas) and isinstance(b, DeviceCanvas):
@@ -156,23 +156,23 @@ class CanvasEvaluator(Evaluator):
             bounds = [v.most if isinstance(v, Num) else int(v) if isinstance(v, int) else None for v in (a, b)]
             most = None if None in bounds else max(n for n in bounds if n is not None)
             return Num(torch.where(cond, x, y), most)
-        raise NotStatic("what a branch gives differs in kind between sequences", op)
+        raise NotStatic("the branches yield values of different kinds", op)
 
     def op_while(self, op: Op) -> Any:
-        """Turns while a condition holds for a sequence, at most so many where the loop says it."""
+        """A `while` loop: iterations while the condition holds for a sequence, up to the loop's bound."""
         carried, most = [self.env[v] for v in op.operands], None
         if op.attrs.get("limited"):
             limit, *carried = carried
             if _away(limit):
-                raise NotStatic("the number of turns depends on data", op)
+                raise NotStatic("the number of iterations depends on data", op)
             most = max(0, int(limit))
         return self._loop(op, op.regions[1], op.regions[0], 0, most, carried)
 
     def op_for(self, op: Op) -> Any:
-        """Turns with a number. Those that ask a model are the device's; others are run one by one."""
+        """A `for` loop. It runs on the device if it calls a model, else it is unrolled."""
         lo, hi, *carried = (self.env[v] for v in op.operands)
         if op.attrs.get("lanes") or _away(lo) or _away(hi):
-            raise NotStatic("the number of turns depends on data", op)
+            raise NotStatic("the number of iterations depends on data", op)
         body = op.regions[0]
         inner = any(o.opcode in ("for", "while") and asks(o) for o in body.walk())
         if asks(op) and not inner:
@@ -200,12 +200,12 @@ class CanvasEvaluator(Evaluator):
         return carried[0] if len(op.results) == 1 else tuple(carried)
 
     def _merged(self, active: Tensor, new: Sequence[Any], old: Sequence[Any], op: Op) -> list[Any]:
-        """What a turn leaves: new for the sequences that took part. What the host knows is new for all."""
+        """Carried values after an iteration: new for the active sequences. Static ones are new for all."""
         return [n if not _away(n) and not _away(o) else self.chosen(active, n, o, op) for n, o in zip(new, old, strict=True)]
 
     # -- loops on the device
     def _loop(self, op: Op, body: Region, cond: Region | None, lo: int, count: int | None, carried: list[Any]) -> Any:
-        """Turns of a loop on the device. cond: of a `while`. count: how many turns at most (None: no matter)."""
+        """A loop on the device. cond: of a `while`. count: the most iterations (None: unbounded)."""
         outer, stops = self.active, bool(op.attrs.get("stops"))
         looks = cond is not None or stops
         if not looks and outer is None and self.recorder is None and count == 0:
@@ -251,13 +251,13 @@ class CanvasEvaluator(Evaluator):
             done += 1
             self.turns += 1
             if guarded and skeleton(carried) != before and not self._together(op, done, active, everybody if looks else True):
-                raise NotStatic("sequences part ways in what the host has to know of them", op)
+                raise NotStatic("static values differ between sequences", op)
         self.active = outer
         out = [rebuilt(v, [t.clone() for t in leaves(v)]) for v in carried]
         return out[0] if len(op.results) == 1 else tuple(out)
 
     def _together(self, op: Op, done: int, active: Tensor, everybody: bool) -> bool:
-        """Whether all sequences took part in the turn that has just changed what the host knows."""
+        """Whether all sequences were active in the iteration that has just changed static values."""
         return everybody and (done == 1 or self._look(active)[1])
 
     def _turn(
@@ -271,7 +271,7 @@ class CanvasEvaluator(Evaluator):
         state: tuple[Tensor, Tensor],
         guarded: bool,
     ) -> list[Any]:
-        """One turn: what it leaves stands in the loop's own tensors afterwards. Nothing is read back."""
+        """One iteration: its carried values are in the loop's own tensors afterwards. Nothing is read back."""
         turn, active = state
         stops = bool(op.attrs.get("stops"))
         self.made.clear()
@@ -304,7 +304,7 @@ class CanvasEvaluator(Evaluator):
         return [rebuilt(value, buffers) for value, buffers in zip(new, held, strict=True)]
 
     def _run(self, key: Any, turn: Callable[[], list[Any]], carried: list[Any]) -> list[Any]:
-        """Run a turn; where turns are captured, the second of a kind is, and later ones are replays of it."""
+        """Run an iteration; with a recorder the second one with equal static values is captured, and later ones replay it."""
         if self.recorder is None:
             return turn()
         known = self._turns.get(key)
@@ -316,12 +316,12 @@ class CanvasEvaluator(Evaluator):
             replay, after = self.recorder.record(turn)
             known = self._turns[key] = Turn(replay, tuple(after))
             for m, serial in zip(self.models.values(), serials, strict=True):
-                m.serial = serial  # nothing was written yet
+                m.serial = serial  # capturing writes nothing
         known.replay()
         return [self._current(v) for v in known.after]
 
     def _current(self, value: Any) -> Any:
-        """What a replay leaves: memories are of the writing that has just happened."""
+        """A carried value after a replay: memories get the number of the last write."""
         if not isinstance(value, DeviceCanvasMemory):
             return value
         model = next(m for m in self.models.values() if m.name == value.model)
@@ -329,7 +329,7 @@ class CanvasEvaluator(Evaluator):
         return replace(value, serial=model.serial)
 
     def _kept(self, key: Any, values: list[Tensor]) -> list[Tensor]:
-        """Tensors of the loop's own, filled with these: captured turns read and write at the same places in every run."""
+        """Tensors of the loop's own, filled with `values`: captured iterations read and write the same addresses in every run."""
         if key not in self._buffers:
             self._buffers[key] = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in values]
         for t, buffer in zip(values, self._buffers[key], strict=True):
@@ -338,7 +338,7 @@ class CanvasEvaluator(Evaluator):
         return self._buffers[key]
 
     def _frees(self, op: Op, regions: Sequence[Region]) -> tuple[Any, ...]:
-        """What the host knows of the values that a loop reads from outside; those on the device move to places of their own."""
+        """The static part of the values that a loop reads from outside; their tensors are copied to fixed addresses."""
         if self.recorder is None:
             return ()
         inside = {v for r in regions for v in r.args} | {
@@ -361,14 +361,14 @@ class CanvasEvaluator(Evaluator):
         return value.data if isinstance(value, Num) else self.constant(bool(value)).expand(self.batch)
 
     def _look(self, active: Tensor) -> tuple[bool, bool]:
-        """Whether anybody, and whether everybody, goes on: the only thing that is read back."""
+        """Whether any, and whether every sequence of active bool[B] continues: the only read-back."""
         self.reads += 1
         going = active.tolist()
         return any(going), all(going)
 
 
 def _away(value: Any) -> bool:
-    """Whether the device alone knows a value."""
+    """Whether a value is not static."""
     if isinstance(value, Tensor):
         return True
     if isinstance(value, list | tuple):

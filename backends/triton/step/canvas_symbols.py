@@ -1,8 +1,8 @@
-"""Small vectors that are not computed yet: what is done to them is written down, and one kernel does it.
+"""Lazy small vectors: operations on them are recorded, and one kernel computes them.
 
-Between a model's scores and the next canvas stand some fifty operations over a few cells, each of which would be a launch. A
-`Symbol` is a tensor [B] or [B, N] that knows how it would be computed; torch's functions over symbols give symbols, and what
-has no symbolic form (or leaves this world: a forward, a copy) computes those that it needs first, all in one launch
+Between a model's scores and the next canvas are some fifty operations over a few cells, each of which would be a launch. A
+`Symbol` is a tensor [B] or [B, N] with the expression that computes it; torch's functions over symbols return symbols, and a
+function without a rule (such as a forward or a copy) first computes the symbols that it needs, all in one launch
 (canvas_kernels.py). Axis 0 is the sequence, and nothing here mixes sequences: a program of the kernel is one sequence.
 """
 
@@ -22,7 +22,7 @@ _KINDS = (torch.bool, torch.int64, torch.float32, torch.float64)
 
 
 class Symbol(Tensor):
-    """op: what gives it; args: symbols, tensors and numbers; value: the tensor itself, where it is known ("leaf")."""
+    """op: the operation; args: symbols, tensors and numbers; value: the tensor itself, where it is computed ("leaf")."""
 
     op: str
     args: tuple[Any, ...]
@@ -38,7 +38,7 @@ class Symbol(Tensor):
 
     @classmethod
     def leaf(cls, value: Tensor) -> Symbol:
-        """A tensor that is there."""
+        """A computed tensor as a symbol."""
         return cls(value, "leaf", (), value)
 
     @classmethod
@@ -59,7 +59,7 @@ class Symbol(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Nothing of torch's own may get at a symbol: it has no memory."""
+        """Refuse torch's own kernels: a symbol has no memory."""
         raise InternalError(f"{func} of a symbol")
 
     def __repr__(self, **_: Any) -> str:
@@ -71,11 +71,11 @@ RULES: dict[str, Callable[[Any, str, Any, Any], Any]] = {}
 
 
 COMPUTE: list[Callable[[list[tuple[Symbol, Tensor | None]]], None]] = []
-"""What computes symbols in one kernel; canvas_kernels.py, which writes kernels of symbols, enters its `launch` here."""
+"""The function that computes symbols in one kernel; canvas_kernels.py, which generates kernels of symbols, sets it to its `launch`."""
 
 
 def computed(symbols: Sequence[Symbol]) -> dict[int, Tensor]:
-    """The tensors of symbols, by id; what is not known yet is computed in one launch."""
+    """The tensors [B] or [B, N] of symbols, by id; those not computed yet are computed in one launch."""
     missing = [s for s in dict.fromkeys(symbols) if s.value is None]
     if missing:
         COMPUTE[0]([(s, None) for s in missing])
@@ -104,7 +104,7 @@ def _swapped(x: Any, known: dict[int, Tensor]) -> Any:
 
 
 def _meta(x: Any) -> Any:
-    """What torch infers types and shapes from."""
+    """A meta tensor from which torch infers types and shapes."""
     if isinstance(x, Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             return torch.empty(x.shape, dtype=x.dtype, device="meta")
@@ -127,7 +127,7 @@ def _batch(args: Any) -> int:
 
 
 def _made(func: Any, op: str, args: Any, kwargs: Any, kept: tuple[Any, ...]) -> Any:
-    """The symbol of a function's result by what `op` does with `kept`; None where it has no form."""
+    """The symbol of a function's result as `op` of `kept`; None where it has no rule."""
     if not all(_fits(a) for a in kept):
         return None
     like = func(*_meta(args), **{k: _meta(v) for k, v in kwargs.items()})
@@ -137,7 +137,7 @@ def _made(func: Any, op: str, args: Any, kwargs: Any, kept: tuple[Any, ...]) -> 
 
 
 def rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function below, `f(func, name, args, kwargs)`, as what makes symbols of torch's functions of these names."""
+    """Register the function below, `f(func, name, args, kwargs)`, as the rule for torch's functions of these names."""
 
     def register(f: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
@@ -247,7 +247,7 @@ def _scatter(func: Any, name: str, args: Any, kwargs: Any) -> Any:
     if kwargs or len(args) != 4 or args[1] != 1 or args[0].ndim != 2 or not isinstance(args[0], Symbol):
         return None
     if name == "scatter_" and args[0].op not in ("empty", "zeros"):
-        return None  # others may hold what would be changed
+        return None  # other references would see the change
     return _made(torch.scatter, "scatter", args, kwargs, (args[0], args[2], args[3]))
 
 
@@ -298,13 +298,13 @@ def _shape(func: Any, name: str, args: Any, kwargs: Any) -> Any:
 
 
 def written(tokens: Tensor, ids: Tensor, chosen: Tensor, values: Tensor) -> Tensor:
-    """tokens [B, n] with values[b, i] at ids[b, i] where chosen[b, i]: int64[B, N], int64[B, N], bool[B, N]. A place is chosen
-    at most once."""
+    """tokens [B, n] with values[b, i] at ids[b, i] where chosen[b, i]: int64[B, N], int64[B, N], bool[B, N]. No place is chosen
+    twice."""
     every = (tokens, ids, chosen, values)
     if any(isinstance(t, Symbol) for t in every) and all(map(_fits, every)):
         return Symbol(_meta(tokens), "written", every, device=_device(every))
     tokens, ids, chosen, values = (plain(t) for t in (tokens, ids, chosen, values))
     n = tokens.shape[1]
-    # What is not chosen goes to a column of its own behind the others.
+    # Values that are not chosen go to an extra last column.
     out = torch.cat((tokens, tokens[:, :1]), 1).scatter(1, torch.where(chosen, ids, n), values)
     return out[:, :n]

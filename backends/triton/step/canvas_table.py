@@ -1,7 +1,7 @@
-"""A table model on the device, for tests: its row at every cell of every canvas that there can be.
+"""A table model on the device, for tests: its row at every cell of every possible canvas.
 
-A table model has one layer, whose keys and values are the cells themselves, so a held cell is seen as it was when it was
-computed: what is held is one token a cell. That is right only while every cell is held or computed; a call that sees less is
+A table model has one layer, whose keys and values are the cells themselves, so a cached cell is seen as it was when it was
+computed: the cache is one token a cell. That is right only while every cell is cached or computed; a call that sees less is
 refused.
 """
 
@@ -22,7 +22,7 @@ from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel
 
 MOST_ROWS = 6_000
-"""Rows of one sequence's table at most."""
+"""The most rows of one sequence's table."""
 
 
 class TableCanvas:
@@ -38,7 +38,7 @@ class TableCanvas:
 
     @staticmethod
     def reason(model: TableModel, length: int) -> str | None:
-        """Why a model has no such table, or None."""
+        """Why a model cannot be such a table, or None."""
         if model.kind != "masked" or model.visibility != "full":
             return f"{model.name!r} is no table over whole canvases"
         rows = (model.vocab.size + 1) ** length * length

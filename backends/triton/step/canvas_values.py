@@ -1,7 +1,7 @@
-"""What the values of a canvas program are on the device, for B sequences in lockstep. Axis 0 of a tensor is the sequence.
+"""Values of a canvas program on the device, for B sequences in lockstep. Axis 0 of a tensor is the sequence.
 
-A vector whose length data decides (`compact(x, mask)` and what follows from it) is a vector of static length with marks of
-which elements are there: every op over it gives what it would give for the elements that are, in their order.
+A vector of data-dependent length (`compact(x, mask)` and its results) is a vector of static length with a mask of the elements
+that are present: every op over it returns what it would return for those elements, in their order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Ids = np.ndarray
 
 @dataclass(frozen=True)
 class Num:
-    """One number (or token, or truth value) of each sequence. data: [B]. most: the greatest it can be, where it counts
-    something: sizes follow from it."""
+    """One number (or token, or truth value) of each sequence. data: [B]. most: an upper bound, where it is a
+    count: sizes follow from it."""
 
     data: Tensor
     most: int | None = None
@@ -30,7 +30,7 @@ class Num:
 @dataclass(frozen=True)
 class Live:
     """A vector of each sequence. data: [B, N, ...], or NumPy [N, ...] where it is the same for all. live: bool[B, N], which
-    elements are there (None: all). packed: those that are stand first."""
+    elements are present (None: all). packed: whether those come first."""
 
     data: Any
     live: Tensor | None = None
@@ -39,14 +39,14 @@ class Live:
 
     @property
     def size(self) -> int:
-        """N: how many there are at most."""
+        """N: the most elements."""
         return int(self.data.shape[0] if isinstance(self.data, np.ndarray) else self.data.shape[1])
 
 
 @dataclass(frozen=True)
 class DeviceCanvas:
-    """tokens: int64[B, n], -1 where masked; the canvas stands behind each sequence's own prompt. decided: int64[B], how many
-    cells were decided on the way here, those masked again among them."""
+    """tokens: int64[B, n], -1 where masked; the canvas follows each sequence's own prompt. decided: int64[B], how many
+    cells were decided so far, those masked again included."""
 
     tokens: Tensor
     decided: Tensor
@@ -63,8 +63,8 @@ class DeviceCanvas:
 
 @dataclass(frozen=True)
 class DeviceCanvasMemory:
-    """What a model's caches hold. held: bool[n], of the canvas, the same for all; prompt: whether the prompts' cells are;
-    serial: which writing of the caches this is of: an older one was overwritten."""
+    """The content of a model's caches. held: bool[n], the cached cells of the canvas, the same for all; prompt: whether the prompts
+    are cached; serial: the number of the write that this is of: an older one was overwritten."""
 
     model: str
     held: Ids
@@ -81,8 +81,8 @@ class DeviceCanvasMemory:
 
 @dataclass(frozen=True)
 class CanvasNoise:
-    """Which noise: a site with its loop counters (numbers, or Nums), or the stream `output`, at the rows' own positions or at
-    an index (a number or a Num)."""
+    """A noise key: a site with its loop counters (numbers, or Nums), or the stream `output`, at the rows' own positions or at an
+    index (a number or a Num)."""
 
     kind: str
     site: str
@@ -93,8 +93,8 @@ class CanvasNoise:
 
 @dataclass(frozen=True)
 class CanvasDist:
-    """Distributions: rows `ids` (NumPy int64[N]; int64[] for a single one) of `rows` by one face. at: the positions that axis
-    0 is of, where it is a part (NumPy int64[N])."""
+    """Distributions: rows `ids` (NumPy int64[N]; int64[] for a single one) of `rows` in one view. at: the positions of axis 0,
+    where it is a part (NumPy int64[N])."""
 
     rows: Any
     ids: Ids
@@ -108,14 +108,14 @@ class CanvasDist:
         return len(self.ids) if self.ids.ndim else 1
 
     def pick(self, where: Ids, live: Tensor | None = None, at: Ids | None = None) -> CanvasDist:
-        """Elements along axis 0, by their places; `at`: the positions that they are."""
+        """Elements along axis 0, by their indices int64[N]; live: bool[B, N]; `at`: their positions int64[N]."""
         return replace(self, ids=self.ids[where], live=live, at=at)
 
 
 class CanvasDraws:
-    """One draw of each distribution, made when something looks (a program that draws everywhere and reads a block pays for
-    the block). lane: which draw of its site each is, NumPy int64[N] or a tensor [B, N]. tokens: int64[B, N], where they are
-    known already. point: certain drafts."""
+    """One draw of each distribution, drawn when it is read (a program that draws everywhere and reads a block pays for the block).
+    lane: the number of each draw at its site, NumPy int64[N] or a tensor [B, N]. tokens: int64[B, N], where they are drawn
+    already. point: whether the laws are one-hot."""
 
     on_device = True
 
@@ -134,7 +134,7 @@ class CanvasDraws:
         self.live, self.at, self.point = live, at, point
 
     def pick(self, where: Ids, live: Tensor | None = None, at: Ids | None = None) -> CanvasDraws:
-        """Elements by their places; `at`: the positions that they are."""
+        """Elements by their indices int64[N]; live: bool[B, N]; `at`: their positions int64[N]."""
         lane = self.lane
         if lane is not None:
             lane = lane[where] if isinstance(lane, np.ndarray) else lane[:, where]
@@ -149,7 +149,7 @@ class CanvasDraws:
         )
 
     def alive(self, live: Tensor | None) -> CanvasDraws:
-        """The same draws, fewer of them there."""
+        """The same draws, present only where live bool[B, N]."""
         out = CanvasDraws(
             None if self.dist is None else replace(self.dist, live=live),
             self.key,
@@ -172,7 +172,7 @@ class Edit:
 
 
 def picked(a: Tensor, where: Ids) -> Tensor:
-    """a[:, where] for places that the host knows: a view where they follow each other."""
+    """a[:, where] for static indices: a view where they are consecutive."""
     n = len(where)
     if n and bool((np.diff(where) == 1).all()):
         return a[:, int(where[0]) : int(where[0]) + n]
@@ -183,8 +183,8 @@ _CONSTANTS: dict[Any, Tensor] = {}
 
 
 def constant(value: Any, device: torch.device) -> Tensor:
-    """What the host knows as a tensor on a device, made once and never given up: a captured graph may not copy from the host,
-    and reads it at its place. Whole numbers are int64, others float64."""
+    """A static value as a tensor on a device, created once and never freed: a captured graph may not copy from the host, and reads
+    it at its address. Whole numbers are int64, others float64."""
     a = np.asarray(value)
     if a.dtype != bool:
         a = a.astype(np.int64 if a.dtype.kind in "iu" else np.float64)
@@ -195,12 +195,12 @@ def constant(value: Any, device: torch.device) -> Tensor:
 
 
 def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Elements that are there in both."""
+    """bool[B, N]: the elements that are present in both masks (None: all)."""
     return b if a is None else a if b is None or a is b else a & b
 
 
 def leaves(value: Any) -> list[Tensor]:
-    """The tensors of a value, in order. Raises TypeError for one that no loop can carry."""
+    """The tensors of a value, of any shape, in order. Raises TypeError for one that no loop can carry."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, Num):
@@ -219,7 +219,7 @@ def leaves(value: Any) -> list[Tensor]:
 
 
 def rebuilt(value: Any, tensors: Sequence[Tensor] | Callable[[], Tensor]) -> Any:
-    """The same value with other tensors, in the order of `leaves`."""
+    """The same value with other tensors of the same shapes, in the order of `leaves`."""
     if not callable(tensors):
         left = iter(tensors)
 
@@ -246,7 +246,7 @@ def rebuilt(value: Any, tensors: Sequence[Tensor] | Callable[[], Tensor]) -> Any
 
 
 def skeleton(value: Any) -> Any:
-    """What of a value the host knows: shapes, and everything that holds no tensor. Equal ones run through equal code."""
+    """The static part of a value: shapes, and everything that is no tensor. Values with equal ones launch equal kernels."""
     if isinstance(value, Tensor):
         return ("tensor", tuple(value.shape), value.dtype)
     if isinstance(value, Num):

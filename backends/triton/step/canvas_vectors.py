@@ -1,4 +1,4 @@
-"""Vectors whose length data decides, on the device: every op gives what it would give for the elements that are there."""
+"""Vectors of data-dependent length on the device: every op returns what it would return for the present elements."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from decgraph.ir.values import Op
 
 
 def packed(x: Live) -> Live:
-    """The same elements, those that are there first. [B, N]"""
+    """The same elements [B, N], present ones first."""
     if x.live is None or x.packed:
         return x
     order = torch.sort(~x.live, dim=1, stable=True).indices
     data = x.data if isinstance(x.data, Tensor) else None
     if data is None or data.ndim != 2:
-        raise NotStatic("only numbers are moved together")
+        raise NotStatic("only numbers are packed")
     return Live(data.gather(1, order), x.live.gather(1, order), packed=True)
 
 
 def numbers(s: Any, x: Any, op: Op) -> Any:
-    """A value in arithmetic: a Live, a Num, or a tensor without the axis of sequences for what the host knows."""
+    """A value in arithmetic: a Live, a Num, or for a static value a tensor without the axis of sequences."""
     if isinstance(x, CanvasDist):
         data = vector(x)
         return Live(data if x.ids.ndim else data[:, 0], x.live)
@@ -62,7 +62,7 @@ def elementwise(s: Any, op: Op, *xs: Any) -> Any:
     live, keep = None, False
     if lives:
         aligned = all(v.live is lives[0].live and v.size == lives[0].size for v in lives)
-        if not aligned:  # elements go together by their place among those that are there
+        if not aligned:  # elements are matched by their index among the present ones
             lined = {id(v): packed(v) for v in lives}
             size = min(v.size for v in lined.values())
             for v in lined.values():
@@ -92,7 +92,7 @@ def _spread(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
 
 
 def _most(fn: str, xs: tuple[Any, ...]) -> int | None:
-    """The greatest that a sum or a choice of counted numbers can be."""
+    """An upper bound of a sum or a choice of counts."""
     bounds = [x.most if isinstance(x, Num) else x if isinstance(x, int) and not isinstance(x, bool) else None for x in xs]
     if None in bounds:
         return min((b for b in bounds if b is not None), default=None) if fn == "minimum" else None
@@ -189,14 +189,14 @@ def scan(s: Any, op: Op, x: Any) -> Any:
 
 @form("gather")
 def gather(s: Any, op: Op, v: Any, *ix: Any) -> Any:
-    """v[i]; where a distribution or draws range over a part, a position names its member."""
+    """v[i]; where a distribution or draws cover a part, the index is the member's position."""
     if len(ix) > 1:
         raise NotStatic("two indices at once", op)
     i = ix[0]
     away = getattr(i, "on_device", False)
     if isinstance(v, list):
         if away:
-            raise NotStatic("which of a list is meant depends on data", op)
+            raise NotStatic("an index into a list depends on data", op)
         return v[int(i)]
     if isinstance(v, np.ndarray):
         return _of_array(s, op, v, i) if away else s.hosted(op, [v, i])
@@ -206,14 +206,14 @@ def gather(s: Any, op: Op, v: Any, *ix: Any) -> Any:
     if isinstance(v, CanvasDist | CanvasDraws) and isinstance(i, Live) and isinstance(i.data, np.ndarray):
         return _picked(v, i.data, i.live, named, op)
     if isinstance(v, CanvasDist):
-        raise NotStatic("which distributions are meant depends on data", op)
+        raise NotStatic("an index of distributions depends on data", op)
     if isinstance(v, CanvasDraws) and named and v.at is not None:
         i = _placed(s, op, v, i)
     return _of_vector(s, op, numbers(s, v, op), i)
 
 
 def _picked(v: Any, ids: np.ndarray, live: Tensor | None, named: bool, op: Op) -> Any:
-    """Members of a part by their positions, or elements by their places, some of which are there."""
+    """Members of a part by their positions, or elements by their indices, with a mask of those present."""
     if not named or v.at is None:
         _all_there(v, op)
         return v.pick(ids, live, ids if named else None)
@@ -222,9 +222,9 @@ def _picked(v: Any, ids: np.ndarray, live: Tensor | None, named: bool, op: Op) -
 
 
 def _placed(s: Any, op: Op, v: CanvasDraws, i: Any) -> Any:
-    """The places among the draws of a part of positions that depend on data. What lies outside of the part is a fault."""
+    """Indices into the draws of a part, of positions that depend on data. A position outside of the part is a fault."""
     if v.live is not None:
-        raise NotStatic("draws over a part whose length depends on data are found by a position that does", op)
+        raise NotStatic("draws over a part of data-dependent length are indexed by a data-dependent position", op)
     assert v.at is not None
     table = np.full(s.length, -1, dtype=np.int64)
     table[v.at] = np.arange(len(v.at))
@@ -236,11 +236,11 @@ def _placed(s: Any, op: Op, v: CanvasDraws, i: Any) -> Any:
 
 def _all_there(v: Any, op: Op) -> None:
     if v.live is not None:
-        raise NotStatic("elements of a vector whose length depends on data are counted off", op)
+        raise NotStatic("elements of a vector of data-dependent length are indexed by number", op)
 
 
 def _of_array(s: Any, op: Op, v: np.ndarray, i: Any) -> Any:
-    """An entry of what the host knows, by an index that it does not."""
+    """An entry of a static array, by a data-dependent index."""
     table = s.constant(v)[None].expand(s.batch, -1)
     whole = v.dtype.kind in "iu" and v.size > 0
     index = i.data.long().clamp(0, len(v) - 1)
@@ -257,7 +257,7 @@ def _of_vector(s: Any, op: Op, v: Live, i: Any) -> Any:
             return Live(picked(v.data, np.asarray(i, dtype=np.int64)))
         v, i = packed(v), int(i)
         if not 0 <= i < v.size:
-            raise NotStatic("an element from behind, or one that there never is", op)
+            raise NotStatic("a negative index, or one past the end", op)
         if v.live is not None:
             s.fault(~v.live[:, i : i + 1])
         return Num(v.data[:, i])
@@ -282,6 +282,7 @@ def cut(s: Any, op: Op, v: Any, *ends: Any) -> Any:
 
 
 def size_of(v: CanvasDraws) -> int:
+    """How many draws there are at most."""
     return v.dist.size if v.dist is not None else int(v.tokens.shape[1])  # type: ignore[union-attr]  # one of the two is there
 
 
@@ -298,12 +299,12 @@ def length(s: Any, op: Op, x: Any) -> Any:
 
 @form("tile")
 def tile(s: Any, op: Op, *xs: Any) -> Any:
-    """Equal numbers, or the numbers from one to another, as many as data says."""
+    """Equal numbers, or a range of numbers, of data-dependent length."""
     if not any(getattr(x, "on_device", False) for x in xs):
         return s.hosted(op, xs)
     kind, (lo, n) = op.attrs["kind"], xs[:2]
     if kind not in ("iota", "tile") or not isinstance(n, Num) or n.most is None or getattr(lo, "on_device", False):
-        raise NotStatic("how many numbers there are has no bound", op)
+        raise NotStatic("the number of elements has no bound", op)
     start = int(lo) if kind == "iota" else 0
     places = s.constant(np.arange(start, max(start, n.most)))[None].expand(s.batch, -1)
     live = places < n.data[:, None]

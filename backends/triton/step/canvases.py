@@ -1,4 +1,4 @@
-"""Canvas programs on the device: canvases, models, noise and draws. What goes over vectors is in canvas_vectors.py."""
+"""Canvas programs on the device: canvases, models, noise and draws. Ops over vectors are in canvas_vectors.py."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def get(s: Any, op: Op, c: DeviceCanvas) -> Any:
     if field in ("masked", "decided"):
         return Live(c.masked if field == "masked" else ~c.masked)
     if field == "token":
-        if s.fields["mask"] < 0:  # read as an index it would be outside of a row, where a GPU stops for good
+        if s.fields["mask"] < 0:  # as an index it would be out of bounds, which aborts the CUDA context
             raise NotStatic("the model has no token for masked cells", op)
         return Live(torch.where(c.masked, s.fields["mask"], c.tokens))
     raise NotStatic(f"a canvas's .{field} is the host's", op)
@@ -62,7 +62,7 @@ def put(s: Any, op: Op, c: DeviceCanvas, ps: Any, *rest: Any) -> DeviceCanvas:
     """Decide cells, or mask them again."""
     kind, masked = op.attrs["kind"], c.masked
     if kind == "soft":
-        raise NotStatic("soft cells are the host's", op)
+        raise NotStatic("soft cells run on the host", op)
     ids, live = _places(s, ps)
     chosen = torch.ones(s.batch, ids.shape[1], dtype=torch.bool, device=s.device) if live is None else live
     if op.attrs.get("has_mask"):
@@ -85,11 +85,11 @@ def put(s: Any, op: Op, c: DeviceCanvas, ps: Any, *rest: Any) -> DeviceCanvas:
 
 
 def _places(s: Any, ps: Any) -> tuple[Tensor, Tensor | None]:
-    """(int64[B, N], which of them are there or None) of positions."""
+    """(int64[B, N], bool[B, N] of those present or None) of positions."""
     if isinstance(ps, Live):
         if not isinstance(ps.data, Tensor):
             return s.constant(ps.data)[None].expand(s.batch, -1), ps.live
-        return ps.data.clamp(0, s.length - 1), ps.live  # what is not there may be any number
+        return ps.data.clamp(0, s.length - 1), ps.live  # absent ones may be any number
     if isinstance(ps, Num):
         return ps.data[:, None].clamp(0, s.length - 1), None
     return s.constant(np.ravel(np.asarray(ps, dtype=np.int64)))[None].expand(s.batch, -1), None
@@ -114,9 +114,9 @@ def _values(s: Any, op: Op, x: Any, ids: Tensor) -> Tensor:
 
 @form("positions")
 def positions(s: Any, op: Op, *xs: Any) -> Any:
-    """Sets of positions that the host knows."""
+    """Static sets of positions."""
     if any(isinstance(x, Num | Live) for x in xs):
-        raise NotStatic("which positions are meant depends on data", op)
+        raise NotStatic("the positions depend on data", op)
     known = lower(op)
     return known.fn(s, *xs, **known.kwargs)
 
@@ -131,15 +131,15 @@ def edit(s: Any, op: Op, position: Any, token: Any) -> Edit:
 def edit_get(s: Any, op: Op, e: Edit) -> Any:
     """A field of an edit."""
     if op.attrs["field"] not in ("position", "token"):
-        raise NotStatic(f"an edit's .{op.attrs['field']} is the host's", op)
+        raise NotStatic(f"an edit's .{op.attrs['field']} is read on the host", op)
     return e.position if op.attrs["field"] == "position" else e.token
 
 
 @form("commit")
 def commit(s: Any, op: Op, c: Any, *tree: Any) -> None:
-    """Keep the canvas for the end, when its decided cells are committed."""
+    """Keep the canvas: its decided cells are committed at the end."""
     if not isinstance(c, DeviceCanvas) or s.committed is not None:
-        raise NotStatic("what is committed is not one canvas at the end", op)
+        raise NotStatic("the program commits something else than one canvas at the end", op)
     s.committed = c
 
 
@@ -148,7 +148,7 @@ def commit(s: Any, op: Op, c: Any, *tree: Any) -> None:
 def evaluate(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> CanvasDist:
     """The distributions of a canvas's cells."""
     if not isinstance(c, DeviceCanvas):
-        raise NotStatic("a masked model is asked for a canvas only", op)
+        raise NotStatic("a masked model is called on something else than a canvas", op)
     at, given = _asked(op, extra)
     s.calls[s.name_of(model)] += 1 if s.active is None else plain(s.active).long()
     scores, _ = _called(s, op, model, c, at, given)
@@ -171,9 +171,9 @@ def memory(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> DeviceCanvasMemor
 
 @form("memory.only")
 def only(s: Any, op: Op, held: DeviceCanvasMemory, ps: Any) -> DeviceCanvasMemory:
-    """A memory restricted to positions, or rid of them."""
+    """A memory restricted to positions, or without them."""
     if isinstance(ps, Live | Num):
-        raise NotStatic("which cells are held depends on data", op)
+        raise NotStatic("the cells of a memory depend on data", op)
     return held.restrict(ps, op.attrs["kind"])
 
 
@@ -184,7 +184,7 @@ def _asked(op: Op, extra: tuple[Any, ...]) -> tuple[Any, DeviceCanvasMemory | No
         raise NotStatic(f"a model call with {', '.join(sorted(set(named) - {'at', 'given'}))}", op)
     at = named.get("at")
     if isinstance(at, Live | Num):
-        raise NotStatic("which cells are computed depends on data", op)
+        raise NotStatic("the cells of a call depend on data", op)
     return at, named.get("given")
 
 
@@ -197,14 +197,14 @@ def _called(s: Any, op: Op, model: Any, c: DeviceCanvas, at: Any, given: DeviceC
         None if given is None else (given.held.tobytes(), given.prompt, given.serial),
     )
     if key not in s.made:
-        s.made[key] = (model.call(c, at, given, s.keeps(op), s.active), c)  # c is kept, so that its id is no other's
+        s.made[key] = (model.call(c, at, given, s.keeps(op), s.active), c)  # c is kept alive, so that its id is unique
     return s.made[key][0]
 
 
 # -- noise and draws
 @form("noise")
 def noise(s: Any, op: Op, *counters: Any) -> CanvasNoise:
-    """The name of a noise; nothing is drawn yet."""
+    """A noise key; nothing is drawn yet."""
     kind, site = op.attrs["kind"], op.attrs["site"]
     if kind == "output":
         if counters and isinstance(counters[0], Live):
@@ -215,15 +215,15 @@ def noise(s: Any, op: Op, *counters: Any) -> CanvasNoise:
 
 @form("face")
 def face(s: Any, op: Op, d: CanvasDist) -> CanvasDist:
-    """Another face of the same rows."""
+    """Another view of the same rows."""
     return replace(d, face=op.attrs["face"])
 
 
 @form("draw")
 def draw(s: Any, op: Op, q: Any, key: CanvasNoise) -> CanvasDraws:
-    """One draw from each distribution. Which draw of its site an element is, is its place among those that are there."""
+    """One draw from each distribution. The number of an element's draw at its site is its index among the present ones."""
     if not isinstance(q, CanvasDist):
-        raise NotStatic("a draw from numbers that no distribution is", op)
+        raise NotStatic("a draw from numbers that are no distribution", op)
     lane: Any = np.arange(q.size)
     if q.live is not None:
         lane = q.live.long().cumsum(1) - 1
@@ -258,7 +258,7 @@ def draw_get(s: Any, op: Op, x: CanvasDraws) -> Any:
 
 @form("draw.many")
 def draw_many(s: Any, op: Op, q: Any, k: Any, key: CanvasNoise) -> Live:
-    """All of a few numbered places in the order of their race: a shuffle."""
+    """All elements of a uniform distribution in the order of their race: a shuffle."""
     if op.attrs["replace"] or not isinstance(q, CanvasDist) or q.ids.ndim or not isinstance(q.rows, CanvasVectors):
         raise NotStatic("several draws of one distribution of a canvas", op)
     probs = vector(q)[:, 0]
@@ -276,7 +276,7 @@ def draw_many(s: Any, op: Op, q: Any, k: Any, key: CanvasNoise) -> Live:
 def bernoulli(s: Any, op: Op, p: Any, key: CanvasNoise) -> Live:
     """True with the given probabilities."""
     if not isinstance(p, Live) or p.live is not None:
-        raise NotStatic("a coin for a number of cells that depends on data", op)
+        raise NotStatic("a data-dependent number of Bernoulli draws", op)
     words = s.stream.words(key, np.arange(p.size))
     coins = s.stream.uniforms(words, 1)[..., 0] < p.data
     s.fault(torch.isnan(p.data))
@@ -287,7 +287,7 @@ def bernoulli(s: Any, op: Op, p: Any, key: CanvasNoise) -> Live:
 def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
     """float64: the probability of a token in each distribution."""
     if not isinstance(p, CanvasDist) or not p.ids.ndim:
-        raise NotStatic("looking up in what is not a vector of distributions", op)
+        raise NotStatic("a look-up in something else than a vector of distributions", op)
     tokens = tokens_of(x, s.stream)
     if tokens.shape[1] != p.size:
         raise NotStatic("distributions and tokens of different lengths", op)
@@ -298,7 +298,7 @@ def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
 def info(s: Any, op: Op, p: Any, *more: Any) -> Live:
     """The entropy of each distribution, in nats."""
     if more or not isinstance(p, CanvasDist) or not p.ids.ndim:
-        raise NotStatic("this information about distributions is the host's", op)
+        raise NotStatic("this information about distributions is computed on the host", op)
     return Live(s.lazy(torch.special.entr(vector(p)).sum(-1)), p.live)
 
 
@@ -314,7 +314,7 @@ def normalize(s: Any, op: Op, w: Any) -> CanvasDist:
 
 
 def located(at: Any, ids: Any) -> np.ndarray:
-    """Places of positions in a part that holds `at` (None: the whole)."""
+    """Indices int64[n] of positions in a part with positions `at` (None: the whole)."""
     return np.asarray(locate(at, ids), dtype=np.int64)
 
 

@@ -23,7 +23,7 @@ from decgraph.backends.triton.step.causal_stream import (
     streamed,
     suits,
 )
-from decgraph.backends.triton.tuned import Config, hearing, trying
+from decgraph.backends.triton.tuned import Config, recording, trying
 from decgraph.runtime.models.hf_live import from_module
 
 SMALL = Config(block=16, warps=4, stages=3)
@@ -91,7 +91,7 @@ def test_a_forward_asks_for_what_was_measured(monkeypatch: pytest.MonkeyPatch) -
     with ExitStack() as stack:
         for shape in shapes:
             stack.enter_context(trying(FAMILY, (16, *shape, "bfloat16"), SMALL))
-        heard = stack.enter_context(hearing())
+        heard = stack.enter_context(recording())
         made.begin([[1, 2]])
         step = torch.tensor([1], dtype=torch.int32), torch.tensor([[[1]]], dtype=torch.int32)
         got = made.forward(torch.tensor([[2]]), torch.tensor([[1]]), 0, *step, None)
@@ -103,7 +103,7 @@ def test_a_forward_asks_for_what_was_measured(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_measured_is_what_is_asked_for() -> None:
     run = launch(3, 64, 40, torch.bfloat16)(torch.device("cpu"))
-    with hearing() as heard:
+    with recording() as heard:
         assert run().shape == (3, 40)
     assert [(q.family, q.key, q.default) for q in heard] == [(FAMILY, (16, 40, 64, "bfloat16"), CANDIDATES[0])]
     assert CANDIDATES[0] == TORCH and len(set(CANDIDATES)) == len(CANDIDATES)
