@@ -1,8 +1,8 @@
-"""Hugging Face causal models on the device: a forward over caches of a fixed size, and the choice of what a model runs as.
+"""Hugging Face causal models on the device: a forward over caches of a fixed size, and the choice of its implementation.
 
-Keys and values are [B, H, capacity, D] by layer. A forward computes new cells at the slots behind those held, in one call
-of the captured graph (causal_graph.py); a module that cannot be captured runs as it is, with dense masks made on the
-device. Scores have the model's own type, as its output matrix gives them: the kernels that read them accumulate in float32.
+Keys and values are [B, H, capacity, D] by layer. A forward computes new tokens at the slots after the cached ones, in one
+call of the captured graph (causal_graph.py); a module that cannot be captured runs as it is, with dense masks built on the
+device. Scores have the dtype of the model's output matrix: the kernels that read them accumulate in float32.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from decgraph.runtime.models.hf_net import Net
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
 
-CHUNK = 512  # cells of a prompt that one forward computes at most
+CHUNK = 512  # the most prompt tokens that one forward computes
 _MARGIN = 512  # slots past a model's context: a step begun within it writes no further (capture/tables.py has as many rows)
 
 
@@ -41,7 +41,7 @@ class CausalOnDevice:
     """A `DeviceModel` of some weights.
 
     Last states are kept by slot (`last` [B, capacity, width]) where heads read them: Medusa heads of the model's own
-    (`heads`), or others that said so (`keep_states`). Raises DecError for a capacity that the model's context does not allow.
+    (`heads`), or others' (`keep_states`). Raises DecError for a capacity that the model's context does not allow.
     """
 
     exact = False
@@ -65,7 +65,7 @@ class CausalOnDevice:
             self.keep_states()
 
     def keep_states(self) -> Tensor:
-        """Keep last states from now on: [B, capacity, width], by slot. To be called before `begin`."""
+        """Keep last states from now on: [B, capacity, width], by slot. Call it before `begin`."""
         if self.last is None:
             self.last = self.layout.zeros(self.batch, self.capacity, self.layout.width)
             self._mover = None
@@ -73,12 +73,12 @@ class CausalOnDevice:
 
     @torch.no_grad()
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
-        """See `DeviceModel`. Prompts are computed in chunks, all together."""
+        """See `DeviceModel`. Prompts are computed in chunks, all together. Raises DecError for a wrong number of prompts."""
         if len(prompts) != self.batch:
             raise DecError(f"{len(prompts)} prompts for a batch of {self.batch}")
         for prompt in prompts:
             fits(self.name, prompt, self.vocab_size, self.tail, self.capacity, self.weights.context)
-        # What an earlier run left may be no numbers, and would come through a dense mask.
+        # Values of an earlier run may be NaN, which propagates through a dense mask.
         for cache in (*self._blocks.values(), *([] if self.last is None else [self.last])):
             cache.zero_()
         if self.weights.kernels and self._mover is None:
@@ -88,7 +88,7 @@ class CausalOnDevice:
             self._prefill(prompts, start, min(CHUNK, longest - start))
 
     def _prefill(self, prompts: Sequence[Sequence[int]], start: int, count: int) -> None:
-        """The cells start .. start + count - 1 of all prompts that have them."""
+        """The tokens start .. start + count - 1 of all prompts that have them."""
         chain = chain_bits(count, words(count))
         tokens = torch.zeros((self.batch, count), dtype=torch.int64)
         bits = torch.zeros((self.batch, *chain.shape), dtype=torch.int32)
@@ -109,11 +109,11 @@ class CausalOnDevice:
         return self.read(rows_of(self.run(self._cells, placed, self.entering(self._cells, placed)), rows))
 
     def entering(self, cells: Cells, placed: Placed) -> Tensor:
-        """What the step takes: tokens."""
+        """The input of the step: tokens int64[B, T]."""
         return placed.tokens
 
     def run(self, cells: Cells, placed: Placed, entering: Tensor) -> Tensor:
-        """The last states [B, T, width] of new cells, written to the caches. To be called without gradients."""
+        """The last states [B, T, width] of new tokens, whose keys and values are written to the caches. Call it without gradients."""
         kinds = {FULL: None} if self.layout.window is None else {FULL: None, SLIDING: self.layout.window}
         masks: dict[str, Any] = {}
         for kind, window in kinds.items():
@@ -126,8 +126,8 @@ class CausalOnDevice:
 
     @torch.no_grad()
     def heads(self, slots: Tensor) -> Tensor:
-        """Scores [B, heads, V] of the tokens after the one that follows the cell in each slot int64[B], by Medusa heads. A
-        committed cell's slot is its position. Raises DecError for a model without heads."""
+        """Scores [B, heads, V] of the tokens after the one that follows each slot int64[B], by Medusa heads. A committed token's
+        slot is its position. Raises DecError for a model without heads."""
         if self.weights.guesses is None or self.last is None:
             raise DecError(f"{self.name!r} has no heads")
         index = slots[:, None, None].expand(-1, 1, self.layout.width)
@@ -152,10 +152,10 @@ class CausalOnDevice:
 
 
 def weights_of(model: Model, attention: Attention | None = None) -> Weights:
-    """The weights of a Hugging Face causal model, made once per model and attention. Raises DecError for another model, and
-    for one that cannot be run with masks and positions given from outside.
+    """The weights of a Hugging Face causal model, loaded once per model and attention. Raises DecError for another model, and for
+    one that cannot be run with given masks and positions.
 
-    attention: None takes the template's kernel on a GPU, and masks over all slots where Triton's interpreter would run it.
+    attention: None is the template's kernel on a GPU, and masks over all slots where Triton's interpreter would run it.
     """
     match model:
         case HFCausal():
@@ -170,11 +170,11 @@ def weights_of(model: Model, attention: Attention | None = None) -> Weights:
                 made = _net(target, attention)
                 how = suited(attention, target.net.embedding)
                 return _named(_once(model, how, lambda how: adapted(target, made, inner.layer, adapter.module, how)), model)
-    raise DecError(f"{model.name!r} has no form on the device: {_why_not(model)}")
+    raise DecError(f"{model.name!r} is not implemented on the device: {_why_not(model)}")
 
 
 def _net(model: HFCausal, attention: Attention | None) -> Weights:
-    """Of a loaded model, or of one derived from it with layers of its own. Those that share a net share what is made."""
+    """The weights of a loaded model, or of one derived from it with layers of its own. Models that share a net share them."""
     net = model.net
 
     def make(how: Attention) -> Weights:
@@ -196,14 +196,14 @@ def _named(made: Weights, model: Model) -> Weights:
 
 
 def suited(attention: Attention | None, weight: Tensor) -> Attention:
-    """The attention of a model with such weights: the one that was asked for, or what suits their device and type."""
+    """The attention of a model with such weights: the given one, or the best for their device and dtype."""
     if attention is not None:
         return attention
     return kernel_attention if weight.is_cuda and weight.dtype.itemsize <= 4 else dense_attention
 
 
 def _once(holder: Model | Net, attention: Attention, make: Callable[[Attention], Weights]) -> Weights:
-    """What is made of a model or net for an attention, kept with it."""
+    """The weights of a model or net for an attention, cached with it."""
     return memo_of(holder).once(("device weights", attention), lambda: make(attention))
 
 
@@ -211,7 +211,7 @@ def _why_not(model: Model) -> str:
     if model.kind != "causal":
         return f"it is a {model.kind} model"
     why = refusal(model) if isinstance(model, TableModel) else None
-    return why or f"there is none for a {type(model).__name__}"
+    return why or f"a {type(model).__name__} is not supported"
 
 
 def device_model(
@@ -223,11 +223,10 @@ def device_model(
     device: torch.device | str | None = None,
     attention: Attention | None = None,
 ) -> DeviceModel:
-    """The model for steps of at most `tail` cells over `capacity` slots, for a batch of sequences.
+    """The model for steps of at most `tail` tokens over `capacity` slots, for a batch of sequences.
 
-    device: of a table model, whose rows lie wherever they are wanted (None: the GPU, if there is one); other models stay
-    where their weights are. attention: see `weights_of`. Raises DecError naming the model, and why, where there is no such
-    form.
+    device: of a table model (None: the GPU, if there is one); other models stay where their weights are. attention: see
+    `weights_of`. Raises DecError with the model's name and the reason where it is not supported.
     """
     if refusal(model) is None:
         if device is None:

@@ -1,6 +1,6 @@
-"""Where the cells of a step lie in caches of a fixed size: slots, the tail's positions, who sees whom. See `model.py`.
+"""The tail of a step in caches of a fixed size: slots, positions, attention masks. See `model.py`.
 
-Everything is tensor arithmetic over constants made beforehand; nothing depends on what a tensor holds.
+Everything is tensor arithmetic over constants; no control flow depends on a tensor's values.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch import Tensor
 from decgraph.backends.triton.step.causal_kernels import place_cells
 from decgraph.errors import DecError
 
-WORD = 32  # tail cells that one word of `bits` names
+WORD = 32  # tail slots that one word of `bits` covers
 
 
 def words(cells: int) -> int:
-    """How many words of bits name that many tail cells."""
+    """How many words of bits cover that many tail slots."""
     return -(-cells // WORD)
 
 
 def chain_bits(count: int, width: int) -> Tensor:
-    """int32[count, width], for the host to make beforehand: tail cell i of a chain sees the tail cells 0 .. i."""
+    """int32[count, width], computed on the host: tail token i of a chain sees the tail tokens 0 .. i."""
     cell, other = torch.arange(count)[:, None], torch.arange(width * WORD)
     sees = (other <= cell).view(count, width, WORD).long() << torch.arange(WORD)
     return sees.sum(-1).to(torch.int32)  # bit 31 is the sign: the conversion keeps the low 32 bits
@@ -32,8 +32,8 @@ def chain_bits(count: int, width: int) -> Tensor:
 
 @dataclass
 class Placed:
-    """The new cells of one forward. tokens, positions: int64[B, T], 0 where padded, so that no table is read outside of its
-    rows. write: int64[B, T], slots. first: the first one's tail index. lengths: int32[B], slots held. bits: int32[B, T, W]
+    """The new tokens of one forward. tokens, positions: int64[B, T], 0 where padded, so that no table is read out of bounds.
+    write: int64[B, T], slots. first: the first one's tail index. lengths: int32[B], cached slots. bits: int32[B, T, W]
     as given."""
 
     tokens: Tensor
@@ -55,9 +55,9 @@ class Placed:
 
 
 class Cells:
-    """The bookkeeping of B sequences: `tail_positions` int64[B, tail] are the positions of the tail's cells so far.
+    """The slots of B sequences: `tail_positions` int64[B, tail] are the positions of the tail's tokens so far.
 
-    kernels: whether one of ours places cells, where each operation of torch's would be a launch.
+    kernels: whether one generated kernel computes slots, where each operation of torch would be a launch.
     """
 
     def __init__(self, batch: int, capacity: int, tail: int, device: torch.device, kernels: bool = False) -> None:
@@ -70,8 +70,8 @@ class Cells:
         self._shifts = torch.arange(WORD, dtype=torch.int32, device=device)
 
     def place(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor) -> Placed:
-        """Slots of new cells; notes their positions. Arguments as for `DeviceModel.forward`. Raises DecError for cells past
-        the tail's end."""
+        """Slots of new tokens int64[B, T]; records their positions. Arguments as for `DeviceModel.forward`. Raises DecError for
+        tokens past the tail's end."""
         count = tokens.shape[1]
         if first + count > self.tail:
             raise DecError(f"tail cells {first}..{first + count - 1} of a tail of {self.tail}")
@@ -85,12 +85,12 @@ class Cells:
         return Placed(torch.where(real, tokens, 0), positions, write, first, held, bits)
 
     def tail_seen(self, bits: Tensor) -> Tensor:
-        """bool[B, T, N]: which tail cells each new cell sees, N as many as the tail and the words both have."""
+        """bool[B, T, N]: the tail slots that each new token sees, N the smaller of the tail and what the words cover."""
         seen = ((bits[..., None] >> self._shifts) & 1) != 0
         return seen.flatten(-2)[..., : self.tail]
 
     def near(self, placed: Placed, window: int) -> Tensor:
-        """int32[B, T, W]: the bits without the tail cells that lie outside of a sliding window, by position."""
+        """int32[B, T, W]: the bits without the tail slots outside of a sliding window, by position."""
         count = min(placed.bits.shape[-1] * WORD, self.tail)
         inside = self.tail_positions[:, None, :count] > placed.positions[..., None] - window
         inside = torch.nn.functional.pad(inside, (0, placed.bits.shape[-1] * WORD - count))
@@ -98,7 +98,7 @@ class Cells:
         return placed.bits & masks.sum(-1).to(torch.int32)
 
     def seen(self, placed: Placed, window: int | None = None) -> Tensor:
-        """bool[B, T, capacity]: which slots each new cell sees; padding sees the slot that it is written to."""
+        """bool[B, T, capacity]: the slots that each new token sees; padding sees the slot that it is written to."""
         slots = self.steps[: self.capacity]
         committed = slots < placed.held[..., None]
         if window is not None:
@@ -112,15 +112,15 @@ class Cells:
         return torch.where(placed.real[..., None], committed | below, padding)
 
     def kept(self, held: Tensor, source: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """int64[B, K] twice: the slots of an accepted path, and where they go. What is not accepted goes from the slot of
-        padding to itself."""
+        """int64[B, K] twice: source and destination slots of an accepted path. For other entries both are the slot of
+        padding."""
         steps = self.steps[: source.shape[1]]
         taken, row, spare = steps < count[:, None], held.long()[:, None], self.capacity - 1
         return torch.where(taken, row + source, spare), torch.where(taken, row + steps, spare)
 
 
 def fits(name: str, prompt: Sequence[int], size: int, tail: int, capacity: int, context: int | None) -> None:
-    """Raises DecError for a prompt whose first step has no room, and for a token that is none of `size`."""
+    """Raises DecError for a prompt whose first step does not fit, and for a token outside of a vocabulary of `size`."""
     if not len(prompt):
         raise DecError(f"{name!r} needs at least one token of context")
     bad = next((token for token in prompt if not 0 <= token < size), None)

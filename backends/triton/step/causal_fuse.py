@@ -1,4 +1,4 @@
-"""Passes over a captured forward for a GPU: what stands between its matrix products becomes one kernel each.
+"""Passes over a captured forward for a GPU: the operations between its matrix products become one kernel each.
 
     before   view, split, (rms_norm,) roll, mul, addcmul, put, put; attention reads the caches
     after    q = place_heads(rows, write, keys, values, cos, sin, ...); attention reads the caches
@@ -10,7 +10,7 @@
     after    gated(rows, 0, n, n, "silu")
 
 Precondition: queries, keys and values are columns of one matrix of rows, in heads of one size, rotated as a whole or not
-at all. What has another form stays as it is. Roundings between the operations are left out, as everything is computed in
+at all. Other patterns stay as they are. Roundings between the operations are left out, as everything is computed in
 float32 and rounded once.
 """
 
@@ -29,7 +29,7 @@ _CASTS = ("type_as", "to", "float", "contiguous")
 
 @dataclass(frozen=True)
 class Heads:
-    """Some heads: columns column .. column + count * size - 1 of `rows`, and what is done to them."""
+    """Some heads: columns column .. column + count * size - 1 of `rows`, and the operations on them."""
 
     rows: fx.Node
     column: int
@@ -85,7 +85,7 @@ def _placed(program: CapturedGraph, node: fx.Node) -> None:
 
 
 def _heads(node: Any) -> Heads | None:
-    """The heads that [B, T, H, D] or [B, H, T, D] stands for."""
+    """The heads that a node of [B, T, H, D] or [B, H, T, D] reads."""
     if is_op(node, "transpose", *_CASTS) and len(shape_of(node) or ()) == 4:
         return _heads(node.args[0]) if not is_op(node, "transpose") or set(node.args[1:]) == {1, 2} else None
     if is_op(node, "view", "reshape"):
@@ -146,7 +146,7 @@ def _rows_of_table(node: Any, size: int) -> fx.Node | None:
 
 
 def _summed(program: CapturedGraph, node: fx.Node) -> None:
-    """The residual sum before a norm, taken out of the product that it was put into: the sum starts with a copy there."""
+    """Take the residual sum before a norm out of the product that it was fused into, since addmm starts with a copy of it."""
     product, sizes, weight, eps = node.args
     shape, layer = shape_of(node), node.meta["layer"]
     if not is_op(product, "addmm") or not isinstance(product, fx.Node) or product.kwargs or program.tensor(weight) is None:

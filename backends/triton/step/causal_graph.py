@@ -1,7 +1,7 @@
-"""A captured forward (runtime/models/capture) with an attention of the device's own in the place of the one over masks.
+"""A captured forward (runtime/models/capture) with the device's attention instead of the one over masks.
 
 The capture leaves out the passes that fold heads into rows and turn masks into numbers, so that every attention node is
-called with queries [B, Hq, T, D], the layer's caches, and what was given as `masks[kind]`. There a `Site` goes in.
+called with queries [B, Hq, T, D], the layer's caches, and `masks[kind]`, which is a `Site` here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WITHOUT = frozenset({"groups", "masks"})
 
 @dataclass
 class Site:
-    """What attention of one kind sees in one forward. `window` is the kind's sliding window, or None."""
+    """The attention mask of one kind in one forward. `window` is the kind's sliding window, or None."""
 
     cells: Cells
     placed: Placed
@@ -35,7 +35,7 @@ class Site:
 
     @property
     def dense(self) -> Tensor:
-        """bool[B, 1, T, capacity]: the same as a mask over slots, made once a forward."""
+        """bool[B, 1, T, capacity]: the same as a mask over slots, computed once a forward."""
         if self._dense is None:
             self._dense = self.cells.seen(self.placed, self.window)[:, None]
         return self._dense
@@ -48,7 +48,7 @@ Attention = Callable[..., Tensor]
 def kernel_attention(
     query: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Site, scale: float | None = None, enable_gqa: bool = False
 ) -> Tensor:
-    """Attention by the template (backends/triton/attention), which reads the slots that are seen and no others."""
+    """Attention by the template (backends/triton/attention), which reads only unmasked slots: [B, Hq, T, D]."""
     placed = attn_mask.placed
     near = {} if attn_mask.window is None else {
         "window": attn_mask.window, "positions": placed.positions, "tail_positions": attn_mask.cells.tail_positions,
@@ -64,13 +64,13 @@ def kernel_attention(
 def dense_attention(
     query: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Site, scale: float | None = None, enable_gqa: bool = False
 ) -> Tensor:
-    """Attention over all slots with a dense mask. What no cell sees must be finite: its weight is 0."""
+    """Attention [B, Hq, T, D] over all slots with a dense mask. Masked slots must be finite: their weight is 0."""
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=attn_mask.dense, scale=scale, enable_gqa=enable_gqa)
 
 
 class DeviceStep(CapturedForward):
     """The step with `attention` in it; `masks` maps kinds to sites. With the template's kernel other kernels come too
-    (causal_fuse.py). Unlike a captured step's, results are ordinary tensors. Not to be used while gradients are wanted."""
+    (causal_fuse.py). Unlike a captured step's, results are ordinary tensors. Without gradients only."""
 
     def __init__(self, program: CapturedGraph, part: Part | None, attention: Attention) -> None:
         super().__init__(program, part)
@@ -104,6 +104,6 @@ class DeviceStep(CapturedForward):
 
 
 def device_step(base: Any, attention: Attention) -> DeviceStep | None:
-    """A base module (what gives last hidden states) as such a step; None if it cannot be captured, which is logged."""
+    """A base module (it returns last hidden states) as such a step; None if it cannot be captured, which is logged."""
     captured = capture(base, without=_WITHOUT)
     return None if captured is None else DeviceStep(captured.program, captured.part, attention)

@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""Small kernels of a captured forward: what stands between its matrix products, one launch each.
+"""Small kernels of a captured forward: the operations between its matrix products, one launch each.
 
 On a GPU a decoding step reads every weight once, and each of the small operations between the products costs as much as
 reading about ten million of them: six launches a layer instead of eleven are a tenth of an 8B model's step.
@@ -56,12 +56,12 @@ def heads_kernel(
     ROTARY: tl.constexpr,
     NORM: tl.constexpr,
 ):
-    """One head of one cell, out of the row [width] that the projections made: queries go to `queries`, keys and values to the
-    caches' slot of the cell; queries and keys normalised and rotated first."""
+    """One head of one token, out of the row [width] of the projections: queries go to `queries`, keys and values to the
+    token's slot of the caches; queries and keys normalised and rotated first."""
     cell, head = tl.program_id(0), tl.program_id(1)
     b = cell // cells
     is_query, is_key = head < QUERIES, (head >= QUERIES) & (head < QUERIES + KEYS)
-    # How much of the head goes where: all of it to one of the three.
+    # The head's destination: one of the three.
     of_query, of_key = tl.where(is_query, SIZE, 0), tl.where(is_key, SIZE, 0)
     of_value = SIZE - of_query - of_key
     column = tl.where(
@@ -79,7 +79,7 @@ def heads_kernel(
         scale += tl.load(key_norm + d, mask=d < of_key, other=0.0).to(tl.float32)
         x = normed(plain, scale, eps, SIZE)
     if ROTARY:
-        # The signs of the halves are in the sines.
+        # The sines have rotate_half's signs.
         other = (d + SIZE // 2) % SIZE
         y = tl.load(line + other, mask=inside, other=0.0).to(tl.float32)
         if NORM:
@@ -147,8 +147,8 @@ def cells_kernel(
     BLOCK: tl.constexpr,
     WORDS: tl.constexpr,
 ):
-    """New cells of one sequence, BLOCK of them: where they are written, and what they are; padding is token 0 at position 0 in
-    the slot `spare`. Their positions become the tail's."""
+    """BLOCK new tokens of one sequence: their slots, tokens and positions; padding is token 0 at position 0 in the slot `spare`.
+    Their positions are stored as the tail's."""
     b, t = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     word, there = tl.arange(0, WORDS), t < cells
     place = b * cells + t
@@ -164,7 +164,7 @@ def cells_kernel(
 def place_cells(
     tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, tail_positions: Tensor, spare: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, positions and slots, int64[B, T], of new cells (see `Cells.place`); writes tail_positions int64[B, tail]."""
+    """Tokens, positions and slots, int64[B, T], of new tokens (see `Cells.place`); writes tail_positions int64[B, tail]."""
     batch, cells, words = bits.shape
     made = [torch.empty((batch, cells), dtype=torch.int64, device=bits.device) for _ in range(3)]
     block = min(power(cells), CELLS_BLOCK)

@@ -1,4 +1,4 @@
-"""Forwards made of a target's lower layers and of single layers that were trained on its states (Kangaroo, EAGLE)."""
+"""Forwards of a target's lower layers and of single layers that were trained on its states (Kangaroo, EAGLE)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from decgraph.runtime.models.hf_causal import HFCausal
 
 @dataclass(frozen=True)
 class Weights:
-    """What a model computes with. step: a captured forward or the module's own, as `Step` is called; `captured` says whether
-    its masks are sites, `kernels` whether the kernels of this folder
-    run beside it. head: last states [..., width] to logits [..., size or more]. context: the most positions it reads.
+    """The parts of a model's forward. step: a captured forward or the module's own, called as `Step`; `captured`: whether its masks
+    are sites; `kernels`: whether it uses the kernels of this folder. head: last states [..., width] to logits [..., size or more]. context: the most positions it reads.
     guesses: Medusa heads, states [B, 1, width] to one such tensor per head."""
 
     step: Callable[..., Tensor]
@@ -47,7 +46,8 @@ def whole(
     context: int | None,
     attention: Attention,
 ) -> Weights:
-    """A whole model: its base module captured, or as it is. Raises DecError for one whose code reads values back."""
+    """A whole model: its base module captured, or as it is; `head` maps states [..., width] to logits. Raises DecError for one
+    whose code reads tensor values on the host."""
     step = device_step(base, attention)
     if step is None:
         _silent(plain, name)
@@ -55,7 +55,7 @@ def whole(
 
 
 class _Reading(TorchDispatchMode):
-    """Raises where a value of a tensor comes to the host."""
+    """Raises where a value of a tensor is read on the host."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.name().split(".")[0] in _READ:
@@ -64,7 +64,7 @@ class _Reading(TorchDispatchMode):
 
 
 class _Read(Exception):
-    """Which operation read a value."""
+    """The operation that read a value."""
 
 
 _READ = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"}
@@ -72,7 +72,7 @@ _READ = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"}
 
 @torch.no_grad()
 def _silent(step: ModuleStep, name: str) -> None:
-    """Raises DecError for a module whose own code reads values back: no step can be captured around it."""
+    """Raises DecError for a module whose code reads tensor values on the host: no step with it can be captured."""
     layout, rows = step.layout, 4
     keys, values = ([layout.zeros(2, shape[0], rows, shape[part]) for shape in layout.shapes] for part in (1, 2))
     cell = torch.zeros((2, 1), dtype=torch.int64, device=layout.device)
@@ -81,18 +81,18 @@ def _silent(step: ModuleStep, name: str) -> None:
         with _Reading():
             step(cell, cell, cell, keys, values, {FULL: mask, SLIDING: mask})
     except _Read as read:
-        raise DecError(f"{name!r} has no form on the device: its own code reads a tensor's values ({read})") from read
+        raise DecError(f"{name!r} is not implemented on the device: its own code reads a tensor's values ({read})") from read
 
 
 def lower(target: HFCausal, whole: Weights, layer: int) -> Weights:
-    """`target.head(target.upto(layer))`: the first layers, and the target's norm and head over the states that leave them."""
+    """`target.head(target.upto(layer))`: the first layers, and the target's norm and head over their output states."""
     step = _captured(whole)
     layout = replace(whole.layout, shapes=whole.layout.shapes[:layer], types=whole.layout.types[:layer])
     return replace(whole, step=step.upto(layer), layout=layout, head=normed(target.net))
 
 
 def adapted(target: HFCausal, whole: Weights, layer: int, module: Any, attention: Attention) -> Weights:
-    """`target.head(adapter(target.upto(layer)))`: a trained layer over the states that leave the first ones. Its keys and
+    """`target.head(adapter(target.upto(layer)))`: a trained layer over the output states of the first ones. Its keys and
     values come after theirs."""
     below = lower(target, whole, layer)
     above, own, reach = layer_step(module, whole.name, attention)
@@ -118,17 +118,17 @@ def layer_step(module: Any, name: str, attention: Attention) -> tuple[CapturedFo
     DecError if it cannot be captured."""
     made = device_step(layer_base(module), attention)
     if made is None:
-        raise DecError(f"{name!r} has no form on the device: its layer cannot be captured")
+        raise DecError(f"{name!r} is not implemented on the device: its layer cannot be captured")
     return made.since(0), LayerStep(module).layout, reach_of(made.program)
 
 
 def reach_of(program: CapturedGraph) -> int | None:
-    """How many positions a captured forward has tables for; None if it computes what it needs of them."""
+    """The number of positions in a captured forward's tables; None if it has none."""
     return program.reach if any(name.startswith("table_") for name in program.tensors) else None
 
 
 def least(*contexts: int | None) -> int | None:
-    """The smallest of those that there are."""
+    """The smallest of those that are not None."""
     return min((c for c in contexts if c is not None), default=None)
 
 

@@ -1,9 +1,9 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""Products of few rows with a large matrix: what a decoding step does nearly all of its time, and reads each weight once for.
+"""Products of few rows with a large matrix, which take nearly all of a decoding step's time and read each weight once.
 
-Which is faster, the vendor's product or this one, depends on device and shape, and only measuring says. Until that was done
-(`CANDIDATES`), it is torch's.
+Whether this kernel is faster than the vendor's depends on device and shape. Until it was measured (`CANDIDATES`), torch's is
+used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TORCH = Config(block=1, warps=1, stages=1)
 """Stands for torch's own product."""
 CANDIDATES = (TORCH, *(Config(block, 4, stages) for block in (32, 64) for stages in (2, 3, 4)))
 MOST = 64
-"""Rows; more of them are no longer free beside the reading."""
+"""The most rows: more take longer than reading the matrix."""
 
 
 PLAIN, NORMED, GATED = 0, 1, 2
@@ -58,8 +58,8 @@ def stream_kernel(
     """BLOCK columns of out [rows, columns] = left [rows, inner] @ weight [columns, inner].T, summed in float32. EVEN: STEP
     divides inner. What the left side is, by FORM:
 
-    PLAIN: x. NORMED: the root-mean-square norm of x + more times `scale`; the first program leaves x + more in `total`. Its
-    divisor is known when the row was read, and divides the sums. GATED: act(x[:, gate_at:]) * x[:, up_at:].
+    PLAIN: x. NORMED: the root-mean-square norm of x + more times `scale`; the first program writes x + more to `total`. The
+    root mean square is known after the row was read, and divides the sums. GATED: act(x[:, gate_at:]) * x[:, up_at:].
     """
     column, row, step = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, ROWS), tl.arange(0, STEP)
     # Columns past the end read the last one's weights: their products are not stored.
@@ -99,7 +99,7 @@ def stream_kernel(
 
 
 def streamed(x: Tensor, matrix: Tensor) -> Tensor:
-    """x [n, k] @ matrix [k, m], by what was measured to be fastest for such a product on this device."""
+    """x [n, k] @ matrix [k, m], by the implementation measured to be fastest for its shape on this device."""
     sizes = sizes_of(x, matrix)
     return torch.mm(x, matrix) if sizes is None else _launched(sizes, x, matrix, PLAIN)
 
@@ -148,7 +148,7 @@ def _launched(
 
 
 def sizes_of(x: Tensor, matrix: Tensor) -> Config | None:
-    """The sizes measured for a product of these rows with a matrix; None where torch's own is taken."""
+    """The sizes measured for a product of rows x [n, k] with a matrix [k, m]; None for torch's own."""
     rows = x.shape[0]
     if not suits(rows, matrix):
         return None
@@ -157,27 +157,27 @@ def sizes_of(x: Tensor, matrix: Tensor) -> Config | None:
 
 
 def suits(rows: int, matrix: Tensor) -> bool:
-    """Whether the kernel takes a product: 16 bits, few rows, and a matrix that is stored by columns."""
+    """Whether the kernel supports a product: 16 bits, few rows, and a matrix that is stored by columns."""
     return rows <= MOST and matrix.dtype.itemsize == 2 and matrix.stride(0) == 1
 
 
 def rows_of_tile(rows: int) -> int:
-    """Rows as tensor cores have them."""
+    """Rows rounded up to a tile of the tensor cores."""
     return max(power(rows), 16)
 
 
 def step_of(rows: int) -> int:
-    """How much of the inner axis is read at once, for a tile of `rows`: what registers hold without spills."""
+    """Elements of the inner axis read at once, for a tile of `rows`: as many as fit into registers without spills."""
     return 256 if rows <= 16 else 64
 
 
 def key_of(rows: int, matrix: Tensor) -> tuple[int, int, int, str]:
-    """What a measurement is remembered by."""
+    """The key of a measurement."""
     return rows_of_tile(rows), matrix.shape[1], matrix.shape[0], str(matrix.dtype).removeprefix("torch.")
 
 
 def stream(program: CapturedGraph) -> None:
-    """Pass: products with a matrix of the model's are asked of `streamed`, with the norm or the gate before them.
+    """Pass: products with a matrix of the model call `streamed`, fused with the norm or the gate before them.
 
     before   h, y = sum_norm(h, more, weight, eps); mm(y, w)          mm(gated(rows, ...), w)
     after    h, z = normed_product(h, more, weight, eps, w)           gated_product(rows, ..., w)
@@ -211,7 +211,7 @@ def _normed(program: CapturedGraph, node: fx.Node, both: fx.Node, matrix: fx.Nod
 
 
 def launch(rows: int, inner: int, columns: int, dtype: torch.dtype) -> Callable[[torch.device], Callable[[], Tensor]]:
-    """What measuring a product takes: a device to a function that launches it once."""
+    """For measuring a product [rows, inner] @ [inner, columns]: for a device, a function that launches it once."""
 
     def make(device: torch.device) -> Callable[[], Tensor]:
         # Small whole numbers: short sums of them are the same in any order.

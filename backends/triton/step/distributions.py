@@ -1,4 +1,4 @@
-"""What a step asks about distributions over the vocabulary, whatever computes it: shaping, draws, the best tokens."""
+"""Computations of a step on distributions over the vocabulary: shaping, draws, the best tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from decgraph.runtime.request import Request
 
 @dataclass(frozen=True)
 class Shape:
-    """The part of a request that shapes distributions, the same for every row: what one program is captured for.
+    """The part of a request that shapes distributions, the same for every row: a captured program is specialised for it.
 
     bias: (token, amount) pairs; bans: tokens. Both act on the logits before all else.
     """
@@ -34,7 +34,7 @@ class Shape:
 
     @staticmethod
     def of(request: Request) -> Shape:
-        """The shaping of a request. Raises NotStatic for one whose rows depend on their paths, or that calls Python."""
+        """The shaping of a request. Raises NotStatic for shaping that depends on rows' paths, or calls Python."""
         why = {
             "penalties": request.repetition_penalty != 1
             or bool(amount(request.presence_penalty))
@@ -60,8 +60,8 @@ class Shape:
 
 class Laws:
     """The generated kernels of backends/triton/rows. Rows are logits [N, V], or probabilities where `given`; words int32[N, 3]
-    are key words and seeds int64[N, 2] the seed's halves, by row. Nothing is read back; a row of which nothing is left gives -1
-    for a token."""
+    are key words and seeds int64[N, 2] the seed's uint32 words, by row. Nothing is read back; the token of a row without mass
+    is -1."""
 
     def __init__(self, shape: Shape, size: int, device: torch.device, *, wide: bool) -> None:
         self.shape = shape
@@ -72,18 +72,18 @@ class Laws:
         self.truncates = shape.top_k is not None or shape.top_p is not None or shape.min_p is not None
 
     def probs(self, scores: Tensor, face: str) -> Tensor:
-        """Probabilities [N, V] by a face ("raw" or "shaped"), float64 for float64 logits, else float32."""
+        """Probabilities [N, V] in a view ("raw" or "shaped"), float64 for float64 logits, else float32."""
         if face == "raw":
             return functions.shaped(scores, temperature=1.0, bias=self.bans)
         s = self.shape
         return functions.shaped(scores, temperature=s.temperature, top_k=s.top_k, top_p=s.top_p, min_p=s.min_p, bias=self.bias)
 
     def best(self, scores: Tensor) -> Tensor:
-        """int64[N]: the token that a greedy request takes."""
+        """int64[N]: the greedy token."""
         return functions.argmax(scores, self.bias)
 
     def draw(self, scores: Tensor, given: bool, words: Tensor, seeds: Tensor) -> Tensor:
-        """int64[N]: one draw of each row's shaped face."""
+        """int64[N]: one draw of each row's shaped distribution."""
         if given or self.truncates:
             return functions.draw(scores if given else self.probs(scores, "shaped"), words, seeds)
         return functions.draw_logits(scores, words, seeds, temperature=self.shape.temperature, bias=self.bias)
@@ -104,7 +104,7 @@ class Laws:
         return functions.topk(scores, k)[0]
 
     def without(self, probs: Tensor, members: Tensor, count: Tensor) -> Tensor:
-        """[N, V]: each row of probabilities without its first count[n] members (int64[N, k]), over what is left."""
+        """[N, V]: each row of probabilities without its first count[n] members (int64[N, k]), renormalised."""
         return functions.without(probs, members, count)
 
 

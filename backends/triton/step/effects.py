@@ -1,4 +1,4 @@
-"""Device forms of ir/ops/request.py and of `noise`: the context, commits and the stop test, states."""
+"""Implementations of ir/ops/request.py and of `noise` on the device: the context, commits and the stop test, states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decgraph.backends.triton.step.values import Context, DeviceDraws, DeviceNoi
 
 @device("noise")
 def noise(s: Any, op: Any, *counters: Any) -> DeviceNoise:
-    """The name of a noise; nothing is drawn yet."""
+    """A noise key; nothing is drawn yet."""
     kind = op.attrs["kind"]
     if kind == "output":
         return DeviceNoise(kind, "output", (), counters[0] if counters else None)
@@ -60,7 +60,7 @@ def request(s: Any, op: Any) -> Any:
 
 @device("done")
 def done(s: Any, op: Any) -> Tensor:
-    """bool[B]: whether the stop test has been met."""
+    """bool[B]: whether the request has ended."""
     out: Tensor = s.done
     return out
 
@@ -76,7 +76,7 @@ def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
         tokens = flat[:, None] if flat.ndim == 1 else flat.flatten(1)
         count = s.constant(np.full(s.frame.batch, int(tokens.shape[1]), dtype=np.int32))
     else:
-        raise NotStatic("what is committed here", op)
+        raise NotStatic("a commit of something else than a draw or an accepted path", op)
     if path is not None and (path.tree.base.length is not s.length or s.epoch != path.tree.epoch):
         path = None
     kept = commit_tokens(s.tokens, s.length, s.base, s.limit, s.done, s.lost, s.ends, tokens, count)
@@ -102,6 +102,6 @@ def write(s: Any, op: Any, value: Any) -> None:
     name = op.attrs["state"]
     held = s.states.get(name)
     if not isinstance(held, Tensor) or not isinstance(value, Tensor) or held.shape != value.shape:
-        raise NotStatic(f"the state `{name}` changes its form", op)
+        raise NotStatic(f"the state `{name}` changes its shape or type", op)
     over = s.began.view(-1, *([1] * (held.ndim - 1)))
     held.copy_(torch.where(over, held, value.to(held.dtype)))

@@ -1,9 +1,9 @@
-"""A region of the IR run once on the device, for a batch of sequences in lockstep, with nothing read back.
+"""Evaluates a region of the IR once on the device, for a batch of sequences in lockstep, with nothing read back.
 
-What the host knows (counts, bounds, topologies, the structure of trees that grow by counts) stays a Python value and decides
-the control flow; everything else is a tensor whose axis 0 is the sequence. Since no step of it depends on a tensor's values,
-what a region launches can be captured as a CUDA graph and replayed. An op that cannot be done so raises NotStatic, and the
-program runs by the driver of the torch backend instead.
+Static values (counts, bounds, topologies, the structure of trees that grow by counts) are Python values and decide the control
+flow; everything else is a tensor whose axis 0 is the sequence. Since no launch depends on a tensor's values, they can be captured
+as a CUDA graph and replayed. An op that does not allow this raises NotStatic, and the program runs in eager mode, by the driver
+of the torch backend.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from decgraph.ir.values import Op, Region, Value
 
 DEVICE: dict[str, Callable[..., Any]] = {}
 FILES = ("numbers", "rows", "trees", "models", "effects", "walk")
-"""Files of this folder that register ops (what runs on canvases has a table of its own: canvas_step.py)."""
+"""Files of this folder that register ops (canvas programs have a table of their own: canvas_step.py)."""
 
 
 class NotStatic(Exception):
-    """Why a step cannot run on the device as a whole."""
+    """Raised for what a captured step does not support: the step cannot run on the device as a whole."""
 
     def __init__(self, why: str, op: Op | None = None) -> None:
         where = f" ({op.loc})" if op is not None and op.loc.line else ""
@@ -37,13 +37,14 @@ Form = Callable[..., Any]
 
 
 def registrar(table: dict[str, Form]) -> Callable[..., Callable[[Form], Form]]:
-    """A decorator that puts functions into a table, by the ops that they do. It raises TypeError for an op that has one."""
+    """A decorator that registers functions in a table, by the ops that they implement. It raises TypeError for an op registered
+    before."""
 
     def names(*opcodes: str) -> Callable[[Form], Form]:
         def register(f: Form) -> Form:
             for name in opcodes:
                 if name in table:
-                    raise TypeError(f"op {name} has two forms on the device")
+                    raise TypeError(f"op {name} has two implementations on the device")
                 table[name] = f
             return f
 
@@ -53,8 +54,8 @@ def registrar(table: dict[str, Form]) -> Callable[..., Callable[[Form], Form]]:
 
 
 device = registrar(DEVICE)
-"""Register the function below, `f(s, op, *operands)`, as what does ops on the device. `s` is the step's machine; one result is
-returned as it is, several as a tuple."""
+"""Register the function below, `f(s, op, *operands)`, as the implementation of ops on the device. `s` is the `DeviceStep`; one
+result is returned as it is, several as a tuple."""
 
 
 def load() -> None:
@@ -64,7 +65,7 @@ def load() -> None:
 
 
 def known(value: Any) -> bool:
-    """Whether the host knows a value: numbers, arrays of NumPy, and what holds no tensor."""
+    """Whether a value is static: numbers, arrays of NumPy, and anything without a tensor."""
     if isinstance(value, Tensor):
         return False
     if isinstance(value, list | tuple):
@@ -73,9 +74,9 @@ def known(value: Any) -> bool:
 
 
 class Evaluator:
-    """Runs regions. `env` maps values to what they are now; a machine is a subclass that has what the ops need.
+    """Runs regions. `env` maps IR values to their current values; subclasses add the state that ops need.
 
-    forms: what ops do on the device, by opcode; where: what the forms are for, in messages."""
+    forms: implementations of ops, by opcode; where: "on the device", for messages."""
 
     forms, where = DEVICE, "on the device"
 
@@ -101,18 +102,18 @@ class Evaluator:
             elif all(self.knows(v) for v in operands):
                 out = self.hosted(op, operands)
             else:
-                raise NotStatic(f"`{op.opcode}` has no form {self.where}", op)
+                raise NotStatic(f"`{op.opcode}` is not implemented {self.where}", op)
         if len(op.results) == 1:
             self.env[op.result] = out
         elif op.results:
             self.env.update(zip(op.results, out, strict=True))
 
     def knows(self, value: Any) -> bool:
-        """Whether the host knows a value."""
+        """Whether a value is static."""
         return known(value)
 
     def hosted(self, op: Op, operands: Sequence[Any]) -> Any:
-        """An op over what the host knows: its NumPy meaning. Device forms that are given only such operands call this too."""
+        """An op over static values: its NumPy meaning. Implementations call this too where all operands are static."""
         if op.regions or lookup(op.opcode).batch == "host":
             raise NotStatic(f"`{op.opcode}` is the host's", op)
         low = lower(op)
@@ -122,9 +123,9 @@ class Evaluator:
         return out[0] if len(op.results) == 1 else tuple(out)
 
     def truth(self, value: Any, op: Op) -> bool:
-        """A condition that decides the control flow. Raises NotStatic where the device alone knows it."""
+        """A condition that decides the control flow. Raises NotStatic where it is not static."""
         if not known(value):
-            raise NotStatic("what is done next depends on data", op)
+            raise NotStatic("the control flow depends on data", op)
         return bool(value)
 
     # -- control flow
@@ -145,7 +146,7 @@ class Evaluator:
         lo, hi, *carried = (self.env[v] for v in op.operands)
         region, stops = op.regions[0], bool(op.attrs.get("stops"))
         if op.attrs.get("lanes") or not (known(lo) and known(hi)):
-            raise NotStatic("the number of turns depends on data", op)
+            raise NotStatic("the number of iterations depends on data", op)
         for i in range(int(lo), int(hi)):
             out = self.region(region, [i, *carried])
             carried = list(out[1:] if stops else out)

@@ -1,14 +1,14 @@
 """EAGLE heads on the device: features of the target and tokens to scores, over a cache of the head's own.
 
-The contract beside `DeviceModel`'s. Counts and positions are those of tokens, as for the target: `held[b]` tokens of the
-context are computed, and the cell of the token at position p pairs it with the feature of position p - 1. (The first token
-has no feature before it, hence no cell: inside, cell p lies in slot p - 1, and prompts need two tokens.) `forward` takes
-`given` int64[B] too: the features of positions below it are the target's, as its last states by slot; above it a cell reads
-what the head itself computed at its parent, a tail cell that its bits name. The target must hold those states: `begin` comes
+It differs from `DeviceModel` as follows. Counts and positions are those of tokens, as for the target: `held[b]` tokens of the
+context are cached, and the input for the token at position p pairs it with the feature of position p - 1. (The first token has
+no feature before it, hence no slot: the token at position p has slot p - 1, and prompts need two tokens.) `forward` takes
+`given` int64[B] too: the features of positions below it are the target's, as its last states by slot; above it a token reads
+the head's own feature of its parent, the tail slot that its bits name. The target must have computed those states: call `begin`
 after the target's, and a step's forward after the target's `move`.
 
-What was computed from the head's own guesses is not what a committed token's cell is (its feature is the target's then), so
-accepted nodes are computed anew as committed tokens: `keeps_paths` is False. `move` keeps the committed tokens' cells.
+Keys and values computed from the head's own features differ from those of committed tokens (which use the target's features), so
+accepted nodes are computed again as committed tokens: `keeps_paths` is False. `move` keeps the committed tokens' slots.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from decgraph.runtime.models.interface import Model
 
 class FeaturesOnDevice(CausalOnDevice):
     """An EAGLE head of a target that is on the device, for as many sequences and slots. From now on the target keeps its
-    last states. Raises DecError for another kind of model, and for a head of other states than the target's."""
+    last states. Raises DecError for another kind of model, and for a head that reads other states than the target's."""
 
     keeps_paths = False
 
     def __init__(self, model: Model, target: CausalOnDevice, tail: int, *, attention: Attention | None = None) -> None:
         if not isinstance(model, HFFeatures):
-            raise DecError(f"{model.name!r} has no form on the device: there is none for a {type(model).__name__}")
+            raise DecError(f"{model.name!r} is not implemented on the device: it is a {type(model).__name__}")
         how = suited(attention, next(model.module.parameters()))
         step, layout, reach = layer_step(model.module, model.name, how)
         if layout.width != target.layout.width or layout.device != target.device:
@@ -61,7 +61,7 @@ class FeaturesOnDevice(CausalOnDevice):
         return self.read(rows_of(self.run(self._cells, placed, self.entering(self._cells, placed, given)), rows))
 
     def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
-        """See `DeviceModel`, for committed tokens' cells."""
+        """See `DeviceModel`, for committed tokens' slots; source int64[B, K], held and count int32[B]."""
         super().move(held - 1, source, count)
 
     def entering(self, cells: Cells, placed: Placed, given: Tensor | None = None) -> Tensor:
@@ -80,5 +80,5 @@ class FeaturesOnDevice(CausalOnDevice):
 
 
 def _at(states: Tensor, slots: Tensor) -> Tensor:
-    """Rows [B, T, width] of [B, S, width] at slots int64[B, T]; those that do not exist are the last one."""
+    """Rows [B, T, width] of [B, S, width] at slots int64[B, T]; out-of-range slots read the last one."""
     return rows_of(states, slots.clamp(0, states.shape[1] - 1))

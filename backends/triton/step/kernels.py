@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""The bookkeeping of a step as a few kernels, one program for each sequence: what would be dozens of small operations."""
+"""The bookkeeping of a step as a few kernels, one program for each sequence, instead of dozens of small operations."""
 
 import triton
 import triton.language as tl
@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def upto(n, word):
-    """Word `word` of the bits that name the first n tail cells, int32."""
+    """Word `word` of the bits of the first n tail slots, int32."""
     inside = tl.minimum(tl.maximum(n - 32 * word, 0), 32).to(tl.int64)
     return ((1 << inside) - 1).to(tl.int32)
 
@@ -40,12 +40,12 @@ def new_cells(
     BLOCK: tl.constexpr,
     WANT: tl.constexpr,
 ):
-    """The cells of one forward: LEAD pending tokens (0, or SPAN, as many as there may be) and then `count` nodes.
+    """The inputs of one forward: LEAD pending tokens (0, or SPAN, the most there may be) and then `count` nodes.
 
     tokens, positions: int64[B, T]; bits: int32[B, T, WORDS]; rows: int64[B, want], written here. committed: int64[B,
     row_length]; length, held: int32[B]. node_tokens: int64[B, nodes]. ids, depth: int64[B or 1, count] (strides ids_b, depth_b,
-    0 for one that all share); own: int32[B or 1, count, WORDS], the cells of nodes and their ancestors. wanted: int64[want], of
-    which cells scores are wanted, -1 for the last pending one.
+    0 for one that all share); own: int32[B or 1, count, WORDS], the tail slots of nodes and their ancestors. wanted: int64[want],
+    the nodes whose scores are wanted, -1 for the last pending token.
     """
     b = tl.program_id(0).to(tl.int64)
     upper = tl.load(length + b)
@@ -92,7 +92,7 @@ def commit_tokens(
     BLOCK: tl.constexpr,
 ):
     """Append the first count[b] of tokens int64[B, n], as runtime/stop.py cuts them. kept: int32[B], how many were. done, lost:
-    uint8[B]; a sequence that is over stays as it is, one that would commit nothing or no token is lost."""
+    uint8[B]; a sequence that is over stays as it is, one that would commit nothing or an invalid token is lost."""
     b = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, BLOCK)
     live = (tl.load(done + b) + tl.load(lost + b)) == 0
@@ -131,10 +131,10 @@ def settle_cells(
     WITH_PATH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """What a model keeps after a commit. source: int64[B, SPAN + deepest] and moved: int32[B], as `DeviceModel.move` takes
-    them; after: int32[B], what it then holds. length (as it is now), held, kept: int32[B]. path: int64[B, deepest], accepted
-    nodes (below 1: none); cells: int64[B or 1, N], the tail cell of each node, -1 for none. Without a path only the pending
-    cells are kept, and nothing moves."""
+    """The slots that a model keeps after a commit. source: int64[B, SPAN + deepest] and moved: int32[B], as `DeviceModel.move` takes
+    them; after: int32[B], the cached count afterwards. length (as it is now), held, kept: int32[B]. path: int64[B, deepest], accepted
+    nodes (below 1: none); cells: int64[B or 1, N], the tail slot of each node, -1 for none. Without a path only the pending
+    tokens' slots are kept, and nothing moves."""
     b = tl.program_id(0).to(tl.int64)
     upper = tl.load(length + b)
     before = tl.load(held + b)
@@ -166,9 +166,9 @@ def settle_cells(
 def walked_path(
     tokens, count, offered, tested, accepted, deepest, done, lost, packed, head, depth, node_tokens, nodes, BLOCK: tl.constexpr
 ):
-    """What a walk left as a path. tokens: int64[B, depth + 1], of the accepted nodes and the emitted one; count: int32[B],
+    """The result of a verification as a path. tokens: int64[B, depth + 1], of the accepted nodes and the emitted one; count: int32[B],
     accepted nodes; offered: int32[B], tokens. tested, accepted: int64[B, deepest], added to. packed: int64[B, head + 3 depth],
-    `Walked`. A fault of the rule, and a node of node_tokens int64[B, nodes] without a token, make the sequence lost."""
+    `Walked`. A fault of the rule, or a node of node_tokens int64[B, nodes] without a token, marks the sequence as lost."""
     b = tl.program_id(0).to(tl.int64)
     at = packed + b * (head + 3 * depth)
     n = tl.load(at + 1).to(tl.int32)

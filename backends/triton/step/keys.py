@@ -1,7 +1,7 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
-"""Keys of noise made on the device: the three counter words of runtime/noise.py's `Key.words`, for every row of every sequence.
+"""Keys of noise computed on the device: the three counter words of runtime/noise.py's `Key.words`, for every row of every sequence.
 
-Loop counters are the host's but for the turn of `while not done`, which each sequence counts for itself; positions of the
+Loop counters are static but for the iteration of `while not done`, which each sequence counts for itself; positions of the
 stream `output` are tensors.
 """
 
@@ -16,7 +16,7 @@ from decgraph.runtime.noise import hash32
 
 
 def site_word(site: str) -> int:
-    """The word that a site's name is in the first counter."""
+    """The uint32 word of a site's name in the first counter."""
     return 2**31 | hash32(site.encode()) >> 1
 
 
@@ -40,7 +40,7 @@ def key_words(
 ):
     """out: int32[B, rows, 3]. request: int32[B, 2], the id's low and high word. site: int64[1]. turn: int32[B]. counters,
     lanes: N and LANES int64 numbers for each row, with strides for the sequence and the row. The counter at TURN (none: -1) is
-    the sequence's turn."""
+    the sequence's iteration."""
     b = tl.program_id(0)
     r = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = r < rows
@@ -75,7 +75,7 @@ def words_for(
     """Fill `out`, int32[B, R, 3], with key words and return it.
 
     request: int32[B, 2]. site: int64[1] (`site_word`). turn: int32[B]. counters: int64[B or 1, R or 1, n], lanes: int64[B or
-    1, R or 1, k], axes of one repeated; `turn_at`: which counter is the turn (its place in `counters` is not read).
+    1, R or 1, k], axes of one repeated; `turn_at`: the index of the counter that is the iteration (its entry in `counters` is not read).
     """
     batch, rows = int(out.shape[0]), int(out.shape[1])
     sizes = config("key_words", (), Config(block=64, warps=1))
@@ -101,11 +101,11 @@ def words_for(
 
 
 def _strides(a: Tensor) -> tuple[int, int]:
-    """How far the next sequence and the next row are; 0 where one stands for all."""
+    """Strides of sequence and row; 0 for an axis of one."""
     n = int(a.shape[2])
     return (0 if a.shape[0] == 1 else int(a.shape[1]) * n, 0 if a.shape[1] == 1 else n)
 
 
 def halves(number: int) -> np.ndarray:
-    """A 64-bit number as two int32 words, the low one first."""
+    """A 64-bit number as int32[2], the low word first."""
     return np.array([number & 0xFFFFFFFF, number >> 32], dtype=np.uint32).view(np.int32)

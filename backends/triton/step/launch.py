@@ -28,7 +28,7 @@ def new_cells(
     span: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(tokens, positions, bits, rows) of a forward; see the kernel. ids, depth: int64[B or 1, count]; own: int32[B or 1,
-    count, W]; with a count of 0 they hold one that is not read."""
+    count, W]; with a count of 0 they have one entry, which is not read."""
     launched("new_cells")
     b, n, w = int(length.shape[0]), count, int(own.shape[2])
     at = length.device
@@ -110,7 +110,8 @@ def commit_tokens(
 def settle_cells(
     length: Tensor, held: Tensor, kept: Tensor, path: Tensor | None, cells: Tensor | None, *, span: int, back: int
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """(source, count) for a model's `move`, and what it holds then; see the kernel. Without a path source is None."""
+    """(source int64[B, K], count int32[B]) for a model's `move`, and its cached count afterwards, int32[B]; see the kernel.
+    Without a path source is None."""
     launched("settle_cells")
     b, at = int(length.shape[0]), length.device
     deepest = 0 if path is None else int(path.shape[1])
@@ -142,7 +143,7 @@ def settle_cells(
 def walked_path(
     packed: Tensor, head: int, depth: int, node_tokens: Tensor, done: Tensor, lost: Tensor, tested: Tensor, accepted: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(tokens, accepted nodes, tokens offered) of what a walk left; see the kernel."""
+    """(tokens int64[B, depth + 1], accepted nodes int32[B], tokens offered int32[B]) of a verification; see the kernel."""
     launched("walked_path")
     b, at = int(packed.shape[0]), packed.device
     tokens = torch.empty((b, depth + 1), dtype=torch.int64, device=at)
@@ -169,11 +170,11 @@ def walked_path(
 
 
 def launched(name: str) -> None:
-    """Say that a kernel of kernels.py is launched."""
+    """Report the launch of a kernel of kernels.py."""
     for hear in HEARD:
         hear(name, "")
 
 
 def _stride(a: Tensor) -> int:
-    """How far the next sequence is; 0 where one stands for all."""
+    """The stride of the sequence; 0 for an axis of one."""
     return 0 if a.shape[0] == 1 else int(a[0].numel())

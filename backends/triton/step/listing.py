@@ -1,8 +1,8 @@
-"""What one decoding step launches, in order: for `decgraph compile --emit triton`.
+"""Lists the launches of one decoding step, in order: for `decgraph compile --emit triton`.
 
-A step on the device is not a text of its own: `Step` runs the ops of the IR once while a CUDA graph records what they
-launch. So the listing runs such a step over shapes alone (why.py) and writes down every kernel, every forward of a model,
-every move of cached keys and values and every commit that comes by, with the source line that it is for.
+A step on the device has no text: `DeviceStep` runs the ops of the IR once while a CUDA graph records their launches. So the
+listing runs a step over shapes alone (why.py) and records every kernel, every forward of a model, every move of cached keys and
+values and every commit, with the source line that it is for.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from decgraph.backends.triton.step.why import META, Probe, Shapes, needs_of
 from decgraph.ir.values import Module, Op
 
 VOCABULARY = 32_000
-"""Tokens of the models that a listing is for; sizes of kernels depend on it."""
+"""The vocabulary size assumed in a listing; sizes of kernels depend on it."""
 SAYS = {
-    "new_cells": "tokens, positions and ancestors of the cells that the next forward computes",
+    "new_cells": "tokens, positions and ancestor masks for the next forward",
     "key_words": "Philox key words of the draws",
     "walked_path": "the accepted path and the token after it",
     "commit_tokens": "append to the sequences, test for the end",
-    "settle_cells": "which computed cells stay",
+    "settle_cells": "which computed slots stay cached",
 }
 
 
 class Listing(Probe):
-    """A step that writes down what it would launch. launches: (source line, what, about); sources: the text of each kernel."""
+    """A step that records its launches. launches: (source line, what, about); sources: the text of each kernel."""
 
     def __init__(self, *given: Any) -> None:
         self.launches: list[tuple[str, str, str]] = []
@@ -53,7 +53,7 @@ class Listing(Probe):
         self.at = before
 
     def hear(self, name: str, text: str) -> None:
-        """A kernel is launched. text: its source, "" for one of kernels.py."""
+        """Record the launch of a kernel. text: its source, "" for one of kernels.py."""
         self.launches.append((self.at, name, SAYS.get(name) or first_words(getattr(functions, name, None))))
         if name not in self.sources:
             self.sources[name] = text or source_of(getattr(kernels, name))
@@ -68,14 +68,14 @@ class Listing(Probe):
 
     def walked(self, rule: Any, given: Given, depth: int) -> Walked:
         for name in rule.kernels:
-            every = "what the rule needs of every node" if name.endswith("_rows") else f"down the tree, at most {depth} tokens"
+            every = "features of every node that the rule reads" if name.endswith("_rows") else f"down the tree, at most {depth} tokens"
             self.launches.append((self.at, name, every))
         self.sources.setdefault(rule.name, rule.source)
         return super().walked(rule, given, depth)
 
 
 class Listed(Shapes):
-    """A model whose calls are written down."""
+    """A model whose calls are recorded."""
 
     listing: Listing
 
@@ -124,13 +124,13 @@ def listing_of(module: Module, function: str, models: Mapping[str, Any], params:
 
 
 def first_words(function: Any) -> str:
-    """What a function of rows/functions.py says it gives."""
+    """The first words of the docstring of a function of rows/functions.py."""
     words = " ".join((inspect.getdoc(function) or "").split()) if function is not None else ""
     return textwrap.shorten(re.split(r"[.:;]( |$)", words)[0], 80, placeholder=" ...")
 
 
 def lines_of(listing: Listing) -> list[str]:
-    """The launches as a table of comments: each source line named once, what comes several times written once."""
+    """The launches as a table of comments: each source line once, repeated groups of launches once."""
     rows = listing.launches
     wide = max((len(at) for at, _, _ in rows), default=0)
     names = max((len(name) for _, name, _ in rows), default=0)
@@ -148,7 +148,7 @@ def lines_of(listing: Listing) -> list[str]:
 
 
 def repeated(rows: Sequence[Any], n: int) -> tuple[int, int]:
-    """(launches, times) of the group at place n that is repeated there and covers most."""
+    """(launches, times) of the group at index n whose repetitions there cover most launches."""
     best = (1, 1)
     for size in range(1, 9 if rows[n][1] == "new_cells" else 2):  # a group begins with a forward
         group, times = rows[n : n + size], 1

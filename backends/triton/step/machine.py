@@ -1,8 +1,7 @@
-"""The machine of a step: B sequences side by side, their buffers on the device, and the order in which things happen.
+"""The state of a step: B sequences, their buffers on the device, and the order of its operations.
 
-What lasts from one step to the next lies in buffers that are written in place (a captured graph reads and writes them again
-and again): the tokens, how many there are, which sequences are done, turns, states, and what every model holds. All else is
-made anew by each step.
+State that lasts from one step to the next is in buffers that are written in place, at fixed addresses for a captured graph: the
+tokens, how many there are, which sequences are done, iterations, states, and every model's cache. Each step computes all else.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from decgraph.runtime.request import Request
 
 @dataclass(frozen=True)
 class Frame:
-    """What is the same for all requests of a program: sizes and shaping. capacity: tokens of a sequence, prompt included.
+    """Sizes and shaping, the same for all requests of a program. capacity: tokens of a sequence, prompt included.
     ends: how many end-of-text ids a request may have."""
 
     batch: int
@@ -55,7 +54,7 @@ class DeviceStep(Evaluator):
         self.module, self.function, self.params = module, module.functions[function], dict(params)
         self.frame, self.device = frame, frame.device
         b = frame.batch
-        self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column takes what is not committed
+        self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column gets the tokens that are not committed
         self.length, self.base, self.limit, self.turn = (self.buffer((b,), torch.int32) for _ in range(4))
         self.done, self.lost = self.buffer((b,), torch.bool), self.buffer((b,), torch.bool)
         self.request, self.seeds = self.buffer((b, 2), torch.int32), self.buffer((b, 2), torch.int64)
@@ -88,7 +87,7 @@ class DeviceStep(Evaluator):
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def constant(self, value: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """What the host knows as a tensor, made once: a later step finds it."""
+        """A static value as a tensor, created once and reused by later steps."""
         a = np.ascontiguousarray(value)
         key = (a.tobytes(), a.shape, a.dtype.str, dtype)
         if key not in self._constants:
@@ -101,8 +100,8 @@ class DeviceStep(Evaluator):
 
     # -- requests
     def admit(self, requests: Sequence[Request], pending: Mapping[str, int], shared: Mapping[Any, Any] | None = None) -> None:
-        """Put requests into the buffers: one for each sequence. Models begin too. Runs on the host, before any step. pending:
-        the most tokens that each model may have pending when a turn begins (why.py); shared: a session's states."""
+        """Write requests to the buffers, one for each sequence, and begin the models. Runs on the host, before any step. pending:
+        the most tokens that each model may have pending when an iteration begins (why.py); shared: a session's states."""
         self.place(requests)
         self.most_pending = dict(pending)
         for held in self.held.values():
@@ -117,7 +116,7 @@ class DeviceStep(Evaluator):
         if count != b:
             raise ValueError(f"{count} requests for a batch of {b}")
         tokens = np.zeros(tuple(self.tokens.shape), dtype=np.int64)
-        ends = np.full((b, self.frame.ends), -2, dtype=np.int64)  # no token, not even one that is none
+        ends = np.full((b, self.frame.ends), -2, dtype=np.int64)  # equal to no token, not even to -1
         for n, request in enumerate(requests):
             tokens[n, : len(request.prompt)] = request.prompt
             ends[n, : len(request.eos)] = sorted(request.eos)
@@ -140,8 +139,7 @@ class DeviceStep(Evaluator):
 
     # -- states
     def start_states(self, shared: Mapping[Any, Any] | None = None) -> None:
-        """States as they begin: what a session kept, where it keeps them, else what the program says. Every sequence has one of
-        its own. Runs on the host. Raises NotStatic for a state that is no tensor."""
+        """Set initial states: the session's, where it has them, else the program's. Every sequence has its own. Runs on the host. Raises NotStatic for a state that is no tensor."""
         for state in self.function.states:
             kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
             value = np.asarray(self.region(state.init, ())[0] if kept is None else kept)
@@ -161,7 +159,7 @@ class DeviceStep(Evaluator):
 
     @property
     def reusable(self) -> bool:
-        """Whether a captured turn reads nothing that the prologue makes: else it is captured again for other requests."""
+        """Whether a captured iteration reads no result of the prologue: else it is captured again for other requests."""
         made = {v for op in self.before for v in op.results}
         read = {v for op in self.loop.regions[1].walk() for v in op.operands}
         return all(known(self.env.get(v)) or isinstance(self.env.get(v), DeviceNoise) for v in made & read)
@@ -170,15 +168,15 @@ class DeviceStep(Evaluator):
         """The most tokens that each model may have pending now."""
         return {name: held.span for name, held in self.held.items()}
 
-    # -- a turn
+    # -- an iteration
     def prologue(self) -> None:
-        """What stands before `while not done`, once."""
+        """Run the ops before `while not done`, once."""
         self.start_turn()
         for op in self.before:
             self.op(op)
 
     def body(self) -> None:
-        """One turn of `while not done`, each model with as many pending tokens as `most_pending` says. Raises NotStatic."""
+        """One iteration of `while not done`, each model with `most_pending` pending tokens. Raises NotStatic."""
         region = self.loop.regions[1]
         self.start_turn()
         for name, held in self.held.items():
@@ -193,28 +191,28 @@ class DeviceStep(Evaluator):
     def start_turn(self) -> None:
         self.uids = self.epoch = 0
         self.tally.calls, self.tally.drafted = {}, 0
-        self.unchecked: list[Tensor] = []  # tokens of nodes that may be none
+        self.unchecked: list[Tensor] = []  # tokens of nodes that may be -1
         self.began = self.over()
         for held in self.held.values():
             held.start()
 
     def over(self) -> Tensor:
-        """bool[B]: the sequences that stay as they are."""
+        """bool[B]: the sequences that are over and do not change."""
         return self.done | self.lost
 
     def flag(self, wrong: Tensor) -> None:
-        """Sequences at which something happened that only the driver does right (bool[B, ...]): they are run again by it."""
+        """Mark sequences (bool[B, ...]) with a case that only the driver handles: it runs them again."""
         self.lost.logical_or_(wrong.flatten(1).any(-1) & ~self.done if wrong.ndim > 1 else wrong & ~self.done)
 
     def next_uids(self, n: int) -> np.ndarray:
-        """Ids of new nodes, no two alike in a turn."""
+        """int64[n]: ids of new nodes, unique in an iteration."""
         out = np.arange(self.uids, self.uids + n)
         self.uids += n
         return out
 
-    # -- noise and laws
+    # -- noise and distributions
     def make_laws(self, model: Any) -> Laws:
-        """What computes distributions over the main model's vocabulary."""
+        """The kernels for distributions over the main model's vocabulary."""
         return Laws(self.frame.shape, model.vocab_size, self.device, wide=model.exact)
 
     def rule(self, op: Op) -> Any:
@@ -222,7 +220,7 @@ class DeviceStep(Evaluator):
         return compiled_rule(op, self.function)
 
     def walked(self, rule: Any, given: Given, depth: int) -> Walked:
-        """What a rule leaves of trees that are at most so deep."""
+        """Verify trees of at most that depth."""
         out: Walked = rule.on_device(given, depth=depth)
         return out
 
@@ -241,7 +239,7 @@ class DeviceStep(Evaluator):
             if noise.index is not None:
                 raise NotStatic("`as output` at an index")
             if positions is None:
-                raise NotStatic("`as output` of a distribution that has no place")
+                raise NotStatic("`as output` of a distribution without a position")
             site, counters, turn_at = "output", positions[..., None], -1
             where = self.constant(np.zeros((1, 1, 0), dtype=np.int64))
         else:
@@ -251,7 +249,7 @@ class DeviceStep(Evaluator):
                 if c is self.turn:
                     turn_at = i
                 elif isinstance(c, Tensor):
-                    raise NotStatic("a loop counter that data decides")
+                    raise NotStatic("a data-dependent loop counter")
                 numbers.append(0 if c is self.turn else int(c))
             counters = self.constant(np.array(numbers, dtype=np.int64).reshape(1, 1, -1))
             where = self.constant((np.arange(rows)[:, None] if lanes is None else lanes)[None].astype(np.int64))
@@ -260,7 +258,7 @@ class DeviceStep(Evaluator):
         )
 
     def face(self, rows: DeviceRows, name: str) -> Tensor:
-        """Probabilities [B, R, V] of rows by a face (for "logits" the scores)."""
+        """Probabilities [B, R, V] of rows in a view (for "logits" the scores)."""
         if rows.given or name == "logits":
             return rows.scores
         if name not in rows.faces:
@@ -269,7 +267,7 @@ class DeviceStep(Evaluator):
         return rows.faces[name]
 
     def points(self, rows: DeviceRows, name: str) -> Tensor | None:
-        """int64[B, R]: the certain token of each row, where a face is a point: the shaped one of a greedy request."""
+        """int64[B, R]: the certain token of each row, where a view is one-hot by construction: the shaped one of a greedy request."""
         if rows.given or name != "shaped" or not self.frame.shape.greedy:
             return None
         if "points" not in rows.faces:
@@ -301,29 +299,29 @@ def take(s: DeviceStep, values: Tensor, index: Any) -> Tensor:
 
 
 def split(function: Function) -> tuple[list[Op], Op]:
-    """The ops before `while not done`, and that loop. Raises NotStatic for a function of another form."""
+    """The ops before `while not done`, and that loop. Raises NotStatic for a function of another structure."""
     ops = list(function.body.ops)
     at = next((i for i, op in enumerate(ops) if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
     if at is None:
         raise NotStatic("there is no `while not done`")
     loop = ops[at]
     if loop.operands or loop.attrs.get("stops"):
-        raise NotStatic("something is carried from turn to turn, or the loop may be left", loop)
+        raise NotStatic("the loop carries values from iteration to iteration, or may be left early", loop)
     if ops[at + 1 :]:
-        raise NotStatic("something is done after `while not done`", ops[at + 1])
+        raise NotStatic("there are ops after `while not done`", ops[at + 1])
     return ops[:at], loop
 
 
 def parameter(p: Any, value: Any) -> Any:
-    """A parameter as the host's value."""
+    """A parameter as a host value."""
     if p.value.type.elem == "topology":
         return Topology.of(value)
     return float(value) if hasattr(value, "numerator") and not isinstance(value, bool | int) else value
 
 
 class Counts:
-    """Statistics on the device: int64[B, depth] each, how often drafts at a depth were tested and accepted; and, for the
-    host, what a turn calls and drafts."""
+    """Statistics on the device: int64[B, depth] each, how often drafts at a depth were tested and accepted; and, on
+    the host, the calls and drafted tokens of an iteration."""
 
     deepest = 64
 
@@ -336,26 +334,26 @@ class Counts:
         self.drafted = 0
 
     def walks(self, over: Tensor) -> None:
-        """A walk begins. over: bool[B], sequences whose turn counts for nothing."""
+        """Begin a verification. over: bool[B], sequences whose iteration is not counted."""
         torch.where(over[None, :, None], self.before, self.both, out=self.before)
 
     def leaves_out(self, live: Tensor, over: Tensor) -> None:
-        """Only the nodes bool[B, N] of a tree that is about to be walked count as drafted."""
+        """Count only the nodes bool[B, N] of a tree as drafted."""
         self.useless.add_(torch.where(over, 0, (~live).sum(1)))
 
     def committed(self, kept: Tensor, offered: Tensor, over: Tensor) -> None:
-        """So many tokens int[B] of what the walk gave were committed."""
+        """Count kept int[B] committed tokens of the verified path."""
         torch.where(over, self.kept, kept, out=self.kept)
         torch.where(over, self.offered, offered, out=self.offered)
 
     def counted(self) -> Tensor:
-        """int64[2, B, depth]: `tested` and `accepted` without what the last walk tested behind the end of a text."""
+        """int64[2, B, depth]: `tested` and `accepted` without the tests of the last verification after the end of a text."""
         depth = torch.arange(1, self.deepest + 1, device=self.both.device)
         behind = (self.kept < self.offered)[:, None] & (depth > self.kept[:, None])
         return self.both - (self.both - self.before) * behind
 
     def turn(self) -> tuple[dict[str, int], int]:
-        """Calls by name, and drafts, of the turn (or the prologue) that ran last."""
+        """Calls by name, and drafted tokens, of the last iteration (or prologue)."""
         return dict(self.calls), self.drafted
 
     def clear(self) -> None:

@@ -1,10 +1,9 @@
-"""What a step on the device asks of a causal model: forwards over caches of a fixed size, for B sequences in lockstep.
+"""The interface of a causal model to a step on the device: forwards over caches of a fixed size, for B sequences in lockstep.
 
-A cache row is a *slot*. Sequence b holds its committed cells in the slots 0 .. held[b]-1, in order of position. The cells of a
-step (committed tokens not yet computed, then the nodes of the tree) lie behind them: cell j of the step, its *tail index*, has
-slot held[b] + j. A cell sees all held slots (within its layer's window, by position) and the tail cells that its bits name,
-itself among them. The tail has at most `tail` cells; slots at `capacity` - 1 and above do not exist, and slot `capacity` - 1 is
-where padding is written.
+A cache row is a *slot*. The cached tokens of sequence b are in the slots 0 .. held[b]-1, in order of position. The tokens of a
+step (pending committed ones, then the nodes of the tree) follow them as the *tail*: the token with *tail index* j has slot
+held[b] + j. A token sees all cached slots (within its layer's window, by position) and the tail slots that its bits name, its own
+among them. The tail has at most `tail` slots; slot `capacity` - 1, the last, is where padding is written.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor
 
 
 class DeviceModel(Protocol):
-    """A causal model for a step. Every tensor lies on `device`; nothing is ever read back."""
+    """A causal model for a step. Every tensor is on `device`; nothing is ever read back."""
 
     vocab_size: int
     capacity: int
@@ -27,21 +26,21 @@ class DeviceModel(Protocol):
     """Whether scores are float64 (table models); else float32 or the model's own type."""
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Compute the cells of all prompts but their last tokens (so held[b] = len(prompt) - 1). Not part of a step: it may
-        take as many forwards as it likes. Raises DecError for a prompt that does not fit."""
+        """Compute all prompts but their last tokens (so held[b] = len(prompt) - 1). Not part of a step: it may take any number of
+        forwards. Raises DecError for a prompt that does not fit."""
         ...
 
     def forward(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, rows: Tensor | None) -> Tensor:
-        """Scores after some new cells.
+        """Scores after some new tokens.
 
-        tokens, positions: int64[B, T], the new cells, tail indices first .. first+T-1. held: int32[B]. bits: int32[B, T, W],
-        bit j % 32 of word j // 32: the cell sees tail cell j. A cell with no bit at all is padding: it is written nowhere that
-        anybody sees, and its scores mean nothing. rows: int64[B, R], which of the T cells are wanted (None: all).
+        tokens, positions: int64[B, T], the new tokens, at tail indices first .. first+T-1. held: int32[B]. bits: int32[B, T, W],
+        bit j % 32 of word j // 32: the token sees tail slot j. A token without bits is padding: its slot is masked, and its
+        scores are undefined. rows: int64[B, R], which of the T scores are wanted (None: all).
         Returns scores [B, R, V].
         """
         ...
 
     def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
-        """Keep an accepted path: tail cells source[b, 0 .. count[b]-1] (int64[B, K], ascending) go to the slots held[b],
-        held[b]+1, ... of every cache; the rest of the tail is forgotten. count: int32[B]. `held` itself is the caller's."""
+        """Compact an accepted path: tail slots source[b, 0 .. count[b]-1] (int64[B, K], ascending) go to the slots held[b],
+        held[b]+1, ... of every cache; the rest of the tail is dropped. count: int32[B]. The caller updates `held`."""
         ...

@@ -1,4 +1,4 @@
-"""Device forms of ir/ops/models.py: calls of causal models at the context and at nodes of trees."""
+"""Implementations of ir/ops/models.py on the device: calls of causal models at the context and at nodes of trees."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ ROOT = np.zeros(1, dtype=np.int64)
 
 
 def held_of(s: Any, model: Any, op: Any) -> Any:
-    """What the step keeps of a model. Raises NotStatic for one that is none of the function's own."""
+    """The cache of a model. Raises NotStatic for a model that is not a parameter of the function."""
     name = s.names.get(id(model))
     if name is None:
-        raise NotStatic("a model that is made while the program runs", op)
+        raise NotStatic("a model that the program derives", op)
     return s.held[name]
 
 
 def count_call(s: Any, held: Any, what: str = "") -> None:
-    """Statistics: one more call in every turn."""
+    """Statistics: one more call in every iteration."""
     s.tally.calls[held.name + what] = s.tally.calls.get(held.name + what, 0) + 1
 
 
@@ -38,7 +38,7 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> DeviceDist:
         return heads(s, op, held, place)
     count_call(s, held)
     given = extra.get("given")
-    # Derived models are none of the function's own (below), so a memory of the model's family is what it keeps anyway.
+    # Derived models are not supported (below), so a memory of the model's family is its own cache.
     if given is not None and not (isinstance(given, DeviceMemory) and given.family == str(op.operands[0].type.of[2])):
         raise NotStatic("a memory of another model", op)
     return at_place(s, op, held, place, extra.get("tree"), None if given is None else given.length)
@@ -52,7 +52,7 @@ def evaluate_together(s: Any, op: Any, *operands: Any) -> Any:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What a model holds of the committed tokens up to a length, int64[B]."""
+    """A model's cache of the committed tokens up to a length, int64[B]."""
 
     family: str
     length: Tensor
@@ -61,7 +61,7 @@ class DeviceMemory:
 
 @device("model.memory")
 def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> DeviceMemory:
-    """What a model has of a context: it keeps it anyway."""
+    """A model's memory of a context: its cache."""
     if not isinstance(place, Context) or rest:
         raise NotStatic("a memory of something else than the context", op)
     if place.parent:
@@ -70,9 +70,9 @@ def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> DeviceMemory:
 
 
 def heads(s: Any, op: Any, held: Any, place: Any) -> DeviceDist:
-    """The guesses of a model's own heads at the context's parent, whose state the model has kept."""
+    """The distributions of a model's own heads at the context's parent, whose state is cached."""
     if not isinstance(place, Context) or not place.parent or held.span > 1 or held.asked:
-        raise NotStatic("heads asked at another place than the context's parent, before the model is", op)
+        raise NotStatic("heads at another place than the context's parent, or after a call of the model", op)
     s.flag(s.length < 2)
     count_call(s, held, ".heads")
     scores = held.model.heads((s.length.long() - 2).clamp(min=0))
@@ -82,7 +82,7 @@ def heads(s: Any, op: Any, held: Any, place: Any) -> DeviceDist:
 
 
 def at_place(s: Any, op: Any, held: Any, place: Any, tree: Any, given: Tensor | None) -> DeviceDist:
-    """A causal model's rows at the context, at all nodes of a tree, or at some."""
+    """A causal model's rows at the context, at all nodes of a tree, or at some; given: int64[B] or None, see heads.py."""
     if isinstance(place, Context):
         if place.parent:
             raise NotStatic("a call at the context's parent", op)
@@ -93,7 +93,7 @@ def at_place(s: Any, op: Any, held: Any, place: Any, tree: Any, given: Tensor | 
         scores = held.ask(place, nodes, given) if place.origin is None else held.ask_pruned(place, given)
         return DeviceDist(DeviceRows(scores, positions=positions_at(s, place, nodes), nodes=nodes, tree=place), nodes)
     if not isinstance(tree, DeviceTree) or tree.origin is not None:
-        raise NotStatic("a call at nodes of a tree that data pruned", op)
+        raise NotStatic("a call at nodes of a tree whose pruning depends on data", op)
     if isinstance(place, Nodes):
         scores = held.ask_chosen(tree, place, given)
         rows = DeviceRows(scores, positions=positions_at(s, tree, place), nodes=place, tree=tree)
@@ -118,4 +118,4 @@ def positions_at(s: Any, tree: DeviceTree | None, nodes: Any) -> Tensor:
 @device("model.derive")
 def derive(s: Any, op: Any, *operands: Any) -> Any:
     """A model that shares another's weights."""
-    raise NotStatic("a model that is made of another", op)
+    raise NotStatic("a model that is derived from another", op)

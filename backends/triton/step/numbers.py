@@ -1,4 +1,4 @@
-"""Device forms of ops over vectors and numbers: arithmetic, picking, joining, choosing. Everything stable, as on the host."""
+"""Implementations of ops over vectors and numbers on the device: arithmetic, indexing, joining, choosing. Stable, as on the host."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def reduce(s: Any, op: Any, x: Any) -> Any:
 
 @device("len")
 def length(s: Any, op: Any, x: Any) -> Any:
-    """How many there are, which the host knows."""
+    """How many there are, which is static."""
     if isinstance(x, Nodes):
         return x.count
     if isinstance(x, DeviceDist | DeviceDraws):
@@ -88,7 +88,7 @@ def length(s: Any, op: Any, x: Any) -> Any:
 
 @device("gather")
 def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
-    """v[i]; where v ranges over a part, a node names its member."""
+    """v[i]; where v covers a part, the index is the member's node."""
     if known(v) and all(known(i) for i in ix):
         return s.hosted(op, [v, *ix])
     types = [numeric(o.type) for o in op.operands[1:]]
@@ -96,7 +96,7 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
     at = getattr(v, "at", None)
     if named and at is not None:
         if isinstance(at, Nodes) or not known(ix[0]):
-            raise NotStatic("a member of a part that data chose", op)
+            raise NotStatic("a member of a part of data-dependent nodes", op)
         ix = (np.array([int(np.flatnonzero(at == i)[-1]) for i in np.ravel(ix[0])]).reshape(np.shape(ix[0])),)
     if len(ix) > 1:
         want = max((t.dims for t in types), key=len)
@@ -105,7 +105,7 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
                 *[np.asarray(_host_lined(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)]
             )
             return pick(s, v, tuple(wide), op)
-        raise NotStatic("several indices that data chose", op)
+        raise NotStatic("several data-dependent indices", op)
     return pick(s, v, ix[0], op)
 
 
@@ -117,8 +117,8 @@ def _host_lined(a: np.ndarray, have: tuple[Any, ...], want: tuple[Any, ...]) -> 
 
 
 def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
-    """Elements along the first axes of a value: by the host's index (a number, an array, a tuple of arrays), or by a tensor of
-    each sequence's own, [B] or [B, *k]."""
+    """Elements along the first axes of a value: by a static index (a number, an array, a tuple of arrays), or by a tensor with
+    indices by sequence, [B] or [B, *k]."""
     if isinstance(v, DeviceDist):
         return replace(v, index=picked(s, v.index, index), at=None)
     if isinstance(v, DeviceDraws):
@@ -137,7 +137,7 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
 
 
 def picked(s: Any, a: Any, index: Any) -> Any:
-    """`pick` of an array [d, ...] of the host's, or of a tensor [B, d, ...]."""
+    """`pick` of a static array [d, ...], or of a tensor [B, d, ...]."""
     if isinstance(index, DeviceDraws):
         index = index.tokens.clamp(min=0)
     if isinstance(index, Nodes):
@@ -158,9 +158,9 @@ def picked(s: Any, a: Any, index: Any) -> Any:
 
 @device("slice")
 def cut(s: Any, op: Any, v: Any, *ends: Any) -> Any:
-    """v[lo:hi] of the first dimension, by the host's bounds."""
+    """v[lo:hi] of the first dimension, by static bounds."""
     if not all(known(e) for e in ends):
-        raise NotStatic("a slice whose length data decides", op)
+        raise NotStatic("a slice of data-dependent length", op)
     if known(v):
         return s.hosted(op, [v, *ends])
     where = slice(int(ends[0]) if op.attrs.get("has_lo") else None, int(ends[-1]) if op.attrs.get("has_hi") else None)
@@ -214,7 +214,7 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
     if known(x) and all(known(b) for b in by):
         return s.hosted(op, [x, k, *by])
     if not known(k) or len(by) > 1:
-        raise NotStatic("a choice of as many as data says, or by several keys", op)
+        raise NotStatic("a choice of a data-dependent number, or by several keys", op)
     flat = flat_draws(s, x) if isinstance(x, DeviceDraws) else x
     n = (
         flat.count
@@ -238,7 +238,7 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
 
 
 def order(keys: Tensor) -> Tensor:
-    """int64[B, n]: indices by key, the largest first, of equals the first first; what is no number comes last."""
+    """int64[B, n]: indices by key, the largest first, of equals the first first; NaN comes last."""
     return torch.sort(
         torch.where(torch.isnan(keys), -torch.inf, keys) if keys.is_floating_point() else keys,
         dim=1,
@@ -249,7 +249,7 @@ def order(keys: Tensor) -> Tensor:
 
 @device("scatter")
 def scatter(s: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
-    """v with v[i] set to x; of colliding places the last in order wins."""
+    """v with v[i] set to x; of equal indices the last wins."""
     if known(v) and known(x) and all(known(i) for i in ix):
         return s.hosted(op, [v, x, *ix])
     index = tensor(s, ix[0], op) if len(ix) == 1 else None
@@ -263,7 +263,7 @@ def scatter(s: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
     if values.ndim == 1 + len(rest):
         values = values[:, None]
     values = values.expand(b, n, *rest).reshape(b, n, -1)
-    # Every place that is set twice gets the value of the last: then the order of writing does not matter.
+    # All writes to one index get the value of the last, so that the order of writing does not matter.
     same = index[:, :, None] == index[:, None, :]
     last = torch.where(same, s.steps(n), -1).amax(2)
     values = values.gather(1, last[..., None].expand(-1, -1, int(values.shape[2])))

@@ -1,8 +1,8 @@
-"""A program on the device for a batch of requests: turns are launched one after the other, or replayed as a CUDA graph, and the
-host looks at the flags every n turns.
+"""A program on the device for a batch of requests: iterations are launched one after the other, or replayed as a CUDA graph, and
+the host reads the flags every n iterations.
 
-A turn after the end changes nothing: sequences that are over keep their buffers as they are. So looking seldom costs a few
-turns at the end and saves a wait in every one.
+An iteration after the end changes nothing: sequences that are over keep their buffers. So reading the flags seldom costs a few
+iterations at the end and saves a synchronisation in every one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
 
 EVERY = 8
-"""Turns between two looks at the flags, on a device that the host waits for."""
+"""Iterations between two reads of the flags, on a GPU."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a request came to. tokens: what was committed. lost: something happened that only the driver of the torch backend
-    does right (it says what is wrong, or grows smaller trees): the request has to be run again by it. turns: of `while not
-    done`. calls: by model parameter, all in all. drafted, tested, accepted: as runtime/trace.py counts."""
+    """The outcome of a request. tokens: the committed ones. lost: a case came up that only the driver of the torch backend handles
+    (it raises the error, or grows smaller trees): it has to run the request again. turns: iterations of `while not done`. calls:
+    total, by model parameter. drafted, tested, accepted: as runtime/trace.py counts."""
 
     tokens: tuple[int, ...]
     lost: bool
@@ -46,9 +46,9 @@ class Outcome:
 class StepProgram:
     """One program, captured for a batch size, a capacity and a shaping of requests.
 
-    models: `DeviceModel`s by parameter name, made for this batch (`device_models`). graphs: whether turns are captured (None:
-    where there is CUDA). every: turns between two looks at the flags (None: EVERY on CUDA, else 1). After `run`, `reads` is
-    how often the host waited for the device.
+    models: `DeviceModel`s by parameter name, built for this batch (`device_models`). graphs: whether iterations are captured
+    (None: where there is CUDA). every: iterations between two reads of the flags (None: EVERY on CUDA, else 1). After `run`,
+    `reads` is the number of device-to-host synchronisations.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class StepProgram:
         self.graph: Any = None
         self.reads = 0
         self.interrupted = False  # by Ctrl-C, in the last run
-        self.before: tuple[dict[str, int], int] = ({}, 0)  # calls and drafts of the prologue
-        self.each: tuple[dict[str, int], int] = ({}, 0)  # and of a turn
+        self.before: tuple[dict[str, int], int] = ({}, 0)  # calls and drafted tokens of the prologue
+        self.each: tuple[dict[str, int], int] = ({}, 0)  # and of an iteration
 
     @torch.no_grad()
     def run(self, requests: Sequence[Request], shared: Mapping[Any, Any] | None = None) -> list[Outcome]:
@@ -87,7 +87,7 @@ class StepProgram:
         self.before = step.tally.turn()
         stale = self.graph is not None and not step.reusable
         if self.graph is None or stale:
-            step.body()  # what is compiled and chosen at first use is done before a capture
+            step.body()  # compilation and tuning at first use must not happen during a capture
             self.each = step.tally.turn()
             self.graph = self.captured() if self.graphs else None
         most = int(max(r.limit for r in requests)) + 1
@@ -100,12 +100,12 @@ class StepProgram:
                     else:
                         step.body()
                 turns += self.every
-        except KeyboardInterrupt:  # what is committed by now is not lost; the caller raises it again
+        except KeyboardInterrupt:  # the tokens committed so far are kept; the caller raises it again
             self.interrupted = True
         return self.outcomes(len(requests))
 
     def captured(self) -> Any:
-        """A turn as a CUDA graph. Nothing runs by this."""
+        """An iteration as a CUDA graph, which is not run."""
         torch.cuda.synchronize(self.step.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -113,12 +113,12 @@ class StepProgram:
         return graph
 
     def over(self) -> bool:
-        """Whether all sequences are: the one place where the host waits for the device before the end."""
+        """Whether all sequences are over: the only synchronisation before the end."""
         self.reads += 1
         return bool(self.step.over().all())
 
     def outcomes(self, n: int) -> list[Outcome]:
-        """What has come of the first n sequences."""
+        """The outcomes of the first n sequences."""
         s = self.step
         self.reads += 1
         unfinished = s.lost if self.interrupted else s.lost | ~s.done
@@ -145,7 +145,7 @@ class StepProgram:
         return out
 
     def states(self, n: int) -> dict[str, Tensor]:
-        """States as they are after sequence n."""
+        """The states of sequence n: tensors of any shape."""
         return {name: value[n].cpu() for name, value in self.step.states.items()}
 
 
@@ -153,7 +153,7 @@ def device_models(
     models: Mapping[str, Any], needs: Needs, batch: int, capacity: int, device: torch.device | str | None = None
 ) -> dict[str, Any]:
     """The `DeviceModel`s of a program's runtime models, for sequences of at most `capacity` tokens. Raises NotStatic for a
-    model without such a form."""
+    model that is not implemented on the device."""
     out: dict[str, Any] = {}
     try:
         for name, model in sorted(models.items(), key=lambda m: m[1].kind == "features"):

@@ -1,4 +1,4 @@
-"""Device forms of ops over the vocabulary: faces, draws, the best tokens, entries of distributions."""
+"""Implementations of ops over the vocabulary on the device: views, draws, the best tokens, entries of distributions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def as_dist(q: Any, op: Any) -> DeviceDist:
     if isinstance(q, DeviceDist):
         return q
     if not isinstance(q, Tensor):
-        raise NotStatic("a distribution that the host made", op)
+        raise NotStatic("a distribution computed on the host", op)
     return dist_of(q)
 
 
 def dist_of(probs: Tensor, like: Any = None) -> DeviceDist:
-    """Probabilities [B, *shape, V] as a dist at the places of `like`, where it has them."""
+    """Probabilities [B, *shape, V] as a dist with the positions and nodes of `like`, where it has them."""
     shape = tuple(probs.shape[1:-1])
     flat = probs.flatten(1, -2) if probs.ndim > 2 else probs[:, None]
     index = np.arange(int(flat.shape[1])).reshape(shape)
@@ -37,13 +37,13 @@ def dist_of(probs: Tensor, like: Any = None) -> DeviceDist:
 
 
 def picked(s: Any, q: DeviceDist, values: Tensor) -> Tensor:
-    """Rows of values [B, R, ...] that a dist names, [B, n, ...] with its shape flattened."""
+    """Rows of values [B, R, ...] of a dist, [B, n, ...] with its shape flattened."""
     index = q.index.flatten(1) if isinstance(q.index, Tensor) else q.index.reshape(-1)
     return take(s, values, index)
 
 
 def source(s: Any, q: DeviceDist) -> tuple[Tensor, bool]:
-    """What a draw from a dist starts from: its logits [B, n, V], or probabilities (True)."""
+    """The input of a draw from a dist: its logits [B, n, V], or probabilities (True)."""
     if q.face == "shaped" or q.rows.given:
         return picked(s, q, q.rows.scores), q.rows.given
     return picked(s, q, s.face(q.rows, q.face)), True
@@ -67,7 +67,7 @@ def shaped(q: DeviceDist, tokens: Tensor, *more: int) -> Tensor:
 
 @device("face")
 def see(s: Any, op: Any, q: DeviceDist) -> DeviceDist:
-    """Another face of the same rows."""
+    """Another view of the same rows."""
     return replace(q, face=op.attrs["face"])
 
 
@@ -122,7 +122,7 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: DeviceNoise) -> DeviceDraws:
 
 @device("draw.race")
 def draw_race(s: Any, op: Any, q: Any, key: DeviceNoise, under: Any = None) -> DeviceDraws:
-    """Tokens of each distribution in the order of their race keys: as many as anything chooses of them (`chosen`)."""
+    """Tokens of each distribution in the order of their race keys: as many as the program selects (`chosen`)."""
     q = as_dist(q, op)
     k = min(chosen(s, op), q.rows.size)
     if s.points(q.rows, q.face) is not None:
@@ -144,16 +144,16 @@ def draw_race(s: Any, op: Any, q: Any, key: DeviceNoise, under: Any = None) -> D
 
 
 def chosen(s: Any, op: Any) -> int:
-    """The most draws that anything chooses by race in this program. Raises NotStatic where they are used otherwise."""
+    """The most draws that the program selects by race. Raises NotStatic where they are used otherwise."""
     every = [o for o in s.function.body.walk() if o.opcode == "select.top" and o.attrs.get("by_race")]
     sizes = [s.env.get(o.operands[1], o.attrs.get("bound")) for o in every]
     if not sizes or any(n is None for n in sizes):
-        raise NotStatic("a race of which everything is used", op)
+        raise NotStatic("a race whose whole order is used", op)
     return max(int(n) for n in sizes)
 
 
 def path_logs(s: Any, q: DeviceDist) -> Tensor:
-    """float64[B, R]: the log-probability, by the dist's face, of the path to the node of each of its call's rows."""
+    """float64[B, R]: the log-probability, by the dist's view, of the path to the node of each of its call's rows."""
     tree, nodes = q.rows.tree, q.rows.nodes
     known = s.constant(np.zeros((s.frame.batch, 1)))
     for g in tree.growths:
@@ -196,8 +196,8 @@ def draw_get(s: Any, op: Any, x: DeviceDraws) -> Any:
 
 
 def probs_of(s: Any, x: DeviceDraws, seen: str = "raw") -> Tensor:
-    """float64[B, *shape]: the probability of each token in the raw (or another) face of where it was drawn; 1 for tokens of no
-    row."""
+    """float64[B, *shape]: the probability of each token in the raw (or another) view of the row it was drawn from; 1 for tokens of
+    no row."""
     if x.rows is None:
         return (x.tokens >= 0).double()
     face = x.face if x.point else seen

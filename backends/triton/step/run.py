@@ -1,19 +1,19 @@
-"""The door to steps: decode requests of machines on the device, as many at a time as a batch has places.
+"""The entry point of graph mode: decodes requests of machines on the device, a batch at a time.
 
     left = run_steps(machines)       # backends/torch Machines (or the triton backend's), each with its request
 
-decodes every machine that it can to its end and fills it as its driver would have: `committed_tokens()`, `reason`, `tally`
-(what session.py makes statistics of), and a session's states. What it cannot do it leaves untouched and returns, with the
-reason: those are for the driver (`machine.run()` or `run_many`). These are left:
+decodes every machine that it can to its end and sets its results as the driver would: `committed_tokens()`, `reason`, `tally`
+(the statistics), and a session's states. Other machines are not changed and are returned with the reason: the driver
+(`machine.run()` or `run_many`, eager mode) runs them. These are:
 
-- programs whose steps are not of static shape, or with models that have no form on the device (why.py says why);
-- machines somebody listens to, sub-runs, and requests with penalties, automata, processors, stop strings, `until`, a least
+- programs whose steps have no static shape, or with models that are not implemented on the device (why.py has the reason);
+- machines with an event listener, sub-runs, and requests with penalties, automata, processors, stop strings, `until`, a least
   length (distributions.py, `Shape.of`), or so close to the context's end that a tree would not fit;
-- requests at which something happened that only the driver does right: nothing was left to draw, a coin of 0 / 0, a turn that
-  committed nothing. The driver says what is wrong, or goes on where a step could not.
+- requests with a case that only the driver handles: a draw without mass, a Bernoulli draw of 0 / 0, an iteration that commits
+  nothing. The driver raises the error, or continues where a step cannot.
 
-Requests of one program, the same parameters and the same shaping share a batch, and so do captured turns: programs are kept
-(`KEPT` of them, since their caches take memory) with the main model, and go when it goes or with `forget`.
+Requests of one program, the same parameters and the same shaping share a batch and captured iterations: programs are cached
+with the main model (`KEPT` of them, since their KV caches take memory), and freed with it or by `forget`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 
 KEPT = 2
-"""Programs that are kept with a model, each with its models' caches."""
+"""Programs cached with a model, each with its models' KV caches."""
 
 
 class CachedStep:
-    """What is kept with a main model: also the modules and models that keys name by their ids, so that ids stay theirs."""
+    """The programs cached with a main model, and the modules and models whose ids are in keys, so that ids stay unique."""
 
     def __init__(self) -> None:
         self.programs: OrderedDict[Any, tuple[Any, StepProgram]] = OrderedDict()
@@ -45,22 +45,22 @@ class CachedStep:
 
 
 def kept(model: Any) -> CachedStep:
-    """What is kept with a main model."""
+    """The programs cached with a main model."""
     return memo_of(model).once("steps", CachedStep)
 
 
 def forget(model: Any) -> None:
-    """Give back the memory of the programs that are kept with a main model."""
+    """Free the memory of the programs that are cached with a main model."""
     memo_of(model).forget("steps")
 
 
 def run_steps(
     machines: Sequence[Any], *, width: int = 8, every: int | None = None, device: torch.device | str | None = None
 ) -> list[tuple[Any, str]]:
-    """Decode machines on the device, at most `width` at a time; returns those that are left to the driver, with the reason.
+    """Decode machines on the device, at most `width` at a time; returns those left to the driver, with the reason.
 
-    every: turns between two looks at the flags (None: program.py's). device: where table models go (None: the GPU, if there
-    is one).
+    every: iterations between two reads of the flags (None: program.py's). device: of table models (None: the GPU, if there is
+    one).
     """
     left: list[tuple[Any, str]] = []
     groups: dict[Any, list[Any]] = {}
@@ -71,7 +71,7 @@ def run_steps(
             left.append((machine, str(error)))
     for members in groups.values():
         sessions = any(s.scope != "sequence" for s in members[0].function.states)
-        many = 1 if sessions else max(1, width)  # what a session keeps goes from one request to the next
+        many = 1 if sessions else max(1, width)  # a session's states go from one request to the next
         sizes = (
             min(many, len(members)),
             max(len(m.request.prompt) + m.request.limit for m in members),
@@ -87,11 +87,11 @@ def run_steps(
 
 
 def _group(m: Any) -> Any:
-    """What machines that run together have in common. Raises NotStatic for one that cannot run as steps."""
+    """The key that machines in one batch share. Raises NotStatic for one that cannot run in graph mode."""
     if m.main is None:
-        raise NotStatic("no model is asked")
+        raise NotStatic("no model is called")
     if m.listener is not None:
-        raise NotStatic("somebody listens to its events")
+        raise NotStatic("it has an event listener")
     if m.parent is not None or m.until is not None or m.externs:
         raise NotStatic("it is a sub-run, or calls functions of the caller")
     shape = Shape.of(m.request)
@@ -105,7 +105,7 @@ def _group(m: Any) -> Any:
 
 
 def needs(m: Any) -> Needs:
-    """What the steps of a machine's program need; remembered. Raises NotStatic."""
+    """The sizes that the steps of a machine's program need; cached. Raises NotStatic."""
     key, known = _group(m), kept(m.main).needs
     if key not in known:
         models = {p.name: m.models[p.name] for p in m.function.params if p.value.type.elem == "model"}
@@ -123,7 +123,7 @@ def needs(m: Any) -> Needs:
 
 
 def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None, device: Any) -> list[tuple[Any, str]]:
-    """Decode machines of one group in one batch; those that are left. sizes: the most sequences of a batch, and the most tokens
+    """Decode machines of one group in one batch; returns those that are left. sizes: the most sequences of a batch, and the most tokens
     of a sequence and ends of a request in the group."""
     need = needs(machines[0])
     left, fit = [], []
@@ -138,11 +138,11 @@ def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None,
     program = _program(fit[0], need, sizes, every, device)
     try:
         outcomes = program.run([m.request for m in fit], fit[0].shared)
-    except DecError as error:  # a prompt that a model does not take: the driver says the same of that request alone
+    except DecError as error:  # a prompt that a model refuses: the driver raises the same error for that request alone
         return left + [(m, str(error)) for m in fit]
     for b, (m, outcome) in enumerate(zip(fit, outcomes, strict=True)):
         if outcome.lost:
-            left.append((m, "something happened that a step does not do"))
+            left.append((m, "a case came up that only the driver handles"))
         else:
             fill(m, outcome)
             for state in m.function.states:
@@ -154,7 +154,7 @@ def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None,
 
 
 def _program(m: Any, need: Needs, sizes: tuple[int, int, int], every: int | None, device: Any) -> StepProgram:
-    """A kept program, or a new one; sizes are rounded up, so that few are made."""
+    """A cached program, or a new one; sizes are rounded up, so that there are few."""
     batch, capacity, ends = sizes
     places = 1 << (batch - 1).bit_length()
     size = 1 << max(6, (capacity - 1).bit_length())
@@ -178,7 +178,7 @@ def _program(m: Any, need: Needs, sizes: tuple[int, int, int], every: int | None
 
 
 def fill(m: Any, outcome: Outcome) -> None:
-    """Make a machine what its driver would have made it."""
+    """Set a machine's results as its driver would."""
     for token in outcome.tokens:
         m.feed(token)
         m.marks.append(-1)

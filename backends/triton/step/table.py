@@ -1,8 +1,8 @@
-"""Table models on the device: the rows of all contexts are one tensor, and a cell's row is found from its last tokens.
+"""Table models on the device: the rows of all contexts are one tensor, and a token's row is found from its last tokens.
 
 A context of at most n tokens is a number of n digits to the base V + 1, the last token first: a token's digit is the token
-plus one, and 0 is where the path does not reach. Scores are float64 and equal to the last bit what the engine of table
-models (runtime/models/engine/plain.py) gives: both are made by the same function.
+plus one, and 0 is before the path's start. Scores are float64 and equal bit for bit those of the engine of table models
+(runtime/models/engine/plain.py): both are computed by the same function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENTRIES = 1 << 24  # of all rows together: 128 MiB
 
 
 def refusal(model: Model) -> str | None:
-    """Why a model is no table that a device can hold; None if it is one."""
+    """Why a model is no table that fits on a device; None if it is one."""
     if not isinstance(model, TableModel) or model.kind != "causal":
         return "it is no causal table"
     if model.window is None:
@@ -37,8 +37,8 @@ def refusal(model: Model) -> str | None:
 class TableOnDevice:
     """A `TableModel` with a window as a `DeviceModel`, and its Medusa heads (`heads`), if it has some.
 
-    A cell whose path has a hole (an ancestor that its bits do not name) gets a row of NaN. Raises DecError for a table that
-    `refusal` names and for one without entries for some contexts.
+    A token whose path has a hole (an ancestor that its bits do not name) gets a row of NaN. Raises DecError for a table that
+    `refusal` refuses and for one without entries for some contexts.
     """
 
     exact = True
@@ -46,7 +46,7 @@ class TableOnDevice:
     def __init__(self, model: Model, batch: int, capacity: int, tail: int, device: torch.device | str = "cpu") -> None:
         why = refusal(model)
         if why is not None or not isinstance(model, TableModel) or model.window is None:
-            raise DecError(f"{model.name!r} has no form on the device: {why}")
+            raise DecError(f"{model.name!r} is not implemented on the device: {why}")
         self.name, self.context, self.window = model.name, model.context, model.window
         self.vocab_size, self.batch, self.capacity, self.tail = model.vocab.size, batch, capacity, tail
         self.device = torch.device(device)
@@ -87,14 +87,14 @@ class TableOnDevice:
             kept.scatter_(1, there, kept.gather(1, here))
 
     def heads(self, slots: Tensor) -> Tensor:
-        """Scores float64 [B, heads, V] of the tokens after the one that follows the cell in each slot int64[B]. A committed
-        cell's slot is its position. Raises DecError for a table without heads."""
+        """Scores float64 [B, heads, V] of the tokens after the one that follows each slot int64[B]. A committed token's
+        slot is its position. Raises DecError for a table without heads."""
         if self.head_rows is None:
             raise DecError(f"{self.name!r} has no heads")
         return self.head_rows[self._index.gather(1, slots[:, None]).squeeze(1)]
 
     def _contexts(self, placed: Placed) -> Tensor:
-        """int64[B, T]: which row each new cell has."""
+        """int64[B, T]: the row of each new token."""
         cells = self._cells
         seen = cells.tail_seen(placed.bits)
         count = seen.shape[-1]
@@ -116,7 +116,7 @@ class TableOnDevice:
 
 
 def _copied(model: TableModel) -> TableModel:
-    """The same table with a list of touched entries of its own: those of the model are what a run asked for."""
+    """The same table with its own list of touched entries: the model's lists those that a run read."""
     made = copy.copy(model)
     made._table = copy.copy(model._table)
     made._table.touched = {}
@@ -137,7 +137,7 @@ def _number(path: Sequence[int], window: int, size: int) -> int:
 
 
 def _filled(model: TableModel, scores: Callable[[tuple[int, ...]], list[Scores]]) -> Tensor:
-    """Rows float64 [contexts + 1, n, V] of every context's n scores; NaN where a number stands for no context."""
+    """Rows float64 [contexts + 1, n, V] of every context's n scores; NaN where a number is no context's."""
     size, window = model.vocab.size, model.window or 0
     made: dict[int, Tensor] = {}
     for context in _contexts(size, window):

@@ -1,4 +1,4 @@
-"""Device forms of ir/ops/trees.py: trees grow by counts, so what the host knows of their structure stays with it."""
+"""Implementations of ir/ops/trees.py on the device: trees grow by counts, so their structure is static as far as possible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def grow(s: Any, op: Any, t: DeviceTree, what: Any, *rest: Any) -> tuple[DeviceT
     if not isinstance(what, DeviceDraws):
         raise NotStatic("only draws are grown on the device", op)
     if t.origin is not None:
-        raise NotStatic("growth of a tree that data has pruned", op)
+        raise NotStatic("growth of a tree whose pruning depends on data", op)
     flat = flat_draws(s, what)
     n = flat.shape[0]
     first = t.size
@@ -46,7 +46,7 @@ def grow(s: Any, op: Any, t: DeviceTree, what: Any, *rest: Any) -> tuple[DeviceT
     else:
         parents, above = parents_of(s, t, what, at, op)
     if not certain(flat):
-        s.unchecked.append(flat.tokens)  # -1, nothing was left to draw: the driver grows no node then
+        s.unchecked.append(flat.tokens)  # -1, a draw without mass: the driver grows no node then
     depth = depths(t, parents, above, op)
     columns = {}
     for name, value in zip(op.attrs.get("columns", ()), values, strict=True):
@@ -77,12 +77,12 @@ def grow(s: Any, op: Any, t: DeviceTree, what: Any, *rest: Any) -> tuple[DeviceT
 
 
 def certain(x: DeviceDraws) -> bool:
-    """Whether there is a token for every draw, whatever the data."""
+    """Whether every draw has a token, whatever the data."""
     return x.point
 
 
 def batched(s: Any, a: Any) -> Tensor:
-    """int64[B, N] of what is the same for all sequences, or is theirs already."""
+    """int64[B, N] of a static array [N] or of a tensor by sequence."""
     if isinstance(a, Tensor):
         return a.contiguous()
     out: Tensor = s.constant(np.broadcast_to(a, (s.frame.batch, len(a))))
@@ -90,7 +90,7 @@ def batched(s: Any, a: Any) -> Tensor:
 
 
 def depths(t: DeviceTree, parents: Any, above: Any, op: Any) -> np.ndarray:
-    """int64[n]: the depths of new nodes, which the host knows where all that they may hang from are equally deep."""
+    """int64[n]: the depths of new nodes, static where all possible parents have the same depth."""
     if isinstance(parents, np.ndarray) and (t.fixed or not isinstance(above, Nodes)):
         first = t.size
         out = np.zeros(len(parents), dtype=np.int64)
@@ -100,19 +100,19 @@ def depths(t: DeviceTree, parents: Any, above: Any, op: Any) -> np.ndarray:
     among = above.within if isinstance(above, Nodes) else above
     levels = np.unique(t.depth[among]) if among is not None else np.zeros(0)
     if len(levels) != 1:
-        raise NotStatic("nodes at a depth that data chose", op)
+        raise NotStatic("nodes at a data-dependent depth", op)
     return np.full(int(parents.shape[-1]), 1 + int(levels[0]), dtype=np.int64)
 
 
 def parents_of(s: Any, t: DeviceTree, what: DeviceDraws, at: Any, op: Any) -> tuple[Any, Any]:
-    """The parent of every draw, int64[n] or int64[B, n], and the nodes that these are among."""
+    """The parent of every draw, int64[n] or int64[B, n], and the nodes that include them."""
     shape = what.shape
     n = int(np.prod(shape))
     width = int(np.prod(shape[1:])) if len(shape) > 1 else 1
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
     if at is not None:
         if isinstance(at, Tensor):
-            raise NotStatic("growth at nodes that data chose", op)
+            raise NotStatic("growth at data-dependent nodes", op)
         if isinstance(at, Nodes):
             full = at.count == n
             return (at.ids if full else at.ids.index_select(1, s.constant(leading))), at
@@ -135,7 +135,7 @@ def parents_of(s: Any, t: DeviceTree, what: DeviceDraws, at: Any, op: Any) -> tu
         return found, found
     front = t.frontier
     if isinstance(front, Nodes):
-        raise NotStatic("growth at a frontier that data chose", op)
+        raise NotStatic("growth at a data-dependent frontier", op)
     if len(front) > 1 and shape and len(front) == shape[0]:
         return front[leading], front
     return np.full(n, front[0]), front[:1]
@@ -165,14 +165,14 @@ def column(s: Any, t: DeviceTree, name: str) -> Tensor:
 
 @device("tree.get")
 def get(s: Any, op: Any, t: DeviceTree) -> Any:
-    """A column over all nodes, [B, N]; parent and depth as NumPy where the host knows them."""
+    """A column over all nodes, [B, N]; parent and depth as NumPy where they are static."""
     c = op.attrs["column"]
     if c in ("parent", "depth"):
         return t.parent if c == "parent" else t.depth
     if c == "token":
         return torch.cat([last_token(s)[:, None], t.token[:, 1:].clamp(min=0)], 1)
     if c == "logprob" and t.origin is None:
-        # what the driver does not draft is the last that a choice takes
+        # nodes that the driver does not draft are selected last
         useful = live(s, t)
         return logprobs(s, t) if useful is None else torch.where(useful, logprobs(s, t), -torch.inf)
     if c == "prob":
@@ -184,7 +184,7 @@ def get(s: Any, op: Any, t: DeviceTree) -> Any:
 
 def live(s: Any, t: DeviceTree) -> Tensor | None:
     """bool[B, N]: the nodes that the driver drafts, which ends at the request's limit and under tokens that end the text
-    (ir/places.py); None: all. A step drafts on, since its trees are as large in every turn."""
+    (ir/places.py); None: all. A step drafts further, since its trees have the same size in every iteration."""
     if "limit" not in t.until:
         return None
     place = "place" in t.until or ("greedy place" in t.until and s.frame.shape.greedy)
@@ -211,7 +211,7 @@ def probs(s: Any, t: DeviceTree) -> Tensor:
 
 def logprobs(s: Any, t: DeviceTree) -> Tensor:
     """float64[B, N]: cumulative log-probabilities."""
-    assert t.logprob is not None, "after a choice by data"
+    assert t.logprob is not None, "log-probabilities after a data-dependent selection"
     known = t.logprob.known
     done = int(known.shape[1])
     for g in t.growths:
@@ -226,10 +226,10 @@ def logprobs(s: Any, t: DeviceTree) -> Tensor:
 
 @device("tree.set")
 def put(s: Any, op: Any, t: DeviceTree, ns: Any, value: Any) -> DeviceTree:
-    """Set a column at nodes that the host knows."""
+    """Set a column at static nodes."""
     name = op.attrs["column"]
     if isinstance(ns, Nodes) or name == "logprob":
-        raise NotStatic("a column set at nodes that data chose", op)
+        raise NotStatic("a column set at data-dependent nodes", op)
     ids = np.ravel(np.asarray(ns, dtype=np.int64))
     held = column(s, t, name)
     if isinstance(value, Tensor):
@@ -253,7 +253,7 @@ def front(s: Any, op: Any, t: DeviceTree, ns: Any) -> DeviceTree:
 
 @device("tree.nodes")
 def nodes(s: Any, op: Any, t: DeviceTree, *n: Any) -> Any:
-    """Nodes of a tree, as the host's where its structure is."""
+    """Nodes of a tree, static where its structure is."""
     which = op.attrs["which"]
     if which == "root":
         return 0
@@ -265,7 +265,7 @@ def nodes(s: Any, op: Any, t: DeviceTree, *n: Any) -> Any:
         return t.frontier if which == "frontier" else t.new
     if which == "leaves" and t.fixed:
         return t.leaves()
-    raise NotStatic(f"the {which} of a tree that data chose", op)
+    raise NotStatic(f"the {which} of a data-dependent tree", op)
 
 
 @device("tree.size")
@@ -274,14 +274,14 @@ def size(s: Any, op: Any, t: DeviceTree) -> int:
     if op.attrs["what"] == "size":
         return t.size - 1
     if not t.fixed:
-        raise NotStatic("the height of a tree that data chose", op)
+        raise NotStatic("the height of a data-dependent tree", op)
     return t.height
 
 
 @device("tree.keep")
 def keep(s: Any, op: Any, t: DeviceTree, ns: Any) -> DeviceTree:
-    """Prune to nodes and the root. On the device their ancestors have to be among them: where they are not, the driver prunes
-    further."""
+    """Prune to nodes and the root. On the device their ancestors have to be among them; where they are not, the driver runs the
+    request again, and prunes further."""
     if t.origin is not None:
         raise NotStatic("a tree that is pruned twice", op)
     ids = ns.ids if isinstance(ns, Nodes) else batched(s, np.ravel(np.asarray(ns, dtype=np.int64)))

@@ -1,4 +1,4 @@
-"""What the values of a step are on the device. Every tensor has the sequence as axis 0; NumPy arrays are the same for all."""
+"""Values of a step on the device. Every tensor has the sequence as axis 0; NumPy arrays are the same for all sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes that data chose. ids: int64[B, F]. within: the nodes that they were chosen from, NumPy int64[n], or None."""
+    """Data-dependent nodes. ids: int64[B, F]. within: the nodes that they were chosen from, NumPy int64[n], or None."""
 
     ids: Tensor
     within: Any = None
@@ -35,7 +35,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class DeviceNoise:
-    """Which noise: a site with its loop counters (a tensor int32[B] where it is the turn's), or the stream `output`, at the
+    """A noise key: a site with its loop counters (a tensor int32[B] for the iteration), or the stream `output`, at the
     row's own position or at an index [B, ...]."""
 
     kind: str
@@ -48,7 +48,7 @@ class DeviceNoise:
 class DeviceRows:
     """R distributions of every sequence. scores: [B, R, V], logits, or probabilities where `given`. positions: int64[B, R],
     the index of the token that would be drawn. nodes: the nodes of `tree` that they are of (NumPy int64[R] or Nodes), else
-    None. Faces are made when something looks."""
+    None. Views are computed when they are read."""
 
     def __init__(
         self, scores: Tensor, *, positions: Tensor | None = None, nodes: Any = None, tree: Any = None, given: bool = False
@@ -67,8 +67,8 @@ class DeviceRows:
 
 @dataclass(frozen=True)
 class DeviceDist:
-    """An array of distributions: rows `index` (NumPy int64[*shape], or a tensor int64[B, *shape]) of `rows` by one face. at:
-    what axis 0 ranges over, where it is a part of a tree (NumPy int64[n] or Nodes)."""
+    """An array of distributions: rows `index` (NumPy int64[*shape], or a tensor int64[B, *shape]) of `rows` in one view. at:
+    the nodes of axis 0, where it is a part of a tree (NumPy int64[n] or Nodes)."""
 
     rows: DeviceRows
     index: Any
@@ -83,9 +83,9 @@ class DeviceDist:
 
 @dataclass(frozen=True)
 class DeviceDraws:
-    """Tokens int64[B, *shape], and the law of each. rows, row (NumPy int64[*shape] or a tensor [B, *shape]), face: where each
-    was drawn; rows None: nowhere. rank (as row) and members int64[B, R, k], by row: for draws without replacement the law is
-    the row less the earlier members. point: certain drafts. race: race keys float[B, *shape]."""
+    """Tokens int64[B, *shape], and the law of each. rows, row (NumPy int64[*shape] or a tensor [B, *shape]), face: the row
+    and view each was drawn from (rows None: none). rank (as row) and members int64[B, R, k], by row: for draws without
+    replacement the law is the row without the earlier members. point: whether the laws are one-hot. race: race keys float[B, *shape]."""
 
     tokens: Tensor
     rows: DeviceRows | None = None
@@ -105,8 +105,8 @@ class DeviceDraws:
 
 @dataclass(frozen=True)
 class Growth:
-    """One growth of a tree: `draws` (of shape [n]) became the nodes `first` .. `first + n - 1`, as growth ids. above: the nodes
-    that they hang from are among these (NumPy int64[n], or Nodes)."""
+    """One growth of a tree: `draws` (of shape [n]) became the nodes `first` .. `first + n - 1`, as growth ids. above: nodes
+    that include their parents (NumPy int64[n], or Nodes)."""
 
     draws: DeviceDraws
     first: int
@@ -116,8 +116,8 @@ class Growth:
 
 @dataclass
 class LogProbs:
-    """Cumulative log-probabilities of a tree's first nodes, float64[B, N']; more are added when somebody asks. A tree that grew
-    has one of its own."""
+    """Cumulative log-probabilities of a tree's first nodes, float64[B, N']; more are added when they are read. A tree that grew
+    has its own."""
 
     known: Tensor
 
@@ -126,10 +126,10 @@ class LogProbs:
 class DeviceTree:
     """Node 0 is the root; ids are growth order.
 
-    token: int64[B, N], the root's -1. parent: NumPy int64[N] where growth by counts says it, else int64[B, N]; depth as well.
-    height: the greatest depth there may be. epoch: how many commits there had been in the step when it was begun. origin: None,
-    or after a choice by data the growth ids of the nodes, int64[B, N]. uid: NumPy, by growth id: what the cells of models are
-    found by; the root's is -1. logprob: of the first nodes. until: where the driver's tree ends (ir/places.py).
+    token: int64[B, N], the root's -1. parent: NumPy int64[N] where it is static, else int64[B, N]; depth as well. height: an
+    upper bound of the depth. epoch: the number of commits in the step before the tree was begun. origin: None, or after a
+    data-dependent selection the growth ids of the nodes, int64[B, N]. uid: NumPy, by growth id: the key of the nodes' cache
+    slots; the root's is -1. logprob: of the first nodes. until: where the driver's tree ends (ir/places.py).
     """
 
     base: Context
@@ -155,7 +155,7 @@ class DeviceTree:
 
     @property
     def fixed(self) -> bool:
-        """Whether the host knows its structure."""
+        """Whether its structure is static."""
         return not isinstance(self.parent, Tensor)
 
     def ancestors(self, nodes: Ids) -> Ids:
@@ -168,7 +168,7 @@ class DeviceTree:
         return np.array(sorted(needed), dtype=np.int64)
 
     def hangs_from(self, nodes: Ids) -> list[Any]:
-        """What the growths of some nodes hang from: arrays of ids, or Nodes."""
+        """The possible parents of the growths of some nodes: arrays of ids, or Nodes."""
         return [g.above for g in self.growths if ((nodes >= g.first) & (nodes < g.first + g.count)).any()]
 
     def leaves(self) -> Ids:
@@ -180,9 +180,9 @@ class DeviceTree:
 
 @dataclass(frozen=True)
 class DevicePath:
-    """What a verification accepted. nodes: int64[B, D], the accepted nodes from the root's child on (-1 behind them); count:
-    int32[B], how many; tokens: int64[B, D + 1], theirs and then the emitted one; length: int32[B], how many tokens there are.
-    tree: of what; node: int64[B], the last accepted."""
+    """The accepted path of a verification. nodes: int64[B, D], the accepted nodes from the root's child on (-1 after them); count:
+    int32[B], how many; tokens: int64[B, D + 1], theirs and then the emitted one; length: int32[B], the number of tokens. tree:
+    the verified one; node: int64[B], the last accepted."""
 
     tree: DeviceTree
     nodes: Tensor

@@ -1,4 +1,4 @@
-"""Verification on the device: the kernels of backends/triton/rules get the tree, the evidence and the laws of the draws."""
+"""Verification on the device: the tree, the evidence and the laws of the draws as inputs of the kernels of backends/triton/rules."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def walk(s: Any, op: Any, t: DeviceTree, evidence: Any, *more: Any) -> DevicePat
     noises = {v: k for v, k in keys.items() if isinstance(k, DeviceNoise)}
     rule = rule.variant({v: Captured(k.kind, len(k.counters), k.index is not None) for v, k in noises.items()})
     if not rule.supported:
-        raise NotStatic("a rule that is no kernel", op)
+        raise NotStatic("a rule that cannot be a kernel", op)
     if not isinstance(evidence, DeviceDist) or evidence.face != "shaped":
-        raise NotStatic("a verification against something else than a distribution's shaped face", op)
+        raise NotStatic("a verification against something else than a shaped distribution", op)
     token = t.token if op.attrs["scope"] == "node" else torch.cat([last_token(s)[:, None], t.token[:, 1:]], 1)
     given: dict[str, Any] = {
         "token": token,
@@ -63,7 +63,7 @@ def walk(s: Any, op: Any, t: DeviceTree, evidence: Any, *more: Any) -> DevicePat
     tokens, count, offered = walked_path(
         walked.packed, walked.HEAD, depth, t.token, s.done, s.lost, s.tally.tested, s.tally.accepted
     )
-    s.unchecked = [] if t.origin is None else s.unchecked  # a token that is none has been seen
+    s.unchecked = [] if t.origin is None else s.unchecked  # a token of -1 was marked as lost before
     return DevicePath(t, walked.nodes, count, tokens, offered, walked.node)
 
 
@@ -76,7 +76,7 @@ def evidence_of(s: Any, t: DeviceTree, q: DeviceDist, op: Any) -> dict[str, Any]
     else:
         out["p"] = s.face(q.rows, q.face).contiguous()
     if isinstance(q.index, Tensor) or q.index.ndim != 1:
-        raise NotStatic("a verification against rows that data chose", op)
+        raise NotStatic("a verification against data-dependent rows", op)
     if q.at is None and len(q.index) == t.size and bool((q.index == np.arange(t.size)).all()) and q.rows.count == t.size:
         return out
     row = np.full(t.size, -1, dtype=np.int64)
@@ -86,8 +86,8 @@ def evidence_of(s: Any, t: DeviceTree, q: DeviceDist, op: Any) -> dict[str, Any]
 
 
 def laws_of(s: Any, t: DeviceTree) -> dict[str, Any]:
-    """The columns of `Given` for the laws of a tree's draws: rows of a call, or vectors of their own for those drawn without
-    replacement. Certain draws have none: their law is the point mass at their token."""
+    """The columns of `Given` for the laws of a tree's draws: rows of a call, or separate vectors for those drawn without
+    replacement. One-hot laws have none."""
     tables: list[Tensor] = []
     where: list[Tensor] = [batched(s, np.full(1, -1))]
     base = 0
@@ -116,7 +116,7 @@ def named(s: Any, t: DeviceTree, name: str, op: Any) -> Tensor:
     """float64[B, N]: a column that a rule reads of its draws."""
     b = s.frame.batch
     if t.origin is not None:
-        raise NotStatic(f"the {name} of draws that data chose, in a rule", op)
+        raise NotStatic(f"the {name} of data-dependent draws, in a rule", op)
     if name == "prob":
         return torch.cat([s.constant(np.ones((b, 1))), probs(s, t)], 1)
     if name == "point":
@@ -129,7 +129,7 @@ def named(s: Any, t: DeviceTree, name: str, op: Any) -> Tensor:
 
 
 def counter(s: Any, keys: Any, x: Any, op: Any) -> Tensor:
-    """int32[B]: an int that a rule captures, or a counter or the index of a noise that it does."""
+    """int32[B]: an int that a rule captures, or a counter or the index of a captured noise."""
     if not isinstance(x, tuple):
         return number(s, keys[x]).to(torch.int32)
     key = keys[x[0]]

@@ -1,8 +1,7 @@
-"""Whether a program can run as steps on the device, and what its steps need: found by running turns on shapes alone.
+"""Whether a program can run in graph mode, and the sizes that its steps need: found by running iterations on shapes alone.
 
-Torch's meta device computes shapes and nothing else, so a turn of the real evaluator over it takes milliseconds, whatever the
-models are. It says why not (`NotStatic`), or how many cells a step of each model has and how many committed tokens each may
-have pending.
+Torch's meta device computes shapes and nothing else, so an iteration of the real evaluator over it takes milliseconds, whatever
+the models are. It raises the reason (`NotStatic`), or finds each model's tail slots in a step and its most pending tokens.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from decgraph.runtime.request import Request
 
 META = torch.device("meta")
 TURNS = 6
-"""Turns after which what is pending has to be the same before and after one."""
+"""Iterations until the number of pending tokens has to be the same before and after one."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a program's steps need. tails: the most cells of a step, by model; pending: the most committed tokens without
-    a cell when a turn begins, by model; ahead: how many tokens past the committed ones a step may look at."""
+    """The sizes that a program's steps need. tails: the most tail slots of a step, by model; pending: the most committed tokens
+    that are not cached when an iteration begins, by model; ahead: the most tokens past the committed ones in a step."""
 
     tails: dict[str, int]
     pending: dict[str, int]
@@ -38,7 +37,7 @@ class Needs:
 
 
 class Shapes:
-    """A model of which only shapes are known."""
+    """A model that computes only shapes."""
 
     def __init__(self, model: Any) -> None:
         self.name, self.vocab_size, self.exact = model.name, model.vocab.size, bool(model.exact)
@@ -81,7 +80,7 @@ def heads_of(model: Any) -> int:
 
 
 class NoLaws(Laws):
-    """The shapes of what `Laws` gives."""
+    """The shapes of the results of `Laws`."""
 
     def probs(self, scores: Tensor, face: str) -> Tensor:
         return torch.empty(scores.shape, dtype=torch.promote_types(scores.dtype, torch.float32), device=META)
@@ -110,7 +109,7 @@ def _tokens(scores: Tensor, *more: int) -> Tensor:
 
 
 class Probe(DeviceStep):
-    """A step of which only shapes are computed."""
+    """A step that computes only shapes."""
 
     meta = True
 
@@ -126,8 +125,8 @@ class Probe(DeviceStep):
 
 
 def needs_of(module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], shape: Shape) -> Needs:
-    """What the steps of a program need, with these models (runtime models by parameter name) and for requests of this shaping.
-    Raises NotStatic where it cannot run as steps."""
+    """The sizes that the steps of a program need, with these models (runtime models by parameter name) and for requests of this
+    shaping. Raises NotStatic where it cannot run in graph mode."""
     for name, model in models.items():
         if model.kind == "masked":
             raise NotStatic(f"`{name}` fills canvases")
@@ -146,9 +145,9 @@ def needs_of(module: Module, function: str, models: Mapping[str, Any], params: M
                 break
             pending = {name: max(n, after[name]) for name, n in pending.items()}
         else:
-            raise NotStatic("a model falls behind what is committed")
+            raise NotStatic("a model's pending tokens grow without bound")
     except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, DecError) as error:
-        # Ops over values that no form here knows fail in as many ways as there are; the driver of the torch backend runs them.
+        # Implementations may fail in any way on values that they do not support; the driver of the torch backend runs them.
         raise NotStatic(f"{type(error).__name__}: {error}") from error
     tails = {name: held.most for name, held in probe.held.items()}
     return Needs(tails, pending, 1 + getattr(probe, "deepest", 1))
@@ -157,10 +156,10 @@ def needs_of(module: Module, function: str, models: Mapping[str, Any], params: M
 def static_reason(
     module: Module, function: str, request: Request | None, models: Mapping[str, Any], params: Mapping[str, Any]
 ) -> str | None:
-    """Why a program cannot run as steps on the device; None if it can.
+    """Why a program cannot run in graph mode; None if it can.
 
-    request: what is asked (None: a request that shapes nothing). models: runtime models by parameter name; what of them can
-    be on the device their `DeviceModel`s say (`causal.device_model`). params: all parameters' values.
+    request: the request (None: one without shaping). models: runtime models by parameter name; `causal.device_model` determines
+    which are supported. params: all parameters' values.
     """
     try:
         needs_of(module, function, models, params, Shape() if request is None else Shape.of(request))
