@@ -97,14 +97,14 @@ def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bo
         if find_spec(package) is None:
             raise decgraph.DecError(f"kernels need {package}, which is not installed", hint="pip install 'decgraph[models]'")
     from decgraph.backends.triton.kit import sources
-    from decgraph.backends.triton.step.evaluate import NotStatic
+    from decgraph.backends.triton.step.evaluate import NotCapturable
     from decgraph.backends.triton.step.listing import lines_of, listing_of
 
     texts, why, step = sources(module), why_driven(module, params), []
     try:
         listing = listing_of(module, module.main, device_tables(module), check_params(module.functions[module.main], params))
         step, texts = lines_of(listing), listing.sources
-    except NotStatic:
+    except NotCapturable:
         pass
     if as_json:
         output.emit_json({"name": name, "kernels": texts, "step": why, "launches": step})

@@ -44,8 +44,8 @@ class Spec:
 
 @dataclass(frozen=True)
 class Report:
-    """Resources of the machine code: registers a thread, bytes of stack (where spilled registers go), bytes of shared memory; or
-    the error."""
+    """Resources of the machine code: registers a thread, bytes of stack (where spilled registers go), bytes of shared memory;
+    or the error."""
 
     name: str
     arch: int

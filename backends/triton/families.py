@@ -19,7 +19,8 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Launch:
-    """title: for display. family: of its look-ups the one that is measured. make: for a device, a function that launches once."""
+    """title: for display. family: of its look-ups the one that is measured. make: for a device, a function that launches
+    once."""
 
     title: str
     family: str
@@ -33,7 +34,7 @@ class Shapes:
 
     models: tuple[tuple[str, int, int, int], ...] = (("8B", 32, 8, 128), ("1B", 32, 8, 64))
     cells: tuple[int, ...] = (1, 8, 64)
-    held: tuple[int, ...] = (1024, 8192)
+    cached: tuple[int, ...] = (1024, 8192)
     vocabularies: tuple[int, ...] = (32000, 128256)
     rows: tuple[int, ...] = (1, 8, 64)
     dtype: torch.dtype = torch.bfloat16
@@ -54,9 +55,9 @@ def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
     s = shapes or Shapes()
     for name, heads, groups, size in s.models:
         for cells in s.cells:
-            for held in s.held:
-                title = f"attention, {name}, {cells} cells after {held}"
-                yield Launch(title, "attend", _attention(heads, groups, size, cells, held, s.dtype))
+            for cached in s.cached:
+                title = f"attention, {name}, {cells} cells after {cached}"
+                yield Launch(title, "attend", _attention(heads, groups, size, cells, cached, s.dtype))
     for inner, columns in s.products:
         for cells in s.cells:
             yield Launch(f"product, {cells} rows of {inner} to {columns}", "product", _product(cells, inner, columns))
@@ -106,18 +107,24 @@ def measure(
     return out
 
 
-def _attention(heads: int, groups: int, size: int, cells: int, held: int, dtype: torch.dtype) -> Callable[[torch.device], Run]:
+def _attention(
+    heads: int, groups: int, size: int, cells: int, cached: int, dtype: torch.dtype
+) -> Callable[[torch.device], Run]:
     def make(device: torch.device) -> Run:
         from decgraph.backends.triton.attention.attend import attend
 
         noise = torch.Generator().manual_seed(0)
         made = lambda *shape: torch.randn(shape, generator=noise, dtype=torch.float32).to(device=device, dtype=dtype)
-        q, keys, values = made(1, cells, heads, size), made(1, groups, held + cells, size), made(1, groups, held + cells, size)
+        q, keys, values = (
+            made(1, cells, heads, size),
+            made(1, groups, cached + cells, size),
+            made(1, groups, cached + cells, size),
+        )
         # A chain: every position sees itself and those before. The mask does not change the time.
         words = -(-cells // 32)
         seen = torch.tensor([[((1 << (i + 1)) - 1) >> (32 * w) & 0xFFFFFFFF for w in range(words)] for i in range(cells)])
         bits = torch.where(seen >= 1 << 31, seen - (1 << 32), seen).to(torch.int32).to(device)[None]
-        length = torch.tensor([held], dtype=torch.int32, device=device)
+        length = torch.tensor([cached], dtype=torch.int32, device=device)
         return lambda: attend(q, keys, values, length, bits, 0, scale=size**-0.5)
 
     return make

@@ -1,5 +1,5 @@
-"""The triton machine: torch's, with generated kernels for ops over the vocabulary and for verification; and whole decoding steps
-on the device (graph mode) for requests without an event listener.
+"""The triton machine: torch's, with generated kernels for ops over the vocabulary and for verification; and whole decoding
+steps on the device (graph mode) for requests without an event listener.
 
 A run has one of two modes, and commits the same tokens in both. Graph mode: where the steps of a program have static shapes,
 they run on the device for a batch of sequences in lockstep, captured as graphs, and the host reads a flag now and then

@@ -12,8 +12,8 @@ from decgraph.ir.table import lookup
 
 
 def kernels(opcode: str) -> tuple[str, ...]:
-    """The kinds of device code of an op: "rows" (a segment over the vocabulary as one kernel), "rules" (a verification rule as one
-    kernel), "trees" and "canvases" (a whole decoding step on the device)."""
+    """The kinds of device code of an op: "rows" (a segment over the vocabulary as one kernel), "rules" (a verification rule as
+    one kernel), "trees" and "canvases" (a whole decoding step on the device)."""
     evaluate.load()
     kinds = {
         "rows": opcode in HANDLERS,
@@ -25,7 +25,8 @@ def kernels(opcode: str) -> tuple[str, ...]:
 
 
 def supports(opcode: str) -> str | None:
-    """None for an op that some kernel implements; else what happens instead, in a sentence. Raises OpError for a name that is no op."""
+    """None for an op that some kernel implements; else what happens instead, in a sentence. Raises OpError for a name that is
+    no op."""
     if kernels(opcode):
         return None
     return lookup(opcode).unavailable or lowering.supports(opcode) or "it runs as on torch, between the kernels"

@@ -20,7 +20,7 @@ from decgraph.runtime import noise
 
 def keys(lab: Lab, seed: int) -> str:
     """step/keys.py against runtime/noise.py: what differs, or nothing."""
-    from decgraph.backends.triton.step.keys import halves, site_word, words_for
+    from decgraph.backends.triton.step.keys import int32_words, site_word, words_for
 
     made = np.random.default_rng(seed)
     batch, rows = 3, 70 if lab.cuda else 2
@@ -30,7 +30,7 @@ def keys(lab: Lab, seed: int) -> str:
     put = lambda a, t: torch.from_numpy(np.array(a)).to(dtype=t, device=lab.device)
     with poisoned():
         out = torch.empty((batch, rows, 3), dtype=torch.int32, device=lab.device)
-    ids = torch.stack([torch.from_numpy(halves(r)) for r in requests]).to(lab.device)
+    ids = torch.stack([torch.from_numpy(int32_words(r)) for r in requests]).to(lab.device)
     words_for(
         out,
         ids,
@@ -38,7 +38,7 @@ def keys(lab: Lab, seed: int) -> str:
         put(turns, torch.int32),
         put(counters, torch.int64),
         put(lanes, torch.int64),
-        turn_at=0,
+        iteration_at=0,
     )
     got = out.cpu().numpy().view(np.uint32)
     for b in range(batch):

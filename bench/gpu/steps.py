@@ -101,7 +101,7 @@ def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row
     with no_waits(lab):
         step_body(program)()
     outcome, lost = program.outcomes(1)[0], bool(program.step.lost.any())
-    each = len(outcome.tokens) / max(outcome.turns, 1)
+    each = len(outcome.tokens) / max(outcome.iterations, 1)
     made, cells = lab.weights(), lab.sizes.prompt + int(steps_of(lab) * each / 2)
     floor = lab.floor(made.target, batch * cells) + case.drafts * lab.floor(made.drafter, batch * cells)
     over = took.median / floor
@@ -119,7 +119,7 @@ def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row
         "tokens_per_step": round(each, 3),
         "graph": program.graph is not None,
         "lost": lost,
-        "right": not lost and outcome.turns > 0,
+        "right": not lost and outcome.iterations > 0,
         "profile": profiled(lab, lambda: [step_body(program)() for _ in range(2)]),
     }
     return {
@@ -146,9 +146,9 @@ def step_times(lab: Lab, program: Any, requests: list[Any], rounds: int = 3) -> 
     count = steps_of(lab)
     for _ in range(rounds if lab.cuda else 1):
         with torch.no_grad():
-            program.step.admit(requests, program.needs.pending, None)
+            program.step.admit(requests, program.needs.uncached, None)
             program.step.prologue()
-            program.step.tally.turn()
+            program.step.tally.iteration()
 
             def many() -> None:
                 for _ in range(count):

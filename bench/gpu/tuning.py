@@ -35,7 +35,7 @@ def wanted(lab: Lab, family: str) -> list[Any]:
         small = Shapes(
             models=(("tiny", 2, 1, 16),),
             cells=(1,),
-            held=(8,),
+            cached=(8,),
             vocabularies=(40,),
             rows=(1,),
             dtype=torch.float32,

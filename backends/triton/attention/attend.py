@@ -23,7 +23,7 @@ def attend(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
-    held: Tensor,
+    cached: Tensor,
     bits: Tensor,
     first: int,
     *,
@@ -37,18 +37,18 @@ def attend(
 ) -> Tensor:
     """Attention of the cells first .. first+T-1 of a step's tail, whose keys and values are in the cache already.
 
-    q: [B, T, Hq, Dk], any strides but the last. keys, values: [B, Hkv, S, Dk], [B, Hkv, S, Dv]. held: int32[B]. bits:
-    int32[B, T, W], bit j % 32 of word j // 32: the row sees tail cell j, which has slot held[b] + j; W * 32 >= first + T.
-    Slots after held[b] + first + T and tail cells that no row sees may have any value.
+    q: [B, T, Hq, Dk], any strides but the last. keys, values: [B, Hkv, S, Dk], [B, Hkv, S, Dv]. cached: int32[B]. bits:
+    int32[B, T, W], bit j % 32 of word j // 32: the row sees tail cell j, which has slot cached[b] + j; W * 32 >= first + T.
+    Slots after cached[b] + first + T and tail cells that no row sees may have any value.
     window: a row at position p sees positions above p - window only; then `positions` int64[B, T] are the rows', each at
-    least held[b] (plus the prefix's length), and `tail_positions` int64[B, >= first+T] the tail's.
+    least cached[b] (plus the prefix's length), and `tail_positions` int64[B, >= first+T] the tail's.
     prefix: keys and values that all sequences share, before their own slots, and how many, int32[1]. They are read once, not
     once a sequence. Slot i of a sequence then has position length + i.
     splits: programs to spread the work over. Returns [B, T, Hq, Dv] of q's type; rows that see nothing are zeros.
     Raises DecError for shapes that do not fit together.
     """
     batch, cells = q.shape[:2]
-    _check(q, keys, values, held)
+    _check(q, keys, values, cached)
     if bits.shape[:2] != (batch, cells) or bits.dtype != torch.int32 or bits.shape[2] * 32 < first + cells:
         raise DecError(f"bits {tuple(bits.shape)} of {bits.dtype} do not name {first + cells} tail cells for {batch} x {cells}")
     if window is not None and (positions is None or tail_positions is None):
@@ -59,7 +59,7 @@ def attend(
         q,
         keys,
         values,
-        held,
+        cached,
         extra=first + cells,
         scale=scale,
         softcap=softcap or 0.0,
@@ -144,14 +144,14 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
 
-def _check(q: Tensor, keys: Tensor, values: Tensor, held: Tensor) -> None:
+def _check(q: Tensor, keys: Tensor, values: Tensor, cached: Tensor) -> None:
     batch, _, heads, size = q.shape
     if keys.shape[0] != batch or values.shape[:3] != keys.shape[:3] or keys.shape[3] != size or heads % keys.shape[1]:
         raise DecError(
             f"queries {tuple(q.shape)}, keys {tuple(keys.shape)} and values {tuple(values.shape)}: they do not fit together"
         )
-    if held.shape != (batch,) or held.dtype != torch.int32:
-        raise DecError(f"the lengths of {batch} sequences are int32[{batch}], not {held.dtype} {tuple(held.shape)}")
+    if cached.shape != (batch,) or cached.dtype != torch.int32:
+        raise DecError(f"the lengths of {batch} sequences are int32[{batch}], not {cached.dtype} {tuple(cached.shape)}")
     if not q.dtype == keys.dtype == values.dtype or q.dtype.itemsize > 4:
         raise DecError(f"queries, keys, values have one type of at most 32 bits, not {q.dtype}, {keys.dtype}, {values.dtype}")
     if any(t.stride(-1) != 1 for t in (q, keys, values)):
@@ -175,7 +175,7 @@ class _Launch:
     q: Tensor
     keys: Tensor
     values: Tensor
-    held: Tensor
+    cached: Tensor
     extra: int
     scale: float
     softcap: float
@@ -206,7 +206,7 @@ class _Launch:
 
     def run(self, dtype: torch.dtype, logs: bool = False) -> _Ran:
         """All runs. Tiles that one run finished are in `out`, of that type."""
-        c, none = self.sizes, self.held
+        c, none = self.sizes, self.cached
         ran = _Ran(
             self.empty(self.batch, self.cells, self.wide, self.dv, dtype=dtype),
             self.empty(self.batch, self.cells, self.wide) if logs else self.empty(1),
@@ -229,7 +229,7 @@ class _Launch:
             self.q,
             self.keys,
             self.values,
-            self.held,
+            self.cached,
             *given,
             ran.out,
             ran.logs,
@@ -284,7 +284,7 @@ class _Launch:
     def _merge(self, ran: _Ran, other: _Ran, out: Tensor, logs_out: Tensor, join: bool, logs: bool) -> None:
         c = self.sizes
         merge_runs[(self.batch * self.heads * self.tiles * (c.rows // c.some),)](
-            self.held,
+            self.cached,
             ran.parts,
             ran.stats,
             ran.out,

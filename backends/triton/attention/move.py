@@ -21,7 +21,7 @@ ELEMENTS = 8192
 @triton.jit(do_not_specialize=["paths"])
 def move_cells(
     table,
-    held,
+    cached,
     source,
     count,
     heads,
@@ -36,14 +36,14 @@ def move_cells(
     ELEMENT: tl.constexpr,
     ALIGNED: tl.constexpr,
 ):
-    """Slots held + source[k] become the slots held + k, k < count, of one cache, sequence and head, PART columns of them.
+    """Slots cached + source[k] become the slots cached + k, k < count, of one cache, sequence and head, PART columns of them.
 
     table: addresses of the caches. All rows are read before any is written, since source and destination overlap.
     """
     cache, b = tl.program_id(0), tl.program_id(1) // heads
     head, part = tl.program_id(1) % heads, tl.program_id(2)
     lane, column = tl.arange(0, K), part * PART + tl.arange(0, PART)
-    kept = tl.load(held + b)
+    kept = tl.load(cached + b)
     taken = tl.load(source + b.to(tl.int64) * paths + lane, mask=lane < tl.minimum(tl.load(count + b), paths), other=-1)
     # Rows at their destination stay: a fully accepted chain moves nothing.
     moves = (taken > lane) & (kept + taken < capacity)
@@ -79,10 +79,10 @@ class Mover:
         """Kernels that one move takes."""
         return len(self._groups)
 
-    def __call__(self, held: Tensor, source: Tensor, count: Tensor) -> None:
-        """Tail cells source[b, 0 .. count[b]-1] (int64[B, K], ascending) go to the slots held[b], held[b]+1, ...
+    def __call__(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
+        """Tail cells source[b, 0 .. count[b]-1] (int64[B, K], ascending) go to the slots cached[b], cached[b]+1, ...
 
-        held, count: int32[B]. Slots from held + count on are undefined afterwards."""
+        cached, count: int32[B]. Slots from cached + count on are undefined afterwards."""
         batch, paths = source.shape
         if paths == 0:
             return
@@ -92,7 +92,7 @@ class Mover:
             part = min(power(width), max(ELEMENTS // lanes, 16))
             move_cells[(len(group), batch * heads, -(-width // part))](
                 table,
-                held,
+                cached,
                 source.contiguous(),
                 count,
                 heads,
@@ -112,6 +112,6 @@ _BITS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 """Integer types of the same width: bits are moved, whatever the dtype."""
 
 
-def move(caches: Sequence[Tensor], held: Tensor, source: Tensor, count: Tensor) -> None:
-    """One move; arguments as of `Mover`: held, count int32[B], source int64[B, K]. Not for captures: use a `Mover`."""
-    Mover(caches)(held, source, count)
+def move(caches: Sequence[Tensor], cached: Tensor, source: Tensor, count: Tensor) -> None:
+    """One move; arguments as of `Mover`: cached, count int32[B], source int64[B, K]. Not for captures: use a `Mover`."""
+    Mover(caches)(cached, source, count)

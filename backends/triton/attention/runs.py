@@ -21,13 +21,13 @@ WIDEN = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
 @triton.jit
-def spans(held, extra, BLOCK: tl.constexpr, WINDOW: tl.constexpr):
-    """First slot that any row can see and the number of key blocks, of sequences with `held` slots and `extra` cells behind
-    them. Rows lie at positions held and above, so a window leaves out the slots below held - WINDOW + 1."""
-    first = held * 0
+def spans(cached, extra, BLOCK: tl.constexpr, WINDOW: tl.constexpr):
+    """First slot that any row can see and the number of key blocks, of sequences with `cached` slots and `extra` cells behind
+    them. Rows lie at positions cached and above, so a window leaves out the slots below cached - WINDOW + 1."""
+    first = cached * 0
     if WINDOW > 0:
-        first = tl.maximum(held - WINDOW + 1, 0)
-    return first, tl.maximum((held + extra - first + BLOCK - 1) // BLOCK, 1)
+        first = tl.maximum(cached - WINDOW + 1, 0)
+    return first, tl.maximum((cached + extra - first + BLOCK - 1) // BLOCK, 1)
 
 
 @triton.jit
@@ -96,7 +96,7 @@ def attend_runs(
     q,
     keys,
     values,
-    held,
+    cached,
     bits,
     positions,
     tail_positions,
@@ -147,7 +147,7 @@ def attend_runs(
     get finished tiles; parts fp32 [runs, 2, ROWS, DV] and stats fp32 [runs, 2, 2, ROWS] the others."""
     run, runs = tl.program_id(0), tl.num_programs(0)
     sequences = tl.arange(0, BATCH)
-    lengths = tl.load(held + sequences, mask=sequences < batch, other=0)
+    lengths = tl.load(cached + sequences, mask=sequences < batch, other=0)
     firsts, blocks = spans(lengths, extra, BLOCK, WINDOW)
     counts = tl.where(sequences < batch, blocks * heads * tiles, 0)
     ends = tl.cumsum(counts, 0)
@@ -199,7 +199,7 @@ def attend_runs(
         total = tl.zeros((ROWS, DV_PAD), tl.float32)
         inner = tl.minimum(tl.maximum((length - first) // BLOCK, block), stop)
         for n in tl.range(block, inner):
-            # All of these slots are held.
+            # All of these slots are cached.
             slot = first + n * BLOCK + column
             value_mask = (dv < DV)[None, :]
             if HIDDEN:
@@ -225,7 +225,7 @@ def attend_runs(
                 value = tl.load(value_base + slot[:, None] * v_slot + dv[None, :])
             top, weight, total = fold(top, weight, total, scores, value)
         for n in tl.range(inner * (BLOCK // EDGE), stop * (BLOCK // EDGE), num_stages=1):
-            # The last of the held slots, and the cells behind them; less at a time, since masks take registers.
+            # The last of the cached slots, and the cells behind them; less at a time, since masks take registers.
             slot = first + n * EDGE + edge
             exists = slot < limit
             needed = exists & (slot < length)
@@ -276,7 +276,7 @@ def attend_runs(
 
 @triton.jit(do_not_specialize=["batch", "tiles", "cells", "extra", "runs"])
 def merge_runs(
-    held,
+    cached,
     parts,
     stats,
     done,
@@ -317,7 +317,7 @@ def merge_runs(
     valid = row < cells * GROUP
     place = (b * cells + row // GROUP).to(tl.int64) * (heads * GROUP) + head * GROUP + row % GROUP
     sequences = tl.arange(0, BATCH)
-    lengths = tl.load(held + sequences, mask=sequences < batch, other=0)
+    lengths = tl.load(cached + sequences, mask=sequences < batch, other=0)
     _, blocks = spans(lengths, extra, BLOCK, WINDOW)
     counts = tl.where(sequences < batch, blocks * heads * tiles, 0)
     units = tl.sum(counts, 0)

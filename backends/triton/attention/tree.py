@@ -21,7 +21,9 @@ def below(bit, word):
 
 
 @triton.jit(do_not_specialize=["nodes", "words", "offset"])
-def ancestor_bits(parent, pending, bits, jumps, nodes, words, offset, N: tl.constexpr, W: tl.constexpr, PENDING: tl.constexpr):
+def ancestor_bits(
+    parent, uncached, bits, jumps, nodes, words, offset, N: tl.constexpr, W: tl.constexpr, UNCACHED: tl.constexpr
+):
     """W words of the bits of one sequence's nodes. Every iteration doubles how far up a node sees: it takes over the bits
     and the jump of the node that it jumps to. The loop ends when no node has a jump left, after log2 of the depth.
 
@@ -35,8 +37,8 @@ def ancestor_bits(parent, pending, bits, jumps, nodes, words, offset, N: tl.cons
     lines = bits + b.to(tl.int64) * nodes * words
     jump = jumps + (b.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * nodes * 2
     chain = node * 0 + offset
-    if PENDING:
-        chain = node * 0 + tl.minimum(tl.load(pending + b), offset)
+    if UNCACHED:
+        chain = node * 0 + tl.minimum(tl.load(uncached + b), offset)
     own = offset + node
     seen = tl.where((own[:, None] // 32) == word[None, :], 1 << (own[:, None] % 32), 0) | below(chain[:, None], word[None, :])
     seen = tl.where((up >= -1)[:, None], seen, 0)
@@ -62,12 +64,12 @@ def tree_warps(nodes: int) -> int:
     return min(max(nodes // 64, 1), 8)
 
 
-def ancestors(parent: Tensor, words: int, offset: int = 0, pending: Tensor | None = None) -> Tensor:
+def ancestors(parent: Tensor, words: int, offset: int = 0, uncached: Tensor | None = None) -> Tensor:
     """int32[B, N, words]: which tail cells the nodes of trees see, themselves among them.
 
     parent: int64[B, N], below the node's own number; -1 for a node that hangs on the committed tokens, -2 for one that is
     padding and sees nothing. offset: cells of the tail before the first node, committed tokens that are computed in the same
-    step; all nodes see them, or the first pending[b] of them (int32[B]). Raises DecError where `words` have too few bits.
+    step; all nodes see them, or the first uncached[b] of them (int32[B]). Raises DecError where `words` have too few bits.
     """
     batch, nodes = parent.shape
     if offset + nodes > words * 32:
@@ -79,7 +81,7 @@ def ancestors(parent: Tensor, words: int, offset: int = 0, pending: Tensor | Non
         jumps = torch.empty((batch, parts, 2, nodes), dtype=torch.int32, device=parent.device)
         ancestor_bits[(batch, parts)](
             parent.contiguous(),
-            parent if pending is None else pending,
+            parent if uncached is None else uncached,
             bits,
             jumps,
             nodes,
@@ -87,7 +89,7 @@ def ancestors(parent: Tensor, words: int, offset: int = 0, pending: Tensor | Non
             offset,
             N=lanes,
             W=wide,
-            PENDING=pending is not None,
+            UNCACHED=uncached is not None,
             num_warps=tree_warps(lanes),
         )
     return bits

@@ -15,7 +15,7 @@ from decgraph.backends.torch.draws import TorchDraws
 from decgraph.backends.torch.lowering import host
 from decgraph.backends.torch.ops.draws import _Keys
 from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors
-from decgraph.backends.triton.rows import forms
+from decgraph.backends.triton.rows import inputs
 from decgraph.backends.triton.rows.emit import MAPS
 from decgraph.backends.triton.rows.program import Node
 from decgraph.backends.triton.rows.trace import Group, Numbers, Trace, Vector
@@ -47,7 +47,7 @@ def wide_axis(op: Op, n: int = 0) -> bool:
 
 def certain(x: Any) -> bool:
     """Whether every row of a value is one-hot by construction."""
-    return isinstance(x, Sparse) or isinstance(x, TorchDist) and forms.points_of(x.rows, x.face) is not None
+    return isinstance(x, Sparse) or isinstance(x, TorchDist) and inputs.points_of(x.rows, x.face) is not None
 
 
 def empty(x: Any) -> bool:
@@ -179,7 +179,7 @@ def arg(t: Trace, op: Op, name: str, x: Any, *by: Any) -> Any:
 
 def _noise(t: Trace, g: Group, keys: Any, name: str) -> Node:
     name = t.fresh(g, name)
-    g.given[name] = forms.noise_of(keys, "cpu")
+    g.given[name] = inputs.noise_of(keys, "cpu")
     return g.program.noise(name)
 
 
@@ -351,7 +351,7 @@ def softmax(t: Trace, op: Op, name: str, s: Any) -> Any:
 
 def law(t: Trace, op: Op, x: Any) -> Any:
     """draw.get(x, "law"): rows of the call, or for later draws without replacement a kernel's."""
-    return forms.law_of(t.m, x)
+    return inputs.law_of(t.m, x)
 
 
 __all__ = ["HANDLERS", "law", "wide_axis"]

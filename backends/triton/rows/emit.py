@@ -161,7 +161,7 @@ class _Writer(Folds):
         if self.passes:
             consts.append("BLOCK")
         if e.split:
-            consts += [*(["TURNS"] if self.passes else []), "SPLITS", "SPLITS_P"]
+            consts += [*(["ITERATIONS"] if self.passes else []), "SPLITS", "SPLITS_P"]
         body = str(t)
         head = Text()
         head.line("@triton.jit")
@@ -219,9 +219,9 @@ class _Writer(Folds):
                 t.line("inside = token < V")
             yield
             return
-        with t.block("for turn in range(0, TURNS):" if e.split else "for start in range(0, V, BLOCK):"):
+        with t.block("for iteration in range(0, ITERATIONS):" if e.split else "for start in range(0, V, BLOCK):"):
             if e.split:
-                t.line("start = (split * TURNS + turn) * BLOCK")
+                t.line("start = (split * ITERATIONS + iteration) * BLOCK")
             t.line("token = start + lane")
             t.line("inside = token < V")
             yield

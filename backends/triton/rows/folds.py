@@ -86,19 +86,19 @@ class Folds(ABC):
         v = self.vector(f.args[0], "token")
         if f.kind in ("max", "min", "argmax", "argmin"):
             down = f.kind in ("max", "argmax")
-            held = f'tl.where(inside, {v}, float("{"-" if down else ""}inf"))'
+            guarded = f'tl.where(inside, {v}, float("{"-" if down else ""}inf"))'
             if one:
-                t.line(f"{n}_lanes = {held}")
+                t.line(f"{n}_lanes = {guarded}")
                 if f.kind.startswith("arg"):
                     t.line(f"{n}_at = token")
             elif not f.kind.startswith("arg"):
-                t.line(f"{n}_lanes = tl.{'maximum' if down else 'minimum'}({n}_lanes, {held})")
+                t.line(f"{n}_lanes = tl.{'maximum' if down else 'minimum'}({n}_lanes, {guarded})")
             else:
-                t.line(f"{n}_new = {held}")
+                t.line(f"{n}_new = {guarded}")
                 t.line(f"{n}_at = tl.where({n}_new {'>' if down else '<'} {n}_lanes, token, {n}_at)")
                 t.line(f"{n}_lanes = tl.{'maximum' if down else 'minimum'}({n}_lanes, {n}_new)")
         elif f.kind in ("sum", "count", "any", "all"):
-            held = (
+            guarded = (
                 f"tl.where(inside, {v}, 0.0)"
                 if f.kind == "sum"
                 else f"(inside & ({v})).to(tl.int32)"
@@ -106,7 +106,7 @@ class Folds(ABC):
                 else f"((inside == 0) | ({v})).to(tl.int32)"
             )
             join = {"sum": "{0} + {1}", "count": "{0} + {1}", "any": "{0} | {1}", "all": "{0} & {1}"}[f.kind]
-            t.line(f"{n}_lanes = {held if one else join.format(f'{n}_lanes', held)}")
+            t.line(f"{n}_lanes = {guarded if one else join.format(f'{n}_lanes', guarded)}")
         elif f.kind == "logsum":
             self.update_logsum(f, v)
         else:

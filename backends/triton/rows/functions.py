@@ -172,8 +172,8 @@ def _without(p: RowProgram, k: int) -> None:
 
 
 def without(probs: Tensor, members: Tensor, count: Tensor) -> Tensor:
-    """Each row without its first `count` members, renormalised: [R, V], the conditional distributions of draws without replacement. A row
-    with count 0 is itself. members: int64[R, k] (-1: none); count: int32[R] or int64[R]."""
+    """Each row without its first `count` members, renormalised: [R, V], the conditional distributions of draws without
+    replacement. A row with count 0 is itself. members: int64[R, k] (-1: none); count: int32[R] or int64[R]."""
     return _run(_without, probs, {"probs": probs, "members": members, "count": count.long()}, int(members.shape[1]))[
         "probs_left"
     ]
@@ -187,8 +187,8 @@ def _draw_many(p: RowProgram, k: int) -> None:
 
 
 def draw_race(probs: Tensor, words: Tensor, seeds: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The first k of each row's race and their keys, log q - log E, highest first: int64[R, k], -1 where the row has fewer tokens, and
-    [R, k]."""
+    """The first k of each row's race and their keys, log q - log E, highest first: int64[R, k], -1 where the row has fewer
+    tokens, and [R, k]."""
     out = _run(_draw_many, probs, {"probs": probs, "noise": (words, seeds)}, k)
     return torch.where(out["keys"] > float("-inf"), out["tokens"], -1), out["keys"]
 

@@ -84,11 +84,11 @@ class Made:
             hear(self.program.name, text)
         if not rows or device.type == "meta":
             return out
-        turns = -(-self.size // (c.block * c.splits))
+        iterations = -(-self.size // (c.block * c.splits))
         for p in emitter.partials:
             kind = {"real": self.real, "int": torch.int32}.get(p.type, torch.int64)
             bound[p.name] = torch.empty(rows * c.splits * p.tail, dtype=kind, device=device)
-        sized = {"V": self.size, "BLOCK": c.block, "TURNS": turns, "SPLITS": c.splits, "SPLITS_P": power(c.splits)}
+        sized = {"V": self.size, "BLOCK": c.block, "ITERATIONS": iterations, "SPLITS": c.splits, "SPLITS_P": power(c.splits)}
         scope = load(self.program.name, text)
         for k in kernels:
             grid = (rows, c.splits) if k.grid == "split" else (rows,)
@@ -136,7 +136,7 @@ class Made:
         sized = {
             "V": self.size,
             "BLOCK": c.block,
-            "TURNS": -(-self.size // (c.block * c.splits)),
+            "ITERATIONS": -(-self.size // (c.block * c.splits)),
             "SPLITS": c.splits,
             "SPLITS_P": power(c.splits),
         }

@@ -1,8 +1,8 @@
 """Row programs: computations on rows over a vocabulary, as a small graph from which a kernel is generated.
 
 A node is a vector over the vocabulary (one a row), a number (one a row) or several tokens (k a row). Equal nodes are one node.
-The builder saves passes over the row: the largest probability is one over the sum, the likeliest token and the race of a softmax
-need no normalising, entropy is computed with the sum.
+The builder saves passes over the row: the largest probability is one over the sum, the likeliest token and the race of a
+softmax need no normalising, entropy is computed with the sum.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDS = {"max": 1, "min": 1, "sum": 1, "any": 1, "all": 1, "count": 1, "argmax":
 CONDITIONS = ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not")
 """Elementwise functions with bool results."""
 
-RESERVED = ("row", "token", "lane", "inside", "split", "splits", "start", "turn", "j", "tl", "triton")
+RESERVED = ("row", "token", "lane", "inside", "split", "splits", "start", "iteration", "j", "tl", "triton")
 """Names of a kernel's own."""
 
 

@@ -1,5 +1,5 @@
-"""A vocabulary segment, or a single op on rows, as one call: kernels for ops over the vocabulary, torch's lowerings for the rest,
-one transfer for all numbers and tokens.
+"""A vocabulary segment, or a single op on rows, as one call: kernels for ops over the vocabulary, torch's lowerings for the
+rest, one transfer for all numbers and tokens.
 
 Ops are taken in their order. An op that needs numbers which are not on the host yet waits for them; an op without a
 kernel runs as on torch and is listed in `torch_ops`.
@@ -67,12 +67,12 @@ class VocabularyCall:
                 later.append(step)
                 self.bind(env, step, _Later())
                 continue
-            self.settle(m, trace, env, later, self.ops[n:])
+            self.resolve(m, trace, env, later, self.ops[n:])
             later = []
             args = [env[v] for v in step.operands]
             made = self.traced(trace, step, args)
             self.bind(env, step, self.run(m, trace, step, args) if made is None else made)
-        self.settle(m, trace, env, later, [])
+        self.resolve(m, trace, env, later, [])
         out = tuple(env[v] for v in self.yields)
         return out[0] if len(out) == 1 else out
 
@@ -97,7 +97,7 @@ class VocabularyCall:
         fn, machine, kwargs = self.lowered[id(step)]
         return fn(m, *args, **kwargs) if machine else fn(*args, **kwargs)
 
-    def settle(self, m: Any, trace: Trace, env: dict[Value, Any], later: list[Op], rest: list[Op]) -> None:
+    def resolve(self, m: Any, trace: Trace, env: dict[Value, Any], later: list[Op], rest: list[Op]) -> None:
         """Run the kernels, and transfer to the host what the waiting ops, the rest and the results need there."""
         needed = {v for op in (*later, *rest) for v in op.operands} | set(self.yields)
         for v in needed:

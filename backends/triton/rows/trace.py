@@ -18,7 +18,7 @@ from torch import Tensor
 from decgraph.backends.torch.ops.distributions import dist_of
 from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors
 from decgraph.backends.torch.transfer import fetched, remote
-from decgraph.backends.triton.rows import forms
+from decgraph.backends.triton.rows import inputs
 from decgraph.backends.triton.rows.launch import Made
 from decgraph.backends.triton.rows.program import Node, RowProgram, reached
 from decgraph.ir.values import Op
@@ -96,7 +96,7 @@ class Trace:
         if key not in g.bound:
             if table.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
                 table = table.float()
-            rows, at = (table, None) if index is None else forms.picked(table, index.reshape(-1))
+            rows, at = (table, None) if index is None else inputs.picked(table, index.reshape(-1))
             name = self.fresh(g, name)
             g.bound[key] = g.program.row(name, scores=scores, gathered=at is not None)
             g.keep.append(table)
@@ -135,25 +135,25 @@ class Trace:
     def dist(self, d: TorchDist, name: str) -> tuple[Group, Node]:
         """The probabilities (or logits) of an array of distributions. Raises DecError for a row without mass."""
         rows, index = d.rows, d.index
-        points = forms.points_of(rows, d.face)
+        points = inputs.points_of(rows, d.face)
         g = self.group(index.shape, rows.size)
         if points is not None:
             rows.require_mass(index)
             g.device = g.device or rows.scores.device
             g.program.wide |= rows.scores.dtype == torch.float64
             return g, g.program.point(self.column(g, points[index], f"{name}_token", ints=True))
-        held = None if isinstance(rows, TorchVectors) else rows._faces.get(d.face)
+        cached = None if isinstance(rows, TorchVectors) else rows._faces.get(d.face)
         if (
             isinstance(rows, TorchVectors)
             or d.face == "shaped"
-            and forms.truncates(rows)
-            or held is not None
+            and inputs.truncates(rows)
+            or cached is not None
             and d.face != "logits"
         ):
-            table = forms.table_of(rows, d.face)
+            table = inputs.table_of(rows, d.face)
             node = self.table(g, table, index, name, scores=False)
         else:
-            table = forms.shaped_logits(rows) if d.face == "shaped" else forms.logits_of(rows)
+            table = inputs.shaped_logits(rows) if d.face == "shaped" else inputs.logits_of(rows)
             node = self.table(g, table, index, name, scores=True)
             if d.face != "logits":
                 node = g.program.softmax(node, self.heat(g, float(rows.request.temperature) if d.face == "shaped" else 1.0))

@@ -3,13 +3,13 @@
 """Top-k, top-p and min-p of rows of probabilities, in place, in this order: exact, without a sort, ties to the lowest token.
 
 The kept entries are a prefix of the row in the order (larger first, of equals the lower token), so they are determined by the
-smallest probability kept and by how many of the entries that equal it. That probability is searched among the bits of floats, which
-are ordered like the floats: a read of the row, from the second-level cache, weighs the entries above three pivots and quarters
-the interval. Once few enough entries lie above the lower end (after two or three reads of a model's row), one more read
-collects them and the search ends in registers; where many are equal it goes on over the row, 16 reads at most for float32.
+smallest probability kept and by how many of the entries that equal it. That probability is searched among the bits of floats,
+which are ordered like the floats: a read of the row, from the second-level cache, weighs the entries above three pivots and
+quarters the interval. Once few enough entries lie above the lower end (after two or three reads of a model's row), one more
+read collects them and the search ends in registers; where many are equal it goes on over the row, 16 reads at most for float32.
 Masses are summed as integers (2**-44) and entries are counted, so no order of additions matters. Two more reads renormalise.
-Short rows, and float64 rows of one block, are taken entry by entry, largest first, with the reference's own sums, so that
-ties are decided as in the reference.
+Short rows, and float64 rows of one block, are taken entry by entry, largest first, with the reference's own sums, so that ties
+are decided as in the reference.
 """
 
 import numpy as np
@@ -157,7 +157,8 @@ def ties_of(last, over, want, by_mass: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def kept_of(p, last, ties, seen, least, all_ties, SIZE: tl.constexpr, WIDE: tl.constexpr):
-    """(which entries of a block are kept, how many ties were seen up to its end). Ties are counted only where some are dropped."""
+    """(which entries of a block are kept, how many ties were seen up to its end). Ties are counted only where some are
+    dropped."""
     key = bits(p, WIDE)
     kept = (key >= last) & (p >= least)
     if all_ties == 0:
@@ -276,8 +277,8 @@ def one_by_one_kernel(probs, stride, V: tl.constexpr, BLOCK: tl.constexpr, K: tl
 
 
 def truncate(probs, *, top_k=None, top_p=None, min_p=None) -> None:
-    """Keep the top_k, then the smallest prefix with mass top_p, then the entries of at least min_p times the largest, each over its sum: in
-    place, probs float32 or float64 [R, V]. Of equals the lowest tokens are kept."""
+    """Keep the top_k, then the smallest prefix with mass top_p, then the entries of at least min_p times the largest, each over
+    its sum: in place, probs float32 or float64 [R, V]. Of equals the lowest tokens are kept."""
     rows, size = probs.shape
     wide = probs.dtype == torch.float64
     k = int(top_k) if top_k is not None and top_k < size else 0

@@ -236,7 +236,7 @@ def _complete(rule: CompiledRule, given: Given) -> None:
         raise ValueError(f"evidence in {given.p.dtype} and draft distributions in {given.q.dtype}")
     if given.p is None and given.q is None and given.size < 1:
         raise ValueError("one-hot evidence and draft distributions do not determine the vocabulary size: pass size")
-    held = [
+    used = [
         given.token,
         given.parent,
         given.live,
@@ -253,7 +253,7 @@ def _complete(rule: CompiledRule, given: Given) -> None:
         given.reals,
         *given.columns.values(),
     ]
-    if not all(t.is_contiguous() for t in held if t is not None):
+    if not all(t.is_contiguous() for t in used if t is not None):
         raise ValueError("a tensor of a verification is not contiguous")
 
 

@@ -1,4 +1,5 @@
-"""Inputs and results of a verification on the device: tensors of static shapes with the sequence as first axis, never read back.
+"""Inputs and results of a verification on the device: tensors of static shapes with the sequence as first axis, never read
+back.
 
     rule = compile.rule_of(op, function.body)     # op: a `tree.walk`; once per program
     given = Given(token=..., parent=..., p=..., ...)
@@ -73,11 +74,12 @@ class Walked:
     """The results of a verification, views of one int64 tensor [B, 7 + 3 D] called `packed`.
 
     node: int64[B], the accepted node: the new root. count: int64[B], its depth. emitted: int64[B], the token emitted, -1 for
-    none. fault: int64[B], 0, or the number of the error that a driver would raise, and then nothing is emitted: 1 a coin of 0 / 0, 2 a draw
-    without mass, 3 the best of nothing, 4 a draw accepted that is no child, 5 evidence that was not computed, read by a tree
-    rule. slot, mass: int64[B], float64[B], where the emitted token was drawn (with `scratch`, see walk.py). visited: int64[B],
-    the nodes that the rule was applied at. nodes: int64[B, D], the accepted nodes from the first below the root on, -1 after
-    them. tests: int64[B, D, 2], for every depth whether children were offered and whether one was accepted (0 or 1 each).
+    none. fault: int64[B], 0, or the number of the error that a driver would raise, and then nothing is emitted: 1 a coin of 0 /
+    0, 2 a draw without mass, 3 the best of nothing, 4 a draw accepted that is no child, 5 evidence that was not computed, read
+    by a tree rule. slot, mass: int64[B], float64[B], where the emitted token was drawn (with `scratch`, see walk.py). visited:
+    int64[B], the nodes that the rule was applied at. nodes: int64[B, D], the accepted nodes from the first below the root on,
+    -1 after them. tests: int64[B, D, 2], for every depth whether children were offered and whether one was accepted (0 or 1
+    each).
     """
 
     packed: Tensor

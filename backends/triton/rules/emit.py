@@ -1,5 +1,5 @@
-"""From a rule's region to the text of a kernel: scalars, control flow, draws of children. Rows are in emit_rows.py, numbers over
-nodes in emit_columns.py, the code around the rule in frames.py."""
+"""From a rule's region to the text of a kernel: scalars, control flow, draws of children. Rows are in emit_rows.py, numbers
+over nodes in emit_columns.py, the code around the rule in frames.py."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def kind_of(t: Type, op: Op | None = None) -> str:
 
 
 class Emitter:
-    """Writes one kernel's body. `env` maps each value to its representation. Mixed with emit_rows.Rows and emit_columns.Columns."""
+    """Writes one kernel's body. `env` maps each value to its representation. Mixed with emit_rows.Rows and
+    emit_columns.Columns."""
 
     # written by emit_rows.py and emit_columns.py
     vec_map: Callable[[Op, Sequence[Any]], None]
@@ -347,14 +348,14 @@ class Emitter:
 
     def together(self, op: Op, into: Sequence[Any], made: Sequence[Any]) -> None:
         """Assign an iteration's yields in parallel: a value that another one takes over is read before it is written."""
-        held: list[tuple[Any, Any, Value]] = []
+        saved: list[tuple[Any, Any, Value]] = []
         for i, (r, name, x) in enumerate(zip(op.results, into, made, strict=True)):
             if variables(x) & {v for j, other in enumerate(into) if j != i for v in variables(other)}:
                 copy: Any = self.template(r, x, op, x)
                 self.join(copy, x, r, op)
                 x = copy
-            held.append((name, x, r))
-        for name, x, r in held:
+            saved.append((name, x, r))
+        for name, x, r in saved:
             if x != name:
                 self.join(name, x, r, op)
 
@@ -431,7 +432,8 @@ class Emitter:
         return x
 
     def keys(self, noise: RuleNoise, op: Op, row: Row | None, name: str) -> str:
-        """The five uint32 words of a key, as the arguments of a race or a Bernoulli draw; writes the lines that compute them."""
+        """The five uint32 words of a key, as the arguments of a race or a Bernoulli draw; writes the lines that compute
+        them."""
         c0, c1 = self.fresh(f"{name}_c0"), self.fresh(f"{name}_c1")
         self.text.line(f"{c0} = tl.load(words + b * S + {noise.site}).to(tl.uint32)")
         if noise.kind != OUTPUT:

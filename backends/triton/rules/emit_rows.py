@@ -254,10 +254,10 @@ class RowEmitter(Emitter):
         """Numbers over their sum, in a scratch row of this op: its two buffers are written alternately."""
         t, name, slot = self.text, self.named(op.result, op), self.slots
         self.slots += 1
-        turn = f"turn_{slot}"
+        buffer = f"buffer_{slot}"
         residual = points_of(x)
-        t.line(f"{turn} = 1 - {turn}")
-        t.line(f"{name}_slot = {2 * slot} + {turn}")
+        t.line(f"{buffer} = 1 - {buffer}")
+        t.line(f"{name}_slot = {2 * slot} + {buffer}")
         t.line(f"{name}_base = scratch + (b * SLOTS + {name}_slot) * V")
         t.line(f"{name}_point = {self.constant(-1, 'i').text}")
         t.line(f"{name}_mass = {self.one()}")

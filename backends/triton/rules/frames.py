@@ -145,8 +145,8 @@ def _written(
     body.depth = 1
     body.line("b = tl.program_id(0).to(tl.int64)")
     _common(body, e, lines)
-    for turn in range(e.slots):
-        body.line(f"turn_{turn} = tl.full((), 0, tl.int64)")
+    for slot in range(e.slots):
+        body.line(f"buffer_{slot} = tl.full((), 0, tl.int64)")
     _tree_columns(body, used, tree)
     _outputs(body)
     if not tree:

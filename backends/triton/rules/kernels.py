@@ -16,15 +16,15 @@ from decgraph.backends.triton.rows.parts import arrival, times
 @triton.jit
 def entry(point, base, mass, token):
     """Entries of a row at tokens (int64, of any shape), float64; 0 at -1."""
-    held = tl.load(base + tl.maximum(token, 0), mask=tl.where(point == -1, token, -1) >= 0, other=0.0) / mass
-    return tl.where(point == -1, held.to(tl.float64), (point == token).to(tl.float64))
+    loaded = tl.load(base + tl.maximum(token, 0), mask=tl.where(point == -1, token, -1) >= 0, other=0.0) / mass
+    return tl.where(point == -1, loaded.to(tl.float64), (point == token).to(tl.float64))
 
 
 @triton.jit
 def chunk(point, base, mass, offsets, V):
     """Entries of a row at a block of tokens, in the row's type; 0 past the vocabulary."""
-    held = tl.load(base + offsets, mask=offsets < tl.where(point == -1, V, 0), other=0.0) / mass
-    return tl.where(point == -1, held, (offsets == point).to(held.dtype))
+    loaded = tl.load(base + offsets, mask=offsets < tl.where(point == -1, V, 0), other=0.0) / mass
+    return tl.where(point == -1, loaded, (offsets == point).to(loaded.dtype))
 
 
 @triton.jit

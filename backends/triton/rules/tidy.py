@@ -21,8 +21,8 @@ PLAIN = (ast.Assign, ast.AugAssign, ast.Expr, ast.If, ast.While, ast.For, ast.An
 
 @lru_cache(maxsize=256)
 def tidied(body: str, taken: frozenset[str]) -> str:
-    """The body of a kernel (lines indented by four), tidied; unchanged where it has statements that this module does not handle.
-    taken: names that variables leave alone."""
+    """The body of a kernel (lines indented by four), tidied; unchanged where it has statements that this module does not
+    handle. taken: names that variables leave alone."""
     lines = body.splitlines()
     if any(isinstance(n, ast.stmt) and not isinstance(n, PLAIN) for s in parsed(lines) for n in ast.walk(s)):
         return body
@@ -182,7 +182,8 @@ def substituted(lines: list[str], names: Mapping[str, str]) -> list[str]:
 
 
 def without_dead(lines: list[str]) -> list[str]:
-    """The lines without assignments that no store, condition or other effect depends on, and without copies of a variable to itself."""
+    """The lines without assignments that no store, condition or other effect depends on, and without copies of a variable to
+    itself."""
     tree = parsed(lines)
     everything = list(statements(tree))
     needed = {n for s in everything if not isinstance(s, ast.Assign | ast.AugAssign) for n in read(s)}

@@ -1,4 +1,5 @@
-"""Representations of a rule's values in its kernel's text: scalars, row handles, draws, numbers over the vocabulary or nodes."""
+"""Representations of a rule's values in its kernel's text: scalars, row handles, draws, numbers over the vocabulary or
+nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ class Unsupported(DecError):
 
     def __init__(self, why: str, op: Op | None = None) -> None:
         where = f"{op.loc}: " if op is not None and op.loc.line else ""
-        super().__init__(f"{where}this rule cannot be a kernel: {why}", hint="it runs on the host, as the torch backend runs it")
+        super().__init__(
+            f"{where}this rule cannot be a kernel: {why}", hint="it runs on the host, as the torch backend runs it"
+        )
         self.why, self.op = why, op
 
 
@@ -52,7 +55,8 @@ class Row:
 @dataclass(frozen=True)
 class Draw:
     """A draw: variables `name`_token, _node (-1: no child), _slot and _mass (the row it was drawn from; slot -16 - 2 n: the
-    child n itself, -4: it is only a token). child: whether it is one of the children, or none. law: of others, the row it was drawn from."""
+    child n itself, -4: it is only a token). child: whether it is one of the children, or none. law: of others, the row it was
+    drawn from."""
 
     name: str
     child: bool

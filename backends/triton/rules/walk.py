@@ -34,27 +34,27 @@ RAISED: dict[int, type[Exception]] = {1: DecError, 2: ValueError, 3: OpError, 4:
 
 
 def called(rule: CompiledRule, m: Any, t: TorchTree, evidence: Any, *captured: Any) -> Any:
-    """The verification of one request in the torch driver: the accepted path, or the canvas at the accepted node, with the tally and
-    the events of backends/torch/walk.py."""
+    """The verification of one request in the torch driver: the accepted path, or the canvas at the accepted node, with the
+    tally and the events of backends/torch/walk.py."""
     keys = dict(zip(rule.captured, captured, strict=True))
     rule = rule.variant({v: _kind(k) for v, k in keys.items() if isinstance(k, NoiseKey)})
     edits = isinstance(t.base, Canvas)
     whole = rule.op.attrs["scope"] == "tree"
-    held: Any = _Edits(m, t, evidence) if edits else _Evidence(m, t, evidence, whole)
+    read: Any = _Edits(m, t, evidence) if edits else _Evidence(m, t, evidence, whole)
     height = max(1, t.height())
-    walked = rule.on_device(_given(rule, m, t, held, keys), depth=height)
+    walked = rule.on_device(_given(rule, m, t, read, keys), depth=height)
     found = fetched(walked.packed)[0]
     node, depth, emitted, fault, slot, _, visited = (int(x) for x in found[: Walked.HEAD])
     path = [0, *(int(n) for n in found[Walked.HEAD : Walked.HEAD + depth])]
     if not edits:  # a row without an allowed token is an error where it was read
-        held.require_mass(path[:visited], fault == 5)
+        read.require_mass(path[:visited], fault == 5)
     if fault:
         raise RAISED[fault](FAULTS[fault])
     tests = found[Walked.HEAD + height :].reshape(height, 2)
     if edits:
         _report(m, t, path, tests, visited, -1)
         return canvas_at(t, node)
-    draw = held.emission(emitted, node, slot, float(found[5:6].view(np.float64)[0]), walked) if emitted >= 0 else None
+    draw = read.emission(emitted, node, slot, float(found[5:6].view(np.float64)[0]), walked) if emitted >= 0 else None
     if whole:
         report_tree(m, t, node)
     else:
@@ -108,7 +108,8 @@ class _Evidence:
         self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
 
     def require_mass(self, nodes: list[int], outside: bool) -> None:
-        """Raises DecError where constraints leave no token at one of the nodes; outside: a row that was not computed was read."""
+        """Raises DecError where constraints leave no token at one of the nodes; outside: a row that was not computed was
+        read."""
         if outside and self.dead:
             raise nothing_left()
         row = self.row[np.asarray(nodes, dtype=np.int64)]
@@ -186,11 +187,11 @@ class _Cargo:
         """An array [..] as a tensor [1, ..] of int64, int32 or float64."""
         flat: np.ndarray = np.ascontiguousarray(a, dtype=kind).reshape(-1)
         size = flat.size * flat.itemsize
-        held = np.zeros(-(-size // 16) * 2, dtype=np.int64)
-        held.view(np.uint8)[:size] = flat.view(np.uint8)
+        read = np.zeros(-(-size // 16) * 2, dtype=np.int64)
+        read.view(np.uint8)[:size] = flat.view(np.uint8)
         self.places[name] = (self.count, flat.size, torch.from_numpy(flat).dtype)
-        self.words.append(held)
-        self.count += len(held)
+        self.words.append(read)
+        self.count += len(read)
 
     def sent(self, device: torch.device) -> dict[str, Tensor]:
         """Everything, on the device."""
@@ -198,25 +199,25 @@ class _Cargo:
         return {name: words[at:].view(dtype)[:n][None] for name, (at, n, dtype) in self.places.items()}
 
 
-def _given(rule: CompiledRule, m: Any, t: TorchTree, held: Any, keys: dict[Any, Any]) -> Given:
+def _given(rule: CompiledRule, m: Any, t: TorchTree, read: Any, keys: dict[Any, Any]) -> Given:
     """One request's tree, draft distributions and noise as inputs of the kernels."""
-    needs, cargo, table = rule.needs, _Cargo(), held.table
-    cargo.put("token", held.token)
+    needs, cargo, table = rule.needs, _Cargo(), read.table
+    cargo.put("token", read.token)
     cargo.put("parent", t.parent)
-    cargo.put("row", held.row)
-    if held.points is not None:
-        cargo.put("p_points", held.points)
+    cargo.put("row", read.row)
+    if read.points is not None:
+        cargo.put("p_points", read.points)
     law_row, q = _laws(m, t) if "laws" in needs else (None, None)
     if table is not None:
-        table = table.to(held.device)
+        table = table.to(read.device)
     if q is not None and law_row is not None:
         cargo.put("law_row", law_row, np.int32)
-        q = q.to(held.device)
+        q = q.to(read.device)
         if table is not None and table.dtype != q.dtype:
             wide = torch.promote_types(table.dtype, q.dtype)
             table, q = table.to(wide), q.to(wide)
     if "position" in needs:
-        cargo.put("position", held.position())
+        cargo.put("position", read.position())
     if "noise" in needs:
         sites = iter([k.site for k in keys.values() if isinstance(k, NoiseKey) and k.kind != "output"])
         names = [next(sites) if s.startswith("captured ") else s for s in rule.sites]
@@ -231,13 +232,13 @@ def _given(rule: CompiledRule, m: Any, t: TorchTree, held: Any, keys: dict[Any, 
     for c in named:
         if c in needs:
             cargo.put(c, _column(t, c), np.float64)
-    sent = cargo.sent(held.device)
+    sent = cargo.sent(read.device)
     columns = {c: sent.pop(c) for c in named if c in sent}
     return Given(
         p=None if table is None else table[None].contiguous(),
         q=None if q is None else q[None].contiguous(),
         columns=columns,
-        size=held.size,
+        size=read.size,
         prefix=len(prefix),
         **sent,
     )
@@ -257,8 +258,8 @@ def _number(keys: dict[Any, Any], x: Any) -> int:
 
 
 def _laws(m: Any, t: TorchTree) -> tuple[np.ndarray | None, Tensor | None]:
-    """The row of every node's law, int32[N] (-1: one-hot), and the laws, [M, V]. One vector for each draw of a growth that is not
-    one-hot; draws from the same row with replacement share it."""
+    """The row of every node's law, int32[N] (-1: one-hot), and the laws, [M, V]. One vector for each draw of a growth that is
+    not one-hot; draws from the same row with replacement share it."""
     law_row = np.full(len(t), -1, dtype=np.int32)
     parts: list[Tensor] = []
     count = 0

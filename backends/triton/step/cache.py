@@ -1,12 +1,13 @@
 """The KV cache of a model for B sequences, and the tail of a step: committed tokens that are not cached, then nodes of trees.
 
-Let L be the number of committed tokens and h, `held`, how many of them are cached. The model's first forward of a step computes
-the pending ones, h .. L - 1: at least one (the root's scores are computed at the last token), and at most `span`, which follows
-from the program's structure: as many as a commit may leave pending. Fewer are padded. Nodes of trees follow them in the tail.
-When tokens are committed the computed slots of the accepted path are kept (`move`), and the others are dropped.
+Let L be the number of committed tokens and h, `cached`, how many of them are cached. The model's first forward of a step
+computes the uncached ones, h .. L - 1: at least one (the root's scores are computed at the last token), and at most
+`most_uncached`, which follows from the program's structure: as many as a commit may leave uncached. Fewer are padded. Nodes of
+trees follow them in the tail. When tokens are committed the computed slots of the accepted path are kept (`move`), and the
+others are dropped.
 
-`span` is found by running iterations on shapes (why.py), with the pending tokens of each padded to the most that the one before
-can leave, until that stays the same.
+`most_uncached` is found by running iterations on shapes (why.py), with the uncached tokens of each padded to the most that the
+one before can leave, until that stays the same.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.step.evaluate import NotStatic
-from decgraph.backends.triton.step.launch import new_cells, settle_cells
+from decgraph.backends.triton.step.evaluate import NotCapturable
+from decgraph.backends.triton.step.launch import compact_cache, new_cells
 from decgraph.backends.triton.step.values import DevicePath, DeviceTree, Nodes
 
 WORD = 32
 
 
 class DeviceCache:
-    """One model's KV cache. `back`: the least number of committed tokens that stay pending."""
+    """One model's KV cache. `back`: the least number of committed tokens that stay uncached."""
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
         self.s, self.name, self.model = s, name, model
-        self.held: Tensor = s.buffer((s.frame.batch,), torch.int32)
-        self.span, self.back = 1, 1
+        self.cached: Tensor = s.buffer((s.frame.batch,), torch.int32)
+        self.most_uncached, self.back = 1, 1
         self.width = 1  # words of bits; see `room`
         self.most = 1  # the most tail slots that a step has used
         self.keeps_paths = getattr(model, "keeps_paths", True)
@@ -41,12 +42,12 @@ class DeviceCache:
         """Compute the prompts but their last tokens."""
         self.model.begin(prompts)
         n = np.array([max(0, len(p) - self.back) for p in prompts], dtype=np.int32)
-        self.held.copy_(torch.from_numpy(n))
+        self.cached.copy_(torch.from_numpy(n))
 
     def start(self) -> None:
         """A new step: the tail is empty."""
         self.used = 0  # tail slots in use
-        self.asked = False  # whether the pending tokens are among them
+        self.asked = False  # whether the uncached tokens are among them
         self.tail: dict[int, int] = {}  # uid of a node -> its tail index
         self.tails: Tensor | None = None  # int64[B, U], by uid, where the choice of nodes depends on data; -1: not computed
         self.chosen: list[Any] = []  # Nodes that were computed, and trees that were as a whole
@@ -70,12 +71,12 @@ class DeviceCache:
         return torch.cat([self.scores[u][0][:, self.scores[u][1] : self.scores[u][1] + 1] for u in uids], 1)
 
     def ask_chosen(self, tree: DeviceTree, nodes: Nodes, given: Tensor | None = None) -> Tensor:
-        """Scores [B, F, V] after data-dependent nodes. Raises NotStatic where their ancestors may not be computed."""
+        """Scores [B, F, V] after data-dependent nodes. Raises NotCapturable where their ancestors may not be computed."""
         s = self.s
         if nodes.within is None or tree.origin is not None:
-            raise NotStatic(f"`{self.name}` is called at nodes that are chosen among unknown ones")
+            raise NotCapturable(f"`{self.name}` is called at nodes that are chosen among unknown ones")
         self.need(tree, nodes.within)
-        n, first = nodes.count, self.used + (0 if self.asked else self.span)
+        n, first = nodes.count, self.used + (0 if self.asked else self.most_uncached)
         uid = s.constant(tree.uid)[nodes.ids]
         cells = s.constant(first + np.arange(n))
         tails = self.table()
@@ -88,23 +89,23 @@ class DeviceCache:
         """Scores [B, N, V] after all nodes of a tree whose pruning depends on data."""
         s, n = self.s, tree.size - 1
         ids = s.constant(np.arange(1, n + 1))[None].expand(s.frame.batch, -1)
-        first = self.used + (0 if self.asked else self.span)
+        first = self.used + (0 if self.asked else self.most_uncached)
         self.tails = self.table().scatter(1, self.uids(tree)[:, 1:], s.constant(first + np.arange(n)).expand(s.frame.batch, -1))
         if self.asked:
-            raise NotStatic(f"`{self.name}` is called on a pruned tree after another call")
+            raise NotCapturable(f"`{self.name}` is called on a pruned tree after another call")
         scores = self._forward(tree, ids, n, given, np.arange(-1, n))
         self.chosen.append(tree)
         return scores
 
     def above(self, tree: DeviceTree, nodes: np.ndarray) -> np.ndarray:
-        """int64[n]: the nodes int64[m] and all that may be their ancestors but the root, in order. Raises NotStatic where those depend
-        on data and this model has not computed them."""
+        """int64[n]: the nodes int64[m] and all that may be their ancestors but the root, in order. Raises NotCapturable where
+        those depend on data and this model has not computed them."""
         needed, more = set(nodes[nodes > 0].tolist()), [nodes]
         while more:
             for found in tree.hangs_from(more.pop()):
                 if isinstance(found, Nodes):
                     if not any(found is c for c in self.chosen):
-                        raise NotStatic(f"`{self.name}` has not computed nodes whose choice depends on data")
+                        raise NotCapturable(f"`{self.name}` has not computed nodes whose choice depends on data")
                     continue
                 fresh = [n for n in np.unique(found).tolist() if n and n not in needed]
                 needed.update(fresh)
@@ -112,13 +113,13 @@ class DeviceCache:
         return np.array(sorted(needed), dtype=np.int64)
 
     def need(self, tree: DeviceTree, nodes: np.ndarray) -> None:
-        """Raises NotStatic where ancestors of the nodes may not be computed."""
+        """Raises NotCapturable where ancestors of the nodes may not be computed."""
         if any(int(tree.uid[n]) not in self.tail for n in self.above(tree, nodes).tolist() if n not in nodes):
-            raise NotStatic(f"`{self.name}` has not computed the ancestors of the nodes that it is called at")
+            raise NotCapturable(f"`{self.name}` has not computed the ancestors of the nodes that it is called at")
 
     def _known(self, tree: DeviceTree | None, nodes: np.ndarray, given: Tensor | None) -> Tensor:
-        """Scores [B, F, V] at static nodes: one forward over the pending tokens, the nodes and their ancestors, as far as they are
-        not computed yet."""
+        """Scores [B, F, V] at static nodes: one forward over the uncached tokens, the nodes and their ancestors, as far as they
+        are not computed yet."""
         root = bool((nodes == 0).any())
         wanted: list[int] = nodes.tolist()
         new = np.zeros(0, dtype=np.int64)
@@ -126,8 +127,8 @@ class DeviceCache:
             every = tree.ancestors(nodes) if tree.fixed else self.above(tree, nodes)
             new = np.array([n for n in every.tolist() if int(tree.uid[n]) not in self.tail], dtype=np.int64)
         if (root and self.asked) or any(n and n not in new for n in wanted):
-            raise NotStatic(f"`{self.name}` is called again at a node that it has computed without scores")
-        first = self.used + (0 if self.asked else self.span)
+            raise NotCapturable(f"`{self.name}` is called again at a node that it has computed without scores")
+        first = self.used + (0 if self.asked else self.most_uncached)
         for j, n in enumerate(new.tolist()):
             self.tail[int(tree.uid[n])] = first + j  # type: ignore[union-attr]
         index = {int(n): j for j, n in enumerate(new.tolist())}
@@ -136,11 +137,11 @@ class DeviceCache:
         return self._forward(tree, new, len(new), given, wanted_cells)
 
     def _forward(self, tree: DeviceTree | None, new: Any, count: int, given: Tensor | None, wanted: np.ndarray) -> Tensor:
-        """One forward over the pending tokens, where they are not computed yet, and `count` nodes (NumPy int64[n] or int64[B, n]),
-        whose tail indices are reserved already, in this order. wanted: the nodes whose scores are returned, -1 for the last
-        pending token."""
+        """One forward over the uncached tokens, where they are not computed yet, and `count` nodes (NumPy int64[n] or int64[B,
+        n]), whose tail indices are reserved already, in this order. wanted: the nodes whose scores are returned, -1 for the
+        last uncached token."""
         s, first = self.s, self.used
-        lead = 0 if self.asked else self.span
+        lead = 0 if self.asked else self.most_uncached
         self.reserve(lead + count)
         if count and tree is not None:
             if isinstance(new, Tensor):
@@ -156,11 +157,21 @@ class DeviceCache:
             token, own = s.tokens, s.constant(np.zeros((1, 1, self.width), dtype=np.int32))
         cells = s.constant(np.where(wanted < 0, -1, wanted + lead))
         tokens, positions, bits, rows = new_cells(
-            s.tokens, s.length, self.held, token.contiguous(), ids, depth, own, cells, count=count, lead=lead, span=self.span
+            s.tokens,
+            s.length,
+            self.cached,
+            token.contiguous(),
+            ids,
+            depth,
+            own,
+            cells,
+            count=count,
+            lead=lead,
+            most_uncached=self.most_uncached,
         )
         self.asked = True
         more = {} if given is None else {"given": given}
-        scores: Tensor = self.model.forward(tokens, positions, first, self.held, bits, rows, **more)
+        scores: Tensor = self.model.forward(tokens, positions, first, self.cached, bits, rows, **more)
         return scores
 
     def reserve(self, n: int) -> None:
@@ -169,7 +180,7 @@ class DeviceCache:
         self.most = max(self.most, self.used)
         tail = getattr(self.model, "tail", None)
         if tail is not None and self.used > tail:
-            raise NotStatic(f"a step of `{self.name}` needs more than its {tail} tail slots")
+            raise NotCapturable(f"a step of `{self.name}` needs more than its {tail} tail slots")
         self.width = max(self.width, -(-(tail or self.used) // WORD))
 
     # -- attention masks
@@ -226,25 +237,27 @@ class DeviceCache:
         return torch.where(uid < 0, -1, torch.where(here >= 0, here, out))
 
     # -- after a commit
-    def settle(self, kept: Tensor, most: int, path: DevicePath | None) -> None:
+    def compact(self, kept: Tensor, most: int, path: DevicePath | None) -> None:
         """Compact the cache after a commit of kept int32[B] tokens (0 for a sequence that is over), at most `most`; `path`: the
         verified path of this step, if that was committed. Called after the lengths have changed."""
         s = self.s
         if not self.asked:
-            self.span += most
+            self.most_uncached += most
             return
         if path is None or not self.keeps_paths or not self.tail and self.tails is None:
-            source, count, after = settle_cells(s.length, self.held, kept, None, None, span=self.span, back=self.back)
+            source, count, after = compact_cache(
+                s.length, self.cached, kept, None, None, most_uncached=self.most_uncached, back=self.back
+            )
             behind = most
         else:
-            source, count, after = settle_cells(
-                s.length, self.held, kept, path.nodes, self.cells(path.tree), span=self.span, back=self.back
+            source, count, after = compact_cache(
+                s.length, self.cached, kept, path.nodes, self.cells(path.tree), most_uncached=self.most_uncached, back=self.back
             )
             behind = self._behind(path.tree)
         if source is not None:
-            self.model.move(self.held, source, count)
-        self.held.copy_(after)
-        self.span = max(behind, self.back)
+            self.model.move(self.cached, source, count)
+        self.cached.copy_(after)
+        self.most_uncached = max(behind, self.back)
         self.start()
 
     def _behind(self, tree: DeviceTree) -> int:
@@ -261,7 +274,7 @@ class DeviceCache:
             above = {int(n) for g in tree.growths if not isinstance(g.above, Nodes) for n in g.above if n}
             self.above(tree, np.arange(1, len(tree.uid)))
             every = set(range(1, len(tree.uid)))
-        except NotStatic:
+        except NotCapturable:
             return tree.height + 1
         if all(int(tree.uid[n]) in self.tail for n in every):
             return 1

@@ -13,7 +13,7 @@ from decgraph.backends.triton.step.canvas_rows import CanvasRows, CanvasVectors,
 from decgraph.backends.triton.step.canvas_step import form
 from decgraph.backends.triton.step.canvas_values import CanvasDist, CanvasDraws, Live, Num, both
 from decgraph.backends.triton.step.canvas_vectors import numbers, packed, size_of
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.ir.values import Op
 
 
@@ -43,9 +43,9 @@ def compact(s: Any, op: Op, v: Any, c: Any) -> Any:
     if isinstance(v, np.ndarray):
         return Live(v, live.expand(s.batch, len(v)))
     if not isinstance(v, Live):
-        raise NotStatic(f"elements of a {type(v).__name__} at a condition", op)
+        raise NotCapturable(f"elements of a {type(v).__name__} at a condition", op)
     if v.live is not None and not isinstance(c, Num) and (c.live is not v.live if isinstance(c, Live) else True):
-        raise NotStatic("conditions on other elements", op)
+        raise NotCapturable("conditions on other elements", op)
     return Live(v.data, both(v.live, live.expand(s.batch, v.size)))
 
 
@@ -60,7 +60,7 @@ def take_first(s: Any, op: Op, x: Any, k: Any) -> Any:
     if isinstance(x, np.ndarray):
         x = Live(x)
     if not isinstance(x, Live):
-        raise NotStatic("the first of several distributions or draws", op)
+        raise NotCapturable("the first of several distributions or draws", op)
     live = torch.ones(s.batch, x.size, dtype=torch.bool, device=s.device) if x.live is None else x.live
     return Live(x.data, live & (live.long().cumsum(1) <= count), x.packed)
 
@@ -100,7 +100,7 @@ def sort(s: Any, op: Op, x: Any, *by: Any) -> Live:
         out: Live = s.hosted(op, [x, *by])
         return out
     if len(by) > 1 or isinstance(x, CanvasDist | CanvasDraws):
-        raise NotStatic("sorting by several keys", op)
+        raise NotCapturable("sorting by several keys", op)
     values = numbers(s, x, op)
     if isinstance(values, Tensor):
         values = Live(values[None].expand(s.batch, -1))
@@ -128,7 +128,7 @@ def arg(s: Any, op: Op, x: Any, *by: Any) -> Any:
         x = packed(numbers(s, x, op))
         return Num(order_of(x, down)[:, 0])
     if len(by) > 1 or not getattr(by[0], "on_device", False):
-        raise NotStatic("the best by several keys", op)
+        raise NotCapturable("the best by several keys", op)
     key, values = numbers(s, by[0], op), numbers(s, x, op)
     data = values[None].expand(s.batch, -1) if isinstance(values, Tensor) else values.data
     live = both(key.live, None if isinstance(values, Tensor) else values.live)

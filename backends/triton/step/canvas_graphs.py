@@ -18,9 +18,9 @@ MODEL_OPS = ("model.eval", "model.memory", "model.evals", "model.heads", "model.
 
 
 class Recorder(Protocol):
-    """Captures iterations (not on the CPU). `record(turn)` returns a function that replays what `turn` launched."""
+    """Captures iterations (not on the CPU). `record(iteration)` returns a function that replays what `iteration` launched."""
 
-    def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+    def record(self, iteration: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         """(a function that replays the iteration, its return value). The iteration itself is not run."""
         ...
 
@@ -31,25 +31,25 @@ class CudaRecorder(Recorder):
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
 
-    def record(self, turn: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+    def record(self, iteration: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         """See `Recorder`."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
-            out = turn()
+            out = iteration()
         return graph.replay, out
 
 
 @dataclass
-class Turn:
+class CapturedIteration:
     """A captured iteration: its replay, and the static part of the carried values after it (serials aside)."""
 
     replay: Callable[[], None]
     after: tuple[Any, ...]
 
 
-def settle(wanted: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Write carried values back to the loop's own tensors, as (value, destination) of equal shape: symbols by one kernel, the rest
-    by copies. A value that is itself one of the destinations is copied before that is written."""
+def write_back(wanted: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Write carried values back to the loop's own tensors, as (value, destination) of equal shape: symbols by one kernel, the
+    rest by copies. A value that is itself one of the destinations is copied before that is written."""
     own = {buffer.untyped_storage().data_ptr() for _, buffer in wanted}
     later = [(t, buffer) for t, buffer in wanted if isinstance(t, Symbol) and t.value is None]
     rest = [(plain(t), buffer) for t, buffer in wanted if not isinstance(t, Symbol) or t.value is not None]

@@ -81,8 +81,8 @@ COMPUTE.append(launch)
 
 
 class Kernel:
-    """The kernel of some symbols. tensors: its inputs; whole, real: int64 and float64 entries of scratch memory of a program; sorted: lanes
-    of the widest vector that is sorted, which is what takes registers."""
+    """The kernel of some symbols. tensors: its inputs; whole, real: int64 and float64 entries of scratch memory of a program;
+    sorted: lanes of the widest vector that is sorted, which is what takes registers."""
 
     def __init__(self, wanted: Sequence[Symbol]) -> None:
         self.tensors: list[Tensor] = []

@@ -23,7 +23,7 @@ from decgraph.backends.triton.step.canvas_values import DeviceCanvas, DeviceCanv
 from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
 from decgraph.backends.triton.step.causal_stream import stream
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.errors import InternalError
 from decgraph.runtime.models.capture.program import CapturedGraph
 from decgraph.runtime.models.capture.step import CapturedForward
@@ -209,10 +209,10 @@ class HFCanvas:
         else:
             assert given is not None
             if given.serial != self.serial:
-                raise NotStatic("a later call has overwritten a memory that is read")
+                raise NotCapturable("a later call has overwritten a memory that is read")
             context = np.arange(0 if given.prompt else self.width)
             fresh = np.concatenate((context, wanted + self.width))
-            seen = np.concatenate((np.full(self.width, True), given.held))
+            seen = np.concatenate((np.full(self.width, True), given.cached))
             seen[fresh] = True
         cells = torch.where(cells < 0, self.mask, cells)
         cells = torch.cat((self.prompt, cells), 1)
@@ -221,9 +221,9 @@ class HFCanvas:
         memory = None
         if keep or not whole:
             self.serial += 1
-            held = np.zeros(self.length, dtype=bool) if whole or given is None else given.held.copy()
-            held[wanted if not whole else slice(None)] = True
-            memory = DeviceCanvasMemory(self.name, held, True, self.serial)
+            cached = np.zeros(self.length, dtype=bool) if whole or given is None else given.cached.copy()
+            cached[wanted if not whole else slice(None)] = True
+            memory = DeviceCanvasMemory(self.name, cached, True, self.serial)
         return _States(self, states, place), memory
 
     def _forward(self, ids: Tensor, fresh: Ids, seen: Ids, kept: bool, active: Tensor | None) -> Tensor:
@@ -252,8 +252,8 @@ class HFCanvas:
         return [(self._scratch[0], self._scratch[1])] * self._shape[0]
 
     def _site(self, window: int | None, positions: Tensor, seen: Ids) -> Site:
-        """The mask of layers with this window. The template is for few cells over many slots, without windows; where all cells are
-        computed, attention is bound by arithmetic, and torch's is as good."""
+        """The mask of layers with this window. The template is for few cells over many slots, without windows; where all cells
+        are computed, attention is bound by arithmetic, and torch's is as good."""
         if not self.kernels or self.step is None or window is not None or positions.shape[1] == self.slots:
             return Site(self.slots, self._mask(window, positions, seen))
         length = constant(np.full(self.batch, self.slots), self.device).int()

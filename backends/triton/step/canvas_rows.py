@@ -18,7 +18,7 @@ from decgraph.backends.triton.step.canvas_decide import decide
 from decgraph.backends.triton.step.canvas_model import Scores
 from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import CanvasDist, CanvasDraws, CanvasNoise, Live, Num, constant
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.keys import site_word, words_for
 from decgraph.runtime.request import Request
 
@@ -164,8 +164,8 @@ class CanvasRows:
         if name == "raw" and known is not None and known[0] is tokens:
             return known[1]
         if name == "raw":
-            held = self.logits(ids).gather(-1, tokens[..., None])[..., 0]
-            return torch.exp(held - self.most(ids)) / self.mass(ids)
+            cached = self.logits(ids).gather(-1, tokens[..., None])[..., 0]
+            return torch.exp(cached - self.most(ids)) / self.mass(ids)
         if name == "shaped" and self.shaper.greedy:
             return (self.points(ids) == tokens).double()
         return self.face(name, ids).gather(-1, tokens[..., None])[..., 0]
@@ -226,14 +226,14 @@ class Stream:
         self.nothing = torch.zeros(1, 1, 0, dtype=torch.int64, device=device)
 
     def words(self, key: CanvasNoise, lane: Any, which: Ids | None = None, base: Tensor | None = None) -> Tensor:
-        """int32[B, N, 3]: the key words of N draws. lane: int64[N] or a tensor [B, N], the number of each draw at its site. For the
-        stream `output`: which, int64[N], the canvas cells that they are at, after `base`, int64[B]."""
+        """int32[B, N, 3]: the key words of N draws. lane: int64[N] or a tensor [B, N], the number of each draw at its site. For
+        the stream `output`: which, int64[N], the canvas cells that they are at, after `base`, int64[B]."""
         lanes = plain(lane) if isinstance(lane, Tensor) else constant(lane, self.device)[None]
         rows = int(lanes.shape[1])
         if key.kind != "output":
             return self._made(key.site, self._stacked(key.counters), lanes[..., None], rows)
         if which is None or base is None:
-            raise NotStatic("`as output` needs a distribution with a place")
+            raise NotCapturable("`as output` needs a distribution with a place")
         cells = constant(which, self.device)[None]
         if key.index is None:
             return self._made("output", (base[:, None] + cells)[..., None], self.nothing, rows)

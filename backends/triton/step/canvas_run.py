@@ -23,8 +23,8 @@ from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
 from decgraph.backends.triton.step.canvas_step import CANVAS, CanvasEvaluator
 from decgraph.backends.triton.step.canvas_table import TableCanvas
 from decgraph.backends.triton.step.canvas_values import skeleton
-from decgraph.backends.triton.step.evaluate import NotStatic
-from decgraph.backends.triton.step.keys import halves
+from decgraph.backends.triton.step.evaluate import NotCapturable
+from decgraph.backends.triton.step.keys import int32_words
 from decgraph.ir.memo import memo_of
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Module, Op
@@ -70,12 +70,13 @@ def _hosted(op: Op) -> bool:
 class Ran:
     """The result of one run: the reason why it was not run here (None: it was), and its cost.
 
-    calls: by model. turns: iterations of loops on the device; wasted: those after the sequence's last one. reads: flags read.
+    calls: by model. iterations: iterations of loops on the device; wasted: those after the sequence's last one. reads: flags
+    read.
     """
 
     why: str | None
     calls: dict[str, int]
-    turns: int = 0
+    iterations: int = 0
     wasted: int = 0
     reads: int = 0
 
@@ -103,7 +104,7 @@ def run_canvases(
         if alike not in refused:
             try:
                 got = _run(members, every, graphs, kernels)
-            except NotStatic as reason:  # so that it is not tried again with every request
+            except NotCapturable as reason:  # so that it is not tried again with every request
                 refused[alike] = str(reason)
         if alike in refused:
             got = [Ran(refused[alike], {}) for _ in group]
@@ -144,10 +145,10 @@ def evaluator_for(
     machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None, kernels: bool | None = None
 ) -> CanvasEvaluator:
     """The evaluator of machines with equal keys, built once for their program and sizes. kernels: whether generated kernels are
-    used (None: where there is CUDA). Raises NotStatic."""
+    used (None: where there is CUDA). Raises NotCapturable."""
     m, length = machines[0], _length(machines[0])
     if length < 1:
-        raise NotStatic("the length of the canvas is not a parameter, or it does not fit")
+        raise NotCapturable("the length of the canvas is not a parameter, or it does not fit")
     width = max(len(x.tokens) for x in machines)
     known = _kept_with(m.main).evaluators
     key = (_alike(m), len(machines), width, every, type(recorder), kernels)
@@ -177,15 +178,15 @@ def evaluator_for(
 
 
 def device_model(model: Any, batch: int, width: int, length: int, kernels: bool | None = None) -> CanvasModel:
-    """A masked model at a size. Raises NotStatic for one that is not implemented on the device."""
+    """A masked model at a size. Raises NotCapturable for one that is not implemented on the device."""
     if isinstance(model, TableModel):
         why = TableCanvas.reason(model, length)
         if why is not None:
-            raise NotStatic(why)
+            raise NotCapturable(why)
         return TableCanvas(model, batch, length, torch.device("cpu"))
     if isinstance(model, HFMasked):
         return HFCanvas(engine_of(model), batch, width, length, kernels=kernels)
-    raise NotStatic(f"{model.name!r} is not implemented on the device")
+    raise NotCapturable(f"{model.name!r} is not implemented on the device")
 
 
 def _run(machines: Sequence[Any], every: int, graphs: bool | None, kernels: bool | None) -> list[Ran]:
@@ -202,7 +203,7 @@ def begin(e: CanvasEvaluator, machines: Sequence[Any]) -> None:
     prompts = [list(m.tokens) for m in machines]
     for model in e.models.values():
         model.begin(prompts)
-    words = np.stack([halves(m.request.request_id) for m in machines])
+    words = np.stack([int32_words(m.request.request_id) for m in machines])
     seeds = np.array([[m.request.seed & 0xFFFFFFFF, m.request.seed >> 32] for m in machines], dtype=np.int64)
     e.stream.request.copy_(torch.from_numpy(words))
     e.stream.seeds.copy_(torch.from_numpy(seeds))
@@ -210,13 +211,13 @@ def begin(e: CanvasEvaluator, machines: Sequence[Any]) -> None:
 
 
 def run_body(e: CanvasEvaluator, m: Any) -> None:
-    """Run the program. Raises NotStatic."""
+    """Run the program. Raises NotCapturable."""
     values = [e.models[p.name] if p.value.type.elem == "model" else m.parameter(p) for p in m.function.params]
     e.env.update(zip((p.value for p in m.function.params), values, strict=True))
     for op in m.function.body.ops:
         e.op(op)
     if e.committed is None:
-        raise NotStatic("nothing was committed")
+        raise NotCapturable("nothing was committed")
 
 
 def finish(e: CanvasEvaluator, machines: Sequence[Any]) -> list[Ran]:
@@ -242,5 +243,5 @@ def finish(e: CanvasEvaluator, machines: Sequence[Any]) -> list[Ran]:
         m.syncs += (e.reads + 1) if e.device.type != "cpu" else 0
         m.finish()
         m.release()
-        out.append(Ran(None, calls, e.turns, e.turns - max(calls.values(), default=0), e.reads))
+        out.append(Ran(None, calls, e.iterations, e.iterations - max(calls.values(), default=0), e.reads))
     return out

@@ -1,9 +1,10 @@
 """A canvas program run on the device for B sequences in lockstep: the control flow, and loops whose iterations are captured.
 
 A loop whose iterations call a model runs on the device: the number of the iteration is a tensor, and so is the mask of active
-sequences; carried values are updated for those only. So an iteration can be captured as a CUDA graph and replayed. Static values
-(blocks, which cells are cached) stay on the host: an iteration is captured once for each combination of them. `while` reads one
-flag, whether any sequence is active, before the first iteration and then every `every` iterations; other loops read nothing.
+sequences; carried values are updated for those only. So an iteration can be captured as a CUDA graph and replayed. Static
+values (blocks, which cells are cached) stay on the host: an iteration is captured once for each combination of them. `while`
+reads one flag, whether any sequence is active, before the first iteration and then every `every` iterations; other loops read
+nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.step.canvas_graphs import MODEL_OPS, Recorder, Turn, accumulates, asks, kept_calls, settle
+from decgraph.backends.triton.step.canvas_graphs import (
+    MODEL_OPS,
+    CapturedIteration,
+    Recorder,
+    accumulates,
+    asks,
+    kept_calls,
+    write_back,
+)
 from decgraph.backends.triton.step.canvas_model import CanvasModel
 from decgraph.backends.triton.step.canvas_rows import Shaper, Stream
 from decgraph.backends.triton.step.canvas_symbols import Symbol, plain
@@ -30,7 +39,7 @@ from decgraph.backends.triton.step.canvas_values import (
     rebuilt,
     skeleton,
 )
-from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, registrar
+from decgraph.backends.triton.step.evaluate import Evaluator, NotCapturable, registrar
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.values import Function, Op, Region
 
@@ -47,7 +56,7 @@ class CanvasEvaluator(Evaluator):
     """Runs the body of a canvas program. models: by the program's names. every: iterations of a `while` between two reads of
     its flag; each read synchronises, and iterations after the end change nothing but cost time."""
 
-    num, forms, where = FLOAT, CANVAS, "for canvases on the device"
+    num, implementations, where = FLOAT, CANVAS, "for canvases on the device"
 
     def __init__(
         self,
@@ -72,12 +81,12 @@ class CanvasEvaluator(Evaluator):
         self.bad = torch.zeros(batch, dtype=torch.bool, device=self.device)
         self.calls = {name: torch.zeros(batch, dtype=torch.int64, device=self.device) for name in models}
         self.committed: DeviceCanvas | None = None
-        self.turns, self.reads = 0, 0
+        self.iterations, self.reads = 0, 0
         self.made: dict[Any, Any] = {}  # calls of this iteration, by operands
         self.kept = kept_calls(function.body)
         self._wrong: list[Tensor] | None = None  # faults of this iteration
         self._buffers: dict[Any, list[Tensor]] = {}
-        self._turns: dict[Any, Turn | None] = {}
+        self._captured: dict[Any, CapturedIteration | None] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -90,11 +99,11 @@ class CanvasEvaluator(Evaluator):
         self.env.clear()
         self.made.clear()
         self.active, self.committed, self._wrong = None, None, None
-        self.turns, self.reads = 0, 0
+        self.iterations, self.reads = 0, 0
         for t in (self.bad, *self.calls.values()):
             t.zero_()
 
-    def knows(self, value: Any) -> bool:
+    def is_static(self, value: Any) -> bool:
         """See `Evaluator`."""
         return not _away(value)
 
@@ -135,7 +144,7 @@ class CanvasEvaluator(Evaluator):
             out = self.region(op.regions[0 if bool(cond) else 1], ())
         else:
             if any(o.opcode in EFFECTS for r in op.regions for o in r.walk()):
-                raise NotStatic("whether a model is called depends on data", op)
+                raise NotCapturable("whether a model is called depends on data", op)
             yes, no = self.region(op.regions[0], ()), self.region(op.regions[1], ())
             out = tuple(self.chosen(cond.data, a, b, op) for a, b in zip(yes, no, strict=True))
         return out[0] if len(op.results) == 1 else out
@@ -156,7 +165,7 @@ class CanvasEvaluator(Evaluator):
             bounds = [v.most if isinstance(v, Num) else int(v) if isinstance(v, int) else None for v in (a, b)]
             most = None if None in bounds else max(n for n in bounds if n is not None)
             return Num(torch.where(cond, x, y), most)
-        raise NotStatic("the branches yield values of different kinds", op)
+        raise NotCapturable("the branches yield values of different kinds", op)
 
     def op_while(self, op: Op) -> Any:
         """A `while` loop: iterations while the condition holds for a sequence, up to the loop's bound."""
@@ -164,7 +173,7 @@ class CanvasEvaluator(Evaluator):
         if op.attrs.get("limited"):
             limit, *carried = carried
             if _away(limit):
-                raise NotStatic("the number of iterations depends on data", op)
+                raise NotCapturable("the number of iterations depends on data", op)
             most = max(0, int(limit))
         return self._loop(op, op.regions[1], op.regions[0], 0, most, carried)
 
@@ -172,7 +181,7 @@ class CanvasEvaluator(Evaluator):
         """A `for` loop. It runs on the device if it calls a model, else it is unrolled."""
         lo, hi, *carried = (self.env[v] for v in op.operands)
         if op.attrs.get("lanes") or _away(lo) or _away(hi):
-            raise NotStatic("the number of iterations depends on data", op)
+            raise NotCapturable("the number of iterations depends on data", op)
         body = op.regions[0]
         inner = any(o.opcode in ("for", "while") and asks(o) for o in body.walk())
         if asks(op) and not inner:
@@ -210,23 +219,23 @@ class CanvasEvaluator(Evaluator):
         looks = cond is not None or stops
         if not looks and outer is None and self.recorder is None and count == 0:
             return carried[0] if len(op.results) == 1 else tuple(carried)
-        turn, active = self._kept(
-            (op, "turn"),
+        iteration, active = self._kept(
+            (op, "iteration"),
             [
                 torch.zeros(1, dtype=torch.int64, device=self.device),
                 torch.ones(self.batch, dtype=torch.bool, device=self.device),
             ],
         )
-        number = Num(turn.expand(self.batch))
-        turn.fill_(lo)
+        number = Num(iteration.expand(self.batch))
+        iteration.fill_(lo)
         active.fill_(True) if outer is None else active.copy_(outer)
         args = body.args[1:]
         carried = [
             Num(self.constant(v).expand(self.batch)) if accumulates(v, body, a, y) else v
             for v, a, y in zip(carried, args, body.yields[int(stops) :], strict=True)
         ]
-        held = [self._kept((op, "carried", n, skeleton(v)), leaves(v)) for n, v in enumerate(carried)]
-        carried = [rebuilt(v, h) for v, h in zip(carried, held, strict=True)]
+        cached = [self._kept((op, "carried", n, skeleton(v)), leaves(v)) for n, v in enumerate(carried)]
+        carried = [rebuilt(v, h) for v, h in zip(carried, cached, strict=True)]
         frees = self._frees(op, [body] if cond is None else [cond, body])
         if cond is not None:
             active &= self.truth_of(self.region(cond, [number, *carried])[0])
@@ -243,15 +252,15 @@ class CanvasEvaluator(Evaluator):
                 ahead -= 1
 
             def one(carried: list[Any] = carried) -> list[Any]:
-                return self._turn(op, body, cond, number, carried, held, (turn, active), guarded)
+                return self._iteration(op, body, cond, number, carried, cached, (iteration, active), guarded)
 
             before = skeleton(carried)
             key = (op, guarded, before, frees, *(m.ragged for m in self.models.values()))
             carried = self._run(key, one, carried)
             done += 1
-            self.turns += 1
+            self.iterations += 1
             if guarded and skeleton(carried) != before and not self._together(op, done, active, everybody if looks else True):
-                raise NotStatic("static values differ between sequences", op)
+                raise NotCapturable("static values differ between sequences", op)
         self.active = outer
         out = [rebuilt(v, [t.clone() for t in leaves(v)]) for v in carried]
         return out[0] if len(op.results) == 1 else tuple(out)
@@ -260,19 +269,19 @@ class CanvasEvaluator(Evaluator):
         """Whether all sequences were active in the iteration that has just changed static values."""
         return everybody and (done == 1 or self._look(active)[1])
 
-    def _turn(
+    def _iteration(
         self,
         op: Op,
         body: Region,
         cond: Region | None,
         number: Num,
         carried: list[Any],
-        held: list[list[Tensor]],
+        cached: list[list[Tensor]],
         state: tuple[Tensor, Tensor],
         guarded: bool,
     ) -> list[Any]:
         """One iteration: its carried values are in the loop's own tensors afterwards. Nothing is read back."""
-        turn, active = state
+        iteration, active = state
         stops = bool(op.attrs.get("stops"))
         self.made.clear()
         self._wrong = []
@@ -292,29 +301,29 @@ class CanvasEvaluator(Evaluator):
             bad = bad | wrong
         self._wrong = None
         wanted = [(open_, active), (bad, self.bad)]
-        for value, buffers in zip(new, held, strict=True):
+        for value, buffers in zip(new, cached, strict=True):
             fresh = leaves(value)
             if [(t.dtype, t.shape) for t in fresh] != [(t.dtype, t.shape) for t in buffers]:
-                raise NotStatic("a loop carries values whose shape changes", op)
+                raise NotCapturable("a loop carries values whose shape changes", op)
             wanted += zip(fresh, buffers, strict=True)
-        settle(wanted)
-        turn += 1
+        write_back(wanted)
+        iteration += 1
         self.active = active if guarded else None
         self.made.clear()
-        return [rebuilt(value, buffers) for value, buffers in zip(new, held, strict=True)]
+        return [rebuilt(value, buffers) for value, buffers in zip(new, cached, strict=True)]
 
-    def _run(self, key: Any, turn: Callable[[], list[Any]], carried: list[Any]) -> list[Any]:
+    def _run(self, key: Any, iteration: Callable[[], list[Any]], carried: list[Any]) -> list[Any]:
         """Run an iteration; with a recorder the second one with equal static values is captured, and later ones replay it."""
         if self.recorder is None:
-            return turn()
-        known = self._turns.get(key)
+            return iteration()
+        known = self._captured.get(key)
         if known is None:
-            if key not in self._turns:
-                self._turns[key] = None
-                return turn()
+            if key not in self._captured:
+                self._captured[key] = None
+                return iteration()
             serials = [m.serial for m in self.models.values()]
-            replay, after = self.recorder.record(turn)
-            known = self._turns[key] = Turn(replay, tuple(after))
+            replay, after = self.recorder.record(iteration)
+            known = self._captured[key] = CapturedIteration(replay, tuple(after))
             for m, serial in zip(self.models.values(), serials, strict=True):
                 m.serial = serial  # capturing writes nothing
         known.replay()
@@ -329,7 +338,8 @@ class CanvasEvaluator(Evaluator):
         return replace(value, serial=model.serial)
 
     def _kept(self, key: Any, values: list[Tensor]) -> list[Tensor]:
-        """Tensors of the loop's own, filled with `values`: captured iterations read and write the same addresses in every run."""
+        """Tensors of the loop's own, filled with `values`: captured iterations read and write the same addresses in every
+        run."""
         if key not in self._buffers:
             self._buffers[key] = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in values]
         for t, buffer in zip(values, self._buffers[key], strict=True):

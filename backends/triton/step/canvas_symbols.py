@@ -71,7 +71,8 @@ RULES: dict[str, Callable[[Any, str, Any, Any], Any]] = {}
 
 
 COMPUTE: list[Callable[[list[tuple[Symbol, Tensor | None]]], None]] = []
-"""The function that computes symbols in one kernel; canvas_kernels.py, which generates kernels of symbols, sets it to its `launch`."""
+"""The function that computes symbols in one kernel; canvas_kernels.py, which generates kernels of symbols, sets it to its
+`launch`."""
 
 
 def computed(symbols: Sequence[Symbol]) -> dict[int, Tensor]:

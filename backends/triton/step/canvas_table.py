@@ -17,7 +17,7 @@ from torch import Tensor
 from decgraph.backends.triton.step.canvas_model import Scores
 from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, DeviceCanvasMemory, constant
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel
 
@@ -34,7 +34,7 @@ class TableCanvas:
         self.ragged = False  # every sequence has a table of its own
         self.states = self.vocab_size + 1
         self.table = torch.zeros(batch, self.states**length, length, self.vocab_size, dtype=torch.float64, device=device)
-        self.held = torch.zeros(batch, length, dtype=torch.int64, device=device)
+        self.cached = torch.zeros(batch, length, dtype=torch.int64, device=device)
 
     @staticmethod
     def reason(model: TableModel, length: int) -> str | None:
@@ -69,13 +69,13 @@ class TableCanvas:
         mark[which] = True
         if not whole:
             assert given is not None
-            if not (given.held | mark).all() or given.serial != self.serial:
-                raise NotStatic(f"a call of {self.name!r} that does not see every cell")
-            tokens = torch.where(constant(mark, self.device), tokens, self.held)
+            if not (given.cached | mark).all() or given.serial != self.serial:
+                raise NotCapturable(f"a call of {self.name!r} that does not see every cell")
+            tokens = torch.where(constant(mark, self.device), tokens, self.cached)
         memory = None
         if keep:
             self.serial += 1
-            self.held.copy_(tokens if active is None else torch.where(active[:, None], tokens, self.held))
+            self.cached.copy_(tokens if active is None else torch.where(active[:, None], tokens, self.cached))
             memory = DeviceCanvasMemory(self.name, np.ones(self.length, dtype=bool), True, self.serial)
         powers = constant(self.states ** np.arange(self.length)[::-1], self.device)
         index = ((tokens + 1) * powers).sum(1)

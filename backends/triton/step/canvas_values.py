@@ -63,26 +63,26 @@ class DeviceCanvas:
 
 @dataclass(frozen=True)
 class DeviceCanvasMemory:
-    """The content of a model's caches. held: bool[n], the cached cells of the canvas, the same for all; prompt: whether the prompts
-    are cached; serial: the number of the write that this is of: an older one was overwritten."""
+    """The content of a model's caches. cached: bool[n], the cached cells of the canvas, the same for all; prompt: whether the
+    prompts are cached; serial: the number of the write that this is of: an older one was overwritten."""
 
     model: str
-    held: Ids
+    cached: Ids
     prompt: bool
     serial: int
     on_device = False
 
     def restrict(self, positions: Any, kind: str) -> DeviceCanvasMemory:
         """With the canvas positions kept ("only") or dropped ("without")."""
-        mask = np.zeros(len(self.held), dtype=bool)
+        mask = np.zeros(len(self.cached), dtype=bool)
         mask[np.ravel(np.asarray(positions, dtype=np.int64))] = True
-        return replace(self, held=self.held & (mask if kind == "only" else ~mask))
+        return replace(self, cached=self.cached & (mask if kind == "only" else ~mask))
 
 
 @dataclass(frozen=True)
 class CanvasNoise:
-    """A noise key: a site with its loop counters (numbers, or Nums), or the stream `output`, at the rows' own positions or at an
-    index (a number or a Num)."""
+    """A noise key: a site with its loop counters (numbers, or Nums), or the stream `output`, at the rows' own positions or at
+    an index (a number or a Num)."""
 
     kind: str
     site: str
@@ -113,9 +113,9 @@ class CanvasDist:
 
 
 class CanvasDraws:
-    """One draw of each distribution, drawn when it is read (a program that draws everywhere and reads a block pays for the block).
-    lane: the number of each draw at its site, NumPy int64[N] or a tensor [B, N]. tokens: int64[B, N], where they are drawn
-    already. point: whether the laws are one-hot."""
+    """One draw of each distribution, drawn when it is read (a program that draws everywhere and reads a block pays for the
+    block). lane: the number of each draw at its site, NumPy int64[N] or a tensor [B, N]. tokens: int64[B, N], where they are
+    drawn already. point: whether the laws are one-hot."""
 
     on_device = True
 
@@ -183,8 +183,8 @@ _CONSTANTS: dict[Any, Tensor] = {}
 
 
 def constant(value: Any, device: torch.device) -> Tensor:
-    """A static value as a tensor on a device, created once and never freed: a captured graph may not copy from the host, and reads
-    it at its address. Whole numbers are int64, others float64."""
+    """A static value as a tensor on a device, created once and never freed: a captured graph may not copy from the host, and
+    reads it at its address. Whole numbers are int64, others float64."""
     a = np.asarray(value)
     if a.dtype != bool:
         a = a.astype(np.int64 if a.dtype.kind in "iu" else np.float64)
@@ -258,7 +258,7 @@ def skeleton(value: Any) -> Any:
     if isinstance(value, Edit):
         return ("edit", skeleton(value.position), skeleton(value.token))
     if isinstance(value, DeviceCanvasMemory):
-        return ("memory", value.model, value.held.tobytes(), value.prompt)
+        return ("memory", value.model, value.cached.tobytes(), value.prompt)
     if isinstance(value, np.ndarray):
         return ("array", value.tobytes(), value.shape, value.dtype.str)
     if isinstance(value, list | tuple):

@@ -14,7 +14,7 @@ from decgraph.backends.triton.step.canvas_rows import CanvasRows, tokens_of, vec
 from decgraph.backends.triton.step.canvas_step import form
 from decgraph.backends.triton.step.canvas_values import CanvasDist, CanvasDraws, Edit, Live, Num, both, picked
 from decgraph.backends.triton.step.canvases import located
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.values import Op
@@ -27,7 +27,7 @@ def packed(x: Live) -> Live:
     order = torch.sort(~x.live, dim=1, stable=True).indices
     data = x.data if isinstance(x.data, Tensor) else None
     if data is None or data.ndim != 2:
-        raise NotStatic("only numbers are packed")
+        raise NotCapturable("only numbers are packed")
     return Live(data.gather(1, order), x.live.gather(1, order), packed=True)
 
 
@@ -44,7 +44,7 @@ def numbers(s: Any, x: Any, op: Op) -> Any:
         return x
     if isinstance(x, bool | int | float | np.generic | np.ndarray):
         return s.constant(x)
-    raise NotStatic(f"arithmetic on a {type(x).__name__}", op)
+    raise NotCapturable(f"arithmetic on a {type(x).__name__}", op)
 
 
 @form("map")
@@ -54,7 +54,7 @@ def elementwise(s: Any, op: Op, *xs: Any) -> Any:
     if not any(getattr(x, "on_device", False) for x in xs):
         return s.hosted(op, xs)
     if any(isinstance(x, Edit) for x in xs):
-        raise NotStatic("edits are compared on the host", op)
+        raise NotCapturable("edits are compared on the host", op)
     values = [numbers(s, x, op) for x in xs]
     types = [numeric(v.type) for v in op.operands]
     want = max((t.dims for t in types), key=len)
@@ -191,12 +191,12 @@ def scan(s: Any, op: Op, x: Any) -> Any:
 def gather(s: Any, op: Op, v: Any, *ix: Any) -> Any:
     """v[i]; where a distribution or draws cover a part, the index is the member's position."""
     if len(ix) > 1:
-        raise NotStatic("two indices at once", op)
+        raise NotCapturable("two indices at once", op)
     i = ix[0]
     away = getattr(i, "on_device", False)
     if isinstance(v, list):
         if away:
-            raise NotStatic("an index into a list depends on data", op)
+            raise NotCapturable("an index into a list depends on data", op)
         return v[int(i)]
     if isinstance(v, np.ndarray):
         return _of_array(s, op, v, i) if away else s.hosted(op, [v, i])
@@ -206,7 +206,7 @@ def gather(s: Any, op: Op, v: Any, *ix: Any) -> Any:
     if isinstance(v, CanvasDist | CanvasDraws) and isinstance(i, Live) and isinstance(i.data, np.ndarray):
         return _picked(v, i.data, i.live, named, op)
     if isinstance(v, CanvasDist):
-        raise NotStatic("an index of distributions depends on data", op)
+        raise NotCapturable("an index of distributions depends on data", op)
     if isinstance(v, CanvasDraws) and named and v.at is not None:
         i = _placed(s, op, v, i)
     return _of_vector(s, op, numbers(s, v, op), i)
@@ -224,7 +224,7 @@ def _picked(v: Any, ids: np.ndarray, live: Tensor | None, named: bool, op: Op) -
 def _placed(s: Any, op: Op, v: CanvasDraws, i: Any) -> Any:
     """Indices into the draws of a part, of positions that depend on data. A position outside of the part is a fault."""
     if v.live is not None:
-        raise NotStatic("draws over a part of data-dependent length are indexed by a data-dependent position", op)
+        raise NotCapturable("draws over a part of data-dependent length are indexed by a data-dependent position", op)
     assert v.at is not None
     table = np.full(s.length, -1, dtype=np.int64)
     table[v.at] = np.arange(len(v.at))
@@ -236,7 +236,7 @@ def _placed(s: Any, op: Op, v: CanvasDraws, i: Any) -> Any:
 
 def _all_there(v: Any, op: Op) -> None:
     if v.live is not None:
-        raise NotStatic("elements of a vector of data-dependent length are indexed by number", op)
+        raise NotCapturable("elements of a vector of data-dependent length are indexed by number", op)
 
 
 def _of_array(s: Any, op: Op, v: np.ndarray, i: Any) -> Any:
@@ -257,7 +257,7 @@ def _of_vector(s: Any, op: Op, v: Live, i: Any) -> Any:
             return Live(picked(v.data, np.asarray(i, dtype=np.int64)))
         v, i = packed(v), int(i)
         if not 0 <= i < v.size:
-            raise NotStatic("a negative index, or one past the end", op)
+            raise NotCapturable("a negative index, or one past the end", op)
         if v.live is not None:
             s.fault(~v.live[:, i : i + 1])
         return Num(v.data[:, i])
@@ -276,7 +276,7 @@ def cut(s: Any, op: Op, v: Any, *ends: Any) -> Any:
         return s.hosted(op, [v, *ends])
     lo = ends[0] if op.attrs.get("has_lo") else 0
     if op.attrs.get("has_hi") or not isinstance(lo, int) or lo < 0:
-        raise NotStatic("a slice whose ends depend on data", op)
+        raise NotCapturable("a slice whose ends depend on data", op)
     x = packed(numbers(s, v, op))
     return Live(x.data[:, lo:], None if x.live is None else x.live[:, lo:], x.packed)
 
@@ -304,7 +304,7 @@ def tile(s: Any, op: Op, *xs: Any) -> Any:
         return s.hosted(op, xs)
     kind, (lo, n) = op.attrs["kind"], xs[:2]
     if kind not in ("iota", "tile") or not isinstance(n, Num) or n.most is None or getattr(lo, "on_device", False):
-        raise NotStatic("the number of elements has no bound", op)
+        raise NotCapturable("the number of elements has no bound", op)
     start = int(lo) if kind == "iota" else 0
     places = s.constant(np.arange(start, max(start, n.most)))[None].expand(s.batch, -1)
     live = places < n.data[:, None]
@@ -317,5 +317,5 @@ def request(s: Any, op: Op) -> Any:
     """A field of the request that is the same for all sequences."""
     field = op.attrs["field"]
     if field not in s.fields:
-        raise NotStatic(f"the request's {field} differs between sequences", op)
+        raise NotCapturable(f"the request's {field} differs between sequences", op)
     return s.fields[field]

@@ -25,7 +25,7 @@ from decgraph.backends.triton.step.canvas_values import (
     Num,
     both,
 )
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.ir.values import Op
 
 
@@ -35,7 +35,7 @@ def new(s: Any, op: Op, length: Any, *capacity: Any) -> DeviceCanvas:
     """Masked cells after each sequence's context."""
     n = min(int(length), s.fields["canvas_room"])
     if n != s.length:
-        raise NotStatic(f"a canvas of {n} cells beside one of {s.length}", op)
+        raise NotCapturable(f"a canvas of {n} cells beside one of {s.length}", op)
     return DeviceCanvas(
         torch.full((s.batch, n), -1, dtype=torch.int64, device=s.device),
         torch.zeros(s.batch, dtype=torch.int64, device=s.device),
@@ -52,9 +52,9 @@ def get(s: Any, op: Op, c: DeviceCanvas) -> Any:
         return Live(c.masked if field == "masked" else ~c.masked)
     if field == "token":
         if s.fields["mask"] < 0:  # as an index it would be out of bounds, which aborts the CUDA context
-            raise NotStatic("the model has no token for masked cells", op)
+            raise NotCapturable("the model has no token for masked cells", op)
         return Live(torch.where(c.masked, s.fields["mask"], c.tokens))
-    raise NotStatic(f"a canvas's .{field} is the host's", op)
+    raise NotCapturable(f"a canvas's .{field} is the host's", op)
 
 
 @form("canvas.put")
@@ -62,7 +62,7 @@ def put(s: Any, op: Op, c: DeviceCanvas, ps: Any, *rest: Any) -> DeviceCanvas:
     """Decide cells, or mask them again."""
     kind, masked = op.attrs["kind"], c.masked
     if kind == "soft":
-        raise NotStatic("soft cells run on the host", op)
+        raise NotCapturable("soft cells run on the host", op)
     ids, live = _places(s, ps)
     chosen = torch.ones(s.batch, ids.shape[1], dtype=torch.bool, device=s.device) if live is None else live
     if op.attrs.get("has_mask"):
@@ -107,7 +107,7 @@ def _values(s: Any, op: Op, x: Any, ids: Tensor) -> Tensor:
         if dims[0].kind == "cells":
             return tokens.gather(1, ids)
         if tokens.shape[1] != ids.shape[1]:
-            raise NotStatic("positions and tokens of different lengths", op)
+            raise NotCapturable("positions and tokens of different lengths", op)
         return tokens
     return s.constant(np.asarray(x, dtype=np.int64)).expand(ids.shape)
 
@@ -116,7 +116,7 @@ def _values(s: Any, op: Op, x: Any, ids: Tensor) -> Tensor:
 def positions(s: Any, op: Op, *xs: Any) -> Any:
     """Static sets of positions."""
     if any(isinstance(x, Num | Live) for x in xs):
-        raise NotStatic("the positions depend on data", op)
+        raise NotCapturable("the positions depend on data", op)
     known = lower(op)
     return known.fn(s, *xs, **known.kwargs)
 
@@ -131,7 +131,7 @@ def edit(s: Any, op: Op, position: Any, token: Any) -> Edit:
 def edit_get(s: Any, op: Op, e: Edit) -> Any:
     """A field of an edit."""
     if op.attrs["field"] not in ("position", "token"):
-        raise NotStatic(f"an edit's .{op.attrs['field']} is read on the host", op)
+        raise NotCapturable(f"an edit's .{op.attrs['field']} is read on the host", op)
     return e.position if op.attrs["field"] == "position" else e.token
 
 
@@ -139,7 +139,7 @@ def edit_get(s: Any, op: Op, e: Edit) -> Any:
 def commit(s: Any, op: Op, c: Any, *tree: Any) -> None:
     """Keep the canvas: its decided cells are committed at the end."""
     if not isinstance(c, DeviceCanvas) or s.committed is not None:
-        raise NotStatic("the program commits something else than one canvas at the end", op)
+        raise NotCapturable("the program commits something else than one canvas at the end", op)
     s.committed = c
 
 
@@ -148,7 +148,7 @@ def commit(s: Any, op: Op, c: Any, *tree: Any) -> None:
 def evaluate(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> CanvasDist:
     """The distributions of a canvas's cells."""
     if not isinstance(c, DeviceCanvas):
-        raise NotStatic("a masked model is called on something else than a canvas", op)
+        raise NotCapturable("a masked model is called on something else than a canvas", op)
     at, given = _asked(op, extra)
     s.calls[s.name_of(model)] += 1 if s.active is None else plain(s.active).long()
     scores, _ = _called(s, op, model, c, at, given)
@@ -170,21 +170,21 @@ def memory(s: Any, op: Op, model: Any, c: Any, *extra: Any) -> DeviceCanvasMemor
 
 
 @form("memory.only")
-def only(s: Any, op: Op, held: DeviceCanvasMemory, ps: Any) -> DeviceCanvasMemory:
+def only(s: Any, op: Op, cached: DeviceCanvasMemory, ps: Any) -> DeviceCanvasMemory:
     """A memory restricted to positions, or without them."""
     if isinstance(ps, Live | Num):
-        raise NotStatic("the cells of a memory depend on data", op)
-    return held.restrict(ps, op.attrs["kind"])
+        raise NotCapturable("the cells of a memory depend on data", op)
+    return cached.restrict(ps, op.attrs["kind"])
 
 
 def _asked(op: Op, extra: tuple[Any, ...]) -> tuple[Any, DeviceCanvasMemory | None]:
     """(positions or None, memory or None) of a call."""
     named = dict(zip(op.attrs["with"], extra, strict=True))
     if set(named) - {"at", "given"}:
-        raise NotStatic(f"a model call with {', '.join(sorted(set(named) - {'at', 'given'}))}", op)
+        raise NotCapturable(f"a model call with {', '.join(sorted(set(named) - {'at', 'given'}))}", op)
     at = named.get("at")
     if isinstance(at, Live | Num):
-        raise NotStatic("the cells of a call depend on data", op)
+        raise NotCapturable("the cells of a call depend on data", op)
     return at, named.get("given")
 
 
@@ -194,7 +194,7 @@ def _called(s: Any, op: Op, model: Any, c: DeviceCanvas, at: Any, given: DeviceC
         id(model),
         id(c),
         None if at is None else np.asarray(at).tobytes(),
-        None if given is None else (given.held.tobytes(), given.prompt, given.serial),
+        None if given is None else (given.cached.tobytes(), given.prompt, given.serial),
     )
     if key not in s.made:
         s.made[key] = (model.call(c, at, given, s.keeps(op), s.active), c)  # c is kept alive, so that its id is unique
@@ -208,7 +208,7 @@ def noise(s: Any, op: Op, *counters: Any) -> CanvasNoise:
     kind, site = op.attrs["kind"], op.attrs["site"]
     if kind == "output":
         if counters and isinstance(counters[0], Live):
-            raise NotStatic("an output index for each cell", op)
+            raise NotCapturable("an output index for each cell", op)
         return CanvasNoise(kind, site, (), counters[0] if counters else None)
     return CanvasNoise(kind, site, counters)
 
@@ -223,7 +223,7 @@ def face(s: Any, op: Op, d: CanvasDist) -> CanvasDist:
 def draw(s: Any, op: Op, q: Any, key: CanvasNoise) -> CanvasDraws:
     """One draw from each distribution. The number of an element's draw at its site is its index among the present ones."""
     if not isinstance(q, CanvasDist):
-        raise NotStatic("a draw from numbers that are no distribution", op)
+        raise NotCapturable("a draw from numbers that are no distribution", op)
     lane: Any = np.arange(q.size)
     if q.live is not None:
         lane = q.live.long().cumsum(1) - 1
@@ -253,14 +253,14 @@ def draw_get(s: Any, op: Op, x: CanvasDraws) -> Any:
         )
     if field == "law" and x.dist is not None:
         return x.dist
-    raise NotStatic(f"a draw's .{field} is the host's", op)
+    raise NotCapturable(f"a draw's .{field} is the host's", op)
 
 
 @form("draw.many")
 def draw_many(s: Any, op: Op, q: Any, k: Any, key: CanvasNoise) -> Live:
     """All elements of a uniform distribution in the order of their race: a shuffle."""
     if op.attrs["replace"] or not isinstance(q, CanvasDist) or q.ids.ndim or not isinstance(q.rows, CanvasVectors):
-        raise NotStatic("several draws of one distribution of a canvas", op)
+        raise NotCapturable("several draws of one distribution of a canvas", op)
     probs = vector(q)[:, 0]
     words = s.stream.words(key, np.zeros(1, dtype=np.int64))
     times = s.stream.exponentials(words, int(probs.shape[-1]))[:, 0]
@@ -276,7 +276,7 @@ def draw_many(s: Any, op: Op, q: Any, k: Any, key: CanvasNoise) -> Live:
 def bernoulli(s: Any, op: Op, p: Any, key: CanvasNoise) -> Live:
     """True with the given probabilities."""
     if not isinstance(p, Live) or p.live is not None:
-        raise NotStatic("a data-dependent number of Bernoulli draws", op)
+        raise NotCapturable("a data-dependent number of Bernoulli draws", op)
     words = s.stream.words(key, np.arange(p.size))
     coins = s.stream.uniforms(words, 1)[..., 0] < p.data
     s.fault(torch.isnan(p.data))
@@ -287,10 +287,10 @@ def bernoulli(s: Any, op: Op, p: Any, key: CanvasNoise) -> Live:
 def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
     """float64: the probability of a token in each distribution."""
     if not isinstance(p, CanvasDist) or not p.ids.ndim:
-        raise NotStatic("a look-up in something else than a vector of distributions", op)
+        raise NotCapturable("a look-up in something else than a vector of distributions", op)
     tokens = tokens_of(x, s.stream)
     if tokens.shape[1] != p.size:
-        raise NotStatic("distributions and tokens of different lengths", op)
+        raise NotCapturable("distributions and tokens of different lengths", op)
     return Live(s.lazy(p.rows.at(p.face, p.ids, tokens)).double(), both(p.live, getattr(x, "live", None)))
 
 
@@ -298,7 +298,7 @@ def lookup(s: Any, op: Op, p: Any, x: Any) -> Live:
 def info(s: Any, op: Op, p: Any, *more: Any) -> Live:
     """The entropy of each distribution, in nats."""
     if more or not isinstance(p, CanvasDist) or not p.ids.ndim:
-        raise NotStatic("this information about distributions is computed on the host", op)
+        raise NotCapturable("this information about distributions is computed on the host", op)
     return Live(s.lazy(torch.special.entr(vector(p)).sum(-1)), p.live)
 
 
@@ -306,7 +306,7 @@ def info(s: Any, op: Op, p: Any, *more: Any) -> Live:
 def normalize(s: Any, op: Op, w: Any) -> CanvasDist:
     """Weights over their sum, as a distribution."""
     if not isinstance(w, Live) or w.data.ndim != 2:
-        raise NotStatic("weights of several rows", op)
+        raise NotCapturable("weights of several rows", op)
     data = w.data.double() if w.live is None else torch.where(w.live, w.data, 0).double()
     mass = data.sum(-1, keepdim=True)
     probs = data / torch.where(mass > 0, mass, 1.0)

@@ -97,15 +97,17 @@ class CausalOnDevice:
             tokens[lane, : len(part)] = torch.tensor(part, dtype=torch.int64)
             bits[lane, : len(part)] = chain[: len(part)]
         cells = Cells(self.batch, self.capacity, count, self.device, self.weights.kernels)
-        held = torch.full((self.batch,), start, dtype=torch.int32, device=self.device)
+        cached = torch.full((self.batch,), start, dtype=torch.int32, device=self.device)
         positions = torch.arange(start, start + count, device=self.device).expand(self.batch, -1)
-        placed = cells.place(tokens.to(self.device), positions, 0, held, bits.to(self.device))
+        placed = cells.place(tokens.to(self.device), positions, 0, cached, bits.to(self.device))
         self.run(cells, placed, self.entering(cells, placed))
 
     @torch.no_grad()
-    def forward(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, rows: Tensor | None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, positions: Tensor, first: int, cached: Tensor, bits: Tensor, rows: Tensor | None
+    ) -> Tensor:
         """See `DeviceModel`: [B, R, V] of the model's own type."""
-        placed = self._cells.place(tokens, positions, first, held, bits)
+        placed = self._cells.place(tokens, positions, first, cached, bits)
         return self.read(rows_of(self.run(self._cells, placed, self.entering(self._cells, placed)), rows))
 
     def entering(self, cells: Cells, placed: Placed) -> Tensor:
@@ -113,7 +115,8 @@ class CausalOnDevice:
         return placed.tokens
 
     def run(self, cells: Cells, placed: Placed, entering: Tensor) -> Tensor:
-        """The last states [B, T, width] of new tokens, whose keys and values are written to the caches. Call it without gradients."""
+        """The last states [B, T, width] of new tokens, whose keys and values are written to the caches. Call it without
+        gradients."""
         kinds = {FULL: None} if self.layout.window is None else {FULL: None, SLIDING: self.layout.window}
         masks: dict[str, Any] = {}
         for kind, window in kinds.items():
@@ -126,8 +129,8 @@ class CausalOnDevice:
 
     @torch.no_grad()
     def heads(self, slots: Tensor) -> Tensor:
-        """Scores [B, heads, V] of the tokens after the one that follows each slot int64[B], by Medusa heads. A committed token's
-        slot is its position. Raises DecError for a model without heads."""
+        """Scores [B, heads, V] of the tokens after the one that follows each slot int64[B], by Medusa heads. A committed
+        token's slot is its position. Raises DecError for a model without heads."""
         if self.weights.guesses is None or self.last is None:
             raise DecError(f"{self.name!r} has no heads")
         index = slots[:, None, None].expand(-1, 1, self.layout.width)
@@ -138,12 +141,12 @@ class CausalOnDevice:
         return self.weights.head(states)[..., : self.vocab_size].contiguous()
 
     @torch.no_grad()
-    def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
+    def move(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
         """See `DeviceModel`."""
         if self._mover is not None:
-            self._mover(held, source, count)
+            self._mover(cached, source, count)
             return
-        here, there = self._cells.kept(held, source, count)
+        here, there = self._cells.kept(cached, source, count)
         lanes = self._cells.lanes
         for block in self._blocks.values():
             block[:, lanes, :, there] = block[:, lanes, :, here]
@@ -152,8 +155,8 @@ class CausalOnDevice:
 
 
 def weights_of(model: Model, attention: Attention | None = None) -> Weights:
-    """The weights of a Hugging Face causal model, loaded once per model and attention. Raises DecError for another model, and for
-    one that cannot be run with given masks and positions.
+    """The weights of a Hugging Face causal model, loaded once per model and attention. Raises DecError for another model, and
+    for one that cannot be run with given masks and positions.
 
     attention: None is the template's kernel on a GPU, and masks over all slots where Triton's interpreter would run it.
     """

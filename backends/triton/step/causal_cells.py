@@ -49,8 +49,8 @@ class Placed:
         return (self.bits != 0).any(-1)
 
     @cached_property
-    def held(self) -> Tensor:
-        """int64[B, 1]: slots held."""
+    def cached(self) -> Tensor:
+        """int64[B, 1]: slots cached."""
         return self.lengths.long()[:, None]
 
 
@@ -69,20 +69,20 @@ class Cells:
         self.tail_positions = torch.zeros((batch, tail), dtype=torch.int64, device=device)
         self._shifts = torch.arange(WORD, dtype=torch.int32, device=device)
 
-    def place(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor) -> Placed:
+    def place(self, tokens: Tensor, positions: Tensor, first: int, cached: Tensor, bits: Tensor) -> Placed:
         """Slots of new tokens int64[B, T]; records their positions. Arguments as for `DeviceModel.forward`. Raises DecError for
         tokens past the tail's end."""
         count = tokens.shape[1]
         if first + count > self.tail:
             raise DecError(f"tail cells {first}..{first + count - 1} of a tail of {self.tail}")
         if self.kernels:
-            made = place_cells(tokens, positions, first, held, bits, self.tail_positions, self.capacity - 1)
-            return Placed(*made, first, held, bits)
+            made = place_cells(tokens, positions, first, cached, bits, self.tail_positions, self.capacity - 1)
+            return Placed(*made, first, cached, bits)
         real = (bits != 0).any(-1)
-        write = torch.where(real, held.long()[:, None] + self.steps[first : first + count], self.capacity - 1)
+        write = torch.where(real, cached.long()[:, None] + self.steps[first : first + count], self.capacity - 1)
         positions = torch.where(real, positions, 0)
         self.tail_positions[:, first : first + count] = positions
-        return Placed(torch.where(real, tokens, 0), positions, write, first, held, bits)
+        return Placed(torch.where(real, tokens, 0), positions, write, first, cached, bits)
 
     def tail_seen(self, bits: Tensor) -> Tensor:
         """bool[B, T, N]: the tail slots that each new token sees, N the smaller of the tail and what the words cover."""
@@ -100,22 +100,22 @@ class Cells:
     def seen(self, placed: Placed, window: int | None = None) -> Tensor:
         """bool[B, T, capacity]: the slots that each new token sees; padding sees the slot that it is written to."""
         slots = self.steps[: self.capacity]
-        committed = slots < placed.held[..., None]
+        committed = slots < placed.cached[..., None]
         if window is not None:
             committed = committed & (slots > placed.positions[..., None] - window)
         tail = self.tail_seen(placed.bits if window is None else self.near(placed, window))
-        index = slots - placed.held  # [B, capacity], tail indices of the slots
+        index = slots - placed.cached  # [B, capacity], tail indices of the slots
         known = (index >= 0) & (index < tail.shape[-1])
         at = index.clamp(0, tail.shape[-1] - 1)[:, None].expand(-1, tail.shape[1], -1)
         below = tail.gather(2, at) & known[:, None]
         padding = ~placed.real[..., None] & (slots == self.capacity - 1)
         return torch.where(placed.real[..., None], committed | below, padding)
 
-    def kept(self, held: Tensor, source: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    def kept(self, cached: Tensor, source: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """int64[B, K] twice: source and destination slots of an accepted path. For other entries both are the slot of
         padding."""
         steps = self.steps[: source.shape[1]]
-        taken, row, spare = steps < count[:, None], held.long()[:, None], self.capacity - 1
+        taken, row, spare = steps < count[:, None], cached.long()[:, None], self.capacity - 1
         return torch.where(taken, row + source, spare), torch.where(taken, row + steps, spare)
 
 

@@ -134,7 +134,7 @@ def cells_kernel(
     tokens,
     positions,
     bits,
-    held,
+    cached,
     tokens_out,
     positions_out,
     write,
@@ -147,8 +147,8 @@ def cells_kernel(
     BLOCK: tl.constexpr,
     WORDS: tl.constexpr,
 ):
-    """BLOCK new tokens of one sequence: their slots, tokens and positions; padding is token 0 at position 0 in the slot `spare`.
-    Their positions are stored as the tail's."""
+    """BLOCK new tokens of one sequence: their slots, tokens and positions; padding is token 0 at position 0 in the slot
+    `spare`. Their positions are stored as the tail's."""
     b, t = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     word, there = tl.arange(0, WORDS), t < cells
     place = b * cells + t
@@ -157,19 +157,19 @@ def cells_kernel(
     at = tl.where(real, tl.load(positions + place, mask=there, other=0), 0)
     tl.store(positions_out + place, at, mask=there)
     tl.store(tokens_out + place, tl.where(real, tl.load(tokens + place, mask=there, other=0), 0), mask=there)
-    tl.store(write + place, tl.where(real, tl.load(held + b) + first + t, spare).to(tl.int64), mask=there)
+    tl.store(write + place, tl.where(real, tl.load(cached + b) + first + t, spare).to(tl.int64), mask=there)
     tl.store(tail_positions + b * tail + first + t, at, mask=there)
 
 
 def place_cells(
-    tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, tail_positions: Tensor, spare: int
+    tokens: Tensor, positions: Tensor, first: int, cached: Tensor, bits: Tensor, tail_positions: Tensor, spare: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens, positions and slots, int64[B, T], of new tokens (see `Cells.place`); writes tail_positions int64[B, tail]."""
     batch, cells, words = bits.shape
     made = [torch.empty((batch, cells), dtype=torch.int64, device=bits.device) for _ in range(3)]
     block = min(power(cells), CELLS_BLOCK)
     cells_kernel[(batch, -(-cells // block))](
-        tokens.contiguous(), positions.contiguous(), bits.contiguous(), held, *made, tail_positions, cells, words, first,
+        tokens.contiguous(), positions.contiguous(), bits.contiguous(), cached, *made, tail_positions, cells, words, first,
         tail_positions.shape[1], spare, BLOCK=block, WORDS=power(words), num_warps=1,
     )  # fmt: skip
     return made[0], made[1], made[2]

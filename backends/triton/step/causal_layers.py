@@ -22,9 +22,9 @@ from decgraph.runtime.models.hf_causal import HFCausal
 
 @dataclass(frozen=True)
 class Weights:
-    """The parts of a model's forward. step: a captured forward or the module's own, called as `Step`; `captured`: whether its masks
-    are sites; `kernels`: whether it uses the kernels of this folder. head: last states [..., width] to logits [..., size or more]. context: the most positions it reads.
-    guesses: Medusa heads, states [B, 1, width] to one such tensor per head."""
+    """The parts of a model's forward. step: a captured forward or the module's own, called as `Step`; `captured`: whether its
+    masks are sites; `kernels`: whether it uses the kernels of this folder. head: last states [..., width] to logits [..., size
+    or more]. context: the most positions it reads. guesses: Medusa heads, states [B, 1, width] to one such tensor per head."""
 
     step: Callable[..., Tensor]
     layout: Layout

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decgraph.backends.torch.shaping import amount
 from decgraph.backends.triton.rows import functions
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.runtime.request import Request
 
 
@@ -34,7 +34,7 @@ class Shape:
 
     @staticmethod
     def of(request: Request) -> Shape:
-        """The shaping of a request. Raises NotStatic for shaping that depends on rows' paths, or calls Python."""
+        """The shaping of a request. Raises NotCapturable for shaping that depends on rows' paths, or calls Python."""
         why = {
             "penalties": request.repetition_penalty != 1
             or bool(amount(request.presence_penalty))
@@ -47,7 +47,7 @@ class Shape:
         }
         for what, there in why.items():
             if there:
-                raise NotStatic(f"the request has {what}")
+                raise NotCapturable(f"the request has {what}")
         return Shape(
             float(request.temperature),
             request.top_k,
@@ -58,7 +58,7 @@ class Shape:
         )
 
 
-class Laws:
+class DistributionKernels:
     """The generated kernels of backends/triton/rows. Rows are logits [N, V], or probabilities where `given`; words int32[N, 3]
     are key words and seeds int64[N, 2] the seed's uint32 words, by row. Nothing is read back; the token of a row without mass
     is -1."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.step.evaluate import NotStatic, device
+from decgraph.backends.triton.step.evaluate import NotCapturable, device
 from decgraph.backends.triton.step.launch import commit_tokens
 from decgraph.backends.triton.step.values import Context, DeviceDraws, DeviceNoise, DevicePath
 
@@ -36,7 +36,7 @@ def ctx_get(s: Any, op: Any, ctx: Context, *n: Any) -> Tensor:
         return length
     if op.attrs["field"] == "token":
         return last_token(s, 1 + ctx.parent)
-    raise NotStatic("the context's tokens as a vector", op)
+    raise NotCapturable("the context's tokens as a vector", op)
 
 
 def last_token(s: Any, back: int = 1) -> Tensor:
@@ -55,7 +55,7 @@ def request(s: Any, op: Any) -> Any:
         return s.limit.long()
     if field == "room":
         return (s.limit - (s.length - s.base)).long()
-    raise NotStatic(f"the request's {field}", op)
+    raise NotCapturable(f"the request's {field}", op)
 
 
 @device("done")
@@ -76,15 +76,15 @@ def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
         tokens = flat[:, None] if flat.ndim == 1 else flat.flatten(1)
         count = s.constant(np.full(s.frame.batch, int(tokens.shape[1]), dtype=np.int32))
     else:
-        raise NotStatic("a commit of something else than a draw or an accepted path", op)
+        raise NotCapturable("a commit of something else than a draw or an accepted path", op)
     if path is not None and (path.tree.base.length is not s.length or s.epoch != path.tree.epoch):
         path = None
     kept = commit_tokens(s.tokens, s.length, s.base, s.limit, s.done, s.lost, s.ends, tokens, count)
     if path is not None:
         s.tally.committed(kept, path.length, s.began)
     s.epoch += 1
-    for held in s.held.values():
-        held.settle(kept, int(tokens.shape[1]), path)
+    for cache in s.caches.values():
+        cache.compact(kept, int(tokens.shape[1]), path)
 
 
 @device("state.read")
@@ -92,7 +92,7 @@ def read(s: Any, op: Any) -> Any:
     """The value of a state."""
     name = op.attrs["state"]
     if name not in s.states:
-        raise NotStatic(f"the state `{name}`", op)
+        raise NotCapturable(f"the state `{name}`", op)
     return s.states[name]
 
 
@@ -100,8 +100,8 @@ def read(s: Any, op: Any) -> Any:
 def write(s: Any, op: Any, value: Any) -> None:
     """Set a state, in place; sequences that are over keep theirs."""
     name = op.attrs["state"]
-    held = s.states.get(name)
-    if not isinstance(held, Tensor) or not isinstance(value, Tensor) or held.shape != value.shape:
-        raise NotStatic(f"the state `{name}` changes its shape or type", op)
-    over = s.began.view(-1, *([1] * (held.ndim - 1)))
-    held.copy_(torch.where(over, held, value.to(held.dtype)))
+    kept = s.states.get(name)
+    if not isinstance(kept, Tensor) or not isinstance(value, Tensor) or kept.shape != value.shape:
+        raise NotCapturable(f"the state `{name}` changes its shape or type", op)
+    over = s.began.view(-1, *([1] * (kept.ndim - 1)))
+    kept.copy_(torch.where(over, kept, value.to(kept.dtype)))

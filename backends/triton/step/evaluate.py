@@ -1,9 +1,9 @@
 """Evaluates a region of the IR once on the device, for a batch of sequences in lockstep, with nothing read back.
 
 Static values (counts, bounds, topologies, the structure of trees that grow by counts) are Python values and decide the control
-flow; everything else is a tensor whose axis 0 is the sequence. Since no launch depends on a tensor's values, they can be captured
-as a CUDA graph and replayed. An op that does not allow this raises NotStatic, and the program runs in eager mode, by the driver
-of the torch backend.
+flow; everything else is a tensor whose axis 0 is the sequence. Since no launch depends on a tensor's values, they can be
+captured as a CUDA graph and replayed. An op that does not allow this raises NotCapturable, and the program runs in eager mode,
+by the driver of the torch backend.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILES = ("numbers", "rows", "trees", "models", "effects", "walk")
 """Files of this folder that register ops (canvas programs have a table of their own: canvas_step.py)."""
 
 
-class NotStatic(Exception):
+class NotCapturable(Exception):
     """Raised for what a captured step does not support: the step cannot run on the device as a whole."""
 
     def __init__(self, why: str, op: Op | None = None) -> None:
@@ -33,15 +33,15 @@ class NotStatic(Exception):
         self.why, self.op = why, op
 
 
-Form = Callable[..., Any]
+Implementation = Callable[..., Any]
 
 
-def registrar(table: dict[str, Form]) -> Callable[..., Callable[[Form], Form]]:
+def registrar(table: dict[str, Implementation]) -> Callable[..., Callable[[Implementation], Implementation]]:
     """A decorator that registers functions in a table, by the ops that they implement. It raises TypeError for an op registered
     before."""
 
-    def names(*opcodes: str) -> Callable[[Form], Form]:
-        def register(f: Form) -> Form:
+    def names(*opcodes: str) -> Callable[[Implementation], Implementation]:
+        def register(f: Implementation) -> Implementation:
             for name in opcodes:
                 if name in table:
                     raise TypeError(f"op {name} has two implementations on the device")
@@ -64,21 +64,21 @@ def load() -> None:
         import_module(f"decgraph.backends.triton.step.{name}")
 
 
-def known(value: Any) -> bool:
+def is_static(value: Any) -> bool:
     """Whether a value is static: numbers, arrays of NumPy, and anything without a tensor."""
     if isinstance(value, Tensor):
         return False
     if isinstance(value, list | tuple):
-        return all(known(v) for v in value)
+        return all(is_static(v) for v in value)
     return not getattr(value, "on_device", False)
 
 
 class Evaluator:
     """Runs regions. `env` maps IR values to their current values; subclasses add the state that ops need.
 
-    forms: implementations of ops, by opcode; where: "on the device", for messages."""
+    implementations: implementations of ops, by opcode; where: "on the device", for messages."""
 
-    forms, where = DEVICE, "on the device"
+    implementations, where = DEVICE, "on the device"
 
     def __init__(self) -> None:
         self.env: dict[Value, Any] = {}
@@ -97,25 +97,25 @@ class Evaluator:
             out = special(op)
         else:
             operands = [self.env[v] for v in op.operands]
-            if op.opcode in self.forms:
-                out = self.forms[op.opcode](self, op, *operands)
-            elif all(self.knows(v) for v in operands):
+            if op.opcode in self.implementations:
+                out = self.implementations[op.opcode](self, op, *operands)
+            elif all(self.is_static(v) for v in operands):
                 out = self.hosted(op, operands)
             else:
-                raise NotStatic(f"`{op.opcode}` is not implemented {self.where}", op)
+                raise NotCapturable(f"`{op.opcode}` is not implemented {self.where}", op)
         if len(op.results) == 1:
             self.env[op.result] = out
         elif op.results:
             self.env.update(zip(op.results, out, strict=True))
 
-    def knows(self, value: Any) -> bool:
+    def is_static(self, value: Any) -> bool:
         """Whether a value is static."""
-        return known(value)
+        return is_static(value)
 
     def hosted(self, op: Op, operands: Sequence[Any]) -> Any:
         """An op over static values: its NumPy meaning. Implementations call this too where all operands are static."""
         if op.regions or lookup(op.opcode).batch == "host":
-            raise NotStatic(f"`{op.opcode}` is the host's", op)
+            raise NotCapturable(f"`{op.opcode}` is the host's", op)
         low = lower(op)
         if low.fn in TEMPLATES or low.fn is not_:
             return low.fn(*operands)
@@ -123,9 +123,9 @@ class Evaluator:
         return out[0] if len(op.results) == 1 else tuple(out)
 
     def truth(self, value: Any, op: Op) -> bool:
-        """A condition that decides the control flow. Raises NotStatic where it is not static."""
-        if not known(value):
-            raise NotStatic("the control flow depends on data", op)
+        """A condition that decides the control flow. Raises NotCapturable where it is not static."""
+        if not is_static(value):
+            raise NotCapturable("the control flow depends on data", op)
         return bool(value)
 
     # -- control flow
@@ -145,8 +145,8 @@ class Evaluator:
     def op_for(self, op: Op) -> Any:
         lo, hi, *carried = (self.env[v] for v in op.operands)
         region, stops = op.regions[0], bool(op.attrs.get("stops"))
-        if op.attrs.get("lanes") or not (known(lo) and known(hi)):
-            raise NotStatic("the number of iterations depends on data", op)
+        if op.attrs.get("lanes") or not (is_static(lo) and is_static(hi)):
+            raise NotCapturable("the number of iterations depends on data", op)
         for i in range(int(lo), int(hi)):
             out = self.region(region, [i, *carried])
             carried = list(out[1:] if stops else out)

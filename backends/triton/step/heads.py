@@ -1,14 +1,14 @@
 """EAGLE heads on the device: features of the target and tokens to scores, over a cache of the head's own.
 
-It differs from `DeviceModel` as follows. Counts and positions are those of tokens, as for the target: `held[b]` tokens of the
+It differs from `DeviceModel` as follows. Counts and positions are those of tokens, as for the target: `cached[b]` tokens of the
 context are cached, and the input for the token at position p pairs it with the feature of position p - 1. (The first token has
 no feature before it, hence no slot: the token at position p has slot p - 1, and prompts need two tokens.) `forward` takes
 `given` int64[B] too: the features of positions below it are the target's, as its last states by slot; above it a token reads
 the head's own feature of its parent, the tail slot that its bits name. The target must have computed those states: call `begin`
 after the target's, and a step's forward after the target's `move`.
 
-Keys and values computed from the head's own features differ from those of committed tokens (which use the target's features), so
-accepted nodes are computed again as committed tokens: `keeps_paths` is False. `move` keeps the committed tokens' slots.
+Keys and values computed from the head's own features differ from those of committed tokens (which use the target's features),
+so accepted nodes are computed again as committed tokens: `keeps_paths` is False. `move` keeps the committed tokens' slots.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class FeaturesOnDevice(CausalOnDevice):
 
     @torch.no_grad()
     def forward(
-        self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, rows: Tensor | None, given: Tensor
+        self, tokens: Tensor, positions: Tensor, first: int, cached: Tensor, bits: Tensor, rows: Tensor | None, given: Tensor
     ) -> Tensor:
         """See above: [B, R, V]."""
-        placed = self._cells.place(tokens, positions - 1, first, held - 1, bits)
+        placed = self._cells.place(tokens, positions - 1, first, cached - 1, bits)
         return self.read(rows_of(self.run(self._cells, placed, self.entering(self._cells, placed, given)), rows))
 
-    def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
-        """See `DeviceModel`, for committed tokens' slots; source int64[B, K], held and count int32[B]."""
-        super().move(held - 1, source, count)
+    def move(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
+        """See `DeviceModel`, for committed tokens' slots; source int64[B, K], cached and count int32[B]."""
+        super().move(cached - 1, source, count)
 
     def entering(self, cells: Cells, placed: Placed, given: Tensor | None = None) -> Tensor:
         """States [B, T, width] of tokens and features. given: None where all features are the target's."""
@@ -71,7 +71,7 @@ class FeaturesOnDevice(CausalOnDevice):
             seen = cells.tail_seen(placed.bits)
             count = seen.shape[-1]
             parents = seen & (cells.tail_positions[:, None, :count] == placed.positions[..., None] - 1)
-            slots = placed.held + (parents * cells.steps[:count]).sum(-1)
+            slots = placed.cached + (parents * cells.steps[:count]).sum(-1)
             features = torch.where((placed.positions < given[:, None])[..., None], features, _at(self._own, slots))
         features = features.to(self.layout.dtype)
         joined = torch.cat((self.module.embed_tokens(placed.tokens).to(features.dtype), features), dim=-1)

@@ -22,7 +22,7 @@ def new_cells(
     committed,
     row_length,
     length,
-    held,
+    cached,
     node_tokens,
     nodes,
     ids,
@@ -35,22 +35,22 @@ def new_cells(
     want,
     count,
     LEAD: tl.constexpr,
-    SPAN: tl.constexpr,
+    MOST_UNCACHED: tl.constexpr,
     WORDS: tl.constexpr,
     BLOCK: tl.constexpr,
     WANT: tl.constexpr,
 ):
-    """The inputs of one forward: LEAD pending tokens (0, or SPAN, the most there may be) and then `count` nodes.
+    """The inputs of one forward: LEAD uncached tokens (0, or MOST_UNCACHED, the most there may be) and then `count` nodes.
 
     tokens, positions: int64[B, T]; bits: int32[B, T, WORDS]; rows: int64[B, want], written here. committed: int64[B,
-    row_length]; length, held: int32[B]. node_tokens: int64[B, nodes]. ids, depth: int64[B or 1, count] (strides ids_b, depth_b,
-    0 for one that all share); own: int32[B or 1, count, WORDS], the tail slots of nodes and their ancestors. wanted: int64[want],
-    the nodes whose scores are wanted, -1 for the last pending token.
+    row_length]; length, cached: int32[B]. node_tokens: int64[B, nodes]. ids, depth: int64[B or 1, count] (strides ids_b,
+    depth_b, 0 for one that all share); own: int32[B or 1, count, WORDS], the tail slots of nodes and their ancestors. wanted:
+    int64[want], the nodes whose scores are wanted, -1 for the last uncached token.
     """
     b = tl.program_id(0).to(tl.int64)
     upper = tl.load(length + b)
-    lower = tl.load(held + b)
-    pending = tl.minimum(tl.maximum(upper - lower, 1), SPAN)
+    lower = tl.load(cached + b)
+    uncached = tl.minimum(tl.maximum(upper - lower, 1), MOST_UNCACHED)
     total = LEAD + count
     for start in range(0, total, BLOCK):
         j = start + tl.arange(0, BLOCK)
@@ -66,12 +66,12 @@ def new_cells(
         tl.store(positions + b * total + j, tl.where(early, at.to(tl.int64), upper - 1 + below), mask=j < total)
         for w in tl.static_range(WORDS):
             mine = tl.load(own + b * own_b + i * WORDS + w, mask=node, other=0)
-            chain = tl.where(j < pending, upto(j + 1, w), 0)
-            sees = tl.where(early, chain, mine | upto(pending, w))
+            chain = tl.where(j < uncached, upto(j + 1, w), 0)
+            sees = tl.where(early, chain, mine | upto(uncached, w))
             tl.store(bits + (b * total + j) * WORDS + w, sees, mask=j < total)
     r = tl.arange(0, WANT)
     cell = tl.load(wanted + r, mask=r < want, other=0)
-    tl.store(rows + b * want + r, tl.where(cell < 0, pending - 1, cell), mask=r < want)
+    tl.store(rows + b * want + r, tl.where(cell < 0, uncached - 1, cell), mask=r < want)
 
 
 @triton.jit
@@ -115,60 +115,61 @@ def commit_tokens(
 
 
 @triton.jit
-def settle_cells(
+def compact_cache(
     source,
     moved,
     after,
     length,
-    held,
+    cached,
     kept,
     path,
     deepest,
     cells,
     cells_b,
-    SPAN: tl.constexpr,
+    MOST_UNCACHED: tl.constexpr,
     BACK: tl.constexpr,
     WITH_PATH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The slots that a model keeps after a commit. source: int64[B, SPAN + deepest] and moved: int32[B], as `DeviceModel.move` takes
-    them; after: int32[B], the cached count afterwards. length (as it is now), held, kept: int32[B]. path: int64[B, deepest], accepted
-    nodes (below 1: none); cells: int64[B or 1, N], the tail slot of each node, -1 for none. Without a path only the pending
-    tokens' slots are kept, and nothing moves."""
+    """The slots that a model keeps after a commit. source: int64[B, MOST_UNCACHED + deepest] and moved: int32[B], as
+    `DeviceModel.move` takes them; after: int32[B], the cached count afterwards. length (as it is now), cached, kept: int32[B].
+    path: int64[B, deepest], accepted nodes (below 1: none); cells: int64[B or 1, N], the tail slot of each node, -1 for none.
+    Without a path only the uncached tokens' slots are kept, and nothing moves."""
     b = tl.program_id(0).to(tl.int64)
     upper = tl.load(length + b)
-    before = tl.load(held + b)
+    before = tl.load(cached + b)
     added = tl.load(kept + b)
-    pending = tl.minimum(tl.maximum(upper - added - before, 1), SPAN)
-    run = pending * 0
+    uncached = tl.minimum(tl.maximum(upper - added - before, 1), MOST_UNCACHED)
+    run = uncached * 0
     if WITH_PATH:
         j = tl.arange(0, BLOCK)
         node = tl.load(path + b * deepest + j, mask=j < deepest, other=0)
         cell = tl.load(cells + b * cells_b + node, mask=node > 0, other=-1)
         run = tl.min(tl.where((j < deepest) & (cell < 0), j, deepest), 0)
-    now = tl.maximum(tl.minimum(before + pending + run, upper - BACK), 0)
+    now = tl.maximum(tl.minimum(before + uncached + run, upper - BACK), 0)
     now = tl.where(added > 0, now, before)
     tl.store(after + b, now)
     if WITH_PATH:
         j = tl.arange(0, BLOCK)
-        back = tl.maximum(j - pending, 0)
-        node = tl.load(path + b * deepest + back, mask=(j >= pending) & (back < deepest), other=0)
+        back = tl.maximum(j - uncached, 0)
+        node = tl.load(path + b * deepest + back, mask=(j >= uncached) & (back < deepest), other=0)
         cell = tl.load(cells + b * cells_b + node, mask=node > 0, other=0)
         tl.store(
-            source + b * (SPAN + deepest) + j,
-            tl.where(j < pending, j.to(tl.int64), tl.maximum(cell, 0)),
-            mask=j < SPAN + deepest,
+            source + b * (MOST_UNCACHED + deepest) + j,
+            tl.where(j < uncached, j.to(tl.int64), tl.maximum(cell, 0)),
+            mask=j < MOST_UNCACHED + deepest,
         )
-        tl.store(moved + b, tl.maximum(tl.minimum(pending + run, now - before), 0))
+        tl.store(moved + b, tl.maximum(tl.minimum(uncached + run, now - before), 0))
 
 
 @triton.jit
-def walked_path(
+def accepted_path(
     tokens, count, offered, tested, accepted, deepest, done, lost, packed, head, depth, node_tokens, nodes, BLOCK: tl.constexpr
 ):
-    """The result of a verification as a path. tokens: int64[B, depth + 1], of the accepted nodes and the emitted one; count: int32[B],
-    accepted nodes; offered: int32[B], tokens. tested, accepted: int64[B, deepest], added to. packed: int64[B, head + 3 depth],
-    `Walked`. A fault of the rule, or a node of node_tokens int64[B, nodes] without a token, marks the sequence as lost."""
+    """The result of a verification as a path. tokens: int64[B, depth + 1], of the accepted nodes and the emitted one; count:
+    int32[B], accepted nodes; offered: int32[B], tokens. tested, accepted: int64[B, deepest], added to. packed: int64[B, head +
+    3 depth], `Walked`. A fault of the rule, or a node of node_tokens int64[B, nodes] without a token, marks the sequence as
+    lost."""
     b = tl.program_id(0).to(tl.int64)
     at = packed + b * (head + 3 * depth)
     n = tl.load(at + 1).to(tl.int32)

@@ -1,5 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
-"""Keys of noise computed on the device: the three counter words of runtime/noise.py's `Key.words`, for every row of every sequence.
+"""Keys of noise computed on the device: the three counter words of runtime/noise.py's `Key.words`, for every row of every
+sequence.
 
 Loop counters are static but for the iteration of `while not done`, which each sequence counts for itself; positions of the
 stream `output` are tensors.
@@ -25,7 +26,7 @@ def key_words(
     out,
     request,
     site,
-    turn,
+    iteration,
     counters,
     counter_b,
     counter_r,
@@ -34,13 +35,13 @@ def key_words(
     lane_r,
     rows,
     N: tl.constexpr,
-    TURN: tl.constexpr,
+    ITERATION: tl.constexpr,
     LANES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """out: int32[B, rows, 3]. request: int32[B, 2], the id's low and high word. site: int64[1]. turn: int32[B]. counters,
-    lanes: N and LANES int64 numbers for each row, with strides for the sequence and the row. The counter at TURN (none: -1) is
-    the sequence's iteration."""
+    """out: int32[B, rows, 3]. request: int32[B, 2], the id's low and high word. site: int64[1]. iteration: int32[B]. counters,
+    lanes: N and LANES int64 numbers for each row, with strides for the sequence and the row. The counter at ITERATION (none:
+    -1) is the sequence's iteration."""
     b = tl.program_id(0)
     r = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = r < rows
@@ -52,8 +53,8 @@ def key_words(
     none = (r * 0).to(tl.uint32)
     h = none + hash_start()
     for i in tl.static_range(N):
-        if i == TURN:
-            h = hash_word(h, none + tl.load(turn + b).to(tl.uint32))
+        if i == ITERATION:
+            h = hash_word(h, none + tl.load(iteration + b).to(tl.uint32))
         else:
             h = hash_word(h, tl.load(counters + b * counter_b + r * counter_r + i, mask=inside, other=0).to(tl.uint32))
     c1 = hash_end(h, N)
@@ -70,12 +71,13 @@ def key_words(
 
 
 def words_for(
-    out: Tensor, request: Tensor, site: Tensor, turn: Tensor, counters: Tensor, lanes: Tensor, *, turn_at: int = -1
+    out: Tensor, request: Tensor, site: Tensor, iteration: Tensor, counters: Tensor, lanes: Tensor, *, iteration_at: int = -1
 ) -> Tensor:
     """Fill `out`, int32[B, R, 3], with key words and return it.
 
-    request: int32[B, 2]. site: int64[1] (`site_word`). turn: int32[B]. counters: int64[B or 1, R or 1, n], lanes: int64[B or
-    1, R or 1, k], axes of one repeated; `turn_at`: the index of the counter that is the iteration (its entry in `counters` is not read).
+    request: int32[B, 2]. site: int64[1] (`site_word`). iteration: int32[B]. counters: int64[B or 1, R or 1, n], lanes: int64[B
+    or 1, R or 1, k], axes of one repeated; `iteration_at`: the index of the counter that is the iteration (its entry in
+    `counters` is not read).
     """
     batch, rows = int(out.shape[0]), int(out.shape[1])
     sizes = config("key_words", (), Config(block=64, warps=1))
@@ -85,14 +87,14 @@ def words_for(
         out,
         request,
         site,
-        turn,
+        iteration,
         counters,
         *_strides(counters),
         lanes,
         *_strides(lanes),
         rows,
         N=int(counters.shape[2]),
-        TURN=turn_at,
+        ITERATION=iteration_at,
         LANES=int(lanes.shape[2]),
         BLOCK=block,
         num_warps=sizes.warps,
@@ -106,6 +108,6 @@ def _strides(a: Tensor) -> tuple[int, int]:
     return (0 if a.shape[0] == 1 else int(a.shape[1]) * n, 0 if a.shape[1] == 1 else n)
 
 
-def halves(number: int) -> np.ndarray:
+def int32_words(number: int) -> np.ndarray:
     """A 64-bit number as int32[2], the low word first."""
     return np.array([number & 0xFFFFFFFF, number >> 32], dtype=np.uint32).view(np.int32)

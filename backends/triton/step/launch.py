@@ -16,7 +16,7 @@ SMALL = Config(block=64, warps=1)
 def new_cells(
     committed: Tensor,
     length: Tensor,
-    held: Tensor,
+    cached: Tensor,
     node_tokens: Tensor,
     ids: Tensor,
     depth: Tensor,
@@ -25,7 +25,7 @@ def new_cells(
     *,
     count: int,
     lead: int,
-    span: int,
+    most_uncached: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(tokens, positions, bits, rows) of a forward; see the kernel. ids, depth: int64[B or 1, count]; own: int32[B or 1,
     count, W]; with a count of 0 they have one entry, which is not read."""
@@ -49,7 +49,7 @@ def new_cells(
             committed,
             int(committed.shape[1]),
             length,
-            held,
+            cached,
             node_tokens,
             int(node_tokens.shape[1]),
             ids,
@@ -62,7 +62,7 @@ def new_cells(
             want,
             n,
             LEAD=lead,
-            SPAN=span,
+            MOST_UNCACHED=most_uncached,
             WORDS=w,
             BLOCK=block,
             WANT=triton.next_power_of_2(want),
@@ -107,49 +107,49 @@ def commit_tokens(
     return kept
 
 
-def settle_cells(
-    length: Tensor, held: Tensor, kept: Tensor, path: Tensor | None, cells: Tensor | None, *, span: int, back: int
+def compact_cache(
+    length: Tensor, cached: Tensor, kept: Tensor, path: Tensor | None, cells: Tensor | None, *, most_uncached: int, back: int
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """(source int64[B, K], count int32[B]) for a model's `move`, and its cached count afterwards, int32[B]; see the kernel.
     Without a path source is None."""
-    launched("settle_cells")
+    launched("compact_cache")
     b, at = int(length.shape[0]), length.device
     deepest = 0 if path is None else int(path.shape[1])
-    source = torch.empty((b, span + deepest), dtype=torch.int64, device=at)
-    moved, after = torch.empty_like(held), torch.empty_like(held)
+    source = torch.empty((b, most_uncached + deepest), dtype=torch.int64, device=at)
+    moved, after = torch.empty_like(cached), torch.empty_like(cached)
     if at.type != "meta":
-        nodes = held if path is None else path.contiguous()
-        where = held if cells is None else cells.contiguous()
-        kernels.settle_cells[(b,)](
+        nodes = cached if path is None else path.contiguous()
+        where = cached if cells is None else cells.contiguous()
+        kernels.compact_cache[(b,)](
             source,
             moved,
             after,
             length,
-            held,
+            cached,
             kept,
             nodes,
             deepest,
             where,
             0 if cells is None else _stride(where),
-            SPAN=span,
+            MOST_UNCACHED=most_uncached,
             BACK=back,
             WITH_PATH=path is not None,
-            BLOCK=triton.next_power_of_2(span + deepest),
+            BLOCK=triton.next_power_of_2(most_uncached + deepest),
             num_warps=1,
         )
     return (None if path is None else source), moved, after
 
 
-def walked_path(
+def accepted_path(
     packed: Tensor, head: int, depth: int, node_tokens: Tensor, done: Tensor, lost: Tensor, tested: Tensor, accepted: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(tokens int64[B, depth + 1], accepted nodes int32[B], tokens offered int32[B]) of a verification; see the kernel."""
-    launched("walked_path")
+    launched("accepted_path")
     b, at = int(packed.shape[0]), packed.device
     tokens = torch.empty((b, depth + 1), dtype=torch.int64, device=at)
     count, offered = (torch.empty(b, dtype=torch.int32, device=at) for _ in range(2))
     if at.type != "meta":
-        kernels.walked_path[(b,)](
+        kernels.accepted_path[(b,)](
             tokens,
             count,
             offered,

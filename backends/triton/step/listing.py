@@ -19,7 +19,7 @@ from decgraph.backends.triton.rows import functions
 from decgraph.backends.triton.rules.device import Given, Walked
 from decgraph.backends.triton.source import HEARD
 from decgraph.backends.triton.step import kernels
-from decgraph.backends.triton.step.distributions import Laws, Shape
+from decgraph.backends.triton.step.distributions import DistributionKernels, Shape
 from decgraph.backends.triton.step.keys import key_words
 from decgraph.backends.triton.step.machine import Frame
 from decgraph.backends.triton.step.values import DeviceNoise
@@ -31,9 +31,9 @@ VOCABULARY = 32_000
 SAYS = {
     "new_cells": "tokens, positions and ancestor masks for the next forward",
     "key_words": "Philox key words of the draws",
-    "walked_path": "the accepted path and the token after it",
+    "accepted_path": "the accepted path and the token after it",
     "commit_tokens": "append to the sequences, test for the end",
-    "settle_cells": "which computed slots stay cached",
+    "compact_cache": "which computed slots stay cached",
 }
 
 
@@ -58,8 +58,8 @@ class Listing(Probe):
         if name not in self.sources:
             self.sources[name] = text or source_of(getattr(kernels, name))
 
-    def make_laws(self, model: Any) -> Laws:
-        return Laws(Shape(), model.vocab_size, META, wide=False)
+    def make_kernels(self, model: Any) -> DistributionKernels:
+        return DistributionKernels(Shape(), model.vocab_size, META, wide=False)
 
     def key_words(self, noise: DeviceNoise, rows: int, positions: Tensor | None, lanes: Any = None) -> Tensor:
         self.launches.append((self.at, "key_words", SAYS["key_words"]))
@@ -68,7 +68,11 @@ class Listing(Probe):
 
     def walked(self, rule: Any, given: Given, depth: int) -> Walked:
         for name in rule.kernels:
-            every = "features of every node that the rule reads" if name.endswith("_rows") else f"down the tree, at most {depth} tokens"
+            every = (
+                "features of every node that the rule reads"
+                if name.endswith("_rows")
+                else f"down the tree, at most {depth} tokens"
+            )
             self.launches.append((self.at, name, every))
         self.sources.setdefault(rule.name, rule.source)
         return super().walked(rule, given, depth)
@@ -94,7 +98,7 @@ class Listed(Shapes):
         self.listing.launches.append((self.listing.at, f"{self.called}.heads", f"logits [B, {out.shape[1]}, V]"))
         return out
 
-    def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
+    def move(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
         self.listing.launches.append((self.listing.at, f"{self.called}.move", "cached keys and values of the accepted nodes"))
 
 
@@ -104,7 +108,7 @@ def source_of(kernel: Any) -> str:
 
 
 def listing_of(module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any]) -> Listing:
-    """A step of a program, listed. Raises NotStatic where it cannot run on the device as a whole."""
+    """A step of a program, listed. Raises NotCapturable where it cannot run on the device as a whole."""
     needs = needs_of(module, function, models, params, Shape())
     listed = {name: Listed(model, name) for name, model in models.items()}
     listing = Listing(module, function, listed, params, Frame(1, 64, Shape(), META))
@@ -114,7 +118,7 @@ def listing_of(module: Module, function: str, models: Mapping[str, Any], params:
     HEARD.append(listing.hear)
     try:
         listing.prologue()
-        listing.most_pending = dict(needs.pending)
+        listing.most_uncached = dict(needs.uncached)
         listing.launches.clear()
         listing.sources.clear()
         listing.body()

@@ -17,9 +17,9 @@ from torch import Tensor
 from decgraph.backends.triton.kit import compiled_rule
 from decgraph.backends.triton.rules.device import Given, Walked, site_words
 from decgraph.backends.triton.step.cache import DeviceCache
-from decgraph.backends.triton.step.distributions import Laws, Shape
-from decgraph.backends.triton.step.evaluate import Evaluator, NotStatic, known, load
-from decgraph.backends.triton.step.keys import halves, site_word, words_for
+from decgraph.backends.triton.step.distributions import DistributionKernels, Shape
+from decgraph.backends.triton.step.evaluate import Evaluator, NotCapturable, is_static, load
+from decgraph.backends.triton.step.keys import int32_words, site_word, words_for
 from decgraph.backends.triton.step.values import DeviceDist, DeviceNoise, DeviceRows
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
@@ -54,28 +54,30 @@ class DeviceStep(Evaluator):
         self.module, self.function, self.params = module, module.functions[function], dict(params)
         self.frame, self.device = frame, frame.device
         b = frame.batch
-        self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column gets the tokens that are not committed
-        self.length, self.base, self.limit, self.turn = (self.buffer((b,), torch.int32) for _ in range(4))
+        self.tokens = self.buffer(
+            (b, frame.capacity + 1), torch.int64
+        )  # the last column gets the tokens that are not committed
+        self.length, self.base, self.limit, self.iteration = (self.buffer((b,), torch.int32) for _ in range(4))
         self.done, self.lost = self.buffer((b,), torch.bool), self.buffer((b,), torch.bool)
         self.request, self.seeds = self.buffer((b, 2), torch.int32), self.buffer((b, 2), torch.int64)
         self.ends = self.buffer((b, frame.ends), torch.int64)
         self.states: dict[str, Any] = {}
-        self.most_pending: dict[str, int] = {}
+        self.most_uncached: dict[str, int] = {}
         self.tally = Counts(self)
         self._constants: dict[Any, Tensor] = {}
-        self.held: dict[str, DeviceCache] = {}
+        self.caches: dict[str, DeviceCache] = {}
         self.names: dict[int, str] = {}
         for p in self.function.params:
             if p.value.type.elem == "model":
                 model = models[p.name]
-                self.held.setdefault(p.name, DeviceCache(self, p.name, model))
+                self.caches.setdefault(p.name, DeviceCache(self, p.name, model))
                 self.names[id(model)] = p.name
                 self.env[p.value] = model
             else:
                 self.env[p.value] = parameter(p, self.params[p.name])
         self.main = next((p.name for p in self.function.params if p.value.type.elem == "model"), "")
         self.vocab_size = int(models[self.main].vocab_size)
-        self.laws = self.make_laws(models[self.main])
+        self.kernels = self.make_kernels(models[self.main])
         self.ids = [0] * b  # the requests' ids, for the host
         self.site_columns: dict[tuple[str, ...], Tensor] = {}
         self.uids = self.epoch = 0
@@ -99,14 +101,15 @@ class DeviceStep(Evaluator):
         return self.constant(np.arange(n))
 
     # -- requests
-    def admit(self, requests: Sequence[Request], pending: Mapping[str, int], shared: Mapping[Any, Any] | None = None) -> None:
-        """Write requests to the buffers, one for each sequence, and begin the models. Runs on the host, before any step. pending:
-        the most tokens that each model may have pending when an iteration begins (why.py); shared: a session's states."""
+    def admit(self, requests: Sequence[Request], uncached: Mapping[str, int], shared: Mapping[Any, Any] | None = None) -> None:
+        """Write requests to the buffers, one for each sequence, and begin the models. Runs on the host, before any step.
+        uncached: the most tokens that each model may have uncached when an iteration begins (why.py); shared: a session's
+        states."""
         self.place(requests)
-        self.most_pending = dict(pending)
-        for held in self.held.values():
-            held.span = 1
-            held.begin([r.prompt for r in requests])
+        self.most_uncached = dict(uncached)
+        for cache in self.caches.values():
+            cache.most_uncached = 1
+            cache.begin([r.prompt for r in requests])
         self.tally.clear()
         self.start_states(shared)
 
@@ -122,7 +125,7 @@ class DeviceStep(Evaluator):
             ends[n, : len(request.eos)] = sorted(request.eos)
         lengths = [len(r.prompt) for r in requests]
         self.ids = [r.request_id for r in requests]
-        seeds = np.stack([halves(r.seed) for r in requests]).view(np.uint32).astype(np.int64)
+        seeds = np.stack([int32_words(r.seed) for r in requests]).view(np.uint32).astype(np.int64)
         for buffer, value in (
             (self.tokens, tokens),
             (self.ends, ends),
@@ -130,25 +133,26 @@ class DeviceStep(Evaluator):
             (self.base, lengths),
             (self.limit, [min(r.limit, 2**31 - 1) for r in requests]),
             (self.seeds, seeds),
-            (self.request, np.stack([halves(i) for i in self.ids])),
+            (self.request, np.stack([int32_words(i) for i in self.ids])),
             *((words, site_words(self.ids, sites).numpy()) for sites, words in self.site_columns.items()),
         ):
             buffer.copy_(torch.from_numpy(np.array(value)))
-        for buffer in (self.turn, self.done, self.lost):
+        for buffer in (self.iteration, self.done, self.lost):
             buffer.zero_()
 
     # -- states
     def start_states(self, shared: Mapping[Any, Any] | None = None) -> None:
-        """Set initial states: the session's, where it has them, else the program's. Every sequence has its own. Runs on the host. Raises NotStatic for a state that is no tensor."""
+        """Set initial states: the session's, where it has them, else the program's. Every sequence has its own. Runs on the
+        host. Raises NotCapturable for a state that is no tensor."""
         for state in self.function.states:
             kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
             value = np.asarray(self.region(state.init, ())[0] if kept is None else kept)
             if state.scope == "batch" or value.dtype == object or state.type.elem in ("list", "index", "tree", "path"):
-                raise NotStatic(f"the state `{state.name}`")
+                raise NotCapturable(f"the state `{state.name}`")
             made = torch.from_numpy(np.broadcast_to(value, (self.frame.batch, *value.shape)).copy()).to(self.device)
-            held = self.states.get(state.name)
-            if isinstance(held, Tensor) and held.shape == made.shape:
-                held.copy_(made)
+            kept = self.states.get(state.name)
+            if isinstance(kept, Tensor) and kept.shape == made.shape:
+                kept.copy_(made)
             else:
                 self.states[state.name] = made
 
@@ -162,39 +166,39 @@ class DeviceStep(Evaluator):
         """Whether a captured iteration reads no result of the prologue: else it is captured again for other requests."""
         made = {v for op in self.before for v in op.results}
         read = {v for op in self.loop.regions[1].walk() for v in op.operands}
-        return all(known(self.env.get(v)) or isinstance(self.env.get(v), DeviceNoise) for v in made & read)
+        return all(is_static(self.env.get(v)) or isinstance(self.env.get(v), DeviceNoise) for v in made & read)
 
-    def spans(self) -> dict[str, int]:
-        """The most tokens that each model may have pending now."""
-        return {name: held.span for name, held in self.held.items()}
+    def uncached(self) -> dict[str, int]:
+        """The most tokens that each model may have uncached now."""
+        return {name: cache.most_uncached for name, cache in self.caches.items()}
 
     # -- an iteration
     def prologue(self) -> None:
         """Run the ops before `while not done`, once."""
-        self.start_turn()
+        self.start_iteration()
         for op in self.before:
             self.op(op)
 
     def body(self) -> None:
-        """One iteration of `while not done`, each model with `most_pending` pending tokens. Raises NotStatic."""
+        """One iteration of `while not done`, each model with `most_uncached` uncached tokens. Raises NotCapturable."""
         region = self.loop.regions[1]
-        self.start_turn()
-        for name, held in self.held.items():
-            held.span = self.most_pending.get(name, held.span)
-        self.env[region.args[0]] = self.turn
+        self.start_iteration()
+        for name, cache in self.caches.items():
+            cache.most_uncached = self.most_uncached.get(name, cache.most_uncached)
+        self.env[region.args[0]] = self.iteration
         for op in region.ops:
             self.op(op)
         for tokens in self.unchecked:
             self.flag(tokens < 0)
-        self.turn.add_((~self.began).to(torch.int32))
+        self.iteration.add_((~self.began).to(torch.int32))
 
-    def start_turn(self) -> None:
+    def start_iteration(self) -> None:
         self.uids = self.epoch = 0
         self.tally.calls, self.tally.drafted = {}, 0
         self.unchecked: list[Tensor] = []  # tokens of nodes that may be -1
         self.began = self.over()
-        for held in self.held.values():
-            held.start()
+        for cache in self.caches.values():
+            cache.start()
 
     def over(self) -> Tensor:
         """bool[B]: the sequences that are over and do not change."""
@@ -211,9 +215,9 @@ class DeviceStep(Evaluator):
         return out
 
     # -- noise and distributions
-    def make_laws(self, model: Any) -> Laws:
+    def make_kernels(self, model: Any) -> DistributionKernels:
         """The kernels for distributions over the main model's vocabulary."""
-        return Laws(self.frame.shape, model.vocab_size, self.device, wide=model.exact)
+        return DistributionKernels(self.frame.shape, model.vocab_size, self.device, wide=model.exact)
 
     def rule(self, op: Op) -> Any:
         """The kernels of a `tree.walk`, generated once for the op."""
@@ -237,24 +241,30 @@ class DeviceStep(Evaluator):
             return out
         if noise.kind == "output":
             if noise.index is not None:
-                raise NotStatic("`as output` at an index")
+                raise NotCapturable("`as output` at an index")
             if positions is None:
-                raise NotStatic("`as output` of a distribution without a position")
-            site, counters, turn_at = "output", positions[..., None], -1
+                raise NotCapturable("`as output` of a distribution without a position")
+            site, counters, iteration_at = "output", positions[..., None], -1
             where = self.constant(np.zeros((1, 1, 0), dtype=np.int64))
         else:
-            site, turn_at = noise.site, -1
+            site, iteration_at = noise.site, -1
             numbers = []
             for i, c in enumerate(noise.counters):
-                if c is self.turn:
-                    turn_at = i
+                if c is self.iteration:
+                    iteration_at = i
                 elif isinstance(c, Tensor):
-                    raise NotStatic("a data-dependent loop counter")
-                numbers.append(0 if c is self.turn else int(c))
+                    raise NotCapturable("a data-dependent loop counter")
+                numbers.append(0 if c is self.iteration else int(c))
             counters = self.constant(np.array(numbers, dtype=np.int64).reshape(1, 1, -1))
             where = self.constant((np.arange(rows)[:, None] if lanes is None else lanes)[None].astype(np.int64))
         return words_for(
-            out, self.request, self.constant(np.array([site_word(site)])), self.turn, counters, where, turn_at=turn_at
+            out,
+            self.request,
+            self.constant(np.array([site_word(site)])),
+            self.iteration,
+            counters,
+            where,
+            iteration_at=iteration_at,
         )
 
     def face(self, rows: DeviceRows, name: str) -> Tensor:
@@ -263,16 +273,17 @@ class DeviceStep(Evaluator):
             return rows.scores
         if name not in rows.faces:
             flat = rows.scores.flatten(0, 1)
-            rows.faces[name] = self.laws.probs(flat, name).unflatten(0, rows.scores.shape[:2])
+            rows.faces[name] = self.kernels.probs(flat, name).unflatten(0, rows.scores.shape[:2])
         return rows.faces[name]
 
     def points(self, rows: DeviceRows, name: str) -> Tensor | None:
-        """int64[B, R]: the certain token of each row, where a view is one-hot by construction: the shaped one of a greedy request."""
+        """int64[B, R]: the certain token of each row, where a view is one-hot by construction: the shaped one of a greedy
+        request."""
         if rows.given or name != "shaped" or not self.frame.shape.greedy:
             return None
         if "points" not in rows.faces:
             flat = rows.scores.flatten(0, 1)
-            rows.faces["points"] = self.laws.best(flat).unflatten(0, rows.scores.shape[:2])
+            rows.faces["points"] = self.kernels.best(flat).unflatten(0, rows.scores.shape[:2])
         return rows.faces["points"]
 
     def vector(self, q: DeviceDist) -> Tensor:
@@ -299,16 +310,16 @@ def take(s: DeviceStep, values: Tensor, index: Any) -> Tensor:
 
 
 def split(function: Function) -> tuple[list[Op], Op]:
-    """The ops before `while not done`, and that loop. Raises NotStatic for a function of another structure."""
+    """The ops before `while not done`, and that loop. Raises NotCapturable for a function of another structure."""
     ops = list(function.body.ops)
     at = next((i for i, op in enumerate(ops) if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
     if at is None:
-        raise NotStatic("there is no `while not done`")
+        raise NotCapturable("there is no `while not done`")
     loop = ops[at]
     if loop.operands or loop.attrs.get("stops"):
-        raise NotStatic("the loop carries values from iteration to iteration, or may be left early", loop)
+        raise NotCapturable("the loop carries values from iteration to iteration, or may be left early", loop)
     if ops[at + 1 :]:
-        raise NotStatic("there are ops after `while not done`", ops[at + 1])
+        raise NotCapturable("there are ops after `while not done`", ops[at + 1])
     return ops[:at], loop
 
 
@@ -352,7 +363,7 @@ class Counts:
         behind = (self.kept < self.offered)[:, None] & (depth > self.kept[:, None])
         return self.both - (self.both - self.before) * behind
 
-    def turn(self) -> tuple[dict[str, int], int]:
+    def iteration(self) -> tuple[dict[str, int], int]:
         """Calls by name, and drafted tokens, of the last iteration (or prologue)."""
         return dict(self.calls), self.drafted
 

@@ -1,4 +1,5 @@
-"""Implementations of ops over vectors and numbers on the device: arithmetic, indexing, joining, choosing. Stable, as on the host."""
+"""Implementations of ops over vectors and numbers on the device: arithmetic, indexing, joining, choosing. Stable, as on the
+host."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch.ops.vectors import _MAPS, _folded
-from decgraph.backends.triton.step.evaluate import NotStatic, device, known
+from decgraph.backends.triton.step.evaluate import NotCapturable, device, is_static
 from decgraph.backends.triton.step.machine import take
 from decgraph.backends.triton.step.values import Context, DeviceDist, DeviceDraws, DevicePath, Nodes
 from decgraph.ir.ops.common import align, numeric
@@ -28,8 +29,8 @@ def tensor(s: Any, x: Any, op: Any = None) -> Tensor:
         return x.ids
     if isinstance(x, Tensor):
         return x
-    if isinstance(x, Context | DevicePath) or not known(x):
-        raise NotStatic(f"a {type(x).__name__.lower()} as numbers", op)
+    if isinstance(x, Context | DevicePath) or not is_static(x):
+        raise NotCapturable(f"a {type(x).__name__.lower()} as numbers", op)
     made: Tensor = s.constant(np.asarray(x)[None])
     return made
 
@@ -47,7 +48,7 @@ def flat_draws(s: Any, x: DeviceDraws) -> DeviceDraws:
 @device("map")
 def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     """An elementwise function."""
-    if all(known(x) for x in xs):
+    if all(is_static(x) for x in xs):
         return s.hosted(op, xs)
     types = [numeric(v.type) for v in op.operands]
     want = max((t.dims for t in types), key=len, default=())
@@ -69,7 +70,7 @@ def lined(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
 @device("reduce")
 def reduce(s: Any, op: Any, x: Any) -> Any:
     """Fold one dimension."""
-    if known(x):
+    if is_static(x):
         return s.hosted(op, [x])
     return _folded(op.attrs["fn"], tensor(s, x, op), 1 + _axis(op.attrs, numeric(op.operands[0].type)))
 
@@ -89,23 +90,23 @@ def length(s: Any, op: Any, x: Any) -> Any:
 @device("gather")
 def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
     """v[i]; where v covers a part, the index is the member's node."""
-    if known(v) and all(known(i) for i in ix):
+    if is_static(v) and all(is_static(i) for i in ix):
         return s.hosted(op, [v, *ix])
     types = [numeric(o.type) for o in op.operands[1:]]
     named = types[0].elem in ("node", "position") and len(types) == 1
     at = getattr(v, "at", None)
     if named and at is not None:
-        if isinstance(at, Nodes) or not known(ix[0]):
-            raise NotStatic("a member of a part of data-dependent nodes", op)
+        if isinstance(at, Nodes) or not is_static(ix[0]):
+            raise NotCapturable("a member of a part of data-dependent nodes", op)
         ix = (np.array([int(np.flatnonzero(at == i)[-1]) for i in np.ravel(ix[0])]).reshape(np.shape(ix[0])),)
     if len(ix) > 1:
         want = max((t.dims for t in types), key=len)
-        if all(known(i) for i in ix):
+        if all(is_static(i) for i in ix):
             wide = np.broadcast_arrays(
                 *[np.asarray(_host_lined(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)]
             )
             return pick(s, v, tuple(wide), op)
-        raise NotStatic("several data-dependent indices", op)
+        raise NotCapturable("several data-dependent indices", op)
     return pick(s, v, ix[0], op)
 
 
@@ -133,7 +134,7 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
         return picked(s, v, index)
     if isinstance(v, Tensor):
         return picked(s, v, index)
-    raise NotStatic(f"elements of a {type(v).__name__.lower()}", op)
+    raise NotCapturable(f"elements of a {type(v).__name__.lower()}", op)
 
 
 def picked(s: Any, a: Any, index: Any) -> Any:
@@ -159,9 +160,9 @@ def picked(s: Any, a: Any, index: Any) -> Any:
 @device("slice")
 def cut(s: Any, op: Any, v: Any, *ends: Any) -> Any:
     """v[lo:hi] of the first dimension, by static bounds."""
-    if not all(known(e) for e in ends):
-        raise NotStatic("a slice of data-dependent length", op)
-    if known(v):
+    if not all(is_static(e) for e in ends):
+        raise NotCapturable("a slice of data-dependent length", op)
+    if is_static(v):
         return s.hosted(op, [v, *ends])
     where = slice(int(ends[0]) if op.attrs.get("has_lo") else None, int(ends[-1]) if op.attrs.get("has_hi") else None)
     n = v.count if isinstance(v, Nodes) else v.shape[0] if isinstance(v, DeviceDist | DeviceDraws) else int(v.shape[1])
@@ -171,7 +172,7 @@ def cut(s: Any, op: Any, v: Any, *ends: Any) -> Any:
 @device("list")
 def listing(s: Any, op: Any, *items: Any) -> Any:
     """[a, b, c]: a vector where the items stack."""
-    if all(known(x) for x in items):
+    if all(is_static(x) for x in items):
         return s.hosted(op, items)
     if op.results[0].type.elem == "list":
         return list(items)
@@ -182,10 +183,10 @@ def listing(s: Any, op: Any, *items: Any) -> Any:
 @device("concat")
 def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
     """a ++ b along the first dimension; single values count as vectors of one."""
-    if known(a) and known(b):
+    if is_static(a) and is_static(b):
         return s.hosted(op, [a, b])
     if op.results[0].type.elem in ("list", "path"):
-        raise NotStatic("lists and paths joined", op)
+        raise NotCapturable("lists and paths joined", op)
     values = [tensor(s, x, op) for x in (a, b)]
     most = max(v.ndim for v in values)
     values = [v if v.ndim == most else v[:, None] for v in values]
@@ -195,11 +196,11 @@ def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
 @device("arg")
 def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
-    if known(x) and all(known(k) for k in by):
+    if is_static(x) and all(is_static(k) for k in by):
         return s.hosted(op, [x, *by])
     down = op.attrs["fn"] == "max"
     if by:
-        raise NotStatic("a choice by several keys", op)
+        raise NotCapturable("a choice by several keys", op)
     if isinstance(x, DeviceDist) and down:
         ones = s.points(x.rows, x.face)
         if ones is not None:
@@ -211,10 +212,10 @@ def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
 @device("select.top")
 def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
     """The k candidates with the largest keys, best first (or in their own order)."""
-    if known(x) and all(known(b) for b in by):
+    if is_static(x) and all(is_static(b) for b in by):
         return s.hosted(op, [x, k, *by])
-    if not known(k) or len(by) > 1:
-        raise NotStatic("a choice of a data-dependent number, or by several keys", op)
+    if not is_static(k) or len(by) > 1:
+        raise NotCapturable("a choice of a data-dependent number, or by several keys", op)
     flat = flat_draws(s, x) if isinstance(x, DeviceDraws) else x
     n = (
         flat.count
@@ -228,7 +229,7 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
     keys = tensor(s, by[0] if by else x, op)
     keys = keys.flatten(1) if keys.ndim > 1 else keys[:, None]
     if int(keys.shape[1]) != n:
-        raise NotStatic("keys over more than the candidates", op)
+        raise NotCapturable("keys over more than the candidates", op)
     chosen = order(keys)[:, : max(0, int(k))]
     if op.attrs.get("order", "best") == "kept":
         chosen = chosen.sort(1).values
@@ -250,11 +251,11 @@ def order(keys: Tensor) -> Tensor:
 @device("scatter")
 def scatter(s: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
     """v with v[i] set to x; of equal indices the last wins."""
-    if known(v) and known(x) and all(known(i) for i in ix):
+    if is_static(v) and is_static(x) and all(is_static(i) for i in ix):
         return s.hosted(op, [v, x, *ix])
     index = tensor(s, ix[0], op) if len(ix) == 1 else None
     if index is None or op.attrs["mode"] != "last" or index.dtype == torch.bool:
-        raise NotStatic("places set by several indices or by conditions, or added to", op)
+        raise NotCapturable("places set by several indices or by conditions, or added to", op)
     b = s.frame.batch
     base, values = (tensor(s, a, op) for a in (v, x))
     index = (index if index.ndim > 1 else index[:, None]).expand(b, -1)

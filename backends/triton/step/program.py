@@ -1,5 +1,5 @@
-"""A program on the device for a batch of requests: iterations are launched one after the other, or replayed as a CUDA graph, and
-the host reads the flags every n iterations.
+"""A program on the device for a batch of requests: iterations are launched one after the other, or replayed as a CUDA graph,
+and the host reads the flags every n iterations.
 
 An iteration after the end changes nothing: sequences that are over keep their buffers. So reading the flags seldom costs a few
 iterations at the end and saves a synchronisation in every one.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.heads import FeaturesOnDevice
 from decgraph.backends.triton.step.machine import DeviceStep, Frame
 from decgraph.backends.triton.step.why import Needs
@@ -30,13 +30,13 @@ EVERY = 8
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a request. tokens: the committed ones. lost: a case came up that only the driver of the torch backend handles
-    (it raises the error, or grows smaller trees): it has to run the request again. turns: iterations of `while not done`. calls:
-    total, by model parameter. drafted, tested, accepted: as runtime/trace.py counts."""
+    """The outcome of a request. tokens: the committed ones. lost: a case came up that only the driver of the torch backend
+    handles (it raises the error, or grows smaller trees): it has to run the request again. iterations: iterations of `while not
+    done`. calls: total, by model parameter. drafted, tested, accepted: as runtime/trace.py counts."""
 
     tokens: tuple[int, ...]
     lost: bool
-    turns: int
+    iterations: int
     calls: dict[str, int]
     drafted: int
     tested: tuple[int, ...]
@@ -80,26 +80,26 @@ class StepProgram:
         step, batch = self.step, self.step.frame.batch
         if not 0 < len(requests) <= batch:
             raise ValueError(f"{len(requests)} requests for a batch of {batch}")
-        step.admit([*requests, *[requests[0]] * (batch - len(requests))], self.needs.pending, shared)
+        step.admit([*requests, *[requests[0]] * (batch - len(requests))], self.needs.uncached, shared)
         step.done[len(requests) :] = True
         self.reads = 0
         step.prologue()
-        self.before = step.tally.turn()
+        self.before = step.tally.iteration()
         stale = self.graph is not None and not step.reusable
         if self.graph is None or stale:
             step.body()  # compilation and tuning at first use must not happen during a capture
-            self.each = step.tally.turn()
+            self.each = step.tally.iteration()
             self.graph = self.captured() if self.graphs else None
         most = int(max(r.limit for r in requests)) + 1
-        turns, self.interrupted = 0, False
+        iterations, self.interrupted = 0, False
         try:
-            while turns < most + self.every and not self.over():
+            while iterations < most + self.every and not self.over():
                 for _ in range(self.every):
                     if self.graph is not None:
                         self.graph.replay()
                     else:
                         step.body()
-                turns += self.every
+                iterations += self.every
         except KeyboardInterrupt:  # the tokens committed so far are kept; the caller raises it again
             self.interrupted = True
         return self.outcomes(len(requests))
@@ -122,22 +122,22 @@ class StepProgram:
         s = self.step
         self.reads += 1
         unfinished = s.lost if self.interrupted else s.lost | ~s.done
-        tokens, length, base, turn, lost, useless, tested, accepted = (
-            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.turn, unfinished, s.tally.useless, *s.tally.counted())
+        tokens, length, base, iteration, lost, useless, tested, accepted = (
+            a.cpu().numpy() for a in (s.tokens, s.length, s.base, s.iteration, unfinished, s.tally.useless, *s.tally.counted())
         )
         out = []
         for b in range(n):
             (once, few), (again, many) = self.before, self.each
-            calls = {name: once.get(name, 0) + again.get(name, 0) * int(turn[b]) for name in {**once, **again}}
+            calls = {name: once.get(name, 0) + again.get(name, 0) * int(iteration[b]) for name in {**once, **again}}
             calls = {name: n for name, n in calls.items() if n}
             deep = int(np.flatnonzero(tested[b])[-1]) + 1 if tested[b].any() else 0
             out.append(
                 Outcome(
                     tuple(tokens[b, base[b] : length[b]].tolist()),
                     bool(lost[b]),
-                    int(turn[b]),
+                    int(iteration[b]),
                     calls,
-                    few + many * int(turn[b]) - int(useless[b]),
+                    few + many * int(iteration[b]) - int(useless[b]),
                     tuple(tested[b, :deep].tolist()),
                     tuple(accepted[b, :deep].tolist()),
                 )
@@ -152,7 +152,7 @@ class StepProgram:
 def device_models(
     models: Mapping[str, Any], needs: Needs, batch: int, capacity: int, device: torch.device | str | None = None
 ) -> dict[str, Any]:
-    """The `DeviceModel`s of a program's runtime models, for sequences of at most `capacity` tokens. Raises NotStatic for a
+    """The `DeviceModel`s of a program's runtime models, for sequences of at most `capacity` tokens. Raises NotCapturable for a
     model that is not implemented on the device."""
     out: dict[str, Any] = {}
     try:
@@ -161,11 +161,11 @@ def device_models(
             if model.kind == "features":
                 target = next((t for t in out.values() if isinstance(t, CausalOnDevice)), None)
                 if target is None:
-                    raise NotStatic(f"`{name}` reads the features of a model that is not on the device")
+                    raise NotCapturable(f"`{name}` reads the features of a model that is not on the device")
                 out[name] = FeaturesOnDevice(model, target, tail)
                 continue
             room = capacity + max(needs.tails.values()) + 2
             out[name] = device_model(model, batch, room, tail, device=device)
     except DecError as error:
-        raise NotStatic(str(error)) from error
+        raise NotCapturable(str(error)) from error
     return {name: out[name] for name in models}

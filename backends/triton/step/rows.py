@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.step.evaluate import NotStatic, device
+from decgraph.backends.triton.step.evaluate import NotCapturable, device
 from decgraph.backends.triton.step.machine import take
 from decgraph.backends.triton.step.values import DeviceDist, DeviceDraws, DeviceNoise, DeviceRows, Nodes
 
@@ -19,7 +19,7 @@ def as_dist(q: Any, op: Any) -> DeviceDist:
     if isinstance(q, DeviceDist):
         return q
     if not isinstance(q, Tensor):
-        raise NotStatic("a distribution computed on the host", op)
+        raise NotCapturable("a distribution computed on the host", op)
     return dist_of(q)
 
 
@@ -81,7 +81,7 @@ def draw(s: Any, op: Any, q: Any, key: DeviceNoise) -> DeviceDraws:
     values, given = source(s, q)
     n = int(values.shape[1])
     words = s.key_words(key, n, placed(s, q))
-    tokens = s.laws.draw(values.flatten(0, 1), given, words.flatten(0, 1), repeated(s, n))
+    tokens = s.kernels.draw(values.flatten(0, 1), given, words.flatten(0, 1), repeated(s, n))
     tokens = shaped(q, tokens.unflatten(0, (s.frame.batch, n)))
     return DeviceDraws(tokens, q.rows, q.index, q.face, at=q.at)
 
@@ -106,16 +106,16 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: DeviceNoise) -> DeviceDraws:
             if positions is not None:
                 positions = positions.repeat_interleave(k, 1)
             words = s.key_words(key, n * k, positions, lanes)
-            tokens = s.laws.draw(flat.repeat_interleave(k, 0), given, words.flatten(0, 1), repeated(s, n * k))
+            tokens = s.kernels.draw(flat.repeat_interleave(k, 0), given, words.flatten(0, 1), repeated(s, n * k))
         return DeviceDraws(shaped(q, tokens.reshape(s.frame.batch, n, k), k), q.rows, row, q.face, at=q.at)
     if greedy is not None:
-        raise NotStatic("draws without replacement of a greedy request", op)
+        raise NotCapturable("draws without replacement of a greedy request", op)
     words = s.key_words(key, n, placed(s, q))
-    tokens = s.laws.distinct(flat, given, words.flatten(0, 1), repeated(s, n), k)
+    tokens = s.kernels.distinct(flat, given, words.flatten(0, 1), repeated(s, n), k)
     tokens = tokens.unflatten(0, (s.frame.batch, n))
     members = tokens if q.index.ndim and int(q.rows.count) == n else None
     if members is None:
-        raise NotStatic("draws without replacement of some rows of a call", op)
+        raise NotCapturable("draws without replacement of some rows of a call", op)
     rank = np.broadcast_to(np.arange(k), (*q.shape, k))
     return DeviceDraws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=members, at=q.at)
 
@@ -126,29 +126,29 @@ def draw_race(s: Any, op: Any, q: Any, key: DeviceNoise, under: Any = None) -> D
     q = as_dist(q, op)
     k = min(chosen(s, op), q.rows.size)
     if s.points(q.rows, q.face) is not None:
-        raise NotStatic("races of a greedy request", op)
+        raise NotCapturable("races of a greedy request", op)
     values, given = source(s, q)
     n = int(values.shape[1])
     words = s.key_words(key, n, placed(s, q))
-    tokens, keys = s.laws.races(values.flatten(0, 1), given, words.flatten(0, 1), repeated(s, n), k)
+    tokens, keys = s.kernels.races(values.flatten(0, 1), given, words.flatten(0, 1), repeated(s, n), k)
     tokens, keys = (a.unflatten(0, (s.frame.batch, n)) for a in (tokens, keys.double()))
     if q.rows.tree is not None:
         keys = keys + picked(s, q, path_logs(s, q))[..., None]
     if under is not None:
         keys = conditioned(keys, (under if under.ndim > 1 else under[:, None])[..., None].expand(-1, n, -1))
     if q.rows.count != n or isinstance(q.index, Tensor):
-        raise NotStatic("races of some rows of a call", op)
+        raise NotCapturable("races of some rows of a call", op)
     row = np.broadcast_to(q.index[..., None], (*q.shape, k))
     rank = np.broadcast_to(np.arange(k), (*q.shape, k))
     return DeviceDraws(shaped(q, tokens, k), q.rows, row, q.face, rank=rank, members=tokens, race=shaped(q, keys, k), at=q.at)
 
 
 def chosen(s: Any, op: Any) -> int:
-    """The most draws that the program selects by race. Raises NotStatic where they are used otherwise."""
+    """The most draws that the program selects by race. Raises NotCapturable where they are used otherwise."""
     every = [o for o in s.function.body.walk() if o.opcode == "select.top" and o.attrs.get("by_race")]
     sizes = [s.env.get(o.operands[1], o.attrs.get("bound")) for o in every]
     if not sizes or any(n is None for n in sizes):
-        raise NotStatic("a race whose whole order is used", op)
+        raise NotCapturable("a race whose whole order is used", op)
     return max(int(n) for n in sizes)
 
 
@@ -192,12 +192,12 @@ def draw_get(s: Any, op: Any, x: DeviceDraws) -> Any:
         return probs_of(s, x)
     if field == "race" and x.race is not None:
         return x.race
-    raise NotStatic(f"the {field} of draws", op)
+    raise NotCapturable(f"the {field} of draws", op)
 
 
 def probs_of(s: Any, x: DeviceDraws, seen: str = "raw") -> Tensor:
-    """float64[B, *shape]: the probability of each token in the raw (or another) view of the row it was drawn from; 1 for tokens of
-    no row."""
+    """float64[B, *shape]: the probability of each token in the raw (or another) view of the row it was drawn from; 1 for tokens
+    of no row."""
     if x.rows is None:
         return (x.tokens >= 0).double()
     face = x.face if x.point else seen
@@ -220,7 +220,7 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> DeviceDraws:
         values, banned = picked(s, q, q.rows.scores), True
     else:
         values, banned = picked(s, q, s.face(q.rows, q.face)), False
-    tokens = s.laws.top(values.flatten(0, 1), k, banned=banned).unflatten(0, (s.frame.batch, int(values.shape[1])))
+    tokens = s.kernels.top(values.flatten(0, 1), k, banned=banned).unflatten(0, (s.frame.batch, int(values.shape[1])))
     row = (
         q.index[..., None].expand(*q.index.shape, k)
         if isinstance(q.index, Tensor)

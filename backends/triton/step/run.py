@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from decgraph.backends.triton.step.distributions import Shape
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.machine import Frame
 from decgraph.backends.triton.step.program import Outcome, StepProgram, device_models
 from decgraph.backends.triton.step.why import Needs, needs_of
@@ -41,7 +41,7 @@ class CachedStep:
 
     def __init__(self) -> None:
         self.programs: OrderedDict[Any, tuple[Any, StepProgram]] = OrderedDict()
-        self.needs: OrderedDict[Any, tuple[Any, Needs | NotStatic]] = OrderedDict()
+        self.needs: OrderedDict[Any, tuple[Any, Needs | NotCapturable]] = OrderedDict()
 
 
 def kept(model: Any) -> CachedStep:
@@ -67,7 +67,7 @@ def run_steps(
     for machine in machines:
         try:
             groups.setdefault(_group(machine), []).append(machine)
-        except NotStatic as error:
+        except NotCapturable as error:
             left.append((machine, str(error)))
     for members in groups.values():
         sessions = any(s.scope != "sequence" for s in members[0].function.states)
@@ -81,19 +81,19 @@ def run_steps(
             part = members[first : first + many]
             try:
                 left += _decode(part, sizes, every, device)
-            except NotStatic as error:
+            except NotCapturable as error:
                 left += [(m, str(error)) for m in part]
     return left
 
 
 def _group(m: Any) -> Any:
-    """The key that machines in one batch share. Raises NotStatic for one that cannot run in graph mode."""
+    """The key that machines in one batch share. Raises NotCapturable for one that cannot run in graph mode."""
     if m.main is None:
-        raise NotStatic("no model is called")
+        raise NotCapturable("no model is called")
     if m.listener is not None:
-        raise NotStatic("it has an event listener")
+        raise NotCapturable("it has an event listener")
     if m.parent is not None or m.until is not None or m.externs:
-        raise NotStatic("it is a sub-run, or calls functions of the caller")
+        raise NotCapturable("it is a sub-run, or calls functions of the caller")
     shape = Shape.of(m.request)
     return (
         id(m.module),
@@ -105,26 +105,26 @@ def _group(m: Any) -> Any:
 
 
 def needs(m: Any) -> Needs:
-    """The sizes that the steps of a machine's program need; cached. Raises NotStatic."""
+    """The sizes that the steps of a machine's program need; cached. Raises NotCapturable."""
     key, known = _group(m), kept(m.main).needs
     if key not in known:
         models = {p.name: m.models[p.name] for p in m.function.params if p.value.type.elem == "model"}
         try:
-            found: Needs | NotStatic = needs_of(m.module, m.function.name, models, m.params, key[-1])
-        except NotStatic as error:
+            found: Needs | NotCapturable = needs_of(m.module, m.function.name, models, m.params, key[-1])
+        except NotCapturable as error:
             found = error
         known[key] = ((m.module, m.models), found)
         while len(known) > 64:
             known.popitem(last=False)
     out = known[key][1]
-    if isinstance(out, NotStatic):
+    if isinstance(out, NotCapturable):
         raise out
     return out
 
 
 def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None, device: Any) -> list[tuple[Any, str]]:
-    """Decode machines of one group in one batch; returns those that are left. sizes: the most sequences of a batch, and the most tokens
-    of a sequence and ends of a request in the group."""
+    """Decode machines of one group in one batch; returns those that are left. sizes: the most sequences of a batch, and the
+    most tokens of a sequence and ends of a request in the group."""
     need = needs(machines[0])
     left, fit = [], []
     for m in machines:

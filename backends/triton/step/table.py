@@ -72,17 +72,19 @@ class TableOnDevice:
         self._tokens.copy_(tokens)
         self._index.copy_(index)
 
-    def forward(self, tokens: Tensor, positions: Tensor, first: int, held: Tensor, bits: Tensor, rows: Tensor | None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, positions: Tensor, first: int, cached: Tensor, bits: Tensor, rows: Tensor | None
+    ) -> Tensor:
         """See `DeviceModel`: float64 [B, R, V]."""
-        placed = self._cells.place(tokens, positions, first, held, bits)
+        placed = self._cells.place(tokens, positions, first, cached, bits)
         self._tokens.scatter_(1, placed.write, placed.tokens)
         index = self._contexts(placed)
         self._index.scatter_(1, placed.write, index)
         return self.rows[rows_of(index, rows)]
 
-    def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
+    def move(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
         """See `DeviceModel`."""
-        here, there = self._cells.kept(held, source, count)
+        here, there = self._cells.kept(cached, source, count)
         for kept in (self._tokens, self._index):
             kept.scatter_(1, there, kept.gather(1, here))
 
@@ -98,7 +100,7 @@ class TableOnDevice:
         cells = self._cells
         seen = cells.tail_seen(placed.bits)
         count = seen.shape[-1]
-        slots = (placed.held + cells.steps[:count]).clamp(max=self.capacity - 1)
+        slots = (placed.cached + cells.steps[:count]).clamp(max=self.capacity - 1)
         tail_tokens, tail_positions = self._tokens.gather(1, slots), cells.tail_positions[:, None, :count]
         index = torch.zeros_like(placed.positions)
         whole, scale = placed.real, 1
@@ -106,7 +108,7 @@ class TableOnDevice:
             at = placed.positions - back
             here = seen & (tail_positions == at[..., None])
             committed = self._tokens.gather(1, at.clamp(0, self.capacity - 1))
-            inside = at < placed.held
+            inside = at < placed.cached
             token = torch.where(inside, committed, (here * tail_tokens[:, None]).sum(-1))
             exists = at >= 0
             whole = whole & (~exists | inside | (here.sum(-1) == 1))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.step.effects import last_token
-from decgraph.backends.triton.step.evaluate import NotStatic, device
+from decgraph.backends.triton.step.evaluate import NotCapturable, device
 from decgraph.backends.triton.step.numbers import flat_draws
 from decgraph.backends.triton.step.rows import probs_of
 from decgraph.backends.triton.step.values import Context, DeviceDraws, DeviceTree, Growth, LogProbs, Nodes
@@ -21,7 +21,7 @@ def new(s: Any, op: Any, base: Any = None) -> DeviceTree:
     """A tree of a root alone."""
     base = Context(s.length) if base is None else base
     if not isinstance(base, Context) or base.parent:
-        raise NotStatic("a tree that does not grow from the context", op)
+        raise NotCapturable("a tree that does not grow from the context", op)
     zero = np.zeros(1, dtype=np.int64)
     token = s.constant(np.full((s.frame.batch, 1), -1, dtype=np.int64))
     logprob = LogProbs(s.constant(np.zeros((s.frame.batch, 1))))
@@ -33,9 +33,9 @@ def grow(s: Any, op: Any, t: DeviceTree, what: Any, *rest: Any) -> tuple[DeviceT
     """The tree with draws grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
     if not isinstance(what, DeviceDraws):
-        raise NotStatic("only draws are grown on the device", op)
+        raise NotCapturable("only draws are grown on the device", op)
     if t.origin is not None:
-        raise NotStatic("growth of a tree whose pruning depends on data", op)
+        raise NotCapturable("growth of a tree whose pruning depends on data", op)
     flat = flat_draws(s, what)
     n = flat.shape[0]
     first = t.size
@@ -52,7 +52,7 @@ def grow(s: Any, op: Any, t: DeviceTree, what: Any, *rest: Any) -> tuple[DeviceT
     for name, value in zip(op.attrs.get("columns", ()), values, strict=True):
         columns[name] = torch.cat([column(s, t, name), spread(s, value, n, what)], 1)
     if "logprob" in columns:
-        raise NotStatic("a column of its own for logprob", op)
+        raise NotCapturable("a column of its own for logprob", op)
     for name in set(t.columns) - set(columns):
         columns[name] = torch.cat([t.columns[name], t.columns[name].new_zeros((s.frame.batch, n))], 1)
     s.tally.drafted += n
@@ -100,7 +100,7 @@ def depths(t: DeviceTree, parents: Any, above: Any, op: Any) -> np.ndarray:
     among = above.within if isinstance(above, Nodes) else above
     levels = np.unique(t.depth[among]) if among is not None else np.zeros(0)
     if len(levels) != 1:
-        raise NotStatic("nodes at a data-dependent depth", op)
+        raise NotCapturable("nodes at a data-dependent depth", op)
     return np.full(int(parents.shape[-1]), 1 + int(levels[0]), dtype=np.int64)
 
 
@@ -112,7 +112,7 @@ def parents_of(s: Any, t: DeviceTree, what: DeviceDraws, at: Any, op: Any) -> tu
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
     if at is not None:
         if isinstance(at, Tensor):
-            raise NotStatic("growth at data-dependent nodes", op)
+            raise NotCapturable("growth at data-dependent nodes", op)
         if isinstance(at, Nodes):
             full = at.count == n
             return (at.ids if full else at.ids.index_select(1, s.constant(leading))), at
@@ -135,7 +135,7 @@ def parents_of(s: Any, t: DeviceTree, what: DeviceDraws, at: Any, op: Any) -> tu
         return found, found
     front = t.frontier
     if isinstance(front, Nodes):
-        raise NotStatic("growth at a data-dependent frontier", op)
+        raise NotCapturable("growth at a data-dependent frontier", op)
     if len(front) > 1 and shape and len(front) == shape[0]:
         return front[leading], front
     return np.full(n, front[0]), front[:1]
@@ -179,7 +179,7 @@ def get(s: Any, op: Any, t: DeviceTree) -> Any:
         return torch.cat([s.constant(np.ones((s.frame.batch, 1))), probs(s, t)], 1)
     if c in t.columns:
         return t.columns[c]
-    raise NotStatic(f"the column {c}", op)
+    raise NotCapturable(f"the column {c}", op)
 
 
 def live(s: Any, t: DeviceTree) -> Tensor | None:
@@ -229,20 +229,20 @@ def put(s: Any, op: Any, t: DeviceTree, ns: Any, value: Any) -> DeviceTree:
     """Set a column at static nodes."""
     name = op.attrs["column"]
     if isinstance(ns, Nodes) or name == "logprob":
-        raise NotStatic("a column set at data-dependent nodes", op)
+        raise NotCapturable("a column set at data-dependent nodes", op)
     ids = np.ravel(np.asarray(ns, dtype=np.int64))
-    held = column(s, t, name)
+    cached = column(s, t, name)
     if isinstance(value, Tensor):
-        new = value.flatten(1).to(held.dtype) if value.ndim > 1 else value[:, None].to(held.dtype)
+        new = value.flatten(1).to(cached.dtype) if value.ndim > 1 else value[:, None].to(cached.dtype)
     else:
-        new = s.constant(np.broadcast_to(np.asarray(value, dtype=np.float64), (1, len(ids)))).to(held.dtype)
+        new = s.constant(np.broadcast_to(np.asarray(value, dtype=np.float64), (1, len(ids)))).to(cached.dtype)
     new = new.expand(s.frame.batch, len(ids))
     where = np.zeros(t.size, dtype=np.int64)
     where[ids] = np.arange(len(ids))
     mask = np.zeros((1, t.size), dtype=bool)
     mask[0, ids] = True
     wide = new.index_select(1, s.constant(where))
-    return replace(t, columns={**t.columns, name: torch.where(s.constant(mask), wide, held)})
+    return replace(t, columns={**t.columns, name: torch.where(s.constant(mask), wide, cached)})
 
 
 @device("tree.front")
@@ -265,7 +265,7 @@ def nodes(s: Any, op: Any, t: DeviceTree, *n: Any) -> Any:
         return t.frontier if which == "frontier" else t.new
     if which == "leaves" and t.fixed:
         return t.leaves()
-    raise NotStatic(f"the {which} of a data-dependent tree", op)
+    raise NotCapturable(f"the {which} of a data-dependent tree", op)
 
 
 @device("tree.size")
@@ -274,7 +274,7 @@ def size(s: Any, op: Any, t: DeviceTree) -> int:
     if op.attrs["what"] == "size":
         return t.size - 1
     if not t.fixed:
-        raise NotStatic("the height of a data-dependent tree", op)
+        raise NotCapturable("the height of a data-dependent tree", op)
     return t.height
 
 
@@ -283,7 +283,7 @@ def keep(s: Any, op: Any, t: DeviceTree, ns: Any) -> DeviceTree:
     """Prune to nodes and the root. On the device their ancestors have to be among them; where they are not, the driver runs the
     request again, and prunes further."""
     if t.origin is not None:
-        raise NotStatic("a tree that is pruned twice", op)
+        raise NotCapturable("a tree that is pruned twice", op)
     ids = ns.ids if isinstance(ns, Nodes) else batched(s, np.ravel(np.asarray(ns, dtype=np.int64)))
     kept = torch.cat([s.constant(np.zeros((s.frame.batch, 1), dtype=np.int64)), ids.sort(1).values], 1)
     n = int(kept.shape[1])

@@ -85,7 +85,8 @@ class DeviceDist:
 class DeviceDraws:
     """Tokens int64[B, *shape], and the law of each. rows, row (NumPy int64[*shape] or a tensor [B, *shape]), face: the row
     and view each was drawn from (rows None: none). rank (as row) and members int64[B, R, k], by row: for draws without
-    replacement the law is the row without the earlier members. point: whether the laws are one-hot. race: race keys float[B, *shape]."""
+    replacement the law is the row without the earlier members. point: whether the laws are one-hot. race: race keys float[B,
+    *shape]."""
 
     tokens: Tensor
     rows: DeviceRows | None = None
@@ -180,9 +181,9 @@ class DeviceTree:
 
 @dataclass(frozen=True)
 class DevicePath:
-    """The accepted path of a verification. nodes: int64[B, D], the accepted nodes from the root's child on (-1 after them); count:
-    int32[B], how many; tokens: int64[B, D + 1], theirs and then the emitted one; length: int32[B], the number of tokens. tree:
-    the verified one; node: int64[B], the last accepted."""
+    """The accepted path of a verification. nodes: int64[B, D], the accepted nodes from the root's child on (-1 after them);
+    count: int32[B], how many; tokens: int64[B, D + 1], theirs and then the emitted one; length: int32[B], the number of tokens.
+    tree: the verified one; node: int64[B], the last accepted."""
 
     tree: DeviceTree
     nodes: Tensor

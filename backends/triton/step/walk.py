@@ -1,4 +1,5 @@
-"""Verification on the device: the tree, the evidence and the laws of the draws as inputs of the kernels of backends/triton/rules."""
+"""Verification on the device: the tree, the evidence and the laws of the draws as inputs of the kernels of
+backends/triton/rules."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from torch import Tensor
 from decgraph.backends.triton.rules.device import Given
 from decgraph.backends.triton.rules.values import Captured
 from decgraph.backends.triton.step.effects import last_token
-from decgraph.backends.triton.step.evaluate import NotStatic, device
-from decgraph.backends.triton.step.launch import walked_path
+from decgraph.backends.triton.step.evaluate import NotCapturable, device
+from decgraph.backends.triton.step.launch import accepted_path
 from decgraph.backends.triton.step.machine import take
 from decgraph.backends.triton.step.trees import batched, live, probs
 from decgraph.backends.triton.step.values import DeviceDist, DeviceDraws, DeviceNoise, DevicePath, DeviceTree
@@ -27,9 +28,9 @@ def walk(s: Any, op: Any, t: DeviceTree, evidence: Any, *more: Any) -> DevicePat
     noises = {v: k for v, k in keys.items() if isinstance(k, DeviceNoise)}
     rule = rule.variant({v: Captured(k.kind, len(k.counters), k.index is not None) for v, k in noises.items()})
     if not rule.supported:
-        raise NotStatic("a rule that cannot be a kernel", op)
+        raise NotCapturable("a rule that cannot be a kernel", op)
     if not isinstance(evidence, DeviceDist) or evidence.face != "shaped":
-        raise NotStatic("a verification against something else than a shaped distribution", op)
+        raise NotCapturable("a verification against something else than a shaped distribution", op)
     token = t.token if op.attrs["scope"] == "node" else torch.cat([last_token(s)[:, None], t.token[:, 1:]], 1)
     given: dict[str, Any] = {
         "token": token,
@@ -60,7 +61,7 @@ def walk(s: Any, op: Any, t: DeviceTree, evidence: Any, *more: Any) -> DevicePat
     depth = max(1, t.height)
     s.tally.walks(s.began)
     walked = s.walked(rule, Given(**given), depth)
-    tokens, count, offered = walked_path(
+    tokens, count, offered = accepted_path(
         walked.packed, walked.HEAD, depth, t.token, s.done, s.lost, s.tally.tested, s.tally.accepted
     )
     s.unchecked = [] if t.origin is None else s.unchecked  # a token of -1 was marked as lost before
@@ -76,7 +77,7 @@ def evidence_of(s: Any, t: DeviceTree, q: DeviceDist, op: Any) -> dict[str, Any]
     else:
         out["p"] = s.face(q.rows, q.face).contiguous()
     if isinstance(q.index, Tensor) or q.index.ndim != 1:
-        raise NotStatic("a verification against data-dependent rows", op)
+        raise NotCapturable("a verification against data-dependent rows", op)
     if q.at is None and len(q.index) == t.size and bool((q.index == np.arange(t.size)).all()) and q.rows.count == t.size:
         return out
     row = np.full(t.size, -1, dtype=np.int64)
@@ -101,7 +102,7 @@ def laws_of(s: Any, t: DeviceTree) -> dict[str, Any]:
             base += d.rows.count
         else:
             rows, members = (take(s, a, d.row) for a in (s.face(d.rows, d.face), d.members))
-            left = s.laws.without(rows.flatten(0, 1), members.flatten(0, 1), batched(s, d.rank).reshape(-1))
+            left = s.kernels.without(rows.flatten(0, 1), members.flatten(0, 1), batched(s, d.rank).reshape(-1))
             tables.append(left.unflatten(0, (s.frame.batch, g.count)))
             where.append(batched(s, base + np.arange(g.count)))
             base += g.count
@@ -116,7 +117,7 @@ def named(s: Any, t: DeviceTree, name: str, op: Any) -> Tensor:
     """float64[B, N]: a column that a rule reads of its draws."""
     b = s.frame.batch
     if t.origin is not None:
-        raise NotStatic(f"the {name} of data-dependent draws, in a rule", op)
+        raise NotCapturable(f"the {name} of data-dependent draws, in a rule", op)
     if name == "prob":
         return torch.cat([s.constant(np.ones((b, 1))), probs(s, t)], 1)
     if name == "point":
@@ -125,7 +126,7 @@ def named(s: Any, t: DeviceTree, name: str, op: Any) -> Tensor:
         return out
     if all(g.draws.race is not None for g in t.growths):
         return torch.cat([s.constant(np.zeros((b, 1))), *[g.draws.race for g in t.growths]], 1)
-    raise NotStatic(f"the {name} of draws, in a rule", op)
+    raise NotCapturable(f"the {name} of draws, in a rule", op)
 
 
 def counter(s: Any, keys: Any, x: Any, op: Any) -> Tensor:

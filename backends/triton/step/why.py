@@ -1,7 +1,7 @@
 """Whether a program can run in graph mode, and the sizes that its steps need: found by running iterations on shapes alone.
 
 Torch's meta device computes shapes and nothing else, so an iteration of the real evaluator over it takes milliseconds, whatever
-the models are. It raises the reason (`NotStatic`), or finds each model's tail slots in a step and its most pending tokens.
+the models are. It raises the reason (`NotCapturable`), or finds each model's tail slots in a step and its most uncached tokens.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.rules.device import Given, Walked
-from decgraph.backends.triton.step.distributions import Laws, Shape
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.distributions import DistributionKernels, Shape
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.machine import DeviceStep, Frame
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -23,16 +23,16 @@ from decgraph.runtime.request import Request
 
 META = torch.device("meta")
 TURNS = 6
-"""Iterations until the number of pending tokens has to be the same before and after one."""
+"""Iterations until the number of uncached tokens has to be the same before and after one."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The sizes that a program's steps need. tails: the most tail slots of a step, by model; pending: the most committed tokens
-    that are not cached when an iteration begins, by model; ahead: the most tokens past the committed ones in a step."""
+    """The sizes that a program's steps need. tails: the most tail slots of a step, by model; uncached: the most committed
+    tokens that are not cached when an iteration begins, by model; ahead: the most tokens past the committed ones in a step."""
 
     tails: dict[str, int]
-    pending: dict[str, int]
+    uncached: dict[str, int]
     ahead: int
 
 
@@ -49,7 +49,7 @@ class Shapes:
         tokens: Tensor,
         positions: Tensor,
         first: int,
-        held: Tensor,
+        cached: Tensor,
         bits: Tensor,
         rows: Tensor,
         given: Tensor | None = None,
@@ -62,12 +62,12 @@ class Shapes:
         n = heads_of(self.model)
         return torch.empty((len(slots), n, self.vocab_size), dtype=torch.float64 if self.exact else torch.float32, device=META)
 
-    def move(self, held: Tensor, source: Tensor, count: Tensor) -> None:
+    def move(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
         """See `DeviceModel`."""
 
 
 def heads_of(model: Any) -> int:
-    """How many Medusa heads a model has. Raises NotStatic for a model without."""
+    """How many Medusa heads a model has. Raises NotCapturable for a model without."""
     attached = getattr(model, "attached", None)
     if attached is not None:
         weight = next(attached.module.parameters())
@@ -75,12 +75,12 @@ def heads_of(model: Any) -> int:
             return len(list(attached.module(weight.new_zeros(1, 1, int(weight.shape[-1])))))
     n = int(getattr(model, "heads_count", 0))
     if not n:
-        raise NotStatic(f"`{model.name}` has no heads of its own")
+        raise NotCapturable(f"`{model.name}` has no heads of its own")
     return n
 
 
-class NoLaws(Laws):
-    """The shapes of the results of `Laws`."""
+class DistributionShapes(DistributionKernels):
+    """The shapes of the results of `DistributionKernels`."""
 
     def probs(self, scores: Tensor, face: str) -> Tensor:
         return torch.empty(scores.shape, dtype=torch.promote_types(scores.dtype, torch.float32), device=META)
@@ -113,8 +113,8 @@ class Probe(DeviceStep):
 
     meta = True
 
-    def make_laws(self, model: Any) -> Laws:
-        return NoLaws(Shape(), model.vocab_size, META, wide=model.exact)
+    def make_kernels(self, model: Any) -> DistributionKernels:
+        return DistributionShapes(Shape(), model.vocab_size, META, wide=model.exact)
 
     def walked(self, rule: Any, given: Given, depth: int) -> Walked:
         self.deepest = max(getattr(self, "deepest", 0), depth)
@@ -126,31 +126,31 @@ class Probe(DeviceStep):
 
 def needs_of(module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], shape: Shape) -> Needs:
     """The sizes that the steps of a program need, with these models (runtime models by parameter name) and for requests of this
-    shaping. Raises NotStatic where it cannot run in graph mode."""
+    shaping. Raises NotCapturable where it cannot run in graph mode."""
     for name, model in models.items():
         if model.kind == "masked":
-            raise NotStatic(f"`{name}` fills canvases")
+            raise NotCapturable(f"`{name}` fills canvases")
         if not hasattr(model, "vocab"):
-            raise NotStatic(f"`{name}` has no vocabulary")
+            raise NotCapturable(f"`{name}` has no vocabulary")
     probe = Probe(module, function, {n: Shapes(m) for n, m in models.items()}, params, Frame(1, 64, shape, META))
     try:
         probe.start_states()
         probe.prologue()
-        pending = probe.spans()
+        uncached = probe.uncached()
         for _ in range(TURNS):
-            probe.most_pending = pending
+            probe.most_uncached = uncached
             probe.body()
-            after = probe.spans()
-            if all(after[name] <= n for name, n in pending.items()):
+            after = probe.uncached()
+            if all(after[name] <= n for name, n in uncached.items()):
                 break
-            pending = {name: max(n, after[name]) for name, n in pending.items()}
+            uncached = {name: max(n, after[name]) for name, n in uncached.items()}
         else:
-            raise NotStatic("a model's pending tokens grow without bound")
+            raise NotCapturable("a model's uncached tokens grow without bound")
     except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, DecError) as error:
         # Implementations may fail in any way on values that they do not support; the driver of the torch backend runs them.
-        raise NotStatic(f"{type(error).__name__}: {error}") from error
-    tails = {name: held.most for name, held in probe.held.items()}
-    return Needs(tails, pending, 1 + getattr(probe, "deepest", 1))
+        raise NotCapturable(f"{type(error).__name__}: {error}") from error
+    tails = {name: cache.most for name, cache in probe.caches.items()}
+    return Needs(tails, uncached, 1 + getattr(probe, "deepest", 1))
 
 
 def static_reason(
@@ -163,7 +163,7 @@ def static_reason(
     """
     try:
         needs_of(module, function, models, params, Shape() if request is None else Shape.of(request))
-    except NotStatic as error:
+    except NotCapturable as error:
         return str(error)
     return None
 

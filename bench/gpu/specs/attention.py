@@ -12,7 +12,7 @@ from decgraph.backends.triton.cubin import ARCHES, Spec
 
 FOLDER = "decgraph.backends.triton.attention"
 POINTERS = {
-    "held": "*i32",
+    "cached": "*i32",
     "bits": "*i32",
     "positions": "*i64",
     "tail_positions": "*i64",
@@ -102,7 +102,7 @@ def merge_spec(name: str, group: int, size: int, rows: int, splits: int, join: b
         "LOGS": not join,
     }
     signature = {
-        "held": "*i32",
+        "cached": "*i32",
         "out": "*bf16",
         **dict.fromkeys(("parts", "stats", "done", "done_logs", "other", "other_logs", "logs"), "*fp32"),
         **dict.fromkeys(("batch", "heads", "tiles", "cells", "extra", "runs"), "i32"),
@@ -115,7 +115,7 @@ def move_spec(name: str, paths: int, width: int) -> Spec:
     lanes = power(paths)
     signature = {
         "table": "*i64",
-        "held": "*i32",
+        "cached": "*i32",
         "source": "*i64",
         "count": "*i32",
         "paths": "i32",
@@ -139,12 +139,12 @@ def tree_specs() -> list[Spec]:
         words = -(-nodes // 32) + 1
         signature = {
             "parent": "*i64",
-            "pending": "*i32",
+            "uncached": "*i32",
             "bits": "*i32",
             "jumps": "*i32",
             **dict.fromkeys(("nodes", "words", "offset"), "i32"),
         }
-        constexprs = {"N": nodes, "W": min(power(words), WORDS), "PENDING": True}
+        constexprs = {"N": nodes, "W": min(power(words), WORDS), "UNCACHED": True}
         out.append(
             Spec(f"ancestors {nodes}", "ancestor_bits", signature, constexprs, module=f"{FOLDER}.tree", warps=tree_warps(nodes))
         )

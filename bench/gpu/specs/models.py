@@ -51,7 +51,7 @@ def specs() -> list[Spec]:
     numbers64 = dict.fromkeys(("tokens", "positions", "tokens_out", "positions_out", "write", "tail_positions"), "*i64")
     for block, words in ((1, 1), (CELLS_BLOCK, 2), (CELLS_BLOCK, 16)):
         sizes = dict.fromkeys(("cells", "words", "first", "tail", "spare"), "i32")
-        out.append(Spec(f"cells {block}x{words}", "cells_kernel", {**numbers64, "bits": "*i32", "held": "*i32", **sizes},
+        out.append(Spec(f"cells {block}x{words}", "cells_kernel", {**numbers64, "bits": "*i32", "cached": "*i32", **sizes},
                         {"BLOCK": block, "WORDS": words}, module=MODULE, warps=1))  # fmt: skip
     for act in range(3):
         for dtype in ("bf16", "fp32"):

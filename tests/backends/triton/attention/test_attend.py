@@ -269,7 +269,7 @@ def test_nothing_is_read_back() -> None:
     [
         ({"bits": torch.zeros(2, 3, 1, dtype=torch.int64)}, "bits"),
         ({"first": 30}, "33 tail cells"),
-        ({"held": torch.zeros(2, dtype=torch.int64)}, "lengths"),
+        ({"cached": torch.zeros(2, dtype=torch.int64)}, "lengths"),
         ({"q": torch.zeros(2, 3, 7, 16)}, "fit together"),
         ({"q": torch.zeros(2, 3, 8, 16, dtype=torch.float64)}, "one type"),
         ({"window": 3}, "positions"),
@@ -278,6 +278,15 @@ def test_nothing_is_read_back() -> None:
 )
 def test_what_does_not_fit(change: dict[str, Any], words: str) -> None:
     c = made([20, 5], 3)
-    given_ = {"q": c.q, "keys": c.keys, "values": c.values, "held": c.held, "bits": c.bits, "first": 0, "scale": 1.0, **change}
+    given_ = {
+        "q": c.q,
+        "keys": c.keys,
+        "values": c.values,
+        "cached": c.held,
+        "bits": c.bits,
+        "first": 0,
+        "scale": 1.0,
+        **change,
+    }
     with pytest.raises(DecError, match=words):
         attend(**given_)

@@ -150,7 +150,7 @@ def fused(name: str, count: int, **more: Any) -> tuple[int, int, list[Kernel]]:
     for a, b in zip(have, want, strict=True):
         assert a.committed_tokens() == b.committed_tokens() and a.tally.calls == b.tally.calls
         assert a.tally.unmasked == b.tally.unmasked
-    return ran.turns, len(kernels), kernels
+    return ran.iterations, len(kernels), kernels
 
 
 EASY = ("fast_dllm", "llada", "prophet")

@@ -16,8 +16,8 @@ from decgraph.backends.triton.step.canvas_rows import Stream, hashed
 from decgraph.backends.triton.step.canvas_run import run_canvases
 from decgraph.backends.triton.step.canvas_table import TableCanvas
 from decgraph.backends.triton.step.canvas_values import CanvasNoise, DeviceCanvas, Num
-from decgraph.backends.triton.step.evaluate import NotStatic
-from decgraph.backends.triton.step.keys import halves, site_word, words_for
+from decgraph.backends.triton.step.evaluate import NotCapturable
+from decgraph.backends.triton.step.keys import int32_words, site_word, words_for
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel
@@ -94,7 +94,7 @@ def test_a_table_sees_held_cells_as_they_were() -> None:
     held = model.memory(seen(first[0])).only([0, 1, 2, 4])
     want = model.eval_canvas(seen(then[0]), [3], held)[0].to_float().logits
     assert scores.logits(np.arange(1))[0, 0].tolist() == list(want)
-    with pytest.raises(NotStatic, match="every cell"):
+    with pytest.raises(NotCapturable, match="every cell"):
         m.call(canvas(then), np.array([1]), memory.restrict([0, 1], "without"), False, None)
 
 
@@ -111,7 +111,7 @@ def test_key_words_are_the_streams() -> None:
     hashing in torch is what E's kernel does."""
     stream = Stream(2, torch.device("cpu"))
     requests, seeds = (5, 2**40 + 3), (7, 2**35 + 1)
-    stream.request.copy_(torch.from_numpy(np.stack([halves(r) for r in requests])))
+    stream.request.copy_(torch.from_numpy(np.stack([int32_words(r) for r in requests])))
     stream.seeds.copy_(torch.tensor([[s & 0xFFFFFFFF, s >> 32] for s in seeds]))
     base, turn = torch.tensor([3, 9]), Num(torch.tensor([4, 6]))
     lane = torch.tensor([[0, 1, 2], [5, 3, 1]])

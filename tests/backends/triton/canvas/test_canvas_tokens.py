@@ -73,8 +73,8 @@ def test_the_drivers_tokens_and_calls(name: str, temperature: float) -> None:
     params = parameters(name, length=11, block=4, tau=0.3, steps=6)
     ran = same(name, hf_model(), params, requests(3, temperature=temperature))
     own = [r.calls["model"] for r in ran]
-    assert all(max(own) <= r.turns <= sum(own) and r.wasted == r.turns - r.calls["model"] for r in ran)
-    assert name.startswith(("fast", "static")) or set(own) == {ran[0].turns}  # those have a number of turns
+    assert all(max(own) <= r.iterations <= sum(own) and r.wasted == r.iterations - r.calls["model"] for r in ran)
+    assert name.startswith(("fast", "static")) or set(own) == {ran[0].iterations}  # those have a number of turns
 
 
 @pytest.mark.parametrize("name", ["fast_dllm", "fast_dllm_prefix", "dream", "static_masked"])
@@ -141,7 +141,7 @@ def test_a_flag_that_is_read_late_wastes_turns_and_changes_nothing(name: str, ev
     (ran,) = same(name, hf_model(), params, requests(1), every=every)
     blocks = 3
     assert 0 < ran.wasted <= blocks * (every - 1)
-    assert ran.reads <= blocks + -(-ran.turns // every)
+    assert ran.reads <= blocks + -(-ran.iterations // every)
 
 
 def test_requests_of_different_kinds_run_in_groups() -> None:

@@ -86,7 +86,7 @@ def test_a_turn_reads_nothing_back(name: str, monkeypatch: pytest.MonkeyPatch) -
     with Unread():
         canvas_run.run_body(e, ms[0])
     (ran, _) = canvas_run.finish(e, ms)
-    assert len(reads) == ran.reads <= ran.turns + 2 * 2 + 1
+    assert len(reads) == ran.reads <= ran.iterations + 2 * 2 + 1
     assert name not in ("llada", "dream", "dream_confidence", "dream_margin", "dream_origin") or not reads
 
 

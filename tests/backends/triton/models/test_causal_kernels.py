@@ -150,6 +150,6 @@ def test_cells_are_placed_as_torch_places_them(count: int, first: int, words: in
     for made in (want, got):
         made.tail_positions.fill_(-77)
     a, b = want.place(tokens, positions, first, held, bits), got.place(tokens, positions, first, held, bits)
-    for name in ("tokens", "positions", "write", "real", "held"):
+    for name in ("tokens", "positions", "write", "real", "cached"):
         assert torch.equal(getattr(a, name), getattr(b, name)), name
     assert torch.equal(want.tail_positions, got.tail_positions) and (want.tail_positions == -77).any()

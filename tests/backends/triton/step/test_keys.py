@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from decgraph.backends.triton.step.keys import halves, site_word, words_for
+from decgraph.backends.triton.step.keys import int32_words, site_word, words_for
 from decgraph.runtime.noise import Key
 
 REQUESTS = [0, 7, 2**32 + 5, 2**64 - 1]
@@ -20,7 +20,7 @@ def words(a: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize(("counters", "turn_at"), [((), -1), ((3,), -1), ((0, 4), 0), ((2, 0, 2**31 - 1), 1)])
 def test_loop_counters_and_lanes(rows: int, counters: tuple[int, ...], turn_at: int) -> None:
     turns = [0, 9, 2**20, 3]
-    request = torch.from_numpy(np.stack([halves(r) for r in REQUESTS]))
+    request = torch.from_numpy(np.stack([int32_words(r) for r in REQUESTS]))
     turn = torch.tensor(turns, dtype=torch.int32)
     lanes = torch.stack([torch.arange(rows), torch.arange(rows) * 3], -1)[None]
     out = torch.full((4, rows, 3), -77, dtype=torch.int32)
@@ -31,7 +31,7 @@ def test_loop_counters_and_lanes(rows: int, counters: tuple[int, ...], turn_at: 
         turn,
         torch.tensor(counters, dtype=torch.int64).reshape(1, 1, -1),
         lanes,
-        turn_at=turn_at,
+        iteration_at=turn_at,
     )
     for b, name in enumerate(REQUESTS):
         here = tuple(turns[b] if i == turn_at else c for i, c in enumerate(counters))
@@ -41,7 +41,7 @@ def test_loop_counters_and_lanes(rows: int, counters: tuple[int, ...], turn_at: 
 
 def test_positions_of_the_stream_output() -> None:
     positions = torch.tensor([[4, 5, 9], [0, 2**31 - 1, 1]])
-    request = torch.from_numpy(np.stack([halves(3), halves(2**63)]))
+    request = torch.from_numpy(np.stack([int32_words(3), int32_words(2**63)]))
     out = torch.full((2, 3, 3), -77, dtype=torch.int32)
     words_for(
         out,

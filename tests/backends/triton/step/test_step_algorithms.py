@@ -64,7 +64,7 @@ def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         step.length,
         step.base,
         step.limit,
-        step.turn,
+        step.iteration,
         step.done,
         step.lost,
         step.request,
@@ -72,7 +72,7 @@ def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         step.ends,
         step.tally.tested,
         step.tally.accepted,
-        *[h.held for h in step.held.values()],
+        *[h.cached for h in step.caches.values()],
         *step.site_columns.values(),
     ]
     places = [t.data_ptr() for t in lasting]

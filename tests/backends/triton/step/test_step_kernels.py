@@ -56,7 +56,7 @@ def test_cells_of_a_forward(lead: int, span: int, nodes: int) -> None:
         torch.from_numpy(wanted),
         count=nodes,
         lead=lead,
-        span=span,
+        most_uncached=span,
     )
     tokens, positions, bits, rows = (a.numpy() for a in got)
     for b in range(batch):
@@ -139,13 +139,13 @@ def test_what_a_model_keeps(seed: int) -> None:
             node = int(parent[node])
         paths[b, : len(way)] = way[::-1]
         kept[b] = 0 if b == 3 else rng.integers(1, len(way) + 2)  # a commit may be cut
-    source, count, after = launch.settle_cells(
+    source, count, after = launch.compact_cache(
         ints(*(length + kept)),
         ints(*held),
         ints(*kept),
         torch.from_numpy(paths),
         torch.from_numpy(cell[None]),
-        span=span,
+        most_uncached=span,
         back=back,
     )
     assert source is not None
@@ -177,7 +177,7 @@ def test_paths_of_walks() -> None:
     token = torch.tensor([[-1, 10, 20, 30]] * 3 + [[-1, 10, -1, 30]])
     done, lost = torch.tensor([False, True, False, False]), torch.zeros(4, dtype=torch.bool)
     tested, accepted = torch.zeros((4, 8), dtype=torch.int64), torch.zeros((4, 8), dtype=torch.int64)
-    tokens, count, offered = launch.walked_path(rows, Walked.HEAD, depth, token, done, lost, tested, accepted)
+    tokens, count, offered = launch.accepted_path(rows, Walked.HEAD, depth, token, done, lost, tested, accepted)
     assert nodes == token.shape[1] and count.tolist() == [1, 2, 0, 0] and offered.tolist() == [2, 2, 1, 1]
     assert tokens[0, :2].tolist() == [20, 9] and tokens[1, :2].tolist() == [10, 30] and tokens[2, 0] == 5
     assert lost.tolist() == [False, False, True, True], "a fault, and a node without a token"

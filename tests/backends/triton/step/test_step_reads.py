@@ -25,7 +25,7 @@ def test_a_turn_reads_nothing(name: str, more: dict[str, Any], monkeypatch: pyte
     program = Runs(name).program(asked)
     monkeypatch.setattr(InterpretedFunction, "run", lambda *args, **known: None)
     with Guard.zeros():
-        program.step.admit(asked, program.needs.pending)
+        program.step.admit(asked, program.needs.uncached)
         program.step.prologue()
         program.step.body()
     constants = len(program.step._constants)
@@ -51,13 +51,13 @@ def test_a_turn_after_the_end_changes_nothing(name: str) -> None:
     lasting = [
         s.tokens,
         s.length,
-        s.turn,
+        s.iteration,
         s.done,
         s.lost,
         s.tally.tested,
         s.tally.accepted,
         *s.states.values(),
-        *[h.held for h in s.held.values()],
+        *[h.cached for h in s.caches.values()],
     ]
     before = [t.clone() for t in lasting]
     s.body()

@@ -10,7 +10,7 @@ from step_runs import STATIC, Runs, V, optimised, parameters, tables
 
 from decgraph import stdlib
 from decgraph.backends.triton.step.distributions import Shape
-from decgraph.backends.triton.step.evaluate import NotStatic
+from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.why import static_reason
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
@@ -48,20 +48,20 @@ def test_reasons_say_where() -> None:
     ],
 )
 def test_requests_that_a_step_does_not_shape(more: dict[str, Any], what: str) -> None:
-    with pytest.raises(NotStatic, match=what):
+    with pytest.raises(NotCapturable, match=what):
         Shape.of(Request(prompt=(0, 1), **more))
 
 
 def test_pending_tokens_and_cells() -> None:
     """A drafter is one cell behind after a whole chain was accepted; a head makes the cells of all accepted tokens anew."""
     speculative = Runs("speculative", params=parameters("speculative", gamma=4)).needs(Shape())
-    assert speculative.pending == {"target": 1, "drafter": 2}
+    assert speculative.uncached == {"target": 1, "drafter": 2}
     assert speculative.tails == {"target": 5, "drafter": 5} and speculative.ahead == 5
     eagle = Runs("eagle2", params=parameters("eagle2", depth=3, k=2, budget=5)).needs(Shape())
-    assert eagle.pending == {"target": 1, "head": 4}
+    assert eagle.uncached == {"target": 1, "head": 4}
     assert eagle.tails == {"target": 6, "head": 4 + 2 * 2}
     recycling = Runs("token_recycling").needs(Shape())
-    assert recycling.pending == {"target": 1}
+    assert recycling.uncached == {"target": 1}
 
 
 def test_a_model_without_heads() -> None:

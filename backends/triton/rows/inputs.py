@@ -37,10 +37,10 @@ def shaped_logits(rows: Rows) -> Tensor:
     """The logits after penalties and bias, each row by its own path: computed once."""
     if not rows.request.penalised:
         return logits_of(rows)
-    held = rows._faces
-    if "penalised" not in held:
-        held["penalised"] = shaping.penalised(rows.constrained(), rows)
-    return held["penalised"]
+    cached = rows._faces
+    if "penalised" not in cached:
+        cached["penalised"] = shaping.penalised(rows.constrained(), rows)
+    return cached["penalised"]
 
 
 def truncates(rows: Rows) -> bool:
@@ -62,14 +62,14 @@ def table_of(rows: Rows, face: str) -> Tensor:
     """Probabilities [N, V] of a view (or for "logits" the constrained scores), computed once."""
     if isinstance(rows, TorchVectors) or face == "logits":
         return rows.face(face)
-    held = rows._faces
-    if face not in held:
+    cached = rows._faces
+    if face not in cached:
         if face == "raw":
-            held[face] = functions.softmax(logits_of(rows))
+            cached[face] = functions.softmax(logits_of(rows))
         else:
             points = points_of(rows, face)
             r = rows.request
-            held[face] = (
+            cached[face] = (
                 shaping.onehot(points, rows.size, shaping.working(rows.scores[:0]))
                 if points is not None
                 else functions.shaped(
@@ -80,7 +80,7 @@ def table_of(rows: Rows, face: str) -> Tensor:
                     min_p=None if r.min_p is None else float(r.min_p),
                 )
             )
-    return held[face]
+    return cached[face]
 
 
 def law_of(m: Any, x: TorchDraws) -> TorchDist:
