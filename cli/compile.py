@@ -111,7 +111,7 @@ def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bo
         return
     print(
         f"# {name}: "
-        + ("the whole step runs on the device" if why is None else f"eager mode, Python runs the decoding steps:  {why}")
+        + ("the whole step runs on the device" if why is None else f"eager mode, Python runs the decoding steps: {why}")
     )
     if step:
         print("#\n# One decoding step, in the order of its launches, for B sequences side by side; one graph on CUDA:\n#")

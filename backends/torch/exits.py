@@ -25,6 +25,7 @@ class Mistaken(Exception):
 
 
 def constant(text: str) -> str | None:
+    """The text itself if it is a constant of CONSTANTS, else None."""
     return text if text in CONSTANTS else None
 
 

@@ -58,6 +58,7 @@ def expression(op: Op, args: Sequence[str], producers: Producers) -> str | None:
 
 
 def over_vocabulary(t: Type) -> bool:
+    """Whether a type has a vocabulary axis."""
     return any(d.kind == "vocab" for d in numeric(t).dims)
 
 

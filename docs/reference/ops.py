@@ -44,7 +44,7 @@ Each group begins with what the backends have:
   the NumPy meaning, for the reason given.
 - **triton**: the kernels that have it: *rows* (a segment over the vocabulary), *rules* (a verification rule), *trees* and
   *canvases* (whole decoding steps). Where none has, it runs as on torch, between the kernels; a step that needs it on the
-  device is driven by the host.
+  device runs in eager mode.
 """
 
 

@@ -55,6 +55,7 @@ def topk(m: Any, q: Any, k: Any) -> TorchDraws:
 
 
 def element(xs: Any, i: int) -> Any:
+    """Element i of a vector or list."""
     return (
         xs.pick(i)
         if isinstance(xs, TorchDist | TorchDraws | Mixed)
@@ -63,7 +64,7 @@ def element(xs: Any, i: int) -> Any:
 
 
 def keys_of(by: Any) -> list[np.ndarray]:
-    """Sort keys as flat float arrays on the host."""
+    """Sort keys as flat float arrays [n] on the host."""
     return [np.asarray(host(k), dtype=np.float64).ravel() for b in by for k in (b if isinstance(b, list | tuple) else [b])]
 
 

@@ -113,6 +113,7 @@ def elementwise(op: Op) -> Any:
 
 
 def plain(x: Any) -> Any:
+    """A NumPy scalar as a Python number; other values as they are."""
     return x.item() if isinstance(x, np.generic) or isinstance(x, np.ndarray) and x.ndim == 0 else x
 
 

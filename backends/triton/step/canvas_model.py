@@ -199,7 +199,7 @@ class HFCanvas:
     def call(
         self, canvas: DeviceCanvas, at: Ids | None, given: DeviceCanvasMemory | None, keep: bool, active: Tensor | None
     ) -> tuple[Scores, DeviceCanvasMemory | None]:
-        """See `CanvasModel`."""
+        """See `CanvasModel`; at: int64[N], active: bool[B]."""
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
         active, cells = plain(active), plain(canvas.tokens)
         wanted = np.unique(which)

@@ -61,7 +61,7 @@ class TableCanvas:
     def call(
         self, canvas: DeviceCanvas, at: np.ndarray | None, given: DeviceCanvasMemory | None, keep: bool, active: Tensor | None
     ) -> tuple[Scores, DeviceCanvasMemory | None]:
-        """See `CanvasModel`."""
+        """See `CanvasModel`; at: int64[N], active: bool[B]."""
         which = np.arange(self.length) if at is None else np.asarray(at, dtype=np.int64)
         active = plain(active)
         tokens, mark = plain(canvas.tokens), np.zeros(self.length, dtype=bool)

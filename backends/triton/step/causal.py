@@ -142,7 +142,7 @@ class CausalOnDevice:
 
     @torch.no_grad()
     def move(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
-        """See `DeviceModel`."""
+        """See `DeviceModel`; source int64[B, K], cached and count int32[B]."""
         if self._mover is not None:
             self._mover(cached, source, count)
             return

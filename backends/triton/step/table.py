@@ -59,7 +59,7 @@ class TableOnDevice:
         self._index = torch.full((batch, capacity), self._hole, dtype=torch.int64, device=self.device)
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
-        """See `DeviceModel`."""
+        """See `DeviceModel`. Raises DecError for a wrong number of prompts."""
         if len(prompts) != self.batch:
             raise DecError(f"{len(prompts)} prompts for a batch of {self.batch}")
         tokens = torch.zeros((self.batch, self.capacity), dtype=torch.int64)
@@ -83,7 +83,7 @@ class TableOnDevice:
         return self.rows[rows_of(index, rows)]
 
     def move(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
-        """See `DeviceModel`."""
+        """See `DeviceModel`; source int64[B, K], cached and count int32[B]."""
         here, there = self._cells.kept(cached, source, count)
         for kept in (self._tokens, self._index):
             kept.scatter_(1, there, kept.gather(1, here))

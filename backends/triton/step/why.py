@@ -54,7 +54,7 @@ class Shapes:
         rows: Tensor,
         given: Tensor | None = None,
     ) -> Tensor:
-        """See `DeviceModel`."""
+        """See `DeviceModel`: [B, R, V]."""
         return torch.empty((*rows.shape, self.vocab_size), dtype=torch.float64 if self.exact else torch.float32, device=META)
 
     def heads(self, slots: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Shapes:
         return torch.empty((len(slots), n, self.vocab_size), dtype=torch.float64 if self.exact else torch.float32, device=META)
 
     def move(self, cached: Tensor, source: Tensor, count: Tensor) -> None:
-        """See `DeviceModel`."""
+        """Nothing: shapes [B, K] do not change."""
 
 
 def heads_of(model: Any) -> int:

@@ -1,5 +1,5 @@
 """Every algorithm of stdlib/ on the triton backend, its kernels in Triton's interpreter: the reference's tokens, results, ends
-and events, under requests of every sort, driven by the host and, where a step can run on the device, by steps."""
+and events, under requests of every sort, eager mode and, where a step can run on the device, by steps."""
 
 from __future__ import annotations
 

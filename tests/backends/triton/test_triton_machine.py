@@ -53,7 +53,7 @@ def test_steps_that_fail_are_driven_and_said(monkeypatch: pytest.MonkeyPatch, ca
     with caplog.at_level(logging.WARNING, "decgraph"):
         got = session("triton").generate(ASKED)
     assert [g.tokens for g in got] == wanted and not any(g.error for g in got)
-    assert "autoregressive could not be decoded by steps" in caplog.text and "out of shared memory" in caplog.text
+    assert "autoregressive failed in graph mode" in caplog.text and "out of shared memory" in caplog.text
 
 
 def test_an_interrupt_keeps_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:

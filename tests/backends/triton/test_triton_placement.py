@@ -1,4 +1,4 @@
-"""Backend triton on models that say they lie on a GPU: every tensor that a kernel reads lies there too, driven and by steps."""
+"""Backend triton on models that say they are on a GPU: every tensor that a kernel reads is there too, in eager and graph mode."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def speculative(m, target, drafter, gamma):
     """
     for step in until_done(m, "stdlib/speculative.dec:7:5"):  # speculative.dec:7
         t = trees.new(m, context(m), until=("limit", "greedy place", "ends"))  # speculative.dec:8
-        t = yield from m.roll(  # speculative.dec:9
+        t = yield from m.draft_loop(  # speculative.dec:9
             drafter, t, 0, gamma, lambda i: noise(m, step, i, kind="race", site="speculative.2")
         )
         p_target = yield m.evaluate(target, t)  # speculative.dec:12

@@ -298,7 +298,7 @@ def test_what_is_no_kernel_says_why_and_where() -> None:
     assert not made.supported
     assert "topk" in str(made.unsupported)
     assert "walks.dec:2" in str(made.unsupported)
-    with pytest.raises(DecError, match="not a kernel"):
+    with pytest.raises(DecError, match="cannot be a kernel"):
         _ = made.source
 
 

@@ -43,8 +43,8 @@ def test_places_that_stay_empty_and_other_requests_afterwards() -> None:
 
 
 def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a captured turn reads and writes stays where it is from one batch of requests to the next, and no turn runs beside
-    the captured one."""
+    """The addresses that a captured iteration reads and writes stay the same from one batch of requests to the next, and no
+    iteration runs beside the captured one."""
     runs, asked = Runs("speculative"), requests(count=2)
     program = runs.program(asked, graphs=True)
     step, turns = program.step, []
@@ -58,7 +58,7 @@ def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "captured", Replayed)
     monkeypatch.setattr(step, "body", lambda: (turns.append(0), body()))
     runs.compare(asked, program.run(asked))
-    assert turns[0] == 0 and all(turns[1:]), "one turn before the capture"
+    assert turns[0] == 0 and all(turns[1:]), "one iteration before the capture"
     lasting = [
         step.tokens,
         step.length,

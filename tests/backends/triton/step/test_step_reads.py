@@ -1,4 +1,4 @@
-"""A turn reads nothing back and makes nothing from what only the host holds, so that it can be captured; and a turn after
+"""An iteration reads nothing back and creates nothing from host values, so that it can be captured; and an iteration after
 the end changes nothing."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_a_turn_reads_nothing(name: str, more: dict[str, Any], monkeypatch: pyte
     constants = len(program.step._constants)
     with Guard() as guard:
         program.step.body()
-    assert guard.seen and len(program.step._constants) == constants, "constants are made before a turn is captured"
+    assert guard.seen and len(program.step._constants) == constants, "constants are created before an iteration is captured"
 
 
 def test_the_guard_sees() -> None:

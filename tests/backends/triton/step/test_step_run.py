@@ -82,7 +82,7 @@ def test_what_is_left() -> None:
     runs = Runs("speculative")
     asked = requests(count=1)
     heard = machines(runs, asked, listener=lambda event: None)
-    assert run.run_steps(heard) == [(heard[0], "somebody listens to its events")]
+    assert run.run_steps(heard) == [(heard[0], "it has an event listener")]
     whole: dict[str, Model] = {**runs.models, "target": TableModel(5, 3, name="target")}
     runs.models = whole
     made = machines(runs, asked)

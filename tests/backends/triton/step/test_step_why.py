@@ -31,7 +31,7 @@ def test_reasons_say_where() -> None:
     assert "data (stdlib/gs_jacobi.dec" in str(reason("gs_jacobi"))
     assert "the state `t`" in str(reason("pearl"))
     assert "fills canvases" in str(reason("llada"))
-    assert "made of another" in str(reason("kangaroo"))
+    assert "derived from another" in str(reason("kangaroo"))
     assert "races of a greedy request" in str(reason("rsd_s", Request(prompt=(0,), temperature=0)))
 
 
