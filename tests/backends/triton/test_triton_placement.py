@@ -1,4 +1,4 @@
-"""Backend triton on models that say they are on a GPU: every tensor that a kernel reads is there too, in eager and graph mode."""
+"""Backend triton on models that say they are on a GPU: all inputs of kernels are there too, in eager and graph mode."""
 
 from __future__ import annotations
 
