@@ -49,7 +49,7 @@ class Folds(ABC):
     def begin(self, f: Node) -> None:
         """Accumulators before the loop."""
         t, n, real = self.text, f.name, self.e.real
-        first = "split * TURNS * BLOCK + lane" if self.e.split else "lane"
+        first = "split * ITERATIONS * BLOCK + lane" if self.e.split else "lane"
         low, high = 'float("-inf")', 'float("inf")'
         if f.kind in ("max", "min"):
             t.line(f"{n}_lanes = tl.full((BLOCK,), {low if f.kind == 'max' else high}, {real})")

@@ -22,7 +22,7 @@ from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
 
 META = torch.device("meta")
-TURNS = 6
+ITERATIONS = 6
 """Iterations until the number of uncached tokens has to be the same before and after one."""
 
 
@@ -137,7 +137,7 @@ def needs_of(module: Module, function: str, models: Mapping[str, Any], params: M
         probe.start_states()
         probe.prologue()
         uncached = probe.uncached()
-        for _ in range(TURNS):
+        for _ in range(ITERATIONS):
             probe.most_uncached = uncached
             probe.body()
             after = probe.uncached()
