@@ -106,8 +106,8 @@ def watching(kind: Any, log: list[Any]) -> Any:
     if hasattr(kind, "evaluate_together"):  # torch and what builds on it: a call is made here, answered elsewhere
 
         class Watched_(Watching):
-            def evaluate(self, model: Any, place: Any, extra: Any, **how: Any) -> Any:
-                call = super().evaluate(model, place, extra, **how)
+            def evaluate(self, model: Any, place: Any, *extra: Any, **how: Any) -> Any:
+                call = super().evaluate(model, place, *extra, **how)
                 if not self.uncounted and getattr(call, "engine", None) is not None and how.get("part") is None:
                     self.note(model, call.ask.paths())
                 return call
