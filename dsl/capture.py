@@ -23,7 +23,7 @@ import inspect
 import linecache
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.capture_expressions import Reader
@@ -34,6 +34,9 @@ from decgraph.dsl.lower.module import lower_file
 from decgraph.dsl.source import Source
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
+
+if TYPE_CHECKING:
+    from decgraph.dsl.prelude import Rule
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -98,9 +101,9 @@ def algorithm(function: Callable[..., object]) -> Captured:
     return Captured(function, "algorithm")
 
 
-def rule(function: Callable[..., object]) -> Captured:
-    """Read a function as a verification rule."""
-    return Captured(function, "rule")
+def rule(function: Callable[..., object]) -> Rule:
+    """Read a function as a verification rule. For type checkers it is what `verify(t, by=...)` takes."""
+    return cast("Rule", Captured(function, "rule"))
 
 
 def helper(function: F) -> F:

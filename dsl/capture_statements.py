@@ -31,7 +31,8 @@ def definition(r: Reader, node: ast.FunctionDef, kind: str) -> S.Algorithm | S.R
     if kind == "rule":
         return S.Rule(node.name, params, stmts, doc, span=span, name_span=name)
     returns = None
-    if node.returns is not None and not (isinstance(node.returns, ast.Constant) and node.returns.value is None):
+    unsaid = isinstance(node.returns, ast.Name) and node.returns.id == "Value"  # a type checker's word for whatever it is
+    if node.returns is not None and not unsaid and not (isinstance(node.returns, ast.Constant) and node.returns.value is None):
         returns = r.type(node.returns)
     return S.Def(node.name, params, returns, stmts, doc, span=span, name_span=name)
 

@@ -60,6 +60,7 @@ class Draws(Value):
     prob: Value
     race: Value
     point: Value
+    def __iter__(self) -> Iterator[Draws]: ...
     def __getitem__(self, at: Any, /) -> Draws: ...
 
 Token: TypeAlias = Any  # a token, or a table of tokens, which may start as 0

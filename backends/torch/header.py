@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from decgraph.backends.torch.lowering import LOWERINGS, Lowered
+from decgraph.backends.torch.lowering import Lowered, load
 from decgraph.backends.torch.names import Names
 from decgraph.backends.torch.texts import function_name
 from decgraph.ir.table import lookup
@@ -38,7 +38,7 @@ class Header:
     def call(self, op: Op, low: Lowered, names: Names) -> str:
         """The name of an op's lowering in the text."""
         place = imported(op)
-        if place is not None and low.fn is LOWERINGS.get(op.opcode):
+        if place is not None and low.fn is load().get(op.opcode):
             module, name = place
             if qualified(op, name):
                 folder, _, file = module.rpartition(".")
@@ -88,7 +88,7 @@ class Header:
 
 def imported(op: Op) -> tuple[str, str] | None:
     """(module, function) of a lowering that depends on its op's attributes only."""
-    fn = LOWERINGS.get(op.opcode)
+    fn = load().get(op.opcode)
     if fn is None or "op" in inspect.signature(fn).parameters:
         return None
     return fn.__module__, fn.__name__

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from decgraph.backends.torch.chains import Chain, chain_of
 from decgraph.backends.torch.exits import FALLS, Exit, LoopExit, Mistaken, RuleExit, constant
@@ -22,6 +22,8 @@ from decgraph.backends.torch.uses import Uses
 from decgraph.errors import DecError
 from decgraph.ir.places import loop_tree
 from decgraph.ir.values import Function, Op, Region, Value
+
+T = TypeVar("T")
 
 
 class Writer(Phrases):
@@ -129,18 +131,20 @@ class Writer(Phrases):
         first = [constant(self.use(v)) for v in init]
         stops = bool(op.attrs.get("stops"))
         if stops and any(first) and isinstance(leave, RuleExit):
-            before = copy.copy(self.__dict__)
-            saved = {k: copy.copy(v) for k, v in before.items() if isinstance(v, dict | list)}
-            header = copy.deepcopy({k: v for k, v in self.header.__dict__.items() if k != "brought"})
-            taken = set(self.names.taken)
             try:
+                self.attempt().loop(op, first, leave)
+            except Mistaken:
+                pass
+            else:
                 self.loop(op, first, leave)
                 return
-            except Mistaken:
-                self.__dict__.update({**before, **saved})
-                self.header.__dict__.update(header)
-                self.names.taken = taken
         self.loop(op, [None] * len(init), None)
+
+    def attempt(self) -> Writer:
+        """A writer in the state of this one, whose text and names are its own: what it writes leaves no trace here."""
+        out = copied(self)
+        out.names, out.shared, out.header = copied(self.names), copied(self.shared), copied(self.header)
+        return out
 
     def loop(self, op: Op, known: Sequence[str | None], after: RuleExit | None) -> None:
         """A `for` loop. known: the constant that each carried value is at the head of every iteration, or None; after: the exit
@@ -484,3 +488,12 @@ class _Ahead:
     def op_const(self, op: Op) -> None:
         self.writer.op_const(op)
         self.env[op.result] = self.writer.env[op.result]
+
+
+def copied(original: T) -> T:
+    """A shallow copy of an object, with dictionaries, lists and sets of its own."""
+    out = copy.copy(original)
+    for name, value in vars(original).items():
+        if isinstance(value, dict | list | set):
+            setattr(out, name, copy.copy(value))
+    return out

@@ -22,21 +22,50 @@ INSIDE = {"Called", "Edit", "Level", "Memory", "Number", "Place", "Policy", "Pos
 
 USER = """
 from decgraph.api import algorithm
+from decgraph.dsl.capture import helper, rule
 from decgraph.dsl.prelude import *
 
 
+@helper
+def doubt(q: Dist, floor: Prob) -> Value:
+    return entropy(q.raw) - floor
+
+
+@rule
+def residual(p: Dist, children: Draws) -> None:
+    for x in children:
+        if bernoulli(p[x] / x.law[x]):
+            accept(x)
+        p = normalize(relu(p - x.law))
+    y = sample(p)
+    emit(y)
+
+
 @algorithm
-def mine(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 32] = 4) -> None:
+def mine(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 32] = 4, floor: Prob = 0.1) -> None:
     refines(autoregressive(target), in_="distribution")
     while not done():
         with draft() as t:
             for _ in repeat(gamma):
+                q = drafter(t.leaves)
+                if any(doubt(q, floor) > 1):
+                    break
                 t.grow(sample(drafter(t.leaves)))
         verify(t, by=rejection, against=target(t))
         commit(t.accepted)
 
 
-print(mine.run("a b", backend="reference").tokens)
+@algorithm
+def own(target: Causal, drafter: Causal) -> None:
+    refines(autoregressive(target), in_="distribution")
+    while not done():
+        with draft() as t:
+            t.grow(sample(drafter(t.leaves)))
+        verify(t, by=residual, against=target(t))
+        commit(t.accepted)
+
+
+print(mine.run("a b", backend="reference").tokens, own.check(models=4, mutants=False).verdict)
 """
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 import ast
 import cProfile
 import importlib.util
+import json
 import linecache
 import pstats
 import re
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -307,3 +309,28 @@ def test_docstrings_end_with_a_sentence(doc: str, wanted: str) -> None:
 )
 def test_negated(text: str, wanted: str) -> None:
     assert negated(text) == wanted
+
+
+FRESH = """
+import json, sys
+from decgraph.api import load
+from decgraph.backends.torch.program import printed
+print(json.dumps({name: printed(load(name).optimised()) for name in sys.argv[1:]}))
+"""
+
+
+def test_the_text_does_not_depend_on_what_ran_before() -> None:
+    """Tables that fill when they are first used must not decide which names are free."""
+    done = subprocess.run([sys.executable, "-c", FRESH, *NAMES], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {name: printed(load_algorithm(name).optimised()) for name in NAMES}
+
+
+def test_names_of_lowerings_are_reserved_before_any_is_loaded() -> None:
+    """Else a variable that is named for its op (`entropy = entropy(m, ...)`) is read before it is assigned."""
+    code = """
+from decgraph.backends.torch.header import reserved
+from decgraph.ir.values import Op
+print(sorted({"commit", "normalize"} & reserved([Op("normalize", (), {}, (), ()), Op("commit", (), {}, (), ())])))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['commit', 'normalize']"

@@ -15,7 +15,7 @@ from torch import Tensor
 from unread import Unread
 
 from decgraph.backends.triton.step import canvas_run
-from decgraph.backends.triton.step.canvas_graphs import settle
+from decgraph.backends.triton.step.canvas_graphs import write_back
 from decgraph.backends.triton.step.canvas_model import HFCanvas
 from decgraph.backends.triton.step.canvas_step import CanvasEvaluator
 from decgraph.backends.triton.step.canvas_symbols import Symbol
@@ -97,7 +97,7 @@ def test_carried_values_may_change_places(symbols: bool) -> None:
     wanted = [(b, a), (c, b), (a, c)]
     if symbols:
         wanted = [(Symbol.leaf(b) * 10, a), (Symbol.leaf(c), b), (Symbol.leaf(a), c)]
-    settle(wanted)
+    write_back(wanted)
     assert [int(t[0, 0]) for t in (a, b, c)] == ([20, 3, 1] if symbols else [2, 3, 1])
 
 
