@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from decgraph.backends.torch.lowering import LOWERINGS, Lowered
+from decgraph.backends.torch.lowering import LOWERINGS, Lowered, load
 from decgraph.backends.torch.names import Names
 from decgraph.backends.torch.texts import function_name
 from decgraph.ir.table import lookup
@@ -88,7 +88,7 @@ class Header:
 
 def imported(op: Op) -> tuple[str, str] | None:
     """(module, function) of a lowering that depends on its op's attributes only."""
-    fn = LOWERINGS.get(op.opcode)
+    fn = load().get(op.opcode)
     if fn is None or "op" in inspect.signature(fn).parameters:
         return None
     return fn.__module__, fn.__name__

@@ -96,8 +96,8 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
     from decgraph.backends.torch.trees import TorchTree
 
     class Watched(kind):  # type: ignore[misc]
-        def evaluate(self, model: Any, place: Any, extra: Any, **how: Any) -> Any:
-            call = super().evaluate(model, place, extra, **how)
+        def evaluate(self, model: Any, place: Any, *extra: Any, **how: Any) -> Any:
+            call = super().evaluate(model, place, *extra, **how)
             root = place.base if isinstance(place, TorchTree) else place
             assert isinstance(root, Canvas)
             ask = call.ask

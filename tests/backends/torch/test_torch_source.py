@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from shelf import NAMES, module, parameters, tables
 from torch import fx
+from tree import python
 from worlds import WORLDS, world
 
 from decgraph.api import load as load_algorithm
@@ -307,3 +308,10 @@ def test_docstrings_end_with_a_sentence(doc: str, wanted: str) -> None:
 )
 def test_negated(text: str, wanted: str) -> None:
     assert negated(text) == wanted
+
+
+def test_the_first_program_of_a_process_is_that_of_every_other() -> None:
+    """Before anything was lowered, names are left to the lowerings too: beam_patience has a value called `ended`."""
+    code = "from decgraph.cli.main import main; main(['compile', 'beam_patience', '--emit', 'python'])"
+    text = python(code)
+    assert "= ended(m," in text and "ended = ended(" not in text
