@@ -57,18 +57,18 @@ class Report:
     killed: int = 0
     counterexample: Counterexample | None = None
     notes: list[str] = field(default_factory=list)
-    mutants: list[Kill] = field(default_factory=list)
+    mutants: list[Kill] = field(default_factory=list, repr=False)
     controllers: str = ""
     reasons: list[str] = field(default_factory=list)
     shrunk: int = 0
     states: str = ""
-    missing: list[Missing] = field(default_factory=list)
-    not_seen: list[str] = field(default_factory=list)
-    tried: Tried = field(default_factory=Tried)
-    ran: Ran | None = None
-    harmless: set[Any] = field(default_factory=set)
+    missing: list[Missing] = field(default_factory=list, repr=False)
+    not_seen: list[str] = field(default_factory=list, repr=False)
+    tried: Tried = field(default_factory=Tried, repr=False)
+    ran: Ran | None = field(default=None, repr=False)
+    harmless: set[Any] = field(default_factory=set, repr=False)
     interrupted: bool = False
-    module: Module | None = None
+    module: Module | None = field(default=None, repr=False)
 
     @property
     def survivors(self) -> list[Kill]:

@@ -27,6 +27,7 @@ def program(line: str, evidence: str = "target(t)") -> str:
     return PROGRAM.format(line=line, evidence=evidence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["n = 1 if ctx.length > 9000 else 2", "n = max(ctx.length, 9000)"])
 def test_a_side_that_changes_nothing_is_harmless(line: str) -> None:
     """No world comes to it; forced, the claim holds all the same."""

@@ -290,6 +290,7 @@ def mixed() -> list[Request]:
     return [Request(**{"prompt": PROMPTS[i % 4], "limit": 16 + i, "seed": 3, "request_id": i, **h}) for i, h in enumerate(how)]
 
 
+@pytest.mark.quick(first=2)
 @pytest.mark.parametrize("name", ["speculative", "sequoia", "prompt_lookup", "block_verification"])
 def test_batch_equals_alone(name: str) -> None:
     """Ragged prompts and limits, other shaping for each, requests that join and leave: each gets what it gets alone."""
@@ -469,6 +470,7 @@ def test_a_coin_of_probability_nothing() -> None:
             assert result.error is None and 0 not in result.tokens and sum(result.stats.accepted) == 0
 
 
+@pytest.mark.quick("speculative")
 @pytest.mark.parametrize("name", ["speculative", "block_verification"])
 @pytest.mark.parametrize("temperature", [0, 1])
 def test_nothing_is_left_of_p(name: str, temperature: float) -> None:

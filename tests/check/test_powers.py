@@ -80,6 +80,7 @@ def test_true_programs_beyond_the_rationals_are_proved(case: Case) -> None:
     is_proved(case)
 
 
+@pytest.mark.quick(first=4)
 @pytest.mark.parametrize("case", WRONG_REAL, ids=named)
 def test_wrong_programs_beyond_the_rationals_are_refuted(case: Case) -> None:
     is_refuted(case)

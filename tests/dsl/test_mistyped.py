@@ -32,6 +32,7 @@ def test_mistake_is_named(name: str, golden: Callable[[str, str], None]) -> None
     golden(f"{name}.dec", "\n".join([*program, *(f"# expect: {line}".rstrip() for line in text.splitlines())]) + "\n")
 
 
+@pytest.mark.slow
 def test_a_thousand_early_exits_are_refused_with_a_place() -> None:
     exits = "".join(f"            break if k > {i}\n            y = y + 1\n" for i in range(2_000))
     head = "algorithm a(target: causal, k: int in 1..8 = 4):\n    y = 0\n    while not done:\n        repeat k:\n"

@@ -24,6 +24,7 @@ def test_programs_that_found_something() -> None:
     assert found.ran == len(FOUND) and not found.faults, found.report()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_few_programs() -> None:
     found = fuzz(range(5000, 5036), triton=18)

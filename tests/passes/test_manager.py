@@ -15,6 +15,7 @@ from ir_modules import modules
 from programs import NAMES as PROGRAMS
 from programs import program
 from quick import examples
+from shelf import FEW
 from small_programs import TEXTS, small
 
 import decgraph
@@ -77,6 +78,7 @@ def verifies(m: Module) -> bool:
     return True
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", SHELF)
 def test_every_pass_alone_changes_a_module_once(name: str) -> None:
     for one in ORDER:

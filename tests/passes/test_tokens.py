@@ -52,6 +52,7 @@ def test_one_pass_alone(name: str) -> None:
             compare(name, made)
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", stdlib.names())
 def test_batches(name: str) -> None:
     before = decgraph.load(name).module

@@ -71,6 +71,7 @@ def test_every_room_is_a_link_in_the_package() -> None:
     assert links == {**{room: f"../{room}" for room in ROOMS}, "error_pages": "../docs/errors"}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_package_and_data_file(built: dict[str, Path]) -> None:
     """Everything but the laboratory, once; a second copy of a file under another name would be a link packed twice."""
     packed = set(zipfile.ZipFile(built["wheel"]).namelist())
@@ -84,6 +85,7 @@ def test_the_wheel_holds_every_package_and_data_file(built: dict[str, Path]) -> 
     assert {name.split("/")[0] for name in packed if not name.startswith("decgraph-")} == {"decgraph"}
 
 
+@pytest.mark.slow
 def test_the_wheel_explains_error_codes(built: dict[str, Path], tmp_path: Path) -> None:
     """From the wheel's own files: pages beside the repository would hide that they were not packed."""
     zipfile.ZipFile(built["wheel"]).extractall(tmp_path)

@@ -188,6 +188,7 @@ def test_right_code_has_no_error(checker: tuple[str, Path]) -> None:
     assert checked(checker, RIGHT).errors == []
 
 
+@pytest.mark.quick("pyright")
 def test_planted_mistakes_are_found(checker: tuple[str, Path]) -> None:
     found = checked(checker, "import decgraph\n" + "".join(f"{line}\n" for line in MISTAKES))
     missed = [line for number, (line, word) in enumerate(MISTAKES.items(), start=2) if not re.search(word, found.at(number))]

@@ -65,6 +65,7 @@ def test_context_window(name: str) -> None:
             assert len(tokens) == context - 2 + one_more
 
 
+@pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_same_request_same_tokens(name: str) -> None:
     assert run(name, seed=7).tokens == run(name, seed=7).tokens

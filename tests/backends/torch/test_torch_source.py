@@ -85,6 +85,7 @@ def imported(text: str, folder: Path, name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.quick("passes")
 @pytest.mark.parametrize("passes", [False, True], ids=["plain", "passes"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_printed_file_decodes(name: str, passes: bool, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from decgraph.bench.gpu import cubins
 
 
-@pytest.mark.quick("attention", "step")
+@pytest.mark.quick("step")
 @pytest.mark.parametrize("area", cubins.AREAS)
 def test_kernels_of_an_area(area: str) -> None:
     specs = cubins.of_area(area)

@@ -35,6 +35,7 @@ def checks(of: Any, counted: list[int]) -> Any:
     return check
 
 
+@pytest.mark.quick("llama", "qwen2-windows", "gpt2", "opt", "gemma3", "gpt_oss")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_every_architecture_over_random_trees(kind: str) -> None:
     of = module(kind)

@@ -105,7 +105,7 @@ def test_draws(layout: str, size: int, kind: torch.dtype) -> None:
             assert many[i] == order + [-1] * (k - len(order))
 
 
-@pytest.mark.quick("torch.float32")
+@pytest.mark.quick(("torch.float32", "blocks"), ("torch.float32", "one block"))
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
 def test_top_entries(layout: str, size: int, kind: torch.dtype) -> None:

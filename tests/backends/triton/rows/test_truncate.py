@@ -65,6 +65,7 @@ def test_rational_rows_are_cut_where_the_reference_cuts_them() -> None:
             assert functions.shaped(x, temperature=1.0, top_p=cut).equal(sorted_shaping(x, 1.0, None, cut, None))
 
 
+@pytest.mark.quick(first=1)
 @pytest.mark.parametrize("kind", (torch.float64, torch.float32), ids=str)
 def test_long_rows_are_searched(kind: torch.dtype, monkeypatch: Any) -> None:
     """Blocks and scratch smaller than the row: reads of the row, a collection, and the end in registers."""

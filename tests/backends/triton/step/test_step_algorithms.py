@@ -21,6 +21,7 @@ def test_greedy(name: str) -> None:
     runs.compare(asked, runs.program(asked).run(asked))
 
 
+@pytest.mark.slow
 def test_races_of_whole_paths() -> None:
     """With these seeds a key without the path's own log-probability chooses other prefixes."""
     runs = Runs("rsd_s", 4, parameters("rsd_s", width=2, depth=3))
@@ -42,6 +43,7 @@ def test_places_that_stay_empty_and_other_requests_afterwards() -> None:
     runs.compare(others, program.run(others))
 
 
+@pytest.mark.slow
 def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The addresses that a captured iteration reads and writes stay the same from one batch of requests to the next, and no
     iteration runs beside the captured one."""

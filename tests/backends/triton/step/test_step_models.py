@@ -36,6 +36,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.quick("speculative")
 @pytest.mark.parametrize(
     ("name", "temperature"),
     [
