@@ -78,7 +78,7 @@ def test_program_runs_as_on_the_reference(name: str, function: str, passes: bool
         f = module.functions[function]
         if any(lookup(op.opcode).unavailable for op in f.body.walk()):
             for backend in ("reference", "torch"):
-                with pytest.raises(DecError, match="no model adapter gives"):
+                with pytest.raises(DecError, match="no model adapter returns"):
                     run(made, made.functions[function], n, backend, request)
             continue
         wanted = run(module, f, n, "reference", request)

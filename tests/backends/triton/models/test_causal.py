@@ -122,7 +122,7 @@ def test_refusals_and_what_runs_unmodified(caplog: pytest.LogCaptureFixture) -> 
             made.begin([prompt])
     with pytest.raises(DecError, match="2 prompts for a batch of 1"):
         made.begin([[1], [2]])
-    with pytest.raises(DecError, match="none for a FreeModel"):
+    with pytest.raises(DecError, match="a FreeModel is not supported"):
         device_model(FreeModel(3), 1, 20, 4)
     with pytest.raises(DecError, match="masked model"):
         device_model(FreeModel(3, visibility="full"), 1, 20, 4)
