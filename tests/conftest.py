@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from quick import slow_cases
+from quick import is_slow_file, slow_cases
 
 # Before anything imports torch or transformers: no network, no thread contention on small machines.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if whole and (why := idle.pop(item.nodeid.split("[")[0], None)):
             item.stash[IDLE] = why
-        elif id(item) in left:
+        elif id(item) in left or is_slow_file(item.path) and not item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
 
 

@@ -4,7 +4,7 @@
 ids are quick, all others are slow. A tuple asks for all of its words: `("eagle2", "torch")`.
 `@pytest.mark.quick(but=("eagle2",))`: the other way round, all cases but these are quick.
 `@pytest.mark.quick(first=2)`: the first two cases are quick; with `each="backend"` those of every value of that parameter.
-A case that is marked `slow` or `nightly` itself stays so.
+A case that is marked `slow` or `nightly` itself stays so. The tests of SLOW_FILES are slow.
 
 `@settings(max_examples=examples(200))`: `make test` draws a quarter of the examples, `make slow` all of them.
 """
@@ -13,10 +13,44 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+
+FOLDER = Path(__file__).parent
 
 EVERY_EXAMPLE = bool(os.environ.get("DECGRAPH_EVERY_EXAMPLE"))
 """`make slow` sets it: hypothesis draws all the examples that a test asks for."""
+
+
+SLOW_FILES = frozenset(
+    (
+        "backends/triton/attention/test_attend.py",
+        "backends/triton/canvas/test_canvas_tokens.py",
+        "backends/triton/cubin/test_areas.py",
+        "backends/triton/models/test_causal.py",
+        "backends/triton/models/test_causal_kernels.py",
+        "backends/triton/rows/test_functions.py",
+        "backends/triton/rules/test_rules_device.py",
+        "backends/triton/step/test_step_models.py",
+        "bench/test_gpu_kernels.py",
+        "bench/test_gpu_placement.py",
+        "bench/test_gpu_stages.py",
+        "check/test_museum_engine.py",
+        "check/test_oracle.py",
+        "check/test_powers.py",
+        "check/test_smt.py",
+        "dsl/test_whole_programs.py",
+        "runtime/given/test_given.py",
+        "runtime/given/test_programs.py",
+    )
+)
+"""Files that `make slow` runs alone: kernels in Triton's interpreter beside the smoke tests of each kind, the GPU laboratory on
+a CPU, whole random programs, and oracles that take more time than what they check. A quarter of the fast tests' time."""
+
+
+def is_slow_file(path: Path) -> bool:
+    """Whether a test's file is one of SLOW_FILES. path: absolute."""
+    return path.is_relative_to(FOLDER) and path.relative_to(FOLDER).as_posix() in SLOW_FILES
 
 
 def examples(count: int) -> int:

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from quick import slow_cases
+from quick import FOLDER, SLOW_FILES, slow_cases
 
 TESTS = """
 import pytest
@@ -91,3 +91,8 @@ def test_what_is_wrong_in_one_file_stops_no_other(tmp_path: Path) -> None:
     assert "9 passed" in done.stdout and "2 errors" in done.stdout, done.stdout + done.stderr
     assert "ERROR test_table.py - KeyError: 'missing'" in done.stdout
     assert "ERROR test_marked.py::test_typo[1] - Failed: quick chooses no case by typo" in done.stdout
+
+
+def test_slow_files_are_there() -> None:
+    """A file that was moved would come back into `make test`."""
+    assert [name for name in sorted(SLOW_FILES) if not (FOLDER / name).is_file()] == []
