@@ -244,6 +244,8 @@ def load(name: str | Path) -> Algorithm:
     if isinstance(name, str) and name.isidentifier():
         return parse(stdlib.text(name), path=f"stdlib/{name}.dec", main=name)
     path = Path(name)
+    if path.suffix == ".py":
+        raise DecError(f"{path} is Python, not a .dec text", hint="import it, and call .run(prompt) of its decorated function")
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:

@@ -147,3 +147,9 @@ def test_warnings_are_said_and_are_no_errors() -> None:
     (warning,) = decgraph.load(path).warnings()
     assert warning.startswith("warning[E031]: these draws were drawn in another order than they are tested in")
     assert decgraph.load("speculative").warnings() == []
+
+
+def test_a_python_file_is_not_read_as_dec(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import decgraph\n")
+    with pytest.raises(decgraph.DecError, match=r"mine.py is Python.*\n.*import it"):
+        decgraph.load(tmp_path / "mine.py")
