@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins as python
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from decgraph.dsl import prelude
 from decgraph.dsl.lower import builtins, builtins_more, expr
 from decgraph.ir.surface import surface
 
+ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(prelude.__file__).with_suffix(".pyi")
 INSIDE = {"Called", "Edit", "Level", "Memory", "Number", "Place", "Policy", "Position", "Rule", "Stream", "Vector"}
 """Classes of the stub that only its signatures name."""
@@ -96,7 +98,8 @@ def test_what_can_be_called_is_in_the_prelude() -> None:
 
 def checked(checker: list[str], path: Path) -> str:
     """What a type checker says of a file, as a user would run it."""
-    done = subprocess.run([*checker, str(path)], capture_output=True, text=True, check=False, cwd=path.parent)
+    where = {**os.environ, "MYPYPATH": str(ROOT)}  # mypy does not follow the finder of an editable install
+    done = subprocess.run([*checker, str(path)], capture_output=True, text=True, check=False, cwd=path.parent, env=where)
     return done.stdout
 
 
