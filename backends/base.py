@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
+from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.text import Detokenizer
@@ -62,6 +63,13 @@ class Backend(ABC):
     @abstractmethod
     def committed_tokens(self) -> tuple[int, ...]:
         """The token ids committed so far, without the prompt."""
+
+    logprobs: Logprobs | None
+    """The log-probabilities of the committed tokens, where the request asks for them; see `read_logprobs`."""
+
+    @abstractmethod
+    def read_logprobs(self) -> None:
+        """Called after the run: set `logprobs` where the request asks for them. Raises what the model raises."""
 
     def stats(self) -> Stats | None:
         """The statistics of the run where the backend counts them (`counts`), else None."""

@@ -8,7 +8,7 @@ so that the conformance tests compare two implementations (docs/decisions/0007-s
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -22,6 +22,7 @@ from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Module, Op, Param
 from decgraph.runtime.faults import title_of
 from decgraph.runtime.idle import idle
+from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
@@ -142,6 +143,22 @@ class Run(Backend):
         state = self.stop_state
         self.reason = str(state.reason if state.done else "context" if self.context_full() else "end")
         self.emit_event(Stopped(self.reason))
+
+    # -- log-probabilities
+    logprobs: Logprobs | None = None
+    """Of the committed tokens, where the request asks for them; set at the end of the run."""
+
+    def read_logprobs(self) -> None:
+        """Set `logprobs`, where the request asks for them and they are not set. Raises what the model raises."""
+        if self.request.logprobs is not None and self.logprobs is None:
+            self.logprobs = logprobs_of(self.committed_logits(), self.committed_tokens(), self.request.logprobs)
+
+    def committed_logits(self) -> Iterator[np.ndarray]:
+        """The main model's own logits [n, V] before each committed token, at most `ROWS` rows at a time."""
+        assert self.main is not None
+        for first in range(self.base, len(self.tokens), ROWS):
+            ends = range(first, min(first + ROWS, len(self.tokens)))
+            yield np.stack([row.to_float().logits for row in self.main.eval([tuple(self.tokens[:end]) for end in ends])])
 
     # -- loops
     def check_progress(self, where: str, i: int) -> None:

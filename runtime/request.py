@@ -68,6 +68,7 @@ class RequestFields(TypedDict, total=False):
     allow: Allow | None
     processors: Iterable[Processor]
     until: Iterable[Until]
+    logprobs: int | None
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,9 @@ class Request:
     constraints, like them before the raw view is read, and before all shaping; exact rows refuse them. until: functions
     of the whole path, prompt included, evaluated after each generated token; the first that is true ends the run there
     (reason "until").
+
+    logprobs: whether the result has log-probabilities of the committed tokens, by the main model's own distributions; None is
+    off, 0 those of the tokens alone, n also the n likeliest tokens at each place.
 
     Raises DecError for an empty prompt and for every value outside its range.
     """
@@ -108,6 +112,7 @@ class Request:
     allow: Allow | None = None
     processors: tuple[Processor, ...] = ()
     until: tuple[Until, ...] = ()
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
@@ -147,6 +152,7 @@ class Request:
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             _need(isinstance(value, Factor) or _finite(value), name, value, "a finite number or a Factor")
+        _need(self.logprobs is None or self.logprobs >= 0, "logprobs", self.logprobs, "None, or 0 or more")
         for token, value in self.bias_pairs:
             _need(isinstance(value, Factor) or _finite(value), f"bias of token {token}", value, "finite")
         for text in self.stop:

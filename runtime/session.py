@@ -13,6 +13,7 @@ from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Tokenizing
 from decgraph.runtime.faults import fault, title_of
+from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.parameters import check_value
 from decgraph.runtime.progress import Bar
@@ -30,7 +31,8 @@ AT_A_TIME = 8
 
 @dataclass
 class Result:
-    """What a request produced. `error` is set when it ended early; `tokens` is kept all the same."""
+    """What a request produced. `error` is set when it ended early; `tokens` is kept all the same. `logprobs`: where the request
+    asked for them and ended without an error."""
 
     tokens: tuple[int, ...]
     text: str
@@ -40,6 +42,7 @@ class Result:
     events: list[Event] = field(default_factory=list)
     results: list[tuple[int, ...]] = field(default_factory=list)
     error: DecError | None = None
+    logprobs: Logprobs | None = None
 
 
 @dataclass
@@ -223,9 +226,14 @@ class Session:
         return [results[number] for number in range(len(asked))]
 
     def _check(self, request: Request) -> None:
-        main = next(iter(self.models.values()), None)
+        main = next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
         if main is not None:
             request.check_vocab(main.vocab.size)
+        if request.logprobs is not None and (main is None or main.kind != "causal"):
+            raise DecError(
+                f"{self.function.name} has no log-probabilities of committed tokens: its first model is not causal",
+                hint="leave logprobs out; a canvas's confidences are in the events `Unmasked`",
+            )
 
     def _start(self, request: Request, listener: Callable[[Any], None] | None, keep_events: bool) -> _Run:
         """A machine about to run a request."""
@@ -267,6 +275,11 @@ class Session:
         else:
             error, reason = None, run.machine.reason
         tokens, text = run.machine.committed_tokens(), ""
+        if error is None:
+            try:
+                run.machine.read_logprobs()
+            except Exception as wrong:  # a model's own
+                error, reason = fault(wrong, request=title_of(run.request), op="the log-probabilities"), "error"
         try:
             text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
         except Exception as wrong:  # the tokens are kept even without a text
@@ -275,7 +288,7 @@ class Session:
         seconds = time.perf_counter() - run.started
         stats = run.machine.stats()
         stats = Stats.of(run.events) if stats is None else stats
-        return Result(tokens, text, stats, reason, seconds, run.events, run.machine.results, error)
+        return Result(tokens, text, stats, reason, seconds, run.events, run.machine.results, error, run.machine.logprobs)
 
     def stream(self, request: Request) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Literal
+
+import numpy as np
 
 from decgraph.backends.torch.effects import Effects
 from decgraph.backends.torch.pending import AnyEngine
 from decgraph.runtime import trace
-from decgraph.runtime.models.engine.forward_call import RollEngine
+from decgraph.runtime.logprobs import ROWS
+from decgraph.runtime.models.engine.forward_call import ForwardCall, RollEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 
@@ -34,6 +37,31 @@ class Engines(Effects):
             engine.close(self.sequence())
         self.engines.clear()
         self.loop_engines.clear()
+
+    def committed_logits(self) -> Iterator[np.ndarray]:
+        """The main model's own logits float32 [n, V] before each committed token. The tokens are called as a chain of drafts below
+        the prompt, whose keys and values are still in the cache."""
+        assert self.main is not None
+        tokens, uids = self.tokens, range(1 << 40, (1 << 40) + self.committed())  # no draft of the run has these
+        for first in range(self.base, len(tokens), ROWS):
+            count = min(ROWS, len(tokens) - first)
+            (made,) = self.engine(self.main).compute(
+                [
+                    ForwardCall(
+                        self.sequence(),
+                        tokens[:first],
+                        [-1] * self.base + list(uids[: first - self.base]),
+                        tokens[first : first + count - 1],
+                        range(-1, count - 2),
+                        uids[first - self.base : first - self.base + count - 1],
+                        range(-1, count - 1),
+                        name=self.title,
+                    )
+                ]
+            )
+            if isinstance(made, Exception):
+                raise made
+            yield made.cpu().numpy()
 
     def engine(self, model: Model) -> AnyEngine:
         """The engine of a model."""

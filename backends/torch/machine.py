@@ -93,6 +93,8 @@ class TorchMachine(DraftLoops):
             self.start_states(values)
             yield from self.program.driver(self, *values)
             self.finish()
+            if self.parent is None:
+                self.read_logprobs()  # now: their keys and values are still in the cache
         except (InternalError, Stop):
             raise
         except Exception as error:
