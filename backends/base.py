@@ -7,7 +7,7 @@ A backend is a class. An instance is one run, a request decoded by a function of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 from decgraph.errors import DecError
@@ -70,6 +70,16 @@ class Backend(ABC):
     @abstractmethod
     def read_logprobs(self) -> None:
         """Called after the run: set `logprobs` where the request asks for them. Raises what the model raises."""
+
+    def reuse(self, key: Hashable) -> None:
+        """Called before the run: take over the KV cache that an earlier run left under a key, as far as their tokens begin
+        alike, and leave this run's there. Does nothing for a backend without a cache."""
+        return
+
+    @classmethod
+    def forget(cls, models: Mapping[str, Model], key: Hashable) -> None:
+        """Free the KV cache that a run left under a key."""
+        return
 
     def stats(self) -> Stats | None:
         """The statistics of the run where the backend counts them (`counts`), else None."""

@@ -158,7 +158,8 @@ class Run(Backend):
         assert self.main is not None
         for first in range(self.base, len(self.tokens), ROWS):
             ends = range(first, min(first + ROWS, len(self.tokens)))
-            yield np.stack([row.to_float().logits for row in self.main.eval([tuple(self.tokens[:end]) for end in ends])])
+            rows = self.main.eval([tuple(self.tokens[:end]) for end in ends])
+            yield np.array([row.to_float().logits for row in rows])
 
     # -- loops
     def check_progress(self, where: str, i: int) -> None:

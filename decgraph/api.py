@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from decgraph import stdlib
 from decgraph.dsl.lower import load_text
@@ -117,13 +117,14 @@ class Algorithm:
         backend: str | None = None,
         plan: Plan | None = None,
         compile: bool = False,
-        **params: ParamValue,
+        **given: ModelLike | ParamValue,
     ) -> Session:
         """Models and parameters bound, ready to run requests.
 
-        `models`: by parameter name, each a folder, the name of a shipped model, a transformers module (its weights are
-        shared and it is put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of the kind
-        asked for. `backend`: torch (the default where torch is installed), triton
+        `given`: parameters and models by the algorithm's own names: `session(target=model, drafter="FOLDER", gamma=4)`.
+        `models`: the same by name, where one is no keyword (`target.heads`). A model is a folder, the name of a shipped
+        model, a transformers module (its weights are shared and it is put in evaluation mode) or a model of decgraph's; what
+        is left out is a shipped model of its kind. `backend`: torch (the default where torch is installed), triton
         (generated kernels; docs/triton.md) or reference. `plan`: which passes run (all, on the reference none, unless it
         says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never
         changes a token.
@@ -131,7 +132,11 @@ class Algorithm:
         be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
         """
-        return self._session(models, params, tokenizer, externs, backend, plan, compile)
+        named: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in self.models}
+        if twice := next((name for name in named if name in (models or {})), None):
+            raise DecError(f"`{twice}` is given twice", hint="as a keyword, or in models=")
+        params = cast("dict[str, ParamValue]", given)
+        return self._session({**(models or {}), **named}, params, tokenizer, externs, backend, plan, compile)
 
     def _session(
         self,

@@ -12,6 +12,7 @@ from decgraph.hf import modules, settings
 from decgraph.hf.criteria import Rule, Stops, stops_of
 from decgraph.hf.processors import Reading, refuse_change, refuse_state, shaping_of, watched
 from decgraph.hf.prompts import Row, assembled, check_model_arguments, rows_of
+from decgraph.hf.scores import logits_of, scores_of
 from decgraph.hf.text import text_side
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
@@ -39,6 +40,7 @@ def custom_generate(
     externs: Externs | None = None,
     batch: int = 8,
     plan: Plan | None = None,
+    reuse_prefix: bool = False,
     **given: ModelLike | ParamValue,
 ) -> CustomGenerate:
     """An algorithm as transformers' `custom_generate`; `decgraph.hf(...)` is this function.
@@ -51,7 +53,8 @@ def custom_generate(
     a callable, so stop strings are given here. streamer: for callers that do not pass it to generate. externs: Python
     functions the algorithm calls.
     batch: how many sequences are decoded at a time, the others waiting. plan: which passes run, as in `Algorithm.session`.
-    Neither changes a token.
+    Neither changes a token. reuse_prefix: the KV cache of a call with one prompt stays for the next one, which computes
+    only what its prompt has that the last text had not: for conversations.
 
     One object keeps one session for each model: states that an algorithm keeps `per session` live as long as it does.
 
@@ -68,7 +71,12 @@ def custom_generate(
         externs=externs,
         batch=batch,
         plan=plan,
+        reuse_prefix=reuse_prefix,
     )
+
+
+CACHE = "generate"
+"""The key of the KV cache that stays between the calls of one object."""
 
 
 class CustomGenerate:
@@ -92,6 +100,7 @@ class CustomGenerate:
         externs: Externs | None,
         batch: int,
         plan: Plan | None = None,
+        reuse_prefix: bool = False,
     ) -> None:
         from decgraph import api
         from decgraph.backends.registry import machine
@@ -109,7 +118,7 @@ class CustomGenerate:
             raise DecError("stop_strings need the model's tokenizer to see text", hint="decgraph.hf(..., tokenizer=tokenizer)")
         if batch < 1:
             raise DecError(f"batch is {batch}; it must be at least 1")
-        self.batch, self.plan = batch, plan
+        self.batch, self.plan, self.reuse_prefix = batch, plan, reuse_prefix
         self.last: list[Result] = []
         self._session: tuple[Any, Any] | None = None  # of the latest model: (its decgraph models, session)
 
@@ -175,7 +184,15 @@ class CustomGenerate:
         if getattr(generation_config, "return_dict_in_generate", False):
             from transformers.generation import GenerateDecoderOnlyOutput
 
-            return GenerateDecoderOnlyOutput(sequences=sequences)
+            more = {}
+            if _asks(generation_config, "output_scores", "output_logits"):
+                with modules.evaluating([model]):
+                    logits = logits_of(model, rows, new)
+                    if _asks(generation_config, "output_scores"):
+                        more["scores"] = scores_of(logits, sequences, list(logits_processor or ()))
+                    if _asks(generation_config, "output_logits"):
+                        more["logits"] = logits
+            return GenerateDecoderOnlyOutput(sequences=sequences, **more)
         return sequences
 
     def _decode(self, model: Any, input_ids: Tensor, rows: list[Row], processors: list[Any], criteria: list[Any],
@@ -202,7 +219,8 @@ class CustomGenerate:
         key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
         requests = [self._request(row, processors, reading, stops, key) for row in rows]
         try:
-            self.last = _run(session, requests, self.batch, _feeding(streamer, input_ids) if streamer is not None else None)
+            listener = _feeding(streamer, input_ids) if streamer is not None else None
+            self.last = _run(session, requests, self.batch, listener, CACHE if self.reuse_prefix else None)
         finally:
             self.binder.settle(model)
         for row, result in zip(rows, self.last, strict=True):
@@ -247,11 +265,13 @@ class CustomGenerate:
         return self._session[1]
 
 
-def _run(session: Any, requests: list[Any], batch: int, listener: Callable[[Any], None] | None) -> list[Any]:
-    """A result for every request, `batch` of them decoded at a time."""
+def _run(
+    session: Any, requests: list[Any], batch: int, listener: Callable[[Any], None] | None, cache_key: str | None
+) -> list[Any]:
+    """A result for every request, `batch` of them decoded at a time. cache_key: of a single request, as in `Session.run`."""
     if len(requests) > 1:
         return list(session.generate(requests, batch=batch, keep_events=False))
-    return [session.run(request, listener=listener, keep_events=False) for request in requests]
+    return [session.run(r, listener=listener, keep_events=False, cache_key=cache_key) for r in requests]
 
 
 def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:
@@ -263,6 +283,11 @@ def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:
             streamer.put(input_ids.new_tensor(list(event.tokens)).cpu())
 
     return hear
+
+
+def _asks(config: Any, *names: str) -> bool:
+    """Whether a generation configuration has one of these settings on."""
+    return any(getattr(config, name, None) for name in names)
 
 
 def _drawn_seed() -> int:

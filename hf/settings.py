@@ -20,8 +20,6 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "assistant_early_exit": ((None,), "an algorithm with target.exit(n) is that: decgraph.hf('kangaroo', ...)"),
     "use_mtp": ((None, False), "leave it out; what drafts is the algorithm's affair"),
     "is_assistant": ((None, False), "leave it out"),
-    "output_scores": ((None, False), "leave it out: the scores behind accepted drafts are not kept"),
-    "output_logits": ((None, False), "leave it out: the scores behind accepted drafts are not kept"),
     "output_attentions": ((None, False), "leave it out: decgraph computes attention by its own rules"),
     "output_hidden_states": ((None, False), "leave it out: hidden states are not kept"),
 }
@@ -40,7 +38,7 @@ _ALONE = frozenset(
         "return_dict_in_generate",
         "use_cache",
     }
-    | {"num_return_sequences", "transformers_version", *_REFUSED}
+    | {"output_scores", "output_logits", "num_return_sequences", "transformers_version", *_REFUSED}
 )
 
 

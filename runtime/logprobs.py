@@ -1,4 +1,4 @@
-"""Log-probabilities of committed tokens, by the main model's own distributions (no temperature, no penalties, no constraints)."""
+"""Log-probabilities of committed tokens by the main model's own distributions: no temperature, penalty or constraint."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -146,14 +146,30 @@ class Session:
                 )
         self.shared: dict[Any, Any] = {}
 
-    def run(self, request: Request, *, listener: Listener | None = None, keep_events: bool = True) -> Result:
+    def run(
+        self,
+        request: Request,
+        *,
+        listener: Listener | None = None,
+        keep_events: bool = True,
+        cache_key: Hashable | None = None,
+    ) -> Result:
         """Run one request. Whatever is raised after the start, by a model or anything else that the run calls, is returned in
         the result as a DecError that names the request and the line, with what was committed before it.
 
         Without `keep_events` (and a listener) the result has statistics but no events, and the run is faster.
+
+        cache_key: under which the KV cache stays after the run, for the next run with this key to go on from: what the two
+        prompts begin with alike is not computed again. `forget` frees it. The weights must stay as they are meanwhile.
         """
         run = self._start(request, listener, keep_events)
+        if cache_key is not None:
+            run.machine.reuse(cache_key)
         return self._result(run, _outcome(run))
+
+    def forget(self, cache_key: Hashable) -> None:
+        """Free the KV cache that runs with a key left; nothing happens for an unknown one."""
+        self.machine.forget(self.models, cache_key)
 
     def generate(
         self,
@@ -177,12 +193,7 @@ class Session:
         as it ends. A failed request has its error in its result; after Ctrl-C unfinished results are marked "interrupted".
         Raises DecError for a request that no run can begin with.
         """
-        asked: list[Request] = []
-        for i, p in enumerate(prompts):
-            fields: RequestFields = {"request_id": i, **request}
-            asked.append(p if isinstance(p, Request) else request_for(self, p, **fields))
-        for one in asked:
-            self._check(one)
+        asked = self._requests(prompts, request)
         if budget is not None:
             self.machine.limit_memory(self.models, budget)
         results: dict[int, Result] = {}
@@ -224,6 +235,16 @@ class Session:
             if shown is not None:
                 shown.close()
         return [results[number] for number in range(len(asked))]
+
+    def _requests(self, prompts: Iterable[Request | str | Sequence[int]], given: RequestFields) -> list[Request]:
+        """The requests of prompts, numbered by their place. Raises DecError for one that no run can begin with."""
+        asked: list[Request] = []
+        for i, p in enumerate(prompts):
+            fields: RequestFields = {"request_id": i, **given}
+            asked.append(p if isinstance(p, Request) else request_for(self, p, **fields))
+        for one in asked:
+            self._check(one)
+        return asked
 
     def _check(self, request: Request) -> None:
         main = next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
@@ -290,36 +311,74 @@ class Session:
         stats = Stats.of(run.events) if stats is None else stats
         return Result(tokens, text, stats, reason, seconds, run.events, run.machine.results, error, run.machine.logprobs)
 
-    def stream(self, request: Request) -> Iterator[Event | Result]:
+    def stream(self, request: Request, *, cache_key: Hashable | None = None) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.
 
         Events are those of runtime/trace.py: drafted, accepted, rejected (and why), emitted, unmasked, committed. A
-        consumer that stops early ends the run at its next event.
+        consumer that stops early ends the run at its next event. cache_key: as in `run`.
         """
-        events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def work(hear: Callable[[Any], None]) -> None:
+            hear(self.run(request, listener=hear, cache_key=cache_key))
+
+        for item in self._streamed(work):
+            yield item
+            if isinstance(item, Result):
+                return
+
+    def stream_many(
+        self,
+        prompts: Iterable[Request | str | Sequence[int]],
+        *,
+        batch: int | None = None,
+        **request: Unpack[RequestFields],
+    ) -> Iterator[tuple[int, Event | Result]]:
+        """Run many requests together, as `generate` does, and yield (number, event) as events happen; the last item of each
+        request is its Result. Raises DecError for a request that no run can begin with.
+
+        A consumer that stops early ends all runs at the next event of one.
+        """
+        asked = self._requests(prompts, request)
+
+        def work(hear: Callable[[Any], None]) -> None:
+            self.generate(
+                asked,
+                batch=batch,
+                listener=lambda number, event: hear((number, event)),
+                finished=lambda number, result: hear((number, result)),
+            )
+
+        left = len(asked)
+        for item in self._streamed(work) if asked else ():
+            yield item
+            left -= isinstance(item[1], Result)
+            if not left:
+                return
+
+    def _streamed(self, work: Callable[[Callable[[Any], None]], None]) -> Iterator[Any]:
+        """What `work`, in a thread, tells its listener, as it tells it; what it raises is raised here."""
+        items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         stopped = threading.Event()
 
-        def hear(event: Any) -> None:
+        def hear(item: Any) -> None:
             if stopped.is_set():
                 raise KeyboardInterrupt
-            events.put(event)
+            items.put(item)
 
-        def work() -> None:
+        def run() -> None:
             try:
-                events.put(self.run(request, listener=hear))
-            except BaseException as problem:  # whatever happened is raised where the events are read
-                events.put(problem)
+                work(hear)
+            except BaseException as problem:  # whatever happened is raised where the items are read
+                items.put(problem)
 
-        thread = threading.Thread(target=work, name=f"decgraph {self.function.name}", daemon=True)
+        thread = threading.Thread(target=run, name=f"decgraph {self.function.name}", daemon=True)
         thread.start()
         try:
             while True:
-                item = events.get()
+                item = items.get()
                 if isinstance(item, BaseException):
                     raise item
                 yield item
-                if isinstance(item, Result):
-                    return
         finally:
             stopped.set()
             thread.join()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from typing import Literal
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from decgraph.runtime.logprobs import ROWS
 from decgraph.runtime.models.engine.forward_call import ForwardCall, RollEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
+
+
+def _cached(models: Mapping[str, Model]) -> list[Model]:
+    """The models that have an engine; an adapter is a layer of another model's."""
+    return [model for model in models.values() if model.kind != "layers"]
 
 
 class Engines(Effects):
@@ -27,25 +32,44 @@ class Engines(Effects):
         self.engines: dict[Model, AnyEngine] = {}
         self.loop_engines: dict[Model, RollEngine | None] = {}
 
+    cache_key: Hashable = None
+    """The key under which the KV cache stays after the run; None: the cache is freed."""
+
+    def reuse(self, key: Hashable) -> None:
+        self.cache_key = ("kept", key)
+        for model in _cached(self.models):
+            self.engine(model).rewind(self.cache_key, self.request.prompt)
+
+    @classmethod
+    def forget(cls, models: Mapping[str, Model], key: Hashable) -> None:
+        for model in _cached(models):
+            engine_of(model).close(("kept", key))
+
     def sequence(self) -> Hashable:
         """The key of this run's KV cache in its engines."""
+        if self.cache_key is not None:
+            return self.cache_key
         return id(self) if self.parent is None else (self.parent.sequence(), id(self))
 
     def release(self) -> None:
-        """Free this run's KV cache in the engines."""
-        for engine in self.engines.values():
-            engine.close(self.sequence())
+        """Free this run's KV cache in the engines. Where it is to stay, that of models which the program derives is freed all
+        the same: the next run has derived models of its own."""
+        stays = [] if self.cache_key is None else list(self.models.values())
+        for model, engine in self.engines.items():
+            if not any(model is m for m in stays):
+                engine.close(self.sequence())
         self.engines.clear()
         self.loop_engines.clear()
 
     def committed_logits(self) -> Iterator[np.ndarray]:
-        """The main model's own logits float32 [n, V] before each committed token. The tokens are called as a chain of drafts below
-        the prompt, whose keys and values are still in the cache."""
+        """The main model's own logits float32 [n, V] before each committed token. The tokens are called as a chain of drafts
+        below the prompt, whose keys and values are still in the cache."""
         assert self.main is not None
         tokens, uids = self.tokens, range(1 << 40, (1 << 40) + self.committed())  # no draft of the run has these
         for first in range(self.base, len(tokens), ROWS):
             count = min(ROWS, len(tokens) - first)
-            (made,) = self.engine(self.main).compute(
+            engine: Any = self.engine(self.main)  # of a causal model: session.py refuses others
+            (made,) = engine.compute(
                 [
                     ForwardCall(
                         self.sequence(),

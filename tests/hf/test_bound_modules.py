@@ -93,8 +93,10 @@ def test_a_tokenizer_of_transformers_goes_with_a_session(target: Any) -> None:
 def test_modules_that_do_not_fit(target: Any) -> None:
     one = decgraph.load("speculative")
     with pytest.raises(decgraph.DecError, match="`target` is a model of speculative") as caught:
-        one.session(target=target)
+        one.run((1, 2), params={"target": target})
     assert 'models={"target": ...}' in str(caught.value)
+    with pytest.raises(decgraph.DecError, match="`target` is given twice"):
+        one.session({"target": target}, target=target)
     with pytest.raises(decgraph.DecError, match="`drafter` was left out") as caught:
         one.session({"target": target})
     assert "--model drafter=FOLDER" in str(caught.value)

@@ -40,8 +40,6 @@ def refused(model: Any, door: Any, ids: torch.Tensor = PROMPT, **asked: Any) -> 
     "asked",
     [
         {"num_beams": 3},
-        {"output_scores": True, "return_dict_in_generate": True},
-        {"output_logits": True},
         {"output_attentions": True},
         {"output_hidden_states": True},
         {"prompt_lookup_num_tokens": 3},

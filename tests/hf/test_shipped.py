@@ -181,7 +181,7 @@ def test_an_error_ends_the_stream(shipped: Any, tokenizer: Any) -> None:
     log = Log()
     with pytest.raises(DecError):
         greedy(shipped, tokenizer(TEXTS[0], return_tensors="pt", return_token_type_ids=False),
-               custom_generate=decgraph.hf("autoregressive"), streamer=log, output_scores=True)  # fmt: skip
+               custom_generate=decgraph.hf("autoregressive"), streamer=log, output_attentions=True)  # fmt: skip
     assert log.ended == 1
 
 

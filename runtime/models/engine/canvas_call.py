@@ -109,6 +109,10 @@ class MaskedEngine(Protocol):
         """Forget a sequence; nothing happens for one that was never seen."""
         ...
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Before a new request goes on with a sequence: forget what does not hold for it."""
+        ...
+
     def limit(self, budget: int) -> None:
         """Bound the rows, scores and copied memories of one forward, in bytes."""
         ...

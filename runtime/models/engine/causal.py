@@ -180,6 +180,15 @@ class CausalEngine:
         if self.memories is not None:
             self.memories.close(sequence)
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Keep a sequence's rows of the longest common beginning with a new request's prompt."""
+        if sequence in self._slots:
+            self._slots[sequence].rewind(context)
+        if self.below is not None:
+            self.below.rewind(sequence, context)
+        if self.memories is not None:
+            self.memories.close(sequence)
+
     def _drop(self, sequence: Hashable) -> None:
         slot = self._slots.pop(sequence, None)
         if slot is not None:

@@ -64,6 +64,12 @@ class ReadEngine:
         """Compile captured forwards with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Keep the rows of the longest common beginning with a new request's prompt."""
+        self.core.rewind(sequence, context)
+        if self.memories is not None:
+            self.memories.close(sequence)
+
     def close(self, sequence: Hashable) -> None:
         self.core.close(sequence)
         if self.memories is not None:

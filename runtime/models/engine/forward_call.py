@@ -171,6 +171,11 @@ class Engine(Protocol):
         """Forget a sequence; nothing happens for one that was never seen."""
         ...
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Before a new request goes on with a sequence's cache: keep the rows of the longest common beginning with its prompt,
+        and forget the others, or all where there is no telling."""
+        ...
+
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""
         ...

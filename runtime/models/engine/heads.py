@@ -72,6 +72,10 @@ class HeadsEngine:
         """Compile captured forwards with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Keep the rows of the longest common beginning with a new request's prompt."""
+        self.core.rewind(sequence, context)
+
     def close(self, sequence: Hashable) -> None:
         self.core.close(sequence)
 
@@ -252,6 +256,12 @@ class FeaturesEngine(CausalEngine):
                         row[n] = known[-1]
         joined = module.fc(torch.cat((module.embed_tokens(batch.ids).to(features.dtype), features), dim=-1))
         return self.step(joined, batch.positions, batch.write, part.keys, part.values, batch.masks)
+
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Forget the head's own rows, each of which belongs to a feature and the token after it; the target keeps its own."""
+        super().close(sequence)
+        self._known.pop(sequence, None)
+        self.target.rewind(sequence, context)
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence, also in the target's cache."""

@@ -86,6 +86,10 @@ class HFMaskedEngine:
         """Forget a sequence's calls; its memories live as long as there is a reference to them."""
         self.memo.close(sequence)
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Forget the sequence: a canvas does not go on where another one ended."""
+        self.close(sequence)
+
     @torch.no_grad()
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`: forwards for the canvases that are not remembered, then every call's rows and memory."""

@@ -68,6 +68,10 @@ class PlainMaskedEngine:
         nothing = (LayerMemory({}, {}),) * self.model.layers
         return PlainKept(Memory(self.model.family, length, nothing))
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Forget the sequence: a canvas does not go on where another one ended."""
+        self.close(sequence)
+
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""
         return

@@ -49,6 +49,9 @@ class PlainEngine:
     def close(self, sequence: Hashable) -> None:
         """Nothing: there is no cache."""
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Nothing: there is no cache."""
+
     def _scores(self, call: ForwardCall) -> list[Scores]:
         paths = call.paths()
         if call.part == "heads":

@@ -43,6 +43,13 @@ class Slot:
         self.positions: list[int] = []
         self.linear = True  # every token's parent is the one before it
 
+    def rewind(self, context: Sequence[int]) -> None:
+        """Keep the rows of the longest common beginning with another context, compared token by token."""
+        pairs = enumerate(zip(self.chain, context))
+        same = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(self.chain), len(context)))
+        del self.chain[same:]
+        self.drop_tail()
+
     @property
     def used(self) -> int:
         return len(self.chain) + len(self.uids)
@@ -71,13 +78,7 @@ class Slot:
         """Extend the chain by the context's tokens that are cached in the tail. Returns how many rows were moved."""
         cached, length = len(self.chain), len(context)
         if cached and (length < cached or not self._same(context, cached)):
-            same = 0  # not a context that grew: keep the common prefix
-            for mine, theirs in zip(self.chain, context):
-                if mine != theirs:
-                    break
-                same += 1
-            del self.chain[same:]
-            self.drop_tail()
+            self.rewind(context)  # not a context that grew
             return 0
         if length == cached:
             return 0

@@ -1,0 +1,45 @@
+"""What `generate` returns beside the sequences where it is asked to: logits, and scores after the logits processors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from decgraph.hf.prompts import Row
+
+Tensor = Any  # torch loads when it is used
+
+
+def logits_of(model: Any, rows: Sequence[Row], new: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
+    """The model's own logits before every new token: float32[B, V] for each of the most new tokens that a row has.
+
+    Each row is one more forward over its prompt and its tokens: decoding with drafts computes logits where drafts are, in no
+    order that could be handed out. Rows that end earlier have zeros after their end.
+    """
+    import torch
+
+    width, device = int(model.get_output_embeddings().weight.shape[0]), model.device
+    longest = max(map(len, new), default=0)
+    made = torch.zeros(longest, len(rows), width, dtype=torch.float32, device=device)
+    with torch.no_grad():
+        for row, tokens in zip(rows, new, strict=True):
+            if tokens:
+                path = torch.tensor([[*row.prompt, *tokens[:-1]]], device=device)
+                logits = model(input_ids=path, use_cache=False, logits_to_keep=len(tokens)).logits[0]
+                made[: len(tokens), row.index] = logits[-len(tokens) :].float()
+    return tuple(made)
+
+
+def scores_of(
+    logits: Sequence[Tensor], sequences: Tensor, processors: Sequence[Callable[[Tensor, Tensor], Tensor]]
+) -> tuple[Tensor, ...]:
+    """The logits after the processors, as `generate` applies them: each [B, V], given the sequences int64[B, T + n] with their
+    prompts."""
+    first = sequences.shape[1] - len(logits)
+    made = []
+    for n, row in enumerate(logits):
+        scores = row.clone()
+        for processor in processors:
+            scores = processor(sequences[:, : first + n], scores)
+        made.append(scores)
+    return tuple(made)
