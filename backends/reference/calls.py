@@ -235,11 +235,11 @@ class Calls(Randomness):
             if key not in memo:
                 rows = [base + i for i in which]
                 if store is not None:
-                    computed, cost = store.scores(cells, rows, fresh, given)
+                    computed, cost = store.scores(cells, rows, fresh, given, base)
                     new += cost
                 else:
                     at_once = rows if fresh is None or given is None else fresh
-                    computed = model.eval_canvas(cells, at_once, given) if rows else []
+                    computed = model.after(base).eval_canvas(cells, at_once, given) if rows else []
                 computed = [x if self.num.exact else x.to_float() for x in computed]
                 if given is not None and store is None:
                     assert fresh is not None
@@ -288,7 +288,7 @@ class Calls(Randomness):
             if self.made_of_canvases(model, {self.made(cells, fresh, seen)}, seen):
                 count = len(cells) if seen is None or fresh is None else len(fresh)
                 self.count_call(model, 0, count, count)
-            return ReferenceMemory(model.memory(cells, fresh, seen), len(place.base))
+            return ReferenceMemory(model.after(len(place.base)).memory(cells, fresh, seen), len(place.base))
         states, _, _ = self.place_states(place, extra)
         path = resolve_path(states[0])
         if not path:

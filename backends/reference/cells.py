@@ -142,16 +142,16 @@ class CanvasCells:
         return (cells, None if fresh is None else tuple(fresh), given)
 
     def scores(
-        self, cells: tuple[Any, ...], rows: Sequence[int], fresh: Sequence[int] | None, given: Any
+        self, cells: tuple[Any, ...], rows: Sequence[int], fresh: Sequence[int] | None, given: Any, prompt: int
     ) -> tuple[list[Scores], int]:
         """The scores at `rows` of one canvas, and how many positions were computed for them. `fresh`: what a call on a memory
-        computes."""
+        computes. prompt: where the canvas begins."""
         key = self.key(cells, fresh, given)
         known = self.now.get(key) or self.held.get(key) or {}
         computed = 0
         if any(r not in known for r in rows):
             at = fresh if given is not None and fresh is not None else rows
-            known = {**known, **dict(zip(at, self.model.eval_canvas(cells, at, given), strict=True))}
+            known = {**known, **dict(zip(at, self.model.after(prompt).eval_canvas(cells, at, given), strict=True))}
             computed = len(at) if given is not None else len(cells)
         self.now[key] = known
         return [known[r] for r in rows], computed

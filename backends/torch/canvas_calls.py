@@ -78,6 +78,7 @@ def asked(
         rows,
         keep,
         name=f"request {m.request.request_id}",
+        prompt=base,
     )
     return engine, ask, fresh
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -33,7 +34,11 @@ _Call = tuple[Tape, torch.Tensor, list[int]]  # a forward's tape, last hidden st
 class HFMasked(Model):
     """A masked language model in float32, its logits in float64. The mask itself is never predicted: its
     logit is -inf. Calls are pure, so the last few are remembered: scores and memory of one call share a
-    forward."""
+    forward.
+
+    shift: the scores of position i are read from the last hidden state of position i - 1, those of position 0 from its own
+    (Ye et al., Dream, 2025). A call on a memory reads a state that it does not compute from the memory.
+    """
 
     def __init__(
         self,
@@ -45,18 +50,38 @@ class HFMasked(Model):
         family: str,
         mask: int,
         visibility: Visibility = "full",
+        shift: bool = False,
     ) -> None:
         self.kind = "masked"
         self.name, self.vocab, self.context, self.family, self.mask = name, vocab, context, family, mask
-        self.visibility = visibility
+        self.visibility, self.shift, self.prompt = visibility, shift, 0
         self.layers, self.net = len(net.layers), net
         self._calls: OrderedDict[tuple[Any, ...], tuple[Memory | None, _Call]] = OrderedDict()
 
     def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         _, last, fresh = self._run(cells, at, given)
         row_of = {i: n for n, i in enumerate(fresh)}
-        logits = self.net.logits(last[[row_of[i] for i in at]]).numpy() if len(at) else np.zeros((0, 0))
-        return [self._row(row, i) for row, i in zip(logits, at, strict=True)]
+        if not len(at):
+            return []
+        states = torch.stack([self._state(source_of(self, i), i, last, row_of, given) for i in at])
+        return [self._row(row, i) for row, i in zip(self.net.logits(states).numpy(), at, strict=True)]
+
+    def _state(self, source: int, i: int, last: torch.Tensor, row_of: dict[int, int], given: Memory | None) -> torch.Tensor:
+        """The last hidden state [width] that position i is predicted from: of this call, or else of the memory."""
+        if source in row_of:
+            return last[row_of[source]]
+        if given is None or source not in given.features:
+            raise no_state(self.name, i)
+        state: torch.Tensor = given.features[source]
+        return state
+
+    def after(self, prompt: int) -> HFMasked:
+        """See `Model.after`. Calls are remembered together: what a prompt changes is in their keys."""
+        if self.prompt == prompt or self.visibility in ("full", "causal") or self.visibility[0] != "prompt+block":
+            return self
+        made = copy.copy(self)
+        made.prompt = prompt
+        return made
 
     def _row(self, logits: np.ndarray, position: int) -> Scores:
         row = logits[: self.vocab.size].copy()
@@ -80,7 +105,7 @@ class HFMasked(Model):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
         fresh = sorted(set(at)) if given is not None else list(range(len(cells)))
         # A memory is keyed by identity, and kept alive by its entry: an equal one is computed again.
-        key = (cells, tuple(fresh), id(given))
+        key = (cells, tuple(fresh), id(given), self.prompt)
         if key in self._calls and self._calls[key][0] is given:
             self._calls.move_to_end(key)
             return self._calls[key][1]
@@ -99,7 +124,7 @@ class HFMasked(Model):
 
     def _visible(self, queries: Sequence[int], keys: Sequence[int], length: int) -> torch.Tensor:
         """bool[queries, keys]: the attention mask."""
-        rows = [sees(self.visibility, i, length) for i in queries]
+        rows = [sees(self.visibility, i, length, self.prompt) for i in queries]
         return torch.tensor([[j in seen for j in keys] for seen in rows], dtype=torch.bool)
 
     def _inputs(self, cells: Sequence[Cell]) -> torch.Tensor:
@@ -114,3 +139,17 @@ class HFMasked(Model):
                 weights = torch.tensor([float(w) for w in cell.weights], dtype=table.dtype)
                 rows[n] = weights @ table[: len(weights)] + float(cell.mask) * table[self.mask]
         return rows
+
+
+def source_of(model: Model, position: int) -> int:
+    """The position whose output has the scores of a position."""
+    return max(0, position - 1) if model.shift else position
+
+
+def no_state(name: str, position: int | str) -> DecError:
+    """Refuses the scores of a position of a model with a shift, of which neither the call nor its memory has the state before."""
+    where = f"position {position}" if isinstance(position, int) else position
+    return DecError(
+        f"{name!r} predicts a position from the one before it, which neither the call nor its memory has: {where}",
+        hint="compute the position before it in this call, or keep it in the memory: m.without(b) keeps what lies before b",
+    )

@@ -32,7 +32,7 @@ import numpy as np
 from decgraph.errors import DecError
 
 Kind = Literal["causal", "masked", "features", "heads", "layers"]
-Visibility = Literal["causal", "full"] | tuple[Literal["block"], int]
+Visibility = Literal["causal", "full"] | tuple[Literal["block", "prompt+block", "window"], int]
 Row = Any  # a model's row per layer and position: a hash, an array or a tensor, opaque to others
 Path = tuple[int, ...]
 
@@ -252,7 +252,8 @@ class Model:
     name: for messages. kind: what it can be called as. vocab: its vocabulary. context: the most
     positions it reads, or None. visibility: which positions a position attends to. layers: how many layers of keys
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
-    the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files).
+    the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). shift: whether
+    the scores of a position are read from the output one position before it (Dream), see `HFMasked`.
     """
 
     name: str
@@ -265,6 +266,11 @@ class Model:
     family: str
     mask: int | None = None
     eos: frozenset[int] | None = None
+    shift: bool = False
+
+    def after(self, prompt: int) -> Model:
+        """The same model for canvases that begin at position `prompt`; only ("prompt+block", n) models depend on it."""
+        return self
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """The scores of the token after each path; a path is the whole context from position 0, never
@@ -303,15 +309,22 @@ class Model:
         return f"<{type(self).__name__} {self.name} {self.kind} V={self.vocab.size}>"
 
 
-def sees(visibility: Visibility, position: int, length: int) -> range:
-    """The positions among `length` that `position` attends to: all up to itself, all, or all up to its block's
-    end."""
+def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) -> range:
+    """The positions among `length` that a position attends to.
+
+    causal: all up to itself. full: all. ("block", n): all up to its block's end, with blocks of n from position 0 (SDAR, Fast-dLLM
+    v2). ("prompt+block", n): the `prompt` is one block, and blocks of n begin behind it (D2F). ("window", n): the last n positions
+    attend to all, those before are causal (SDLM).
+    """
     if visibility == "causal":
         return range(position + 1)
     if visibility == "full":
         return range(length)
-    block = visibility[1]
-    return range(min(length, (position // block + 1) * block))
+    kind, n = visibility
+    if kind == "window":
+        return range(length if position >= length - n else position + 1)
+    first = prompt if kind == "prompt+block" else 0
+    return range(min(length, first if position < first else first + ((position - first) // n + 1) * n))
 
 
 def check_vocab(a: Model, b: Model) -> None:

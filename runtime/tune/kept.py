@@ -1,4 +1,5 @@
-"""Measurements kept on disk: JSON files of one object each, which several processes may add to at the same time.
+"""The user's cache: the folder that everything kept between runs lies in, and measurements in it, as JSON files of one object
+each, which several processes may add to at the same time.
 
 They are caches. A file that is missing, broken or of another kind counts as empty, a folder that cannot be written is done
 without, and everything may be deleted at any time. `DECGRAPH_CACHE` moves the folder.
@@ -16,10 +17,14 @@ from typing import Any
 
 
 def folder() -> Path:
-    """Where measurements are kept: `DECGRAPH_CACHE`, or `.cache/decgraph` at home."""
+    """Where measurements and fetched models are kept: `DECGRAPH_CACHE`, or `decgraph` in `XDG_CACHE_HOME` (an absolute path, as
+    its specification demands), or `.cache/decgraph` at home."""
     said = os.environ.get("DECGRAPH_CACHE")
     if said:
         return Path(said)
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if shared.is_absolute():
+        return shared / "decgraph"
     try:
         return Path.home() / ".cache" / "decgraph"
     except RuntimeError:  # nobody's home is known
@@ -42,7 +47,7 @@ def add(path: Path, entries: Mapping[str, Any]) -> bool:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
+        with alone(path):
             held = {**read(path), **entries}
             number, part = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
             try:
@@ -59,8 +64,9 @@ def add(path: Path, entries: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time, so that none overwrites what another has just added. The lock goes with its process."""
+def alone(path: Path) -> Iterator[None]:
+    """One process at a time, so that none overwrites what another has just added. The lock is a file beside `path`; it goes
+    with its process."""
     try:
         import fcntl
     except ImportError:  # not a Unix: the last one to write wins, which a cache can bear

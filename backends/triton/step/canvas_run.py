@@ -56,6 +56,10 @@ def canvas_reason(module: Module, function: str, request: Any, models: Mapping[s
         model = models[name]
         if not isinstance(model, HFMasked | TableModel):
             return f"{model.name!r} is a {type(model).__name__}, which is not implemented on the device"
+        if model.shift:
+            return f"{model.name!r} predicts a position from the one before it, which is not implemented on the device"
+        if model.visibility != "full" and model.visibility[0] != "block":
+            return f"the visibility of {model.name!r} is not implemented on the device"
     return Shaper.reason(request)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine import masked_batch as batch
+from decgraph.runtime.models.engine import masked_shift as shift
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, MaskedEngine
 from decgraph.runtime.models.engine.forward_call import Counted
 from decgraph.runtime.models.engine.masked_captured import fastest
@@ -67,7 +68,7 @@ class HFMaskedEngine:
         self.budget = free // 2 if budget is None else budget
         self.memo = Memo(free // 8 if remembered is None else remembered)
         self._tables = batch.Tables(self.device)
-        self._block = None if isinstance(model.visibility, str) else int(model.visibility[1])
+        self._by_prompt = model.visibility[0] == "prompt+block"
         self._cell_bytes = 24 * net.width * net.embedding.element_size()
 
     def empty(self, length: int) -> CachedMemory:
@@ -167,6 +168,8 @@ class HFMaskedEngine:
             at = fresh.searchsorted(rows)
             if len(rows) and (at.max(initial=0) >= len(fresh) or (fresh[at] != rows).any()):
                 raise DecError(f"{model.name!r} was asked for the scores of a position that the call does not compute")
+            if model.shift:
+                shift.check_sources(model.name, rows, fresh, given, f"position {{}} of {call.request}")
             rows = at
         else:
             given = None
@@ -180,13 +183,14 @@ class HFMaskedEngine:
             soft = (np.asarray(call.soft[0], dtype=np.int64), call.soft[1], call.soft[2])
             self._check_positions(soft[0], length)
         shared = (
+            call.prompt if self._by_prompt else 0,
             None if soft is None else (soft[0].tobytes(), *((id(t), t._version) for t in soft[1:])),
             None if fresh is None else fresh.tobytes(),
             None if given is None else given.key(fresh),
         )
         single = len(canvases) == 1
         units = [
-            batch.Unit(row, fresh, given, rows, soft, call.keep or single, call.consumed and single, model.family)
+            batch.Unit(row, fresh, given, rows, soft, call.keep or single, call.consumed and single, model.family, call.prompt)
             for row in canvases
         ]
         if call.keep and not single:
@@ -249,9 +253,9 @@ class HFMaskedEngine:
     def _computed(self, forward: list[list[batch.Unit]], missing: dict[Key, batch.Unit]) -> dict[Key, Entry]:
         """One forward: the entries of its units."""
         made = [
-            batch.whole_part(group, self._tables, self.mask, self._block)
+            batch.whole_part(group, self._tables, self.mask, self.model.visibility)
             if group[0].given is None
-            else batch.given_part(group, self._tables, self.step.blank, self._block)
+            else batch.given_part(group, self._tables, self.step.blank, self.model.visibility)
             for group in forward
         ]
         parts, start, cells = [part for _, part in made], 0, 0
@@ -272,13 +276,15 @@ class HFMaskedEngine:
         for group, part in zip(forward, parts, strict=True):
             if part.record:
                 batch.whole_kept(group, part, self.step.blank.nbytes)
-        block, good = self._logits(hidden, np.concatenate([unit.start + unit.rows for unit in units]))
+        predicting = shift.moved(hidden, units) if self.model.shift else hidden
+        block, good = self._logits(predicting, np.concatenate([unit.start + unit.rows for unit in units]))
         keys = {id(unit): key for key, unit in missing.items()}
         entries, first = {}, 0
         for unit in units:
-            states = hidden[unit.start : unit.start + unit.width]
+            states = predicting[unit.start : unit.start + unit.width]
+            own = hidden[unit.start : unit.start + unit.width] if self.model.shift else None
             wrong = None if good is None else good[first : first + len(unit.rows)]
-            entries[keys[id(unit)]] = Entry(states, unit.rows, block, first, unit.kept, wrong, unit.soft)
+            entries[keys[id(unit)]] = Entry(states, unit.rows, block, first, unit.kept, wrong, unit.soft, own)
             first += len(unit.rows)
         return entries
 
@@ -344,7 +350,7 @@ class HFMaskedEngine:
             logits = entries[0].block[start : start + count * len(plan.rows)].view(count, len(plan.rows), self.model.vocab.size)
         else:
             logits = torch.stack([e.logits for e in entries])
-        memory = self._memory(call, entries) if call.keep else None
+        memory = self._memory(plan, entries) if call.keep else None
         return CanvasOutput(logits if call.cells.dim() == 2 else logits[0], memory, computed)
 
     def _with_rows(self, entry: Entry, rows: np.ndarray) -> Entry:
@@ -360,7 +366,8 @@ class HFMaskedEngine:
             block, good = self._logits(entry.hidden, rows)
         return replace(entry, rows=rows, block=block, start=0, good=good)
 
-    def _memory(self, call: CanvasCall, entries: list[Entry]) -> CachedMemory:
+    def _memory(self, plan: _Plan, entries: list[Entry]) -> CachedMemory:
+        call = plan.call
         length = call.cells.shape[-1]
         if not entries:
             kept = self.empty(length) if call.given is None else call.given.join(self.empty(length))
@@ -368,6 +375,8 @@ class HFMaskedEngine:
             found = entries[0].kept
             assert found is not None
             kept = found if isinstance(found, CachedMemory) else found.kept()
+            if entries[0].own is not None:
+                shift.keep_states(kept, plan.units[0], entries[0].own)
         kept.store.handed[kept.slot] += 1
         return kept
 

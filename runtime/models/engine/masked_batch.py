@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from decgraph.runtime.models.engine.masked_forward import Part
 from decgraph.runtime.models.engine.masked_memory import CachedMemory, Store, gathered, saved
+from decgraph.runtime.models.interface import Visibility
 
 _LOOSE = 8  # fresh positions by which sequences of a part may always differ
 _TABLES = 512  # position tables remembered
@@ -57,7 +59,7 @@ class Recorded:
 class Unit:
     """One canvas to be computed: int64[S] cells; the fresh positions int64[n] in order, or None for all; `given`
     comes with `fresh`. rows: int64, indices into the fresh positions whose scores are wanted. consumed: `given` is not
-    read after this. Filled in: `start`, its first position in the forward, `padding`, the padding after its own, and `kept`."""
+    read after this. prompt: where the canvas begins. Filled in: `start`, its first position in the forward, `padding`, the padding after its own, and `kept`."""
 
     cells: np.ndarray
     fresh: np.ndarray | None
@@ -67,6 +69,7 @@ class Unit:
     keep: bool
     consumed: bool
     family: str = ""
+    prompt: int = 0
     start: int = field(default=0, init=False)
     padding: int = field(default=0, init=False)
     kept: CachedMemory | Recorded | None = field(default=None, init=False)
@@ -109,6 +112,7 @@ class Tables:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._known: dict[tuple[bytes, int], tuple[Tensor, slice | Tensor]] = {}
+        self._ends: dict[tuple[Any, ...], Tensor | None] = {}
 
     def __call__(self, fresh: np.ndarray) -> tuple[Tensor, slice | Tensor]:
         """(positions int64[batch, width], the columns of a store that they are) of fresh int64[batch, width]."""
@@ -126,23 +130,48 @@ class Tables:
             self._known[key] = (positions, where)
         return self._known[key]
 
+    def ends(self, visibility: Visibility, fresh: np.ndarray, group: Sequence[Unit]) -> Tensor | None:
+        """int64[batch, width]: the first position after those that each of fresh int64[batch, width] attends to, or None if all
+        attend to all. The same as `interface.sees`."""
+        if visibility == "full":
+            return None
+        lengths, prompts = (tuple(values) for values in zip(*((len(u.cells), u.prompt) for u in group), strict=True))
+        key = (fresh.tobytes(), fresh.shape, lengths, prompts)  # an engine has one visibility
+        if key not in self._ends:
+            if len(self._ends) >= _TABLES:
+                self._ends.clear()
+            ends = _ends(visibility, fresh, np.array(lengths)[:, None], np.array(prompts)[:, None])
+            self._ends[key] = torch.from_numpy(ends).to(self.device)
+        return self._ends[key]
 
-def whole_part(group: list[Unit], tables: Tables, pad: int, block: int | None) -> tuple[np.ndarray, Part]:
+
+def _ends(visibility: Visibility, fresh: np.ndarray, lengths: np.ndarray, prompts: np.ndarray) -> np.ndarray:
+    if isinstance(visibility, str):
+        return fresh + 1  # causal
+    kind, n = visibility
+    if kind == "window":
+        return np.where(fresh >= lengths - n, lengths, fresh + 1)
+    first = prompts if kind == "prompt+block" else 0
+    return np.where(fresh < first, first, first + ((fresh - first) // n + 1) * n)
+
+
+def whole_part(group: list[Unit], tables: Tables, pad: int, visibility: Visibility) -> tuple[np.ndarray, Part]:
     """(ids int64[batch, width], part) of canvases that are computed whole."""
     width = max(u.width for u in group)
     ids = np.full((len(group), width), pad, np.int64)
     for row, unit in zip(ids, group, strict=True):
         row[: unit.width] = unit.cells
-    positions, _ = tables(np.broadcast_to(np.arange(width), ids.shape))
+    every = np.broadcast_to(np.arange(width), ids.shape)
+    positions, _ = tables(every)
     seen = None
     if group[0].width != width or group[-1].width != width:
         lengths = np.array([u.width for u in group])
         seen = torch.from_numpy(np.arange(width) < lengths[:, None]).to(tables.device)
-    part = Part(positions, seen=seen, block=block, record=any(u.keep for u in group))
+    part = Part(positions, seen=seen, ends=tables.ends(visibility, every, group), record=any(u.keep for u in group))
     return ids, part
 
 
-def given_part(group: list[Unit], tables: Tables, blank: Tensor, block: int | None) -> tuple[np.ndarray, Part]:
+def given_part(group: list[Unit], tables: Tables, blank: Tensor, visibility: Visibility) -> tuple[np.ndarray, Part]:
     """(ids int64[batch, width], part) of canvases on memories. A canvas with fewer fresh positions repeats its last
     one, which computes and writes the same row again. Sets the units' `kept`."""
     width, span = max(u.width for u in group), max(len(u.cells) for u in group)
@@ -163,7 +192,7 @@ def given_part(group: list[Unit], tables: Tables, blank: Tensor, block: int | No
         where=where,
         seen=None if seen.all() else torch.from_numpy(seen).to(tables.device),
         layers=layers,
-        block=block,
+        ends=tables.ends(visibility, fresh, group),
     )
     return ids, part
 

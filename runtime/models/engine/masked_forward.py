@@ -31,8 +31,8 @@ class Part:
     positions: int64[batch, width]. store: a slot for each sequence, or None: the fresh positions are 0 to width-1 and
     attend to each other. span: how many positions of the store count (`width` without one). where: the store's columns
     that are written: a slice or int64[width] if they are the same for all sequences, else int64[batch, width]. seen:
-    bool[batch, span], the positions that may be attended to, or None: all; `layers` replaces it in some layers. block:
-    the block size of a model that attends up to its block's end, or None. record: whether `stored` returns the keys
+    bool[batch, span], the positions that may be attended to, or None: all; `layers` replaces it in some layers. ends:
+    int64[batch, width], a position attends to those before its end, or None: to all. record: whether `stored` returns the keys
     and values of a part without a store afterwards.
     """
 
@@ -45,13 +45,13 @@ class Part:
         where: slice | Tensor | None = None,
         seen: Tensor | None = None,
         layers: dict[int, Tensor] | None = None,
-        block: int | None = None,
+        ends: Tensor | None = None,
         record: bool = False,
     ) -> None:
         self.batch, self.width = positions.shape
         self.positions, self.store, self.where, self.seen = positions, store, where, seen
         self.span = span if store is not None else self.width
-        self.layers, self.block, self.record = layers or {}, block, record
+        self.layers, self.ends, self.record = layers or {}, ends, record
         self._made: dict[int, tuple[Tensor, Tensor]] = {}
         self._taken: Store | None = None
         self._masks: dict[tuple[int | None, int, int], Tensor | None] = {}
@@ -109,12 +109,12 @@ class Part:
 
     def _made_mask(self, seen: Tensor | None, window: int | None, groups: int) -> Tensor | None:
         mask = None if seen is None else seen[:, None, None, :]
-        if self.block is None and window is None:
+        if self.ends is None and window is None:
             return mask
         columns = torch.arange(self.span, device=self.positions.device)
         rows = self.positions[:, None, :, None]
-        if self.block is not None:
-            near = columns < (rows // self.block + 1) * self.block
+        if self.ends is not None:
+            near = columns < self.ends[:, None, :, None]
             mask = near if mask is None else mask & near
         if window is not None:
             near = (rows - columns).abs() < window

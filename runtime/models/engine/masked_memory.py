@@ -25,13 +25,15 @@ _SERIAL = count()
 class Version:
     """A state of a slot's rows, which memories refer to. next: the state that overwrote it, or None: it is the slot's
     present one. undo: the positions int64[n] that `next` overwrote and their old rows [layers, 2, heads, n, dim], or
-    None: the state was consumed."""
+    None: the state was consumed. last: the last hidden states [positions, width], of a model with a shift (`masked_shift`);
+    never written to."""
 
-    __slots__ = ("next", "serial", "undo")
+    __slots__ = ("last", "next", "serial", "undo")
 
     def __init__(self) -> None:
         self.next: Version | None = None
         self.undo: tuple[np.ndarray, Tensor] | None = None
+        self.last: Tensor | None = None
         self.serial = next(_SERIAL)
 
 
@@ -160,6 +162,7 @@ class CachedMemory:
         else:
             for layer in range(len(into)):
                 _copy(source[layer], into[layer], np.flatnonzero(other.mask(layer)))
+        made.newest[0].last = _joined_states(self, other)
         return CachedMemory(self.family, made, 0, cached, parts)
 
     def layer(self, index: int) -> KeptLayer:
@@ -180,6 +183,7 @@ class CachedMemory:
         made = gathered([self], max(length, self.store.room, part.of.store.room), like=part.of.store.block)
         assert made.block is not None
         _copy(part.of.block()[part.index], made.block[index, :, 0], np.flatnonzero(part.cached))
+        made.newest[0].last = self.version.last
         return CachedMemory(self.family, made, 0, cached, parts)
 
     def block(self) -> Tensor:
@@ -278,6 +282,18 @@ def saved(block: Tensor, where: slice | Tensor) -> Tensor:
         return block.index_select(4, where)
     index = where[None, None, :, None, :, None]
     return block.gather(4, index.expand(*block.shape[:2], -1, block.shape[3], -1, block.shape[5]))
+
+
+def _joined_states(a: CachedMemory, b: CachedMemory) -> Tensor | None:
+    """The last hidden states of both; where both have a position, `b`'s."""
+    old, new = a.version.last, b.version.last
+    if old is None or new is None:
+        return old if new is None else new
+    made = new.new_zeros(max(len(old), len(new)), new.shape[1])
+    made[: len(old)] = old
+    at = torch.from_numpy(np.flatnonzero(b.cached)).to(made.device)
+    made[at] = new[at]
+    return made
 
 
 def _copy(source: Tensor, into: Tensor, where: np.ndarray) -> None:

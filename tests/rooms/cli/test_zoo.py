@@ -13,27 +13,30 @@ NAMES = ("target", "drafter", "medusa")
 
 
 @pytest.fixture(autouse=True)
-def shelf(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two models on the shelf; a third is known and lacks its folder."""
+def models(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models are here; a third is known and lacks its folder, and a fourth can be fetched and was not."""
 
     def path(name: str):
-        if name == "medusa":
+        if name in ("medusa", "chat"):
             raise decgraph.DecError("the model medusa is not here", hint="train it")
         if name not in NAMES:
             raise decgraph.DecError(f"no model {name}")
         return tmp_path / name
 
     monkeypatch.setattr("decgraph.zoo.names", lambda: list(NAMES))
+    monkeypatch.setattr("decgraph.zoo.fetchable", lambda: ["chat"])
     monkeypatch.setattr("decgraph.zoo.path", path)
 
 
 def test_list(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "list"]) == 0
-    assert capsys.readouterr().out == f"model\tfolder\ntarget\t{tmp_path}/target\ndrafter\t{tmp_path}/drafter\nmedusa\t\n"
+    lines = [f"target\t{tmp_path}/target", f"drafter\t{tmp_path}/drafter", "medusa\t", "chat\t(decgraph zoo fetch chat)"]
+    assert capsys.readouterr().out.splitlines() == ["model\tfolder", *lines]
     assert main(["zoo", "list", "--json"]) == 0
-    first, _, third = json.loads(capsys.readouterr().out)
-    assert first == {"name": "target", "path": f"{tmp_path}/target"}
-    assert third == {"name": "medusa", "path": None}
+    first, _, third, fourth = json.loads(capsys.readouterr().out)
+    assert first == {"name": "target", "path": f"{tmp_path}/target", "fetchable": False}
+    assert third == {"name": "medusa", "path": None, "fetchable": False}
+    assert fourth == {"name": "chat", "path": None, "fetchable": True}
 
 
 def test_path_alone_on_its_line(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,7 +133,7 @@ def test_shipped_models_stand_in_for_what_is_left_out() -> None:
 
 def test_heads_need_a_target_that_was_read_from_a_folder() -> None:
     with pytest.raises(decgraph.DecError, match="was not read from a folder"):
-        decgraph.load("eagle2").session({"target": table()})
+        decgraph.load("eagle2").session({"target": table(), "head": "eagle"})
 
 
 def test_the_registry_of_backends() -> None:

@@ -66,7 +66,7 @@ def module(kind: str) -> Any:
     return transformers.EuroBertForMaskedLM(config)
 
 
-def masked(kind: str, visibility: Visibility = "full") -> HFMasked:
+def masked(kind: str, visibility: Visibility = "full", shift: bool = False) -> HFMasked:
     return HFMasked(
         Net(module(kind)),
         name=kind,
@@ -75,6 +75,7 @@ def masked(kind: str, visibility: Visibility = "full") -> HFMasked:
         family=f"{kind} {visibility}",
         mask=MASK_ID,
         visibility=visibility,
+        shift=shift,
     )
 
 
@@ -85,6 +86,11 @@ MODELS: dict[str, Any] = {
     "modernbert by blocks": lambda: masked("modernbert", ("block", 5)),
     "llama": lambda: masked("llama"),
     "llama by blocks": lambda: masked("llama", ("block", 3)),
+    "llama, causal": lambda: masked("llama", "causal"),
+    "llama by blocks after the prompt": lambda: masked("llama", ("prompt+block", 4)),
+    "llama with an open window": lambda: masked("llama", ("window", 5)),
+    "llama shifted": lambda: masked("llama", shift=True),
+    "modernbert by blocks, shifted": lambda: masked("modernbert", ("block", 5), shift=True),
     "shipped": lambda: hf.load_masked(SHIPPED),
 }
 
@@ -142,6 +148,11 @@ class Player:
         elif self.rng.random() < 0.1 and len(self.cells) > self.base + 6:
             del self.cells[-self.rng.randint(1, 4) :]  # a memory may be longer than what it is read for
 
+    @property
+    def here(self) -> Model:
+        """The model for canvases behind this prompt."""
+        return self.model.after(self.base)
+
     def tensor(self, cells: list[Any]) -> torch.Tensor:
         return torch.tensor([self.mask if not isinstance(c, int) else c for c in cells])
 
@@ -161,17 +172,24 @@ class Player:
         if kind in ("whole", "rows"):
             rows = list(range(length)) if kind == "whole" else sorted(rng.sample(range(length), rng.randint(0, length)))
             keep = kind == "whole" and rng.random() < 0.8
-            scores = self.model.eval_canvas(tuple(cells), rows)
-            self.expected = (reference_rows(scores), self.model.memory(tuple(cells)) if keep else None)
-            return CanvasCall(self.name, self.tensor(cells), soft=soft, rows=rows, keep=keep)
+            scores = self.here.eval_canvas(tuple(cells), rows)
+            self.expected = (reference_rows(scores), self.here.memory(tuple(cells)) if keep else None)
+            return CanvasCall(self.name, self.tensor(cells), soft=soft, rows=rows, keep=keep, prompt=self.base)
         fresh = self._fresh(kind)
         self._cut(fresh)
         keep = rng.random() < 0.7
         rows = fresh if rng.random() < 0.7 else rng.sample(fresh, rng.randint(0, len(fresh)))
-        scores = dict(zip(fresh, self.model.eval_canvas(tuple(cells), fresh, self.memory), strict=True))
-        memory = self.model.memory(tuple(cells), fresh, self.memory) if keep else None
+        consumed = rng.random() < 0.6
+        try:
+            scores = dict(zip(fresh, self.here.eval_canvas(tuple(cells), fresh, self.memory), strict=True))
+        except DecError as refused:  # a shift reads a state that was evicted
+            self.expected = refused
+            return CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, fresh, keep, prompt=self.base)
+        memory = self.here.memory(tuple(cells), fresh, self.memory) if keep else None
         self.expected = (reference_rows([scores[i] for i in rows]), memory)
-        call = CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=rng.random() < 0.6)
+        call = CanvasCall(
+            self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=consumed, prompt=self.base
+        )
         if call.consumed:
             self.kept = self.memory = None
         return call
@@ -186,10 +204,14 @@ class Player:
         fresh = self._fresh("block") if self.memory is not None and rng.random() < 0.5 else None
         rows = list(range(length)) if fresh is None else fresh
         given = None if fresh is None else self.memory
-        each = [reference_rows(self.model.eval_canvas(tuple(c), rows, given)) for c in canvases]
-        self.expected = (np.stack(each), None)
         kept = None if fresh is None else self.kept
-        return CanvasCall(self.name, torch.stack([self.tensor(c) for c in canvases]), None, fresh, kept, rows)
+        cells = torch.stack([self.tensor(c) for c in canvases])
+        try:
+            each = [reference_rows(self.here.eval_canvas(tuple(c), rows, given)) for c in canvases]
+            self.expected = (np.stack(each), None)
+        except DecError as refused:
+            self.expected = refused
+        return CanvasCall(self.name, cells, None, fresh, kept, rows, prompt=self.base)
 
     def _fresh(self, kind: str) -> list[int]:
         length, rng = len(self.cells), self.rng
@@ -226,6 +248,9 @@ class Player:
         return at, weights, shares
 
     def check(self, output: CanvasOutput | DecError, exact: bool) -> None:
+        if isinstance(self.expected, DecError):
+            assert isinstance(output, DecError) and output.hint == self.expected.hint, str(output)
+            return
         assert isinstance(output, CanvasOutput), str(output)
         rows, memory = self.expected
         got = output.logits.double().numpy()

@@ -1,0 +1,109 @@
+"""A GGUF file as a folder of safetensors, as transformers reads it: weights in float32, settings, tokenizer, chat template."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from decgraph.errors import DecError
+
+NEEDS = ("torch", "transformers", "safetensors", "tokenizers", "gguf", "accelerate")
+
+_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_DIGITS = {"type": "Digits", "individual_digits": True}
+PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
+    "smollm": {"type": "Sequence", "pretokenizers": [_DIGITS, _LEVEL]},
+    "gpt-2": _LEVEL,
+}
+"""How a text is split before the merges, by the GGUF's `tokenizer.ggml.pre`. transformers splits every byte-level vocabulary as
+GPT-2 does; SmolLM's takes each digit by itself, which differs after two spaces."""
+
+
+def check_installed() -> None:
+    """Raises DecError where what reads a GGUF is not installed."""
+    lacking = [name for name in NEEDS if find_spec(name) is None]
+    if lacking:
+        raise DecError(f"this needs {', '.join(lacking)}, which is not installed", hint="pip install 'decgraph[models,gguf]'")
+
+
+def convert(file: Path, folder: Path) -> None:
+    """Write the model in a GGUF file to a folder, in transformers' `from_pretrained` form.
+
+    The weights are float32, as the quantised ones are read: what `from_pretrained(gguf_file=...)` computes is what the folder
+    computes. Raises DecError for a file that transformers does not read and for a split of texts that is not known.
+    """
+    check_installed()
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    try:
+        with _quiet():
+            read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+            module = _plain(read)
+            del read
+            ends = {n: getattr(module.config, n, None) for n in ("bos_token_id", "eos_token_id", "pad_token_id")}
+            module.generation_config = GenerationConfig(**ends)
+            tokenizer.model_max_length = getattr(module.config, "max_position_embeddings", tokenizer.model_max_length)
+            module.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    except (ValueError, RuntimeError, KeyError, NotImplementedError) as error:
+        raise DecError(f"transformers cannot read {file.name}: {error}") from error
+    _split_as_trained(folder / "tokenizer.json", _pre_tokenizer(file))
+
+
+def _plain(read: Any) -> Any:
+    """A module of the same weights that transformers does not take for a quantised one, which it refuses to save."""
+    from transformers import AutoModelForCausalLM
+
+    config = read.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config._name_or_path = ""
+    module = AutoModelForCausalLM.from_config(config)
+    module.load_state_dict(read.state_dict())
+    return module.eval()
+
+
+def _pre_tokenizer(file: Path) -> str:
+    """The name that a GGUF gives to how its tokenizer splits texts; "" where it says none."""
+    from gguf import GGUFReader
+
+    field = GGUFReader(file).fields.get("tokenizer.ggml.pre")
+    return "" if field is None else str(field.contents())
+
+
+def _split_as_trained(path: Path, name: str) -> None:
+    """Put the pre-tokenizer of that name into a tokenizer.json."""
+    if not name:
+        return
+    if name not in PRE_TOKENIZERS:
+        raise DecError(
+            f"the GGUF splits texts as {name!r}, which is not known here", hint=f"known: {', '.join(PRE_TOKENIZERS)}"
+        )
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    spec["pre_tokenizer"] = PRE_TOKENIZERS[name]
+    path.write_text(json.dumps(spec, ensure_ascii=False, indent=2), encoding="utf-8")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers without warnings and progress bars. Its reader of GGUF files shows a bar that no setting turns off, so what
+    is written to stderr meanwhile goes nowhere."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
