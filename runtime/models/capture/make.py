@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from decgraph.runtime.models.capture.activations import activations
 from decgraph.runtime.models.capture.clean import clean
 from decgraph.runtime.models.capture.cuts import cuts
+from decgraph.runtime.models.capture.drop import PassFailed, without_faults
 from decgraph.runtime.models.capture.groups import groups
 from decgraph.runtime.models.capture.heads import heads
+from decgraph.runtime.models.capture.judge import Judge, Run
 from decgraph.runtime.models.capture.layout import layout
 from decgraph.runtime.models.capture.masks import masks
 from decgraph.runtime.models.capture.merge import merge
@@ -22,20 +24,13 @@ from decgraph.runtime.models.capture.norms import norms
 from decgraph.runtime.models.capture.products import products
 from decgraph.runtime.models.capture.program import CapturedGraph, Refused
 from decgraph.runtime.models.capture.projections import projections
-from decgraph.runtime.models.capture.record import Sample, probe, record
+from decgraph.runtime.models.capture.record import probe, record
 from decgraph.runtime.models.capture.residual import residual
 from decgraph.runtime.models.capture.rotary import rotary
 from decgraph.runtime.models.capture.rows import rows
+from decgraph.runtime.models.capture.samples import SIZES, samples
 from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.tables import tables
-
-# Sizes (B, T, S) of the recordings: several tokens of several sequences twice, and one of one, because that is where
-# code branches. No two of B, T, S and B T agree in all three.
-SIZES = ((2, 3, 11), (3, 5, 17), (1, 1, 7))
-# Over the largest entry; in other dtypes _COARSE. Sums taken in another order differ by 1e-6 in a small model and by more
-# in a deep one; a pass that is wrong differs by far more.
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-_COARSE = 5e-2
 
 _log = logging.getLogger("decgraph.capture")
 
@@ -62,13 +57,15 @@ def capture(
 ) -> CapturedForward | None:
     """A causal or masked transformers model, or its base module, as a captured step; None if it cannot be had.
 
-    The step's results equal the module's: both were run on the same random inputs when this returns (float32: within
-    1e-4 of the largest entry). `without` names passes to leave out (see `PASSES`). `notice` gets the reason when the
-    module cannot be captured and so runs slower; by default it is logged as a warning. The module's joined parameters
-    become views of shared storage, with the same values; weights changed or moved afterwards need a new capture.
+    The step was found to be about as near to float64 of the module as the module itself is (judge.py). A pass that is at
+    fault on this module is left out and named in `step.program.dropped` (drop.py). `without` names passes to leave out
+    anyway (see `PASSES`). `notice` gets the reason when a pass was dropped, or when the module cannot be captured and so
+    runs slower; by default it is logged as a warning. The module's joined parameters become views of shared storage, with
+    the same values; weights changed or moved afterwards need a new capture.
     """
     try:
-        return _captured(module, without)
+        with _uncollected():
+            return _captured(module, without, notice)
     except Refused as refused:
         reason = str(refused)
     except Exception as error:  # the module's own code, or torch's, run in a way that they may not expect
@@ -78,63 +75,69 @@ def capture(
     return None
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run of the module: a sample before and after, its last hidden states and those between layers."""
-
-    before: Sample
-    after: Sample
-    last: Tensor
-    states: list[Tensor]
-
-
 def captured_program(module: Any, without: frozenset[str] = frozenset()) -> tuple[CapturedGraph, list[Run]]:
-    """The program of a module after passes, and the module's own runs to compare it with. Raises Refused."""
-    base = getattr(module, "base_model", module)
-    layers = layers_of(base)
-    tensors = list(base.parameters())
-    if base.training:
-        raise Refused("it is in training mode")
-    if len({t.device for t in tensors}) != 1:
-        raise Refused("it lies on several devices")
-    shapes = probe(base, layers)
-    before, after, recordings = [], [], []
-    made = torch.Generator().manual_seed(0)
-    reach = int(getattr(base.config.get_text_config(), "max_position_embeddings", 0) or 0)
-    for size in SIZES:
-        sample = _sample(base, shapes, size, reach, made)
-        before.append(sample.copy())
-        recordings.append(record(base, layers, sample))
-        after.append(sample)
-    program = merge(recordings, SIZES, base)
-    program.device, program.dtype, program.reach = tensors[0].device, recordings[0].outputs.dtype, reach
-    program.heads = [h for h, _, _ in shapes]
-    clean(program)
-    tied = _tied(module)
-    for name, improve in PASSES.items():
-        if name not in without:
-            improve(program, tied)
-            clean(program)
-    return program, [Run(b, a, r.outputs, r.states) for b, a, r in zip(before, after, recordings)]
+    """The program of a module after passes, and the module's own runs that it was recorded from. Raises Refused."""
+    recorded = Recorded(module)
+    return recorded.program(name for name in PASSES if name not in without), recorded.runs
 
 
-def _captured(module: Any, without: frozenset[str]) -> CapturedForward:
-    program, runs = captured_program(module, without)
-    step = CapturedForward(program)
-    every = step.tapped(*range(step.layers + 1))
-    for place, run in enumerate(runs):
-        fresh = run.before.copy()
-        pairs = [*zip(fresh.keys, run.after.keys), *zip(fresh.values, run.after.values)]
-        if place == 0:  # once with all states between layers: a large model's forwards take time
-            got, tapped = every(*fresh.inputs())
-            pairs += [(got, run.last), *zip(tapped, run.states)]
-        else:
-            pairs.append((step(*fresh.inputs()), run.last))
-        for mine, theirs in pairs:
-            gap = float((mine - theirs).abs().max() / theirs.abs().max().clamp_min(1e-6))
-            if mine.shape != theirs.shape or not gap <= _TOLERANCE.get(theirs.dtype, _COARSE):
-                raise Refused(f"the captured graph differs from it by {gap:.1e}")
-    return step
+class Recorded:
+    """The recordings of a module's forward, from which graphs with any passes are made. Raises Refused."""
+
+    def __init__(self, module: Any) -> None:
+        self.base = base = getattr(module, "base_model", module)
+        self.layers = layers_of(base)
+        if base.training:
+            raise Refused("it is in training mode")
+        if len({t.device for t in base.parameters()}) != 1:
+            raise Refused("it lies on several devices")
+        self.shapes = probe(base, self.layers)
+        self.reach = int(getattr(base.config.get_text_config(), "max_position_embeddings", 0) or 0)
+        self.tied = _tied(module)
+        self.runs: list[Run] = []
+        for before in samples(base, self.shapes, self.reach):
+            after = before.copy()
+            self.runs.append(Run(before.copy(), after, record(base, self.layers, after)))
+            before.keys[:], before.values[:] = after.keys, after.values
+
+    def program(self, names: Iterable[str] | None = None) -> CapturedGraph:
+        """The graph after these passes; by default after all. Raises PassFailed."""
+        recordings = [run.recording for run in self.runs]
+        program = merge(recordings, SIZES, self.base)
+        program.device, program.dtype = next(self.base.parameters()).device, recordings[0].outputs.dtype
+        program.reach, program.heads = self.reach, [h for h, _, _ in self.shapes]
+        clean(program)
+        for name in PASSES if names is None else names:
+            try:
+                PASSES[name](program, self.tied)
+                clean(program)
+            except Exception as error:
+                raise PassFailed(name) from error
+        return program
+
+
+def _captured(module: Any, without: frozenset[str], notice: Callable[[str], None]) -> CapturedForward:
+    recorded = Recorded(module)
+    judge = Judge(recorded.base, recorded.layers, recorded.runs)
+    names = [name for name in PASSES if name not in without]
+    program, dropped = without_faults(names, recorded.program, judge.fault)
+    if dropped:
+        left = "; ".join(f"{name}: {wrong}" for name, wrong in dropped.items())
+        notice(f"{type(recorded.base).__name__} is captured without some passes, which are at fault on it ({left})")
+    program.dropped = dropped
+    return CapturedForward(program)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection: it would walk the graphs, of some thousand nodes each, again and again."""
+    had = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if had:
+            gc.enable()
 
 
 def layers_of(base: Any) -> list[nn.Module]:
@@ -147,26 +150,6 @@ def layers_of(base: Any) -> list[nn.Module]:
         if isinstance(found, nn.ModuleList) and 0 < len(found) < count:
             return list(found)
     raise Refused("it has no list of layers")
-
-
-def _sample(
-    base: Any, shapes: list[tuple[int, int, int]], size: tuple[int, int, int], reach: int, made: torch.Generator
-) -> Sample:
-    """Random tokens, caches and masks; every token attends to itself."""
-    count, cells, rows = size
-    first = next(base.parameters())
-    device, dtype = first.device, first.dtype
-    config = base.config.get_text_config()
-    ids = torch.randint(int(config.vocab_size), (count, cells), generator=made)
-    positions = torch.randint(min(reach or 64, 64), (count, cells), generator=made)
-    write = torch.stack([torch.randperm(rows, generator=made)[:cells] for _ in range(count)])
-    seen = {}
-    for kind in ("full_attention", "sliding_attention"):
-        mask = torch.rand(count, 1, cells, rows, generator=made) < 0.5
-        seen[kind] = mask.scatter(3, write[:, None, :, None], True).to(device)
-    keys = [torch.randn(count, h, rows, k, generator=made).to(device, dtype) for h, k, _ in shapes]
-    values = [torch.randn(count, h, rows, v, generator=made).to(device, dtype) for h, _, v in shapes]
-    return Sample(ids.to(device), positions.to(device), write.to(device), keys, values, seen)
 
 
 def _tied(module: Any) -> frozenset[int]:

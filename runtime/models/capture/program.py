@@ -42,6 +42,7 @@ class CapturedGraph:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     reach: int = 0  # the module's max_position_embeddings, or 0
+    dropped: dict[str, str] = field(default_factory=dict)  # passes left out because they were at fault, with what was wrong
 
     def input(self, name: str) -> fx.Node:
         """The placeholder of this name."""

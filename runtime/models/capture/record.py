@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +82,7 @@ class Sample:
 @dataclass
 class Recording:
     """The record of one forward: its calls in order, the last hidden states, the states entering every layer and leaving
-    the last, and for each layer the kind of mask and the window of its attention."""
+    the last, and for each layer the kind of mask, the window of its attention, and the arguments and result of its call."""
 
     calls: list[RecordedCall]
     last: Ref
@@ -92,9 +92,18 @@ class Recording:
     loose: dict[str, Tensor]
     outputs: Tensor
     states: list[Tensor]
+    layers: list[tuple[tuple[Any, ...], dict[str, Any], Any]]
 
 
-_running: ContextVar[Recorder | _Shapes | None] = ContextVar("decgraph_recorder", default=None)
+class Attends(Protocol):
+    """What takes the place of a module's attention while it runs."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+        """Attention of queries [B, Hq, T, D] with new keys and values [B, H, T, D]: [B, T, Hq, D]."""
+        ...
+
+
+running: ContextVar[Attends | None] = ContextVar("decgraph_recorder", default=None)
 
 
 def _attention(
@@ -109,7 +118,7 @@ def _attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention over the caches of the sample being run, with the mask of the layer's kind."""
-    recorder = _running.get()
+    recorder = running.get()
     if recorder is None:
         raise RuntimeError("only a recorder runs a module with this attention")
     for name in ("softcap", "s_aux", "position_bias", "block_mask", "cache"):
@@ -220,6 +229,13 @@ class Recorder(TorchFunctionMode):
         return result
 
 
+def attention_of(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """Attention of queries [B, Hq, T, D] over caches [B, H, S, D] under a mask bool[B, 1, T, S]: [B, T, Hq, D]."""
+    grouped = query.shape[1] != keys.shape[1]
+    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling, enable_gqa=grouped)
+    return out.transpose(1, 2)
+
+
 class _Shapes:
     """Records the shapes of keys and values; every token attends to all."""
 
@@ -237,12 +253,12 @@ def probe(base: Any, layers: Sequence[nn.Module]) -> list[tuple[int, int, int]]:
     shapes = _Shapes()
     device = next(base.parameters()).device
     one = torch.zeros(1, 1, dtype=torch.long, device=device)
-    token = _running.set(shapes)
+    token = running.set(shapes)
     try:
-        with torch.no_grad(), _attending(base):
+        with torch.no_grad(), attending(base):
             base(input_ids=one, position_ids=one, use_cache=False)
     finally:
-        _running.reset(token)
+        running.reset(token)
     if len(shapes.found) != len(layers):
         raise Refused("its layers do not use the attention registered with transformers")
     return shapes.found
@@ -262,18 +278,21 @@ def record(base: Any, layers: Sequence[nn.Module], sample: Sample) -> Recording:
         entering.append(args[0] if args else kwargs["hidden_states"])
         recorder.layer += 1
 
-    def leaves(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        entering.append(out if isinstance(out, Tensor) else out[0])
-        recorder.layer += 1
+    def leaves(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        ran.append((args, kwargs, out))
+        if module is layers[-1]:
+            entering.append(out if isinstance(out, Tensor) else out[0])
+            recorder.layer += 1
 
+    ran: list[tuple[tuple[Any, ...], dict[str, Any], Any]] = []
     hooks = [layer.register_forward_pre_hook(enters, with_kwargs=True) for layer in layers]
-    hooks.append(layers[-1].register_forward_hook(leaves))
-    token = _running.set(recorder)
+    hooks += [layer.register_forward_hook(leaves, with_kwargs=True) for layer in layers]
+    token = running.set(recorder)
     try:
-        with torch.no_grad(), _attending(base), recorder:
+        with torch.no_grad(), attending(base), recorder:
             out = base(input_ids=sample.ids, position_ids=sample.positions, use_cache=False)
     finally:
-        _running.reset(token)
+        running.reset(token)
         for hook in hooks:
             hook.remove()
     last: Tensor = out.last_hidden_state
@@ -281,12 +300,12 @@ def record(base: Any, layers: Sequence[nn.Module], sample: Sample) -> Recording:
         raise Refused("its layers do not all run once, with one attention each")
     places = [recorder.place(t) for t in entering]
     return Recording(
-        recorder.calls, recorder.place(last), places, recorder.kinds, recorder.windows, recorder.loose, last, entering
+        recorder.calls, recorder.place(last), places, recorder.kinds, recorder.windows, recorder.loose, last, entering, ran
     )
 
 
 @contextmanager
-def _attending(base: Any) -> Iterator[None]:
+def attending(base: Any) -> Iterator[None]:
     """Sets the attention above in the module's config and restores the previous one: others use the module too."""
     config = base.config.get_text_config() if hasattr(base.config, "get_text_config") else base.config
     had = config._attn_implementation

@@ -190,7 +190,7 @@ def _cut(program: CapturedGraph, part: Part) -> None:
 
 def _instead(program: CapturedGraph, old: fx.Node, new: fx.Node) -> None:
     """Every use of one state becomes a use of another, as rows and as [B, T, width]."""
-    inner, outer = _rows(old), _rows(new)
+    inner, outer = rows_of(old), rows_of(new)
     if inner is not None and outer is None:
         shape = shape_of(inner)
         assert shape is not None
@@ -201,7 +201,7 @@ def _instead(program: CapturedGraph, old: fx.Node, new: fx.Node) -> None:
     old.replace_all_uses_with(new)
 
 
-def _rows(state: fx.Node) -> fx.Node | None:
+def rows_of(state: fx.Node) -> fx.Node | None:
     """The matrix that this state is a view of, if it is one."""
     inner = state.args[0] if is_op(state, "view") else None
     shape = shape_of(inner)
@@ -216,7 +216,7 @@ def _given(program: CapturedGraph, state: fx.Node) -> None:
     shape, dtype = shape_of(state), state.meta["dtype"]
     assert shape is not None
     states.meta.update(op="input", shape=shape, dtype=dtype, layer=-1)
-    inner = _rows(state)
+    inner = rows_of(state)
     if inner is not None:
         with program.before(inner):
             flat = program.make("reshape", (states, (-1, shape[-1])), shape=shape_of(inner), dtype=dtype)

@@ -27,22 +27,22 @@ def test_states_exits_and_starts(name: str, random_model: Callable[..., Any]) ->
     for run in runs:
         ids, *rest = run.before.copy().inputs()
         last, states = step.tapped(0, 2, 3)(ids, *rest)
-        close(last, run.last)
+        close(last, run.recording.outputs)
         for got, layer in zip(states, (0, 2, 3)):
-            close(got, run.states[layer])
+            close(got, run.recording.states[layer])
         for layer in (1, 2):
             low = run.before.copy()
-            close(step.upto(layer)(*low.inputs()), run.states[layer])
+            close(step.upto(layer)(*low.inputs()), run.recording.states[layer])
             for i in range(3):  # layers that did not run wrote nothing
                 close(low.keys[i], (run.after if i < layer else run.before).keys[i])
-            close(step.upto(layer, norm=True)(*run.before.copy().inputs()), norm_of(model)(run.states[layer]))
+            close(step.upto(layer, norm=True)(*run.before.copy().inputs()), norm_of(model)(run.recording.states[layer]))
         for layer in (0, 1, 2):
             high = run.before.copy()
-            close(step.since(layer)(run.states[layer], *high.inputs()[1:]), run.last)
+            close(step.since(layer)(run.recording.states[layer], *high.inputs()[1:]), run.recording.outputs)
             for i in range(3):
                 close(high.values[i], (run.after if i >= layer else run.before).values[i])
         middle = step.since(1).upto(2)
-        close(middle(run.states[1], *run.before.copy().inputs()[1:]), run.states[2])
+        close(middle(run.recording.states[1], *run.before.copy().inputs()[1:]), run.recording.states[2])
 
 
 def norm_of(model: Any) -> Callable[[Tensor], Tensor]:
@@ -74,8 +74,8 @@ def test_compiled_gives_the_same(random_model: Callable[..., Any]) -> None:
     program, runs = captured_program(random_model("llama"))
     step, said = CapturedForward(program), list[str]()
     fast = compiled(step, backend="eager", notice=said.append)
-    close(fast(*runs[0].before.copy().inputs()), runs[0].last)
-    close(fast.upto(1)(*runs[0].before.copy().inputs()), runs[0].states[1])
+    close(fast(*runs[0].before.copy().inputs()), runs[0].recording.outputs)
+    close(fast.upto(1)(*runs[0].before.copy().inputs()), runs[0].recording.states[1])
     assert not said
 
 
@@ -84,7 +84,7 @@ def test_compiled_by_inductor(random_model: Callable[..., Any]) -> None:
     program, runs = captured_program(random_model("gemma3_text"))
     fast = compiled(CapturedForward(program))
     for run in runs:
-        close(fast(*run.before.copy().inputs()), run.last)
+        close(fast(*run.before.copy().inputs()), run.recording.outputs)
 
 
 def test_without_a_compiler_the_step_runs_as_it_is(random_model: Callable[..., Any]) -> None:
@@ -95,5 +95,5 @@ def test_without_a_compiler_the_step_runs_as_it_is(random_model: Callable[..., A
     said = list[str]()
     fast = compiled(CapturedForward(program), backend=missing, notice=said.append)  # type: ignore[arg-type]
     for _ in range(2):
-        close(fast(*runs[0].before.copy().inputs()), runs[0].last)
+        close(fast(*runs[0].before.copy().inputs()), runs[0].recording.outputs)
     assert len(said) == 1 and "no C++ compiler" in said[0]
