@@ -28,6 +28,7 @@ from decgraph.runtime.models.capture.rotary import rotary
 from decgraph.runtime.models.capture.rows import rows
 from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.tables import tables
+from decgraph.runtime.models.packs import Packs
 
 # Sizes (B, T, S) of the recordings: several tokens of several sequences twice, and one of one, because that is where
 # code branches. No two of B, T, S and B T agree in all three.
@@ -108,7 +109,7 @@ def captured_program(module: Any, without: frozenset[str] = frozenset()) -> tupl
         after.append(sample)
     program = merge(recordings, SIZES, base)
     program.device, program.dtype, program.reach = tensors[0].device, recordings[0].outputs.dtype, reach
-    program.heads = [h for h, _, _ in shapes]
+    program.heads, program.packs = [h for h, _, _ in shapes], Packs(tensors)
     clean(program)
     tied = _tied(module)
     for name, improve in PASSES.items():

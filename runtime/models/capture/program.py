@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from decgraph.runtime.models.capture.ops import FUNCTIONS, METHODS
+from decgraph.runtime.models.packs import Packs
 
 Size = int | str
 Shape = tuple[Size, ...]
@@ -42,6 +43,7 @@ class CapturedGraph:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     reach: int = 0  # the module's max_position_embeddings, or 0
+    packs: Packs = field(default_factory=Packs)  # copies of its matrices
 
     def input(self, name: str) -> fx.Node:
         """The placeholder of this name."""
