@@ -25,7 +25,9 @@ SIZES = {
     "random-5M": (256, 6, 1, 4, 2048),
     "random-25M": (512, 8, 1, 8, 4096),
     "random-100M": (896, 10, 1, 14, 8192),
+    "random-smollm2": (576, 30, 4, 9, 49152),  # the shape of SmolLM2-135M
 }
+GROUPED = {"random-smollm2": 3}  # heads of keys and values, where they are fewer
 
 
 @dataclass
@@ -100,8 +102,8 @@ def random_llama(name: str, seed: int = 0) -> Weights:
         "hidden_size": width,
         "intermediate_size": 8 * width // 3 // 32 * 32,
         "num_attention_heads": heads,
-        "num_key_value_heads": heads,
-        "max_position_embeddings": 1024,
+        "num_key_value_heads": GROUPED.get(name, heads),
+        "max_position_embeddings": 4096,
         "tie_word_embeddings": True,
         "initializer_range": 0.05,
         "attn_implementation": "sdpa",

@@ -31,6 +31,7 @@ from decgraph.runtime.models.capture.rows import rows
 from decgraph.runtime.models.capture.samples import SIZES, samples
 from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.tables import tables
+from decgraph.runtime.models.packs import Packs
 
 _log = logging.getLogger("decgraph.capture")
 
@@ -106,6 +107,7 @@ class Recorded:
         program = merge(recordings, SIZES, self.base)
         program.device, program.dtype = next(self.base.parameters()).device, recordings[0].outputs.dtype
         program.reach, program.heads = self.reach, [h for h, _, _ in self.shapes]
+        program.packs = Packs(list(self.base.parameters()))
         clean(program)
         for name in PASSES if names is None else names:
             try:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 _NN: Any = torch._C._nn  # Any: C++ bindings without stubs of their own
+_PACKED: Any = torch.ops.mkldnn._linear_pointwise
 
 
 def put(cache: Tensor, new: Tensor, write: Tensor) -> Tensor:
@@ -49,6 +50,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "attention": F.scaled_dot_product_attention,
     "mm": torch.mm,
     "addmm": torch.addmm,
+    "packed": _PACKED.default,
+    "packed_onto": _PACKED.binary,
     "addcmul": torch.addcmul,
     "hypot": torch.hypot,
     "roll": torch.roll,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from decgraph.runtime.models.capture.ops import FUNCTIONS, METHODS
+from decgraph.runtime.models.packs import Packs
 
 Size = int | str
 Shape = tuple[Size, ...]
@@ -43,6 +44,7 @@ class CapturedGraph:
     dtype: torch.dtype = torch.float32
     reach: int = 0  # the module's max_position_embeddings, or 0
     dropped: dict[str, str] = field(default_factory=dict)  # passes left out because they were at fault, with what was wrong
+    packs: Packs = field(default_factory=Packs)  # copies of its matrices
 
     def input(self, name: str) -> fx.Node:
         """The placeholder of this name."""

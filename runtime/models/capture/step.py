@@ -13,11 +13,14 @@ from torch import Tensor, fx
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.capture.masks import unmask
+from decgraph.runtime.models.capture.packing import matrices, pack
 from decgraph.runtime.models.capture.program import EFFECTS, CapturedGraph, is_op, shape_of
 from decgraph.runtime.models.capture.writes import writes
+from decgraph.runtime.models.packs import large
 
 # Whether there is one sequence, and the kinds of masks that hide nothing.
 Variant = tuple[bool | str, ...]
+_Key = tuple[bool | str, ...]  # a variant after whether there is one token
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class CapturedForward:
         self.kinds, self.windows = tuple(program.kinds), tuple(program.windows)
         self.layers = len(program.kinds)
         self.part = replace(part or Part(), last=self.layers if part is None or part.last < 0 else part.last)
-        self._runs: dict[Variant, Any] = {}
+        self._runs: dict[_Key, Any] = {}
+        self._dropped = 0  # `Packs.dropped` when `_runs` were made
         self._derived: dict[Part, CapturedForward] = {}
 
     def __call__(
@@ -63,10 +67,15 @@ class CapturedForward:
         or the other. Results are inference tensors (gradient bookkeeping would take a tenth of a small model's step): to
         change one in place, clone it.
         """
-        variant: Variant = (len(positions) == 1, *(kind for kind, mask in masks.items() if mask is None))
-        run = self._runs.get(variant)
+        key: _Key = (
+            positions.numel() == 1, len(positions) == 1, *[kind for kind, mask in masks.items() if mask is None]
+        )  # fmt: skip
+        dropped = self.program.packs.dropped()
+        if dropped != self._dropped:
+            self._runs, self._dropped = {}, dropped
+        run = self._runs.get(key)
         if run is None:
-            run = self._runs[variant] = self._made(variant)
+            run = self._runs[key] = self._made(key[1:], single=bool(key[0]))
         with torch.inference_mode():
             return run(ids, positions, write, keys, values, masks)
 
@@ -134,8 +143,13 @@ class CapturedForward:
     def _adapt(self, program: CapturedGraph) -> None:
         """What else is to be done to a part of the forward, before it is said how caches are written."""
 
-    def _made(self, variant: Variant) -> Any:
+    def _made(self, variant: Variant, *, single: bool | None = None) -> Any:
+        """The function that runs, with packed matrices for calls of one token (`single`) or several; without: None."""
         program = _direct(self._specialised(variant))
+        if single is not None:
+            found = matrices(self.program)
+            if found and (not single or large(found)) and self.program.packs.allowed(found):
+                pack(program)
         made = program.graph.python_code("self")
         space: dict[str, Any] = dict(made.globals)
         exec(compile(made.src, "<captured forward>", "exec"), space)

@@ -23,6 +23,7 @@ from decgraph.runtime.models.capture.step import CapturedForward as Captured
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.heads import layer_step
+from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.step import ModuleStep, Step
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_net import Net, Tape
@@ -87,7 +88,7 @@ def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[Use], nam
     if first == len(uses):
         return exit_engine(target, engine, first)
     below = lower(target, engine, first)
-    return _engine(target, target.net.using(uses[first:]), target.net._out, name, engine, below)
+    return _engine(target, target.net.using(uses[first:]), output_of(target.net._out, target.net.base), name, engine, below)
 
 
 def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: Any, name: str) -> CausalEngine:
@@ -116,10 +117,10 @@ def lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
 
 def normed(net: Net) -> Head:
     """The head of states that have not been through the final norm."""
+    output = output_of(net._out, net.base)
 
     def head(states: Tensor) -> Tensor:
-        logits: Tensor = net._out(net.norm(states))
-        return logits
+        return output(net.norm(states))
 
     return head
 

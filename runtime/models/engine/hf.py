@@ -17,6 +17,7 @@ from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exi
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
+from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -43,7 +44,12 @@ def _net_engine(model: HFCausal) -> CausalEngine:
     net = model.net
     step = ModuleStep(net.base, model.name, plainly(net))
     return CausalEngine(
-        fastest(net.base, step), step.layout, net._out, name=model.name, size=model.vocab.size, context=model.context
+        fastest(net.base, step),
+        step.layout,
+        output_of(net._out, net.base),
+        name=model.name,
+        size=model.vocab.size,
+        context=model.context,
     )
 
 
@@ -62,11 +68,12 @@ def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Ten
     config, matrix = module.config.get_text_config(), module.get_output_embeddings()
     if matrix is None:
         raise DecError(f"{name!r} is not supported: {type(module).__name__} has no output matrix")
+    output = output_of(matrix, module.base_model)
     scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)
 
     def head(states: Tensor) -> Tensor:
-        logits: Tensor = matrix(states)
+        logits = output(states)
         if scale != 1.0:
             logits = logits * scale
         if cap is not None:
@@ -100,7 +107,7 @@ def hf_engine(model: Model) -> Engine:
         case HFHeads():
             return HeadsEngine(net_engine(model.target), model.module, only=True)
         case HFFeatures():
-            return FeaturesEngine(model, net_engine(model.target), model.target.net._out)
+            return FeaturesEngine(model, net_engine(model.target), output_of(model.target.net._out, model.target.net.base))
         case Headed(target=HFCausal(origin=None) as target, inner=Upto() as inner) if inner.target is target and inner.layer:
             made = exit_engine(target, net_engine(target), inner.layer)
             made.memories = Memories(model)

@@ -1,0 +1,157 @@
+"""Packed copies of matrices: the same numbers, for several rows or all, as long as the weights are those; and without them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from decgraph.runtime.models import packs
+from decgraph.runtime.models.capture.make import capture
+from decgraph.runtime.models.engine.output import output_of
+
+ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gpt2", "gpt_neox", "opt", "phi3", "gemma3_text"]
+
+
+@pytest.fixture
+def every(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices of any size are packed, for one row too."""
+    monkeypatch.setattr(packs, "_SMALL", 1)
+    monkeypatch.setattr(packs, "_CACHED", 0)
+
+
+def rows_of(model: Any, step: Any, caches: Callable[..., Any], ids: list[int], cells: int) -> Tensor:
+    """Last states of a sequence, `cells` tokens a call."""
+    held, out = caches(step, model, 1, 33), []
+    for start in range(0, len(ids), cells):
+        now = torch.arange(start, min(start + cells, len(ids)))
+        sees = (torch.arange(33) <= now[:, None])[None]
+        out.append(held.run(torch.tensor([ids])[:, now], now[None], now[None], sees)[0])
+    return torch.cat(out)
+
+
+def close(mine: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max().clamp_min(1)))
+
+
+def operations(step: Any, cells: int) -> set[str]:
+    """The names in the code that runs for calls of so many tokens of one sequence."""
+    (run,) = [r for key, r in step._runs.items() if key[:2] == (cells == 1, True)]
+    return set(run.__func__.__code__.co_names)
+
+
+@pytest.mark.parametrize("cells", [1, 5])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.usefixtures("every")
+def test_the_modules_numbers(
+    name: str, cells: int, random_model: Callable[..., Any], caches: Callable[..., Any], own: Callable[..., Tensor]
+) -> None:
+    model = random_model(name)
+    step = capture(model)
+    assert step is not None
+    ids = torch.randint(97, (15,)).tolist()
+    theirs = own(model, ids)
+    close(rows_of(model, step, caches, ids, cells), theirs)
+    assert any("linear_pointwise" in n for n in operations(step, cells)) and not {"mm", "addmm"} & operations(step, cells)
+    assert step.program.packs.bytes == sum(m.numel() * 4 for m in packs_of(step))
+
+
+def packs_of(step: Any) -> list[Tensor]:
+    from decgraph.runtime.models.capture.packing import matrices
+
+    found = matrices(step.program)
+    assert found
+    return found
+
+
+def test_one_row_of_a_small_model_is_not_packed(random_model: Callable[..., Any], caches: Callable[..., Any]) -> None:
+    model = random_model("llama", hidden_size=256, intermediate_size=256, head_dim=64)
+    step = capture(model)
+    assert step is not None
+    ids = torch.randint(97, (15,)).tolist()
+    close(rows_of(model, step, caches, ids, 1), rows_of(model, step, caches, ids, 5))
+    assert not any("linear_pointwise" in n for n in operations(step, 1))
+    assert any("linear_pointwise" in n for n in operations(step, 5))
+
+
+@pytest.mark.usefixtures("every")
+def test_a_weight_that_is_changed_in_place_is_packed_again(
+    random_model: Callable[..., Any], caches: Callable[..., Any], own: Callable[..., Tensor]
+) -> None:
+    """Of parts that were joined, of one that was turned, and of one that lies as it did."""
+    model = random_model("llama")
+    step = capture(model)
+    assert step is not None
+    ids = torch.randint(97, (15,)).tolist()
+    layer = model.model.layers[1]
+    for weight in (layer.self_attn.k_proj.weight, layer.mlp.up_proj.weight, layer.mlp.down_proj.weight):
+        before = rows_of(model, step, caches, ids, 5)
+        close(before, own(model, ids))
+        with torch.no_grad():
+            weight.mul_(-1.5)
+        after = rows_of(model, step, caches, ids, 5)
+        assert float((after - before).abs().max()) > 1e-2
+        close(after, own(model, ids))
+        assert step.program.packs.bytes == sum(m.numel() * 4 for m in packs_of(step))
+
+
+@pytest.mark.usefixtures("every")
+def test_without_copies(
+    random_model: Callable[..., Any],
+    caches: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ids = torch.randint(97, (15,)).tolist()
+    model = random_model("llama")
+    step = capture(model)
+    assert step is not None
+    usual = rows_of(model, step, caches, ids, 5)
+    monkeypatch.setenv("DECGRAPH_PACKED", "0")
+    model = random_model("llama")
+    for why in ("asked for", "no memory"):
+        step = capture(model)
+        assert step is not None
+        close(rows_of(model, step, caches, ids, 5), usual)
+        assert not step.program.packs.bytes and "addmm" in operations(step, 5), why
+        states = torch.randn(3, 32)
+        assert torch.equal(output_of(model.lm_head, model.model)(states), model.lm_head(states))
+        monkeypatch.delenv("DECGRAPH_PACKED", raising=False)
+        monkeypatch.setattr(packs, "_available", lambda: 1000)
+        model = random_model("llama")
+    with caplog.at_level(logging.WARNING, "decgraph.capture"):
+        capture(model)
+    assert "stay unpacked" in caplog.text
+
+
+@pytest.mark.usefixtures("every")
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_output_matrix(bias: bool) -> None:
+    base, matrix = nn.Linear(8, 8), nn.Linear(32, 97, bias=bias).requires_grad_(False)
+    head, states = output_of(matrix, base), torch.randn(4, 32)
+    assert head is not matrix and head is output_of(matrix, base)
+    for rows in (1, 4):
+        close(head(states[:rows]), matrix(states[:rows]))
+    matrix.weight.neg_()
+    close(head(states), matrix(states))
+    matrix.weight = nn.Parameter(torch.randn(97, 32), requires_grad=False)
+    close(head(states), matrix(states))
+    matrix.weight.data = torch.randn(97, 32)
+    close(head(states), matrix(states))
+
+
+@pytest.mark.usefixtures("every")
+def test_what_is_more_than_a_matrix_is_left(random_model: Callable[..., Any]) -> None:
+    class Own(nn.Linear):
+        """What a quantising library does."""
+
+    base, hooked = nn.Linear(8, 8), nn.Linear(32, 97)
+    hooked.register_forward_hook(lambda module, args, out: out * 2)
+    for matrix in (Own(32, 97), hooked, nn.Linear(32, 97, dtype=torch.float64), nn.Linear(32, 97, dtype=torch.bfloat16)):
+        assert output_of(matrix, base) is matrix
+    coarse = capture(random_model("llama", torch.bfloat16))
+    assert coarse is not None and not coarse.program.packs.bytes
