@@ -155,7 +155,14 @@ def race_keys(log_q: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 def race_order(keys: np.ndarray, k: int) -> np.ndarray:
     """The indices of the k highest keys, highest first, ties to the lowest: int64[<= k]; never a -inf."""
-    order = np.argsort(-keys, kind="stable")[: max(k, 0)]
+    k = max(k, 0)
+    if 0 < 4 * k < len(keys):  # only those that are as high as the k-th have to be sorted
+        least = -np.partition(-keys, k - 1)[k - 1]
+        found = np.flatnonzero(keys >= least)
+        if len(found) >= k:  # not where there are NaNs
+            order = found[np.argsort(-keys[found], kind="stable")[:k]]
+            return order[keys[order] > -np.inf]
+    order = np.argsort(-keys, kind="stable")[:k]
     return order[keys[order] > -np.inf]
 
 

@@ -4,6 +4,7 @@ device."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,38 +13,78 @@ from decgraph.runtime import noise
 
 _LOW = 0xFFFFFFFF
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_FACTOR0, _FACTOR1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _FACTORS = np.array([[[0xD2511F53]], [[0xCD9E8D57]]], dtype=np.uint64)
+_BLOCKS = 1 << 14  # blocks of four numbers at once: what one pass reads and writes stays in the processor's cache
 _HALF, _MASK = np.uint64(32), np.uint64(_LOW)
 
 
 def exponentials(keys: Sequence[noise.Key], n: int) -> np.ndarray:
-    """The arrival times of n unit exponentials for every key: float64[len(keys), n], bit for bit runtime/noise.py's."""
+    """The arrival times of n unit exponentials for every key: float64[len(keys), n], bit for bit runtime/noise.py's. The keys
+    are of one seed."""
     words = np.array([k.words() for k in keys], dtype=np.uint64)
     blocks = -(-n // 4)
-    # (c0, c2) are what a round multiplies, (c1, c3) what it mixes in; both pairs go through NumPy as one array
-    mult = np.empty((2, len(keys), blocks), dtype=np.uint64)
-    mixed = np.empty_like(mult)
-    mult[0], mult[1], mixed[0] = words[:, 0, None], words[:, 2, None], words[:, 1, None]
-    mixed[1] = np.arange(blocks, dtype=np.uint64)
-    product = np.empty_like(mult)
-    seed = keys[0].seed
+    at_once = max(1, _BLOCKS // max(blocks, 1))
+    if len(keys) <= at_once:
+        return _exponentials(words, keys[0].seed, n, blocks)
+    out = np.empty((len(keys), n))
+    for first in range(0, len(keys), at_once):
+        out[first : first + at_once] = _exponentials(words[first : first + at_once], keys[0].seed, n, blocks)
+    return out
+
+
+@lru_cache(maxsize=64)
+def _round_keys(seed: int) -> tuple[np.ndarray, ...]:
+    """What each of the ten rounds mixes in: uint64[2, 1, 1], the second half of the key first."""
     k0, k1 = seed & _LOW, seed >> 32
-    for _ in range(10):
+    return tuple(np.array([[[(k1 + i * _W1) & _LOW]], [[(k0 + i * _W0) & _LOW]]], dtype=np.uint64) for i in range(10))
+
+
+def _exponentials(words: np.ndarray, seed: int, n: int, blocks: int) -> np.ndarray:
+    """The same for the words uint64[R, 3] of the counters. Of a counter only its last word differs in a row, so for the first
+    rounds most of what is computed is one number a row."""
+    keys = _round_keys(seed)
+    c0, c1, c2 = (words[:, i, None] for i in range(3))
+    p0, p1 = c0 * _FACTOR0, c2 * _FACTOR1
+    a, b = (p1 >> _HALF) ^ c1 ^ keys[0][1, 0], p1 & _MASK
+    c, d = ((p0 >> _HALF) ^ keys[0][0, 0]) ^ np.arange(blocks, dtype=np.uint64), p0 & _MASK
+    p0, p1 = a * _FACTOR0, c * _FACTOR1
+    a, b, c, d = (p1 >> _HALF) ^ (b ^ keys[1][1, 0]), p1 & _MASK, (p0 >> _HALF) ^ d ^ keys[1][0, 0], p0 & _MASK
+    p0, p1 = a * _FACTOR0, c * _FACTOR1
+    # From here on all differ. (c0, c2) are what a round multiplies, (c1, c3) what it mixes in: pairs go through as one array.
+    mult = np.empty((2, len(words), blocks), dtype=np.uint64)
+    mixed, product = np.empty_like(mult), np.empty_like(mult)
+    mult[0], mult[1] = b ^ ((p1 >> _HALF) ^ keys[2][1, 0]), (p0 >> _HALF) ^ (d ^ keys[2][0, 0])
+    mixed[0], mixed[1] = p1 & _MASK, p0 & _MASK
+    for key in keys[3:]:
         np.multiply(mult, _FACTORS, out=product)
         np.right_shift(product, _HALF, out=mult)
         mult ^= mixed[::-1]
-        mult ^= np.array([[[k1]], [[k0]]], dtype=np.uint64)
+        mult ^= key
         mult = mult[::-1]
         np.bitwise_and(product[::-1], _MASK, out=mixed)
-        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
-    out = np.empty((len(keys), blocks, 4))
+    out = np.empty((len(words), blocks, 4))
     out[:, :, 0], out[:, :, 1], out[:, :, 2], out[:, :, 3] = mult[0], mixed[0], mult[1], mixed[1]
-    u = out.reshape(len(keys), -1)[:, :n]
+    u = out.reshape(len(words), -1)[:, :n]
     u += 0.5
     u *= 2.0**-32
     np.log(u, out=u)
     np.negative(u, out=u)
     return u
+
+
+def first_arrivals(q: np.ndarray, keys: Sequence[noise.Key], k: int) -> np.ndarray:
+    """The first k tokens of each row's race, in the order of their arrival: int64[R, k], -1 where fewer have mass. q: [R, V]."""
+    out = np.full((len(q), k), -1, dtype=np.int64)
+    at_once = max(1, 4 * _BLOCKS // max(q.shape[-1], 1))
+    for first in range(0, len(q) if k else 0, at_once):
+        some = slice(first, first + at_once)
+        with np.errstate(divide="ignore"):
+            raced = noise.race_keys(np.log(q[some]), exponentials(keys[some], q.shape[-1]))
+        for row, one in zip(out[some], raced):
+            order = noise.race_order(one, k)
+            row[: len(order)] = order
+    return out
 
 
 def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:
@@ -79,4 +120,4 @@ def unit(key: noise.Key) -> float:
     return (c0 + 0.5) * 2.0**-32
 
 
-__all__ = ["exponentials", "fetched", "races", "unit"]
+__all__ = ["exponentials", "fetched", "first_arrivals", "races", "unit"]

@@ -67,18 +67,13 @@ def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchD
     q, k = as_dist(m, q), max(0, int(k))
     vectors = stream.fetched(q.vector()).reshape(int(np.prod(q.shape)), int(q.rows.size))
     n = len(vectors)
-    tokens = np.full((n, k), -1, dtype=np.int64)
-    keys = _Keys(m, q, key)
-    with np.errstate(divide="ignore"):
-        for i in range(n):
-            if replace:
-                for j in range(k):
-                    lane = m.key(key, (i, j), *place_of(q, i))
-                    tokens[i, j] = stream.races(vectors[i : i + 1], [lane])[0]
-            else:
-                times = stream.exponentials([keys[i]], vectors.shape[-1])[0]
-                order = runtime_noise.race_order(runtime_noise.race_keys(np.log(vectors[i]), times), k)
-                tokens[i, : len(order)] = order
+    if replace:
+        places = [place_of(q, i) for i in range(n)] if k else []
+        lanes = [m.key(key, (i, j), *place) for i, place in enumerate(places) for j in range(k)]
+        tokens = stream.races(np.repeat(vectors, k, axis=0), lanes).reshape(n, k) if lanes else np.zeros((n, k), dtype=np.int64)
+    else:
+        keys = _Keys(m, q, key)
+        tokens = stream.first_arrivals(vectors, [keys[i] for i in range(n)], k)
     shape = (*q.shape, k)
     row = np.broadcast_to(q.index[..., None], shape)
     rank = None if replace else np.broadcast_to(np.arange(k), shape)
