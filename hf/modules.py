@@ -146,8 +146,8 @@ class Binder:
 
 
 def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
-    """An EAGLE head ("features") or a Kangaroo adapter ("layers"; `decgraph.zoo.modeling` has their classes), from a module or
-    a folder; anything else is a part already."""
+    """An EAGLE head ("features") or a Kangaroo adapter ("layers"), from a module (`decgraph.zoo.modeling`) or from a folder in any
+    layout of docs/heads.md, in its target's precision; anything else is a part already."""
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
     from decgraph.zoo.folders import folder_of
@@ -159,7 +159,7 @@ def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
     if not is_module(value):
         return (hf.load_features if features else hf.load_adapter)(folder_of(value), target)
     check_width(value, target, name)
-    return (HFFeatures if features else HFAdapter)(_in_float32(value), target, name)
+    return (HFFeatures if features else HFAdapter)(_as_target(value, target), target, name)
 
 
 def with_heads(model: Any, heads: Any) -> Model:
@@ -174,31 +174,27 @@ def with_heads(model: Any, heads: Any) -> Model:
     if is_module(heads):
         _check_read("heads", model)
         check_width(heads, model, "heads")
-        return model.with_heads(HFHeads(_in_float32(heads), model, "heads"))
+        return model.with_heads(HFHeads(_as_target(heads, model), model, "heads"))
     return model.with_heads(heads)
 
 
 def _check_read(name: str, target: Any) -> None:
-    """Raises DecError unless the states of a target can be read by a head in float32."""
+    """Raises DecError unless a head can read the states of a target."""
     from decgraph.runtime.models.hf_causal import HFCausal
 
     if not isinstance(target, HFCausal):
         raise DecError(f"`{name}` reads hidden states, and its target is not a Hugging Face model")
-    dtype = str(target.token_embeddings().dtype).removeprefix("torch.")
-    if dtype != "float32":
-        raise DecError(
-            f"`{name}` reads hidden states in float32, and {target.name!r} is in {dtype}",
-            hint="load it in float32: from_pretrained(..., dtype=torch.float32)",
-        )
 
 
-def _in_float32(part: Module) -> Module:
-    """A head in float32: itself, or a copy where the folder it came from has another precision."""
-    import torch
-
-    if all(p.dtype == torch.float32 for p in part.parameters()):
+def _as_target(part: Module, target: Any) -> Module:
+    """A head in its target's precision: itself, or a copy where it has another one."""
+    dtype = target.token_embeddings().dtype
+    if all(p.dtype == dtype for p in part.parameters()):
         return part.eval()
-    return copy.deepcopy(part).float().eval()
+    made = copy.deepcopy(part).eval()
+    for p in made.parameters():  # the frequencies of rotary positions are buffers and stay in float32
+        p.data = p.data.to(dtype)
+    return made
 
 
 def is_module(value: Any) -> bool:

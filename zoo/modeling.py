@@ -83,6 +83,11 @@ class _Layer(PreTrainedModel):
         self.layer = LlamaDecoderLayer(config, 0)
         self.rotary = LlamaRotaryEmbedding(config)
 
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The layers in order, as heads with several have them: one."""
+        return [self.layer]
+
     def run(self, states: torch.Tensor, position_ids: torch.Tensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """The layer over `[batch, length, hidden]`; a 4-D attention mask is used as it is."""
         if position_ids is None:
@@ -101,12 +106,32 @@ class EagleHead(_Layer):
     """
 
     config_class = EagleConfig
+    # As `runtime/models/heads/chained.py` has them: it reads the target's last states, and its own outputs are features.
+    reads = mask = None
+    own_output = False
 
     def __init__(self, config: EagleConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        self.entering = config.hidden_size
         self.post_init()
+
+    def attach(self, embedding: torch.Tensor, output: Any, layers: int) -> None:
+        """Nothing of the target is needed beside its states and its output matrix."""
+
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        """The target's states are the features."""
+        return states
+
+    def back(self, states: torch.Tensor) -> torch.Tensor:
+        """Own outputs are the next slots' features."""
+        return states
+
+    def enter(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """What enters the layer, `[..., hidden]`."""
+        joined: torch.Tensor = self.fc(torch.cat((self.embed_tokens(tokens).to(features.dtype), features), dim=-1))
+        return joined
 
     def forward(
         self,
@@ -116,8 +141,7 @@ class EagleHead(_Layer):
         attention_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """(`[batch, length]`, `[batch, length, hidden]`) -> `[batch, length, hidden]`."""
-        joined = torch.cat((self.embed_tokens(tokens).to(features.dtype), features), dim=-1)
-        return self.run(self.fc(joined), position_ids, attention_mask)
+        return self.run(self.enter(tokens, features), position_ids, attention_mask)
 
 
 class ExitAdapter(_Layer):

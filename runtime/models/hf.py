@@ -5,7 +5,6 @@ Weights are safetensors, read as float32 on the CPU; no code from a model's fold
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +14,11 @@ from decgraph.runtime.models.interface import Model, Visibility, Vocab, check_vo
 from decgraph.runtime.text import Tokenizer
 
 if TYPE_CHECKING:
+    from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_live import Live
     from decgraph.runtime.models.hf_masked import HFMasked
-
-# Model types that transformers lacks, and the module that registers them there. By name, because heads are
-# defined beside their training, in a room that builds on this one.
-_DEFINED_IN = {
-    "decgraph_medusa": "decgraph.zoo.modeling",
-    "decgraph_eagle": "decgraph.zoo.modeling",
-    "decgraph_exit": "decgraph.zoo.modeling",
-}
-
 
 def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`).
@@ -93,26 +84,29 @@ def load_masked(path: str | Path) -> HFMasked:
 
 
 def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
-    """Medusa heads for `target`; `target.with_heads(heads)` is a target with `heads(path)`."""
+    """Medusa heads for `target`, of any layout that decgraph knows (docs/heads.md) and in the target's precision;
+    `target.with_heads(heads)` is a target with `heads(path)`. Raises DecError as `load_features` does."""
     from decgraph.runtime.models.hf_heads import HFHeads
 
-    folder, module = _part(path, target, "heads", "decgraph_medusa")
+    folder, module = _part(path, target, "heads")
     return HFHeads(module, target, folder.name)
 
 
 def load_features(path: str | Path, target: HFCausal) -> HFFeatures:
-    """An EAGLE head that reads `target`'s features."""
+    """A head that reads `target`'s features, as EAGLE's does, of any layout that decgraph knows (docs/heads.md) and in the
+    target's precision. Raises DecError for a folder of no known layout, for tensors that are missing, misshapen, unexpected or
+    not finite, and for a head of another target."""
     from decgraph.runtime.models.hf_heads import HFFeatures
 
-    folder, module = _part(path, target, "features", "decgraph_eagle")
+    folder, module = _part(path, target, "features")
     return HFFeatures(module, target, folder.name)
 
 
 def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
-    """A Kangaroo adapter for `target`, to be used as `derive` says."""
+    """A Kangaroo adapter for `target`, to be used as `derive` says. Raises DecError as `load_features` does."""
     from decgraph.runtime.models.hf_heads import HFAdapter
 
-    folder, module = _part(path, target, "adapter", "decgraph_exit")
+    folder, module = _part(path, target, "layers")
     return HFAdapter(module, target, folder.name)
 
 
@@ -168,22 +162,21 @@ def _pretrained(auto: Any, folder: Path, dtype: Any, attention: str | None) -> A
             logging.enable_progress_bar()
 
 
-def _part(path: str | Path, target: HFCausal, kind: str, model_type: str) -> tuple[Path, Any]:
-    """A head of zoo/modeling.py, in float32, checked against its target."""
-    import torch
-    import transformers
-
+def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
+    """A head in its target's precision, checked against it."""
+    from decgraph.runtime.models.heads import load
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import check_width
 
-    folder, config = _folder(path, kind, "")
+    folder = Path(path).expanduser().resolve()
     if not isinstance(target, HFCausal):
         raise DecError(f"{folder.name} reads hidden states, which decgraph does not have of {target.name!r}")
-    if config.get("model_type") != model_type:
-        raise DecError(f"{folder} is not a {kind} model but a {config.get('model_type')}")
-    importlib.import_module(_DEFINED_IN[model_type])
-    module = _pretrained(transformers.AutoModel, folder, torch.float32, "eager").eval().requires_grad_(False)
-    check_width(module, target, folder.name)
+    head = load.read(folder)
+    load.expect(head, folder, part)
+    embedding = target.token_embeddings()
+    module = load.module(head, folder, embedding.dtype).to(embedding.device)
+    if part != "features":
+        check_width(module, target, folder.name)
     if (folder / "tokenizer.json").is_file():
         own = Model()
         own.name, own.vocab = folder.name, _vocab(folder, {"vocab_size": target.vocab.size})

@@ -131,7 +131,11 @@ class HFCausal(Model):
 
     def read_feature(self, feature: Row) -> Scores:
         """The scores of a feature: a last state after the final norm, or a head's prediction of one."""
-        return self._row(self.net.logits(feature[None])[0].numpy())
+        return self.scores(self.net.logits(feature[None])[0])
+
+    def scores(self, logits: torch.Tensor) -> Scores:
+        """The scores of a row of logits [V or more], a head's own."""
+        return self._row(logits.double().cpu().numpy())
 
     def with_heads(self, heads: Model) -> HFCausal:
         """The same model with these Medusa heads for `heads(path)`."""

@@ -65,18 +65,19 @@ class HFAdapter(_Head):
             out = self.module(torch.stack([states[i] for i in at])[None])[0]
         else:
             positions = torch.tensor(at)
-            mask = _additive(positions[None] <= positions[:, None])
+            mask = _additive(positions[None] <= positions[:, None], next(iter(states.values())).dtype)
             out = self.module(torch.stack([states[i] for i in at])[None], position_ids=positions[None], attention_mask=mask)[0]
         return dict(zip(at, out, strict=True))
 
 
 class HFFeatures(_Head):
-    """An EAGLE head. Feature i and token i + 1 make a slot; the slots of one call form a tree in which each
-    sees the target's features and its own ancestors, and every depth is one forward."""
+    """An EAGLE head (a module as in heads/chained.py). Feature i and token i + 1 make a slot; the slots of one call form a tree in
+    which each sees the target's features and its own ancestors, and every depth is one forward."""
 
     def __init__(self, module: Any, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "features"
+        attach(module, target, name)
         self._given: Memory | None = None
         self._own: dict[Path, Tensor] = {}
 
@@ -92,7 +93,23 @@ class HFFeatures(_Head):
         if given is not self._given:
             self._given, self._own = given, {}
         self._grow(paths, given)
-        return [self.target.read_feature(self._own[p]) for p in paths]
+        return [self._scores(self._own[p]) for p in paths]
+
+    @torch.no_grad()
+    def _scores(self, own: Tensor) -> Scores:
+        """The scores of an own output [hidden]: by the target's output matrix, or as the head reads it out."""
+        if not self.module.own_output:
+            return self.target.read_feature(own)
+        logits: Tensor = self.module.read_out(own[None])[0]
+        return self.target.scores(logits)
+
+    def _feature(self, given: Memory, position: int) -> Tensor | None:
+        """The target's feature of a position [hidden], if the memory has the states that it is made of."""
+        last = given.features.get(position)
+        if last is None or self.module.reads is None:
+            return None if last is None else self.module.project(last)
+        read = [last if n == self.target.layers else given[n].states.get(position) for n in self.module.reads]
+        return None if any(state is None for state in read) else self.module.project(torch.cat(read))
 
     def _grow(self, paths: Sequence[Path], given: Memory) -> None:
         """The features at the paths and at their prefixes down to the root, depth by depth."""
@@ -119,12 +136,13 @@ class HFFeatures(_Head):
         tokens: list[int] = []
         positions: list[int] = []
         for j in range(1, known + 1):
-            if j - 1 in given.features:
-                features.append(given.features[j - 1])
+            feature = self._feature(given, j - 1)
+            if feature is not None:
+                features.append(feature)
                 tokens.append(root[j])
                 positions.append(j - 1)
         if not known:  # a prompt of one token has no feature before it
-            features.append(torch.zeros(self.target.width))
+            features.append(torch.zeros(self.module.config.hidden_size, dtype=self.target.token_embeddings().dtype))
             tokens.append(root[0])
             positions.append(0)
         shift = 0 if known else 1
@@ -133,8 +151,12 @@ class HFFeatures(_Head):
             for end in range(known + 2, length + 1):
                 if path[:end] not in row:
                     row[path[:end]] = len(tokens)
-                    features.append(self._own[path[: end - 1]])
-                    tokens.append(path[end - 1])
+                    if self.module.mask is None:
+                        features.append(self.module.back(self._own[path[: end - 1]]))
+                        tokens.append(path[end - 1])
+                    else:  # it drafts in parallel, from tokens and features that are not known
+                        features.append(self.module.unknown())
+                        tokens.append(self.module.mask)
                     positions.append(end - 2 + shift)
         visible = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
         base = row[root] + 1
@@ -147,16 +169,33 @@ class HFFeatures(_Head):
             torch.tensor(tokens)[None],
             torch.stack(features)[None],
             position_ids=torch.tensor(positions)[None],
-            attention_mask=_additive(visible),
+            attention_mask=_additive(visible, features[0].dtype),
         )[0]
         made: Tensor = out[[row[p] for p in paths]]
         return made
 
 
-def _additive(visible: Tensor) -> Tensor:
+def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """A 4-D additive mask [1, 1, n, n]. Additive and not boolean: the library's eager attention adds a
     boolean mask as zeros and ones."""
-    return torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)[None, None]
+    return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
+
+
+def attach(module: Any, target: HFCausal, name: str) -> None:
+    """Gives a head what it needs of its target. Raises DecError for one that belongs to another."""
+    if getattr(module, "attach", None) is None:
+        raise DecError(f"{name!r} is a {type(module).__name__}, which is no head that decgraph knows",
+                       hint="give its folder, or a module of decgraph.zoo.modeling")  # fmt: skip
+    vocab = int(getattr(module, "vocab", target.vocab.size))
+    if vocab < target.vocab.size:
+        raise DecError(f"{name!r} has a vocabulary of {vocab} tokens and {target.name!r} one of {target.vocab.size}: it belongs to "
+                       "another target")  # fmt: skip
+    if module.reads is None:
+        check_width(module, target, name)
+    try:
+        module.attach(target.token_embeddings(), target.net._out, target.layers)
+    except DecError as error:
+        raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error  # fmt: skip
 
 
 def check_width(module: Any, target: HFCausal, name: str) -> None:

@@ -276,7 +276,7 @@ def test_what_cannot_be_loaded_says_why(folders: dict[str, Path], target: HFCaus
         hf.load_causal(folders["eurobert"])
     with pytest.raises(DecError, match="not a masked model but a LlamaForCausalLM"):
         hf.load_masked(folders["llama"])
-    with pytest.raises(DecError, match="not a heads model but a decgraph_eagle"):
+    with pytest.raises(DecError, match=r"holds a features head \(decgraph\), not Medusa heads"):
         hf.load_heads(folders["eagle"], target)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(DecError, match="cannot be read"):

@@ -59,6 +59,8 @@ class CausalEngine:
         self.store = Store(layout, budget)
         self.counted = Counted()
         self.below = below
+        self.width = layout.width  # of last states; rows are wider where others are kept beside them (taps.py)
+        self.taps: tuple[int, ...] = ()  # the layers whose entering states are
         self.memories: Memories | None = None  # computes calls with a given memory; None: this engine does itself
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
@@ -194,8 +196,8 @@ class CausalEngine:
         if slot is not None:
             self.store.clear(slot.number)
 
-    def onto(self, below: CausalEngine, step: Step, layout: Layout) -> None:
-        """From now on compute only the layers above another engine. Drops the cache."""
+    def onto(self, below: CausalEngine | None, step: Step, layout: Layout) -> None:
+        """From now on compute only the layers above another engine, or (None) all layers. Drops the cache."""
         for sequence in list(self._slots):
             self._drop(sequence)
         self.below, self.step, self.layout = below, step, layout

@@ -110,7 +110,7 @@ def lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
     made = engine.lowers.get(layer)
     if made is None:
         made = engine.lowers[layer] = _lower(target, engine, layer)
-    if engine.below is None:
+    if engine.below is None and not engine.taps:
         _split(target, engine, layer, made)
     return made
 

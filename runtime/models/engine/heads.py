@@ -27,6 +27,7 @@ from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import SlotPlan
 from decgraph.runtime.models.engine.step import FULL, Layout, Step
+from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.hf_heads import HFFeatures
 
 
@@ -57,7 +58,7 @@ class HeadsEngine:
             state, call = states[n], calls[n]
             if not isinstance(state, Tensor):
                 continue
-            guesses = torch.stack([head[0] for head in self.module(state[None])], dim=1)
+            guesses = torch.stack([head[0] for head in self.module(state[None, :, : self.core.width])], dim=1)
             # A head's NaN is reported at the row that the head reads.
             rows = [row for row in call.rows for _ in range(guesses.shape[1])]
             outputs[n] = self.core.read([replace(call, rows=rows)], [guesses.flatten(0, 1)])[0]
@@ -81,15 +82,16 @@ class HeadsEngine:
 
 
 class LayerStep:
-    """The single Llama layer of a head (zoo/modeling.py) as a step on states [B, T, width]."""
+    """The layers of a head as a step on the states [B, T, width] that enter the first one. A head's module has `config`, `layers`
+    and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
 
     def __init__(self, module: Any) -> None:
         config, weight = module.config, next(module.parameters())
         size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-        self.module = module
+        self.module, self.count = module, len(module.layers)
         self.layout = Layout(
-            ((int(config.num_key_value_heads), size, size),),
-            (FULL,),
+            ((int(config.num_key_value_heads), size, size),) * self.count,
+            (FULL,) * self.count,
             None,
             int(config.hidden_size),
             weight.dtype,
@@ -106,47 +108,45 @@ class LayerStep:
         masks: Mapping[str, Tensor],
     ) -> Tensor:
         module = self.module
+        mask, rotary = additive(masks[FULL], states.dtype), module.rotary(states, position_ids=positions)
+        cache = Written(keys, values, write, {n: n for n in range(self.count)})
         with attending(module.config):
-            made: Tensor = module.layer(
-                states,
-                attention_mask=additive(masks[FULL], states.dtype),
-                position_ids=positions,
-                past_key_values=Written(keys, values, write, {0: 0}),
-                use_cache=True,
-                position_embeddings=module.rotary(states, position_ids=positions),
-            )
-        return made
+            for layer in module.layers:
+                states = layer(states, attention_mask=mask, past_key_values=cache, position_embeddings=rotary)
+        return states
 
 
 def layer_step(module: Any) -> tuple[Step, Layout]:
-    """The step of a head's layer on states: captured as a graph, or else the module as it is."""
+    """The step of a head's layers on states: captured as a graph, or else the module as it is."""
     plain = LayerStep(module)
     captured = capture(layer_base(module))
     return (plain if captured is None else captured.since(0)), plain.layout
 
 
 def layer_base(module: Any) -> nn.Module:
-    """A head's layer as a base module: its captured forward's `since(0)` is the layer on states."""
+    """A head's layers as a base module: its captured forward's `since(0)` is the layers on states."""
     return _Base(module).eval()
 
 
 class _Base(nn.Module):
-    """A head's layer in the form of a base module, as capturing needs it. `since(0)` then drops where its states come from."""
+    """A head's layers in the form of a base module, as capturing needs it. `since(0)` then drops where its states come from."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()
         weight = next(module.parameters())
         self.config, self.rotary = module.config, module.rotary
-        self.layers = nn.ModuleList([module.layer])
+        self.layers = nn.ModuleList(module.layers)
         made = torch.Generator().manual_seed(0)
-        self.some = torch.randn(8, int(module.config.hidden_size), generator=made).to(weight.device, weight.dtype)
+        width = int(getattr(module, "entering", module.config.hidden_size))
+        self.some = torch.randn(8, width, generator=made).to(weight.device, weight.dtype)
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, **_: Any) -> SimpleNamespace:
         """The last states of anything at these positions."""
         states = self.some[input_ids % len(self.some)]
         rotary = self.rotary(states, position_ids=position_ids)
-        last = self.layers[0](states, attention_mask=None, position_ids=position_ids, position_embeddings=rotary)
-        return SimpleNamespace(last_hidden_state=last)
+        for layer in self.layers:
+            states = layer(states, attention_mask=None, position_embeddings=rotary)
+        return SimpleNamespace(last_hidden_state=states)
 
 
 class FeaturesEngine(CausalEngine):
@@ -236,26 +236,35 @@ class FeaturesEngine(CausalEngine):
             ready += 1
         return ready
 
+    def _features(self, rows: Tensor) -> Tensor:
+        """Features [n, hidden] of the target's rows [n, ...]."""
+        made: Tensor = self.model.module.project(columns(self.target, rows, self.model.module.reads, self.model.target.layers))
+        return made
+
     def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         module = self.model.module
         features = self.layout.zeros(*batch.ids.shape, self.layout.width)
-        for row, p, take in zip(features, plans, takes):
+        ids = batch.ids if module.mask is None else batch.ids.clone()
+        for b, (row, p, take) in enumerate(zip(features, plans, takes)):
             known, late = self._known[p.call.sequence]
             if p.done < len(p.fresh):
                 if known is not None:
-                    row[:take] = known[p.start + p.done : p.start + p.done + take]
+                    row[:take] = self._features(known[p.start + p.done : p.start + p.done + take])
                 continue
             first = p.done - len(p.fresh)
             parents = p.parents[first : first + take]
-            row[:take] = self.store.states(
-                p.slot.number, [p.base + parent if parent >= 0 else p.base - 1 for parent in parents]
-            )
+            unknown = [n for n, parent in enumerate(parents) if parent >= 0 or not late or known is None]
+            if module.mask is None:
+                own = self.store.states(p.slot.number, [p.base + parent if parent >= 0 else p.base - 1 for parent in parents])
+                row[:take] = module.back(own)
+            else:  # it drafts in parallel: neither the tokens after the context nor their features are known
+                row[unknown], ids[b, unknown] = module.unknown(), module.mask
             if late and known is not None:
                 for n, parent in enumerate(parents):
                     if parent < 0:
-                        row[n] = known[-1]
-        joined = module.fc(torch.cat((module.embed_tokens(batch.ids).to(features.dtype), features), dim=-1))
-        return self.step(joined, batch.positions, batch.write, part.keys, part.values, batch.masks)
+                        row[n] = self._features(known[-1])
+        entering = module.enter(ids, features)
+        return self.step(entering, batch.positions, batch.write, part.keys, part.values, batch.masks)
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
         """Forget the head's own rows, each of which belongs to a feature and the token after it; the target keeps its own."""

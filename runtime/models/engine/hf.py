@@ -20,6 +20,7 @@ from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.hf_live import Live
@@ -92,6 +93,15 @@ def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Ten
     return head
 
 
+def features_engine(model: HFFeatures) -> FeaturesEngine:
+    """The engine of a head that reads features. Its target's engine keeps the states that they are made of from now on."""
+    target, module = model.target, model.module
+    engine = net_engine(target)
+    if module.reads is not None:
+        tap(engine, target.net, module.reads, lambda: _net_engine(target).step)
+    return FeaturesEngine(model, engine, module.read_out if module.own_output else output_of(target.net._out, target.net.base))
+
+
 def hf_engine(model: Model) -> Engine:
     """The engine of a Hugging Face model of any causal kind."""
     made: CausalEngine | ReadEngine
@@ -107,7 +117,7 @@ def hf_engine(model: Model) -> Engine:
         case HFHeads():
             return HeadsEngine(net_engine(model.target), model.module, only=True)
         case HFFeatures():
-            return FeaturesEngine(model, net_engine(model.target), output_of(model.target.net._out, model.target.net.base))
+            return features_engine(model)
         case Headed(target=HFCausal(origin=None) as target, inner=Upto() as inner) if inner.target is target and inner.layer:
             made = exit_engine(target, net_engine(target), inner.layer)
             made.memories = Memories(model)

@@ -1,0 +1,34 @@
+"""decgraph convert: Write published drafting heads in decgraph's own layout, or say what a folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from decgraph.cli import output
+from decgraph.errors import needs_models
+
+
+@needs_models()
+def command(
+    folder: Annotated[Path, typer.Argument(help="A folder with drafting heads in a published layout (docs/heads.md).")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write; left out, nothing is written.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="The target's folder: the heads are also checked with it.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Read drafting heads in the layout of their authors; write them in decgraph's, or say what they are."""
+    from decgraph.runtime.models.heads import convert
+    from decgraph.zoo.folders import folder_of
+
+    found = convert.convert(folder, out=out, target=None if target is None else folder_of(target))
+    if json:
+        output.emit_json(found.as_dict())
+        return
+    print(f"{folder}: {found.layout}, {found.parameters:,} parameters in {found.dtype}")
+    print(f"an algorithm takes it as {found.takes}")
+    if target is not None:
+        print(f"it fits {target}")
+    for path in found.files:
+        print(f"wrote {path}")

@@ -1,0 +1,93 @@
+"""A target's engine that also keeps the states entering some of its layers, for heads whose features are made of them.
+
+The states are kept side by side with the last ones in one row, so that caching, moving and evicting stay as they are: such an
+engine's rows are wider, and its read-out takes their beginning. EAGLE-3 (Li et al., 2025) and DFlash read targets like this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.runtime.models.capture.step import CapturedForward as Captured
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.step import Step
+from decgraph.runtime.models.hf_net import Net
+
+
+def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[], Step]) -> None:
+    """From now on the engine's rows hold the states entering these layers too. Drops its cache where that is news.
+
+    whole: the step of all layers, for an engine that was split among models which share lower layers. The number of layers
+    stands for the last states, which are there anyway.
+    """
+    wanted = tuple(sorted({*engine.taps, *layers} - {len(net.layers)}))
+    if wanted == engine.taps:
+        return
+    step = whole() if engine.below is not None else engine.step
+    plain = step.inner if isinstance(step, _Tapped) else step
+    head = engine.head if not engine.taps else engine.head.__wrapped__  # type: ignore[attr-defined]  # see `_beginning`
+    width = engine.width
+    engine.onto(None, _Tapped(plain, net, wanted), replace(engine.layout, width=width * (1 + len(wanted))))
+    engine.taps, engine.width, engine.head = wanted, width, _beginning(head, width)
+
+
+def columns(engine: CausalEngine, rows: Tensor, reads: Sequence[int] | None, layers: int) -> Tensor:
+    """Of an engine's rows [n, ...] the states [n, k width] entering the layers `reads`, in that order; None: the last states."""
+    width = engine.width
+    if reads is None:
+        return rows[..., :width]
+    places = [0 if n == layers else 1 + engine.taps.index(n) for n in reads]
+    if places == list(range(places[0], places[0] + len(places))):
+        return rows[..., width * places[0] : width * (places[-1] + 1)]
+    return torch.cat([rows[..., width * place : width * (place + 1)] for place in places], dim=-1)
+
+
+def _beginning(head: Callable[[Tensor], Tensor], width: int) -> Callable[[Tensor], Tensor]:
+    """A read-out of rows that hold more than last states."""
+
+    def read(rows: Tensor) -> Tensor:
+        return head(rows[..., :width])
+
+    read.__wrapped__ = head  # type: ignore[attr-defined]
+    return read
+
+
+class _Tapped:
+    """A step that gives, side by side with the last states, those entering some layers."""
+
+    def __init__(self, inner: Any, net: Net, layers: tuple[int, ...]) -> None:  # Any: a `Step`, captured or not
+        self.inner, self.net, self.layers = inner, net, layers
+        self._captured = inner.tapped(*layers) if isinstance(inner, Captured) else None
+
+    def __call__(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[str, Tensor],
+    ) -> Tensor:
+        if self._captured is not None:
+            last, tapped = self._captured(ids, positions, write, keys, values, masks)
+            return torch.cat([last, *tapped], dim=-1)
+        seen: dict[int, Tensor] = {}
+
+        def record(layer: int) -> Any:  # Any: what register_forward_pre_hook takes
+            def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+                seen[layer] = args[0] if args else kwargs["hidden_states"]
+
+            return hook
+
+        handles = [self.net.layers[n].register_forward_pre_hook(record(n), with_kwargs=True) for n in self.layers]
+        try:
+            last = self.inner(ids, positions, write, keys, values, masks)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return torch.cat([last, *(seen[n] for n in self.layers)], dim=-1)

@@ -1,0 +1,101 @@
+"""What the modules of drafting heads have in common: their configuration, and an output matrix that may be the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig
+
+from decgraph.errors import DecError
+
+# What of a configuration says the shape of a head's layers; all else are options of its kind.
+LLAMA = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_parameters", "rope_theta", "rope_scaling", "hidden_act",
+)  # fmt: skip
+
+
+class Head(nn.Module):
+    """A drafting head. `config` says the shape of its layers, `options` what else its kind has.
+
+    own_output: whether its logits are more than the target's output matrix of its states: it has a matrix or a norm of its own
+    (`read_out`), over the target's whole vocabulary. A head without an embedding or a matrix of its own gets the target's
+    (`attach`).
+    """
+
+    own_output = False
+    embed_tokens: nn.Embedding | None
+    output: nn.Module | None
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.embed_tokens = self.output = None
+        shape = {key: config[key] for key in LLAMA if config.get(key) is not None}
+        self.config = LlamaConfig(**shape)
+        self.config._attn_implementation = "eager"
+        self.options: dict[str, Any] = {key: value for key, value in config.items() if key not in LLAMA}
+        self.vocab = int(config["vocab_size"])
+        self._embed: Callable[[Tensor], Tensor] | None = None
+        self._output: Callable[[Tensor], Tensor] | None = None
+
+    def attach(self, embedding: Tensor, output: Callable[[Tensor], Tensor], layers: int) -> None:
+        """A target: its embeddings [V, width], its output matrix (states to logits) and the number of its layers. Raises
+        DecError where the head needs one that does not fit."""
+        if self.output is None:
+            self._output = output
+        if self.embed_tokens is None:
+            if embedding.shape[1] != self.config.hidden_size:
+                raise DecError(
+                    f"the head has no embedding of its own, and the target's has width {embedding.shape[1]} where the head's "
+                    f"states have {self.config.hidden_size}"
+                )
+            self._embed = lambda tokens: nn.functional.embedding(tokens, embedding)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embeddings [..., hidden] of token ids int64[...]."""
+        if self.embed_tokens is not None:
+            found: Tensor = self.embed_tokens(tokens)
+            return found
+        assert self._embed is not None, "attach comes before use"
+        return self._embed(tokens)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits [n, V] of states [n, hidden]: by the head's own output matrix, or by the target's."""
+        made: Tensor | None = None if self.output is None else self.output(states)
+        if made is not None:
+            return made
+        assert self._output is not None, "attach comes before use"
+        return self._output(states)
+
+
+class DraftOutput(nn.Module):
+    """An output matrix over some tokens of a vocabulary of `size`: the others have the logit -inf.
+
+    `tokens` int64[draft] are the ids of its rows; None: its rows are the vocabulary.
+    """
+
+    tokens: Tensor | None
+
+    def __init__(self, width: int, rows: int, size: int, *, mapped: bool, bias: bool = False) -> None:
+        super().__init__()
+        self.matrix = nn.Linear(width, rows, bias=bias)
+        self.size = size
+        self.register_buffer("tokens", torch.zeros(rows, dtype=torch.int64) if mapped else None)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Logits [n, size] of states [n, width]."""
+        logits: Tensor = self.matrix(states)
+        if self.tokens is None:
+            return logits
+        full = logits.new_full((*logits.shape[:-1], self.size), float("-inf"))
+        full[..., self.tokens] = logits
+        return full
+
+
+def causal_mask(count: int, like: Tensor) -> Tensor:
+    """An additive mask [1, 1, count, count] in which every position attends to itself and to those before it."""
+    seen = torch.ones(count, count, dtype=torch.bool, device=like.device).tril()
+    return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)[None, None]

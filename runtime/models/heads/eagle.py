@@ -1,0 +1,113 @@
+"""The layouts of EAGLE-1, EAGLE-2 and EAGLE-3 (SafeAILab): `fc.*` with `layers.0.*`, or with `midlayer.*` and `d2t`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
+
+
+def _is_eagle(config: Config, names: Collection[str]) -> bool:
+    return "fc.weight" in names and "layers.0.self_attn.q_proj.weight" in names and "hidden_norm.weight" not in names
+
+
+def _eagle(source: Source) -> ReadHead:
+    shape, options = layer_settings(source, "layers.0.")
+    rows = source.shape("fc.weight")
+    if rows != (shape["hidden_size"], 2 * shape["hidden_size"]):
+        raise DecError(f"{source.folder}: fc.weight has the shape {rows[0]}x{rows[1]}, and an EAGLE head of width "
+                       f"{shape['hidden_size']} has {shape['hidden_size']}x{2 * shape['hidden_size']}")  # fmt: skip
+    bias = source.config.get("bias")
+    embeds = "embed_tokens.weight" in source.tensors
+    config = {
+        **shape,
+        **options,
+        "num_hidden_layers": count_of(source.tensors, "layers."),
+        "vocab_size": source.shape("embed_tokens.weight")[0] if embeds else source.number("vocab_size"),
+        "embedding": embeds,
+        "fc_bias": bias if isinstance(bias, bool) else "fc.bias" in source.tensors,
+        "final_norm": "norm.weight" in source.tensors,
+        "output": "lm_head.weight" in source.tensors,
+    }
+    found, stored = renamed(source, {"lm_head.": "output.matrix."})
+    return ReadHead("EAGLE-1/2", "features", "decgraph_eagle2", config, found, stored)
+
+
+def _is_eagle3(config: Config, names: Collection[str]) -> bool:
+    return "fc.weight" in names and any(name.startswith("midlayer.") for name in names)
+
+
+def _eagle3(source: Source) -> ReadHead:
+    return eagle3_like(source, "midlayer.", source.config, "EAGLE-3")
+
+
+def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead:
+    """An EAGLE-3 head. first: the beginning of the names of its first layer's tensors; of: the configuration of its layers."""
+    shape, options = layer_settings(source, first, of, entering=2)
+    nested: dict[str, Any] = source.config.get("eagle_config") or {}
+    said = {**nested, **source.config}
+    reads = said.get("eagle_aux_hidden_state_layer_ids") or said.get("target_layer_ids")
+    if reads is not None and (not isinstance(reads, list) or not all(isinstance(n, int) and n >= 0 for n in reads)):
+        raise DecError(f"{source.folder / 'config.json'} has {reads!r} for eagle_aux_hidden_state_layer_ids",
+                       hint="a list of layers' numbers")  # fmt: skip
+    hidden, whole = source.shape("fc.weight")
+    count = len(reads) if reads else 3
+    if whole % count:
+        raise DecError(f"{source.folder}: fc.weight has the shape {hidden}x{whole}, which {count} states side by side do not have")
+    has = lambda name: name in source.tensors
+    rules = {first: "layers.0.", "lm_head.": "output.matrix."}
+    found, stored = renamed(source, rules, drop=("d2t", "t2d"))
+    vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
+    rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
+    tokens = draft_tokens(source, rows, vocab)
+    if tokens is not None:
+        found["output.tokens"] = tokens
+    config = {
+        **shape,
+        **options,
+        "num_hidden_layers": 1 + count_of([n for n in found if not n.startswith("layers.0.")], "layers."),
+        "vocab_size": vocab,
+        "reads": reads,
+        "target_width": whole // count,
+        "draft_vocab_size": rows,
+        "mapped": tokens is not None,
+        "embedding": has("embed_tokens.weight"),
+        "output": has("lm_head.weight"),
+        "fc_bias": has("fc.bias"),
+        "fc_norm": has("fc_norm.0.weight") or bool(said.get("fc_norm")),
+        "norm_before_fc": has("input_norm.weight") or bool(said.get("norm_before_fc")),
+        "norm_before_residual": bool(said.get("norm_before_residual")),
+        "norm_output": bool(said.get("norm_output")),
+    }
+    return ReadHead(layout, "features", "decgraph_eagle3", config, found, stored)
+
+
+def draft_tokens(source: Source, rows: int, vocab: int) -> Tensor | None:
+    """The ids int64[rows] of the output matrix's rows; None where its rows are the vocabulary. Raises DecError for maps that are
+    missing, contradict each other or lead out of the vocabulary."""
+    if "d2t" not in source.tensors:
+        if rows != vocab:
+            raise DecError(f"{source.folder} has no tensor d2t, and its lm_head has {rows} rows for {vocab} tokens")
+        return None
+    steps = source.tensors["d2t"]
+    if steps.shape != (rows,) or steps.is_floating_point():
+        raise DecError(f"{source.folder}: d2t must be {rows} whole numbers, one for each row of lm_head")
+    tokens = torch.arange(rows) + steps.long()
+    if int(tokens.min()) < 0 or int(tokens.max()) >= vocab or len(tokens.unique()) < rows:
+        raise DecError(f"{source.folder}: d2t (a token less the row's number) leads to tokens that are not in the vocabulary of "
+                       f"{vocab}, or to one twice")  # fmt: skip
+    kept = source.tensors["t2d"] if "t2d" in source.tensors else None
+    if kept is not None and kept.shape == (vocab,) and set(kept.nonzero().flatten().tolist()) != set(tokens.tolist()):
+        raise DecError(f"{source.folder}: t2d and d2t name different tokens")
+    return tokens
+
+
+LAYOUTS = (
+    Layout("EAGLE-1/2", "`fc.weight` with `layers.0.*`, in pytorch_model.bin or model.safetensors", _is_eagle, _eagle),
+    Layout("EAGLE-3", "`fc.weight` with `midlayer.*`, perhaps `d2t` and `t2d`", _is_eagle3, _eagle3),
+)

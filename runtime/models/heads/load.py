@@ -1,0 +1,147 @@
+"""Heads from folders: which layout a folder has, and the module that it becomes, checked tensor by tensor."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.heads import chained, eagle
+from decgraph.runtime.models.heads.files import configuration, tensors
+from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
+
+LAYOUTS: tuple[Layout, ...] = (*eagle.LAYOUTS,)
+
+# Our own kinds of heads: what each can be bound to, and its class.
+MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
+    "decgraph_eagle2": ("features", chained.Eagle),
+    "decgraph_eagle3": ("features", chained.Eagle3),
+}
+# Those that decgraph trains. By name, because they are defined beside their training, in a room that builds on this one.
+TRAINED: dict[str, tuple[Part, str, str]] = {
+    "decgraph_medusa": ("heads", "MedusaConfig", "MedusaHeads"),
+    "decgraph_eagle": ("features", "EagleConfig", "EagleHead"),
+    "decgraph_exit": ("layers", "ExitConfig", "ExitAdapter"),
+}
+_CALLED: dict[Part, str] = {"features": "a features head", "heads": "Medusa heads", "layers": "an adapter of layers"}
+
+
+def read(folder: Path) -> ReadHead:
+    """A head's folder in any layout, decgraph's own among them. Raises DecError for a folder of no known layout, with what was
+    found and what is known."""
+    config = configuration(folder)
+    kind = str(config.get("model_type"))
+    if kind in MODULES or kind in TRAINED:
+        part = MODULES[kind][0] if kind in MODULES else TRAINED[kind][0]
+        return ReadHead("decgraph", part, kind, config, dict(tensors(folder)))
+    source = Source(folder, config, tensors(folder))
+    for layout in LAYOUTS:
+        if layout.looks(config, source.tensors.keys()):
+            return layout.read(source)
+    known = "; ".join(f"{layout.name}: {layout.what}" for layout in LAYOUTS)
+    raise DecError(
+        f"{folder} has no known layout of drafting heads: its config.json says {_said(config)}, its weights are "
+        f"{some(source.tensors)}",
+        hint=f"known are {known}",
+    )
+
+
+def module(head: ReadHead, folder: Path, dtype: torch.dtype) -> nn.Module:
+    """The module of a head in this precision, in evaluation mode. Raises DecError, naming it, for a tensor that is missing, has
+    another shape, belongs to nothing, or holds NaN or infinity."""
+    try:
+        with torch.device("meta"):
+            made = _empty(head)
+    except DecError:
+        raise
+    except Exception as error:  # a configuration with values that the library's classes do not take
+        raise DecError(f"{folder / 'config.json'} does not describe a head: {type(error).__name__}: {error}") from error
+    wanted = made.state_dict()
+    _check(head, folder, wanted)
+    cast = {k: v.to(dtype) if v.is_floating_point() else v for k, v in head.tensors.items()}
+    made.load_state_dict(cast, strict=True, assign=True)
+    _rotary(made)
+    return made.eval().requires_grad_(False)
+
+
+def write(head: ReadHead, folder: Path, out: Path) -> list[Path]:
+    """Writes a head in decgraph's own layout: config.json and model.safetensors, in the precision of its files. Raises DecError
+    for a head whose tensors do not fit, and for a folder that has files already."""
+    from safetensors.torch import save_file
+
+    module(head, folder, torch.float32)  # refuses what would not load
+    if out.exists() and any(out.iterdir()):
+        raise DecError(f"{out} is not empty", hint="another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    config = {"model_type": head.model_type, "converted_from": head.layout, **head.config}
+    files = [out / "config.json", out / "model.safetensors"]
+    files[0].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    save_file({k: v.contiguous() for k, v in head.tensors.items()}, files[1], metadata={"format": "pt"})
+    return files
+
+
+def expect(head: ReadHead, folder: Path, part: Part) -> None:
+    """Raises DecError unless a head can be bound to this part."""
+    if head.part != part:
+        raise DecError(
+            f"{folder} holds {_CALLED[head.part]} ({head.layout}), not {_CALLED[part]}",
+            hint=_BOUND[head.part],
+        )
+
+
+_BOUND: dict[Part, str] = {
+    "features": "an algorithm takes it as `head: features(target)`: eagle2, for example",
+    "heads": "an algorithm takes them with `target: causal with heads`: medusa, for example (--model target.heads=FOLDER)",
+    "layers": "an algorithm takes it as `adapter: layers(target)`: kangaroo, for example",
+}
+
+
+def _empty(head: ReadHead) -> nn.Module:
+    if head.model_type in MODULES:
+        return MODULES[head.model_type][1](head.config)
+    defined = importlib.import_module("decgraph.zoo.modeling")
+    _, config, kind = TRAINED[head.model_type]
+    settings = getattr(defined, config)(**{k: v for k, v in head.config.items() if k != "model_type"})
+    settings._attn_implementation = "eager"
+    made: nn.Module = getattr(defined, kind)(settings)
+    return made
+
+
+def _check(head: ReadHead, folder: Path, wanted: dict[str, Tensor]) -> None:
+    missing = sorted(set(wanted) - set(head.tensors))
+    if missing:
+        raise DecError(f"{folder} has no tensor {head.name(missing[0])}" + _more(missing),
+                       hint=f"a head of the layout {head.layout} has it; loading without it would leave random weights")  # fmt: skip
+    extra = sorted(set(head.tensors) - set(wanted))
+    if extra:
+        raise DecError(f"{folder} has a tensor {head.name(extra[0])}{_more(extra)}, which no part of a head of the layout "
+                       f"{head.layout} is made of")  # fmt: skip
+    for name, tensor in head.tensors.items():
+        if tensor.shape != wanted[name].shape:
+            mine, theirs = ("x".join(map(str, t.shape)) or "one number" for t in (tensor, wanted[name]))
+            raise DecError(f"{folder}: {head.name(name)} has the shape {mine}, and by the rest of the head it should have {theirs}")
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise DecError(f"{folder}: {head.name(name)} holds numbers that are NaN or infinite")
+
+
+def _more(names: list[str]) -> str:
+    return f" (and {len(names) - 1} others)" if len(names) > 1 else ""
+
+
+def _rotary(made: nn.Module) -> None:
+    """Computes the rotary frequencies, which no file holds; always in float32."""
+    for name, part in list(made.named_modules()):
+        if isinstance(part, LlamaRotaryEmbedding):
+            holder, _, last = name.rpartition(".")
+            setattr(made.get_submodule(holder), last, LlamaRotaryEmbedding(part.config))
+
+
+def _said(config: Config) -> str:
+    found = {k: config[k] for k in ("model_type", "architectures", "speculators_model_type") if config.get(k)}
+    return ", ".join(f"{k} {v}" for k, v in found.items()) or "nothing of its kind"
